@@ -1,0 +1,1 @@
+"""Every command: one row that declares it, one function that runs it."""

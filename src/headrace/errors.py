@@ -1,0 +1,72 @@
+"""Every refusal once, with its exact wire text.
+
+CommandError     a request that was understood and refused; the connection goes on
+ProtocolError    bytes that are not the protocol; answered once, then the connection closes
+UsageError       a wrong option or file on the command line: one line, exit code 2
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """The base of all that headrace raises on purpose; its text says what to do."""
+
+
+class ProtocolError(HeadraceError):
+    """Bytes that are not the Redis protocol."""
+
+
+class UsageError(HeadraceError):
+    """The user asked for something that cannot be done; the text says what to do instead."""
+
+
+class CommandError(HeadraceError):
+    """A request that was understood and refused. The text is what goes on the wire, code first."""
+
+    text: str = "ERR"
+
+    def __init__(self, text: str | None = None) -> None:
+        super().__init__(text or self.text)
+
+
+class SyntaxRefused(CommandError):
+    text = "ERR syntax error"
+
+
+class NotAnInteger(CommandError):
+    text = "ERR value is not an integer or out of range"
+
+
+class NotAFloat(CommandError):
+    text = "ERR value is not a valid float"
+
+
+class WrongType(CommandError):
+    text = "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+
+class NoSuchKey(CommandError):
+    text = "ERR no such key"
+
+
+class WrongArgumentCount(CommandError):
+    """The command's name, lower case, subcommands as `config|get`."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(f"ERR wrong number of arguments for '{command}' command")
+
+
+class InvalidStreamId(CommandError):
+    text = "ERR Invalid stream ID specified as stream command argument"
+
+
+class IdsExhausted(CommandError):
+    text = "ERR The stream has exhausted the last possible ID, unable to add more items"
+
+
+class IdTooSmall(CommandError):
+    text = "ERR The ID specified in XADD is equal or smaller than the target stream top item"
+
+
+class ElementsTooLarge(CommandError):
+    text = "ERR Elements are too large to be stored"

@@ -1,0 +1,1 @@
+"""Databases of keys, their expiry, who waits for them and who watches them."""

@@ -1,0 +1,19 @@
+"""Every limit on what comes from outside: a constant and its reason."""
+
+# Redis's proto-max-bulk-len: no client sends more, and a longer length is a sign of garbage.
+BULK_BYTES_MAX = 512 * 1024 * 1024
+
+# One request may hold this many words, as in Redis; the list itself grows only as words arrive.
+WORDS_MAX = 1024 * 1024
+
+# An inline request or a `*3\r\n` line longer than this is not the protocol.
+INLINE_BYTES_MAX = 64 * 1024
+
+# Redis's client-query-buffer-limit: what one connection may have sent and not yet been served.
+QUERY_BYTES_MAX = 1024 * 1024 * 1024
+
+# Redis's limit on the field and value bytes of one entry: a listpack offset must fit 32 bits.
+ENTRY_BYTES_MAX = 1 << 30
+
+# The decimal text of an ID never needs more than 41 bytes; Redis refuses past 127.
+ID_TEXT_MAX = 127

@@ -1,0 +1,103 @@
+# Byte primitives, as C; mem.py says the same for the interpreter. Callers inline these bodies.
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.string cimport memchr, memcmp, memcpy, memmove
+
+
+cdef inline void copy(unsigned char *target, Py_ssize_t target_at,
+                      const unsigned char *source, Py_ssize_t source_at, Py_ssize_t n) noexcept nogil:
+    memcpy(target + target_at, source + source_at, n)
+
+
+cdef inline void move(unsigned char *buf, Py_ssize_t to, Py_ssize_t at, Py_ssize_t n) noexcept nogil:
+    memmove(buf + to, buf + at, n)
+
+
+cdef inline bytes take(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n):
+    return PyBytes_FromStringAndSize(<const char *> buf + at, n)
+
+
+cdef inline int compare(const unsigned char *a, Py_ssize_t a_at,
+                        const unsigned char *b, Py_ssize_t b_at, Py_ssize_t n) noexcept nogil:
+    return memcmp(a + a_at, b + b_at, n)
+
+
+cdef inline Py_ssize_t find(const unsigned char *buf, Py_ssize_t at, Py_ssize_t end,
+                            unsigned char byte) noexcept nogil:
+    cdef const unsigned char *found = <const unsigned char *> memchr(buf + at, byte, end - at)
+    return -1 if found == NULL else found - buf
+
+
+cdef inline unsigned int u16le(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+    cdef unsigned int a = buf[at], b = buf[at + 1]
+    return a | b << 8
+
+
+cdef inline void put_u16le(unsigned char *buf, Py_ssize_t at, unsigned int v) noexcept nogil:
+    buf[at] = v & 0xFF
+    buf[at + 1] = v >> 8 & 0xFF
+
+
+cdef inline unsigned int u32le(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+    cdef unsigned int a = buf[at], b = buf[at + 1], c = buf[at + 2], d = buf[at + 3]
+    return a | b << 8 | c << 16 | d << 24
+
+
+cdef inline void put_u32le(unsigned char *buf, Py_ssize_t at, unsigned int v) noexcept nogil:
+    buf[at] = v & 0xFF
+    buf[at + 1] = v >> 8 & 0xFF
+    buf[at + 2] = v >> 16 & 0xFF
+    buf[at + 3] = v >> 24
+
+
+cdef inline unsigned long long u64le(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+    cdef unsigned long long low = u32le(buf, at), high = u32le(buf, at + 4)
+    return low | high << 32
+
+
+cdef inline void put_u64le(unsigned char *buf, Py_ssize_t at, unsigned long long v) noexcept nogil:
+    put_u32le(buf, at, v & 0xFFFFFFFF)
+    put_u32le(buf, at + 4, v >> 32)
+
+
+cdef inline unsigned long long u64be(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+    cdef unsigned long long v = 0
+    cdef Py_ssize_t i
+    for i in range(8):
+        v = v << 8 | buf[at + i]
+    return v
+
+
+cdef inline void put_u64be(unsigned char *buf, Py_ssize_t at, unsigned long long v) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(8):
+        buf[at + i] = v >> (56 - 8 * i) & 0xFF
+
+
+cdef inline Py_ssize_t put_decimal(unsigned char *buf, Py_ssize_t at, unsigned long long v) noexcept nogil:
+    cdef unsigned char digits[20]
+    cdef Py_ssize_t n = 0, i
+    while True:
+        digits[n] = 48 + v % 10
+        n += 1
+        v //= 10
+        if v == 0:
+            break
+    for i in range(n):
+        buf[at + i] = digits[n - 1 - i]
+    return n
+
+
+cdef inline long long as_signed(unsigned long long v) noexcept nogil:
+    return <long long> v
+
+
+cdef inline unsigned long long as_unsigned(long long v) noexcept nogil:
+    return <unsigned long long> v
+
+
+cdef inline unsigned long long add_u64(unsigned long long a, unsigned long long b) noexcept nogil:
+    return a + b
+
+
+cdef inline unsigned long long sub_u64(unsigned long long a, unsigned long long b) noexcept nogil:
+    return a - b

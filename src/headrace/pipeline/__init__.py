@@ -1,0 +1,1 @@
+"""Jobs between files, streams and Spark: load, archive, query."""

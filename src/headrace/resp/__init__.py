@@ -1,0 +1,1 @@
+"""The Redis protocol, bytes in and bytes out; no socket anywhere."""

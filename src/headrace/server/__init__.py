@@ -1,0 +1,1 @@
+"""Sockets, time and configuration: everything that can fail or wait."""

@@ -1,0 +1,1 @@
+"""A Spark data source over streams: batch and streaming, Arrow all the way."""

@@ -1,0 +1,1 @@
+"""The stream itself: nodes of packed entries, ranges, trims; no notion of a client."""

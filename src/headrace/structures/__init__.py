@@ -1,0 +1,1 @@
+"""IDs, listpacks and radix trees: bytes and order, no notion of a command."""
