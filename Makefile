@@ -1,0 +1,55 @@
+# make demo     run the main job on real input        make test    the tests, interpreted and compiled
+# make install  .venv with the program in it          make lint    ruff, mypy --strict
+# make bench    the figures, beside redis-server      make sanitize  parsers and decoders under AddressSanitizer
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+SOURCES := $(shell find src -name '*.py' -o -name '*.pxd') setup.py pyproject.toml README.md
+PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
+ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc
+
+install: $(VENV)/.installed
+
+$(VENV)/.dependencies: requirements.txt scripts/system-packages
+	scripts/system-packages
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+# Built in place of the last build, so that only changed modules are compiled again.
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	touch $@
+
+demo: install
+	$(VENV)/bin/headrace demo
+
+test: interpreted compiled sanitize
+
+interpreted: install            ## every index bounds-checked by the interpreter
+	PYTHONPATH=src $(PYTEST) -m "not whole" tests
+
+compiled: install               ## the same tests on what was installed, and whole processes besides
+	HEADRACE_COMPILED=1 $(PYTEST) tests
+
+sanitize: $(VENV)/.dependencies ## what reads bytes from outside, under AddressSanitizer and UBSan
+	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib build/sanitize
+	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
+	    $(PY) -m pytest -q -m "not whole" tests/structures tests/streams tests/resp tests/fuzz
+
+lint: install
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: install
+	$(PY) -m benchmarks
+
+dist: install
+	$(PY) -m build --no-isolation --outdir dist .
+
+clean:
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+.PHONY: install demo test interpreted compiled sanitize lint bench dist clean

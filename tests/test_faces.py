@@ -1,0 +1,108 @@
+"""Each .pxd agrees with its .py where the compiler would stay silent, and each mode is what it claims."""
+
+import ast
+import importlib
+import os
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+SRC = ROOT / "src" / "headrace"
+TWICE_SAID = ["mem", "server/descriptors"]  # pairs whose .pxd repeats the .py in C
+FACES = sorted(
+    p
+    for p in SRC.rglob("*.pxd")
+    if p.stem != "__init__" and str(p.relative_to(SRC).with_suffix("")) not in TWICE_SAID
+)
+C_NAMES = {
+    "unsigned char": "cython.uchar",
+    "unsigned int": "cython.uint",
+    "unsigned short": "cython.ushort",
+    "long long": "cython.longlong",
+    "unsigned long long": "cython.ulonglong",
+    "unsigned char *": "cython.p_uchar",
+    "const unsigned char *": "cython.p_const_uchar",
+} | {n: f"cython.{n}" for n in ("Py_ssize_t", "bint", "int", "double", "char", "size_t")}
+FIELD = re.compile(r"^    cdef (?:readonly |public )?([\w ]+?\*?) ?(\w+)$", re.MULTILINE)
+
+
+def fields_of_face(text: str) -> dict[str, str]:
+    return {name: C_NAMES.get(kind.strip(), kind.strip()) for kind, name in FIELD.findall(text)}
+
+
+def fields_of_module(text: str) -> dict[str, str]:
+    classes = [
+        n
+        for n in ast.parse(text).body
+        if isinstance(n, ast.ClassDef) and any("cclass" in ast.unparse(d) for d in n.decorator_list)
+    ]
+    return {
+        node.target.id: plain(node.annotation)
+        for c in classes
+        for node in c.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
+def plain(annotation: ast.expr) -> str:
+    """An annotation as the face says it: no type parameters, no `| None`; what C cannot name is an object."""
+    return ast.unparse(annotation).split("[")[0].removesuffix(" | None")
+
+
+@pytest.mark.parametrize("face", FACES, ids=lambda p: str(p.relative_to(SRC)))
+def test_fields_have_one_type(face: pathlib.Path) -> None:
+    said = fields_of_face(face.read_text())
+    meant = fields_of_module(face.with_suffix(".py").read_text())
+    loose = {
+        n for n, kind in said.items() if kind == "object"
+    }  # an object in C may be typed more closely in Python
+    assert {n: k for n, k in said.items() if n not in loose} == {
+        n: k for n, k in meant.items() if n not in loose
+    }
+    assert set(said) == set(meant)
+
+
+@pytest.mark.parametrize("stem", TWICE_SAID)
+def test_what_is_said_twice_exists_in_both_meanings(stem: str) -> None:
+    tree = ast.parse((SRC / f"{stem}.py").read_text())
+    interpreted = {n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")}
+    compiled = set(
+        re.findall(r"^cdef inline [\w ]+?\*?(\w+)\(", (SRC / f"{stem}.pxd").read_text(), re.MULTILINE)
+    )
+    assert interpreted == compiled
+
+
+def compiled_modules() -> list[str]:
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    values = [
+        n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "COMPILED"
+    ]
+    names: list[str] = ast.literal_eval(values[0])
+    return names
+
+
+@pytest.mark.parametrize("name", compiled_modules())
+def test_the_mode_is_the_one_asked_for(name: str) -> None:
+    file = importlib.import_module(name).__file__
+    assert file is not None
+    assert file.endswith(".so") == ("HEADRACE_COMPILED" in os.environ), file
+
+
+C_SOURCES = sorted((ROOT / "build" / "c" / "compiled").rglob("*.c"))
+
+
+@pytest.mark.skipif(
+    not C_SOURCES or "HEADRACE_COMPILED" not in os.environ, reason="nothing was compiled here"
+)
+def test_no_pointer_leaves_for_python() -> None:
+    """A pointer given to a Python function would become bytes cut at the first NUL, silently."""
+    leak = re.compile(r"__Pyx_Py(Object|Bytes|ByteArray|Unicode)_From[CUS]String\(")
+    wrong = [
+        f"{path}:{i}: {line.strip()}"
+        for path in C_SOURCES
+        for i, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if leak.search(line) and not line.lstrip().startswith("#") and "static CYTHON_INLINE" not in line
+    ]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,173 @@
+"""The rules of docs/architecture.md, as tests: doors between rooms, no cycles, nothing machine-made in the sources."""
+
+import ast
+import pathlib
+import re
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parent.parent
+SRC = ROOT / "src" / "headrace"
+
+# Which rooms a room may import. Leaves are open to all.
+MAY_IMPORT: dict[str, set[str]] = {
+    "structures": set(),
+    "resp": set(),
+    "streams": {"structures"},
+    "keyspace": {"streams", "structures"},
+    "commands": {"keyspace", "resp", "streams", "structures"},
+    "engine": {"commands", "keyspace", "resp", "streams", "structures"},
+    "server": {"engine", "commands", "keyspace", "resp", "streams", "structures"},
+    "spark": {"resp", "structures"},
+    "pipeline": {"spark", "resp", "structures"},
+    "cli": {"pipeline", "spark", "server", "engine", "commands", "keyspace", "resp", "streams", "structures"},
+}
+LEAVES = {"mem", "errors", "limits", "__version__"}
+LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(SRC.rglob("*.py")):
+        name = ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
+        yield name, ast.parse(path.read_text())
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Every headrace module that a tree imports, `from headrace import mem` as headrace.mem."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.split(".")[0] == "headrace")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "headrace":
+            assert node.module is not None
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if exists(whole) else node.module
+
+
+def exists(module: str) -> bool:
+    path = SRC.parent / module.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def room(module: str) -> str:
+    return (module.split(".") + [""])[1]
+
+
+def test_rooms_are_entered_only_through_their_doors() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name, tree in modules()
+        for other in imported(tree)
+        if room(name) in MAY_IMPORT and room(other) not in MAY_IMPORT[room(name)] | LEAVES | {room(name), ""}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_room_stands_in_the_table() -> None:
+    rooms = {p.name for p in SRC.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+    assert rooms == set(MAY_IMPORT)
+
+
+def test_leaves_import_nothing_of_ours_but_leaves() -> None:
+    wrong = [
+        f"{name} imports {other}"
+        for name, tree in modules()
+        if room(name) in LEAVES
+        for other in imported(tree)
+        if room(other) not in LEAVES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    graph = {name: set(imported(tree)) - {name} for name, tree in modules()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join([*trail, name])
+        if name in done:
+            return
+        for other in sorted(graph.get(name, ())):
+            if other != "headrace":
+                visit(other, (*trail, name))
+        done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
+
+
+def test_no_import_hides_in_a_function_but_of_heavy_libraries() -> None:
+    wrong = []
+    for name, tree in modules():
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for node in ast.walk(function):
+                names: list[str] = []
+                if isinstance(node, ast.Import):
+                    names = [a.name for a in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""]
+                # A command of the program may load its room late: `headrace --help` stays quick.
+                late = LATE_IMPORTS | ({"headrace"} if room(name) == "cli" else set())
+                if room(name) == "pipeline" or room(name) == "spark":
+                    late = late | {"headrace"}
+                wrong += [f"{name}: {n}" for n in names if n.split(".")[0] not in late]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_and_public_class_says_what_it_is_for() -> None:
+    silent = [name for name, tree in modules() if not ast.get_docstring(tree)]
+    silent += [
+        f"{name}.{node.name}"
+        for name, tree in modules()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+        and not any("Error" in ast.unparse(b) for b in node.bases)  # an error's text says what it is
+    ]
+    assert not silent, "\n".join(silent)
+
+
+def test_no_file_outgrows_a_head() -> None:
+    long = [f"{p}: {n}" for p in SRC.rglob("*.py") if (n := len(p.read_text().splitlines())) > 500]
+    assert not long, "\n".join(long)
+
+
+def test_compiled_modules_are_those_setup_names_and_each_has_its_face() -> None:
+    setup = ast.parse((ROOT / "setup.py").read_text())
+    lists = [
+        ast.literal_eval(n.value)
+        for n in setup.body
+        if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "COMPILED"
+    ]
+    named = set(lists[0])
+    assert len(named) == len(lists[0]), "a module stands twice in COMPILED"
+    using_cython = {name for name, tree in modules() if "cython" in imports_of(tree)}
+    assert named >= using_cython, f"not compiled: {sorted(using_cython - named)}"
+    gone = [n for n in named if not (SRC.parent / n.replace(".", "/")).with_suffix(".py").exists()]
+    assert not gone
+
+
+def imports_of(tree: ast.Module) -> set[str]:
+    return {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names}
+
+
+def test_sources_name_no_host_of_a_registry_and_no_path_of_a_machine() -> None:
+    forbidden = re.compile(
+        r"/work/|/root/|/home/\w|pypi\.org|files\.pythonhosted|deb\.debian\.org|registry\.npmjs"
+    )
+    kinds = {".py", ".pxd", ".pyi", ".md", ".toml", ".txt", ".yml", ""}
+    skip = {".git", ".venv", "build", "dist"}
+    wrong = []
+    for path in ROOT.rglob("*"):
+        if skip & set(path.relative_to(ROOT).parts) or not path.is_file() or path.suffix not in kinds:
+            continue
+        if path == pathlib.Path(__file__) or "cache" in str(path) or path.name.startswith(".coverage"):
+            continue
+        wrong += [
+            f"{path}:{i}"
+            for i, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+            if forbidden.search(line)
+        ]
+    assert not wrong, "\n".join(wrong)
