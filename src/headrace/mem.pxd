@@ -1,4 +1,5 @@
 # Byte primitives, as C; mem.py says the same for the interpreter. Callers inline these bodies.
+from cpython.bytearray cimport PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
@@ -55,8 +56,8 @@ cdef inline unsigned long long u64le(const unsigned char *buf, Py_ssize_t at) no
 
 
 cdef inline void put_u64le(unsigned char *buf, Py_ssize_t at, unsigned long long v) noexcept nogil:
-    put_u32le(buf, at, v & 0xFFFFFFFF)
-    put_u32le(buf, at + 4, v >> 32)
+    put_u32le(buf, at, <unsigned int> v)
+    put_u32le(buf, at + 4, <unsigned int> (v >> 32))
 
 
 cdef inline unsigned long long u64be(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
@@ -101,3 +102,7 @@ cdef inline unsigned long long add_u64(unsigned long long a, unsigned long long 
 
 cdef inline unsigned long long sub_u64(unsigned long long a, unsigned long long b) noexcept nogil:
     return a - b
+
+
+cdef inline int resize(bytearray buf, Py_ssize_t n) except -1:
+    return PyByteArray_Resize(buf, n)

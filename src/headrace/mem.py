@@ -119,3 +119,11 @@ def add_u64(a: int, b: int) -> int:
 def sub_u64(a: int, b: int) -> int:
     """a - b modulo 2^64."""
     return (a - b) & _MASK
+
+
+def resize(buf: bytearray, n: int) -> None:
+    """Make buf n bytes long, keeping its head; what is new holds anything. Borrow pointers into it anew."""
+    if n < len(buf):
+        del buf[n:]
+    else:
+        buf.extend(bytes(n - len(buf)))

@@ -1,0 +1,64 @@
+# The C face of writer.py.
+from headrace cimport mem
+
+cdef Py_ssize_t CAP_MIN
+cdef Py_ssize_t CAP_KEPT_MAX
+cdef Py_ssize_t HEADER_MAX
+cdef Py_ssize_t ID_MAX
+cdef unsigned char CR
+cdef unsigned char LF
+cdef unsigned char SPACE
+cdef unsigned char DIGIT
+cdef unsigned char HYPHEN
+cdef unsigned char SIMPLE
+cdef unsigned char ERROR
+cdef unsigned char INTEGER
+cdef unsigned char BULK
+cdef unsigned char ARRAY
+cdef unsigned char MAP
+cdef unsigned char SET
+cdef unsigned char PUSH
+cdef unsigned char DOUBLE
+cdef unsigned char VERBATIM
+
+
+cdef class Answer:
+    cdef public int protocol
+    cdef bytearray buf
+    cdef unsigned char *p
+    cdef readonly Py_ssize_t cap
+    cdef Py_ssize_t start
+    cdef Py_ssize_t used
+
+    cpdef void ok(self)
+    cpdef void simple(self, bytes text)
+    cpdef void error(self, bytes text)
+    cpdef void integer(self, long long v)
+    cpdef void bulk(self, bytes v)
+    cdef void bulk_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)
+    cpdef void raw(self, bytes encoded)
+    cpdef void stream_id(self, unsigned long long ms, unsigned long long seq)
+    cpdef void null(self)
+    cpdef void null_array(self)
+    cpdef void array(self, Py_ssize_t n)
+    cpdef void map(self, Py_ssize_t n)
+    cpdef void set(self, Py_ssize_t n)
+    cpdef void push(self, Py_ssize_t n)
+    cpdef void double(self, double v)
+    cpdef void boolean(self, bint v)
+    cpdef void verbatim(self, bytes v)
+    cpdef void value(self, object v)
+    cpdef Py_ssize_t mark(self)
+    cpdef void rewind(self, Py_ssize_t mark)
+    cpdef Py_ssize_t open_array(self)
+    cpdef void close_array(self, Py_ssize_t mark, Py_ssize_t n)
+    cpdef void close_map(self, Py_ssize_t mark, Py_ssize_t n)
+    cpdef Py_ssize_t pending(self)
+    cpdef void sent(self, Py_ssize_t n)
+    cpdef bytes take(self)
+    cdef void _header(self, unsigned char kind, long long n)
+    cdef void _end_line(self, Py_ssize_t at) noexcept
+    cdef void _line(self, unsigned char kind, bytes text)
+    cdef void _close(self, unsigned char kind, Py_ssize_t mark, Py_ssize_t n)
+    cdef void _grow(self, Py_ssize_t n)
+    cdef void _resize(self, Py_ssize_t cap)

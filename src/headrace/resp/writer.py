@@ -1,0 +1,364 @@
+"""Answers: values in, RESP2 or RESP3 bytes out, and no socket anywhere.
+
+    0          start                    used         cap
+    +----------+------------------------+------------+
+    | sent     | answered, not yet sent | free       |
+    +----------+------------------------+------------+
+
+A mark is a distance from `start`, so it stays right when growing moves the unsent bytes to the front.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+
+CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
+CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4096)  # a drained answer keeps no more than this
+HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a bulk
+ID_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers and their hyphen
+
+CR = cython.declare(cython.uchar, 13)
+LF = cython.declare(cython.uchar, 10)
+SPACE = cython.declare(cython.uchar, 32)
+DIGIT = cython.declare(cython.uchar, 48)
+HYPHEN = cython.declare(cython.uchar, 45)
+SIMPLE = cython.declare(cython.uchar, 43)  # +
+ERROR = cython.declare(cython.uchar, 45)  # -
+INTEGER = cython.declare(cython.uchar, 58)  # :
+BULK = cython.declare(cython.uchar, 36)  # $
+ARRAY = cython.declare(cython.uchar, 42)  # *
+MAP = cython.declare(cython.uchar, 37)  # %
+SET = cython.declare(cython.uchar, 126)  # ~
+PUSH = cython.declare(cython.uchar, 62)  # >
+DOUBLE = cython.declare(cython.uchar, 44)  # ,
+VERBATIM = cython.declare(cython.uchar, 61)  # =
+
+
+@cython.final
+@cython.cclass
+class Answer:
+    """The answers of one session, in the protocol it speaks (2 or 3), until they are sent."""
+
+    __slots__ = ("buf", "cap", "p", "protocol", "start", "used")
+
+    protocol: cython.int
+    buf: bytearray
+    p: cython.p_uchar
+    cap: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    used: cython.Py_ssize_t
+
+    def __init__(self, protocol: cython.int = 2) -> None:
+        self.protocol = protocol
+        self.buf = bytearray()
+        self.p = self.buf
+        self.cap = 0
+        self.start = 0
+        self.used = 0
+
+    @cython.ccall
+    def ok(self) -> cython.void:
+        """+OK"""
+        self._line(SIMPLE, b"OK")
+
+    @cython.ccall
+    def simple(self, text: bytes) -> cython.void:
+        """A short status; a line break inside becomes a space."""
+        self._line(SIMPLE, text)
+
+    @cython.ccall
+    def error(self, text: bytes) -> cython.void:
+        """A refusal, its code first; a line break inside becomes a space."""
+        self._line(ERROR, text)
+
+    @cython.ccall
+    def integer(self, v: cython.longlong) -> cython.void:
+        """A signed 64-bit number."""
+        if 0 <= v <= 9:
+            self._header(INTEGER, v)
+            return
+        if self.used + HEADER_MAX > self.cap:
+            self._grow(HEADER_MAX)
+        at: cython.Py_ssize_t = self.used
+        p: cython.p_uchar = self.p
+        magnitude: cython.ulonglong = mem.as_unsigned(v)
+        p[at] = INTEGER
+        at += 1
+        if v < 0:
+            p[at] = HYPHEN
+            at += 1
+            magnitude = mem.sub_u64(0, magnitude)
+        at += mem.put_decimal(p, at, magnitude)
+        self._end_line(at)
+
+    @cython.ccall
+    def bulk(self, v: bytes) -> cython.void:
+        """A string of any bytes."""
+        self.bulk_from(v, 0, len(v))
+
+    @cython.cfunc
+    def bulk_from(
+        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.void:
+        """A string: the n bytes at `at` of source, which must not be this answer's own buffer."""
+        if self.used + n + HEADER_MAX > self.cap:
+            self._grow(n + HEADER_MAX)
+        self._header(BULK, n)
+        mem.copy(self.p, self.used, source, at, n)
+        self._end_line(self.used + n)
+
+    @cython.ccall
+    def raw(self, encoded: bytes) -> cython.void:
+        """Bytes that are an answer already."""
+        n: cython.Py_ssize_t = len(encoded)
+        if self.used + n > self.cap:
+            self._grow(n)
+        mem.copy(self.p, self.used, encoded, 0, n)
+        self.used += n
+
+    @cython.ccall
+    def stream_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+        """The ID ms-seq as a string."""
+        if self.used + ID_MAX > self.cap:
+            self._grow(ID_MAX)
+        p: cython.p_uchar = self.p
+        text: cython.Py_ssize_t = self.used + 5  # behind `$NN\r\n`: nearly every ID has ten characters
+        end: cython.Py_ssize_t = text + mem.put_decimal(p, text, ms)
+        p[end] = HYPHEN
+        end += 1
+        end += mem.put_decimal(p, end, seq)
+        n: cython.Py_ssize_t = end - text
+        self._header(BULK, n)
+        if self.used != text:
+            mem.move(p, self.used, text, n)
+        self._end_line(self.used + n)
+
+    @cython.ccall
+    def null(self) -> cython.void:
+        """Nothing there, where a string could be."""
+        self.raw(b"$-1\r\n" if self.protocol == 2 else b"_\r\n")
+
+    @cython.ccall
+    def null_array(self) -> cython.void:
+        """Nothing there, where an array could be."""
+        self.raw(b"*-1\r\n" if self.protocol == 2 else b"_\r\n")
+
+    @cython.ccall
+    def array(self, n: cython.Py_ssize_t) -> cython.void:
+        """The head of an array; its n elements follow."""
+        self._header(ARRAY, n)
+
+    @cython.ccall
+    def map(self, n: cython.Py_ssize_t) -> cython.void:
+        """The head of a map; its n pairs follow."""
+        if self.protocol == 2:
+            self._header(ARRAY, 2 * n)
+        else:
+            self._header(MAP, n)
+
+    @cython.ccall
+    def set(self, n: cython.Py_ssize_t) -> cython.void:
+        """The head of a set; its n elements follow."""
+        self._header(ARRAY if self.protocol == 2 else SET, n)
+
+    @cython.ccall
+    def push(self, n: cython.Py_ssize_t) -> cython.void:
+        """The head of a message nobody asked for; its n elements follow."""
+        self._header(ARRAY if self.protocol == 2 else PUSH, n)
+
+    @cython.ccall
+    def double(self, v: cython.double) -> cython.void:
+        """A floating-point number, with as few digits as tell it from its neighbours."""
+        text = repr(v).removesuffix(".0").encode()
+        if self.protocol == 2:
+            self.bulk(text)
+        else:
+            self._line(DOUBLE, text)
+
+    @cython.ccall
+    def boolean(self, v: cython.bint) -> cython.void:
+        """True or false; 1 or 0 in RESP2."""
+        if self.protocol == 2:
+            self._header(INTEGER, 1 if v else 0)
+        else:
+            self.raw(b"#t\r\n" if v else b"#f\r\n")
+
+    @cython.ccall
+    def verbatim(self, v: bytes) -> cython.void:
+        """Plain text meant for a person."""
+        if self.protocol == 2:
+            self.bulk(v)
+            return
+        n: cython.Py_ssize_t = len(v) + 4
+        if self.used + n + HEADER_MAX > self.cap:
+            self._grow(n + HEADER_MAX)
+        self._header(VERBATIM, n)
+        self.raw(b"txt:")
+        self.raw(v)
+        self.raw(b"\r\n")
+
+    @cython.ccall
+    def value(self, v: object) -> cython.void:
+        """A nested Python value: None, bool, int, float, bytes, str (a status), list or tuple, set, dict."""
+        if isinstance(v, bytes):
+            self.bulk(v)
+        elif v is None:
+            self.null()
+        elif isinstance(v, bool):
+            self.boolean(v)
+        elif isinstance(v, int):
+            self.integer(v)
+        elif isinstance(v, float):
+            self.double(v)
+        elif isinstance(v, str):
+            self.simple(v.encode())
+        elif isinstance(v, (list, tuple)):
+            self.array(len(v))
+            for item in v:
+                self.value(item)
+        elif isinstance(v, (set, frozenset)):
+            self.set(len(v))
+            for item in v:
+                self.value(item)
+        elif isinstance(v, dict):
+            self.map(len(v))
+            for key, item in v.items():
+                self.value(key)
+                self.value(item)
+        else:
+            raise TypeError(f"no RESP type for {type(v).__name__}")
+
+    @cython.ccall
+    def mark(self) -> cython.Py_ssize_t:
+        """Where the answer ends now; good until something is sent."""
+        return self.used - self.start
+
+    @cython.ccall
+    def rewind(self, mark: cython.Py_ssize_t) -> cython.void:
+        """Forget all that was answered after mark."""
+        assert 0 <= mark <= self.used - self.start, "a mark from before the last send"
+        self.used = self.start + mark
+
+    @cython.ccall
+    def open_array(self) -> cython.Py_ssize_t:
+        """Begin an array or map whose length is known only at its close; returns the mark to close it by."""
+        mark: cython.Py_ssize_t = self.used - self.start
+        self._header(ARRAY, 0)  # room for one digit: most such answers are short
+        return mark
+
+    @cython.ccall
+    def close_array(self, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        """End the array opened at mark: it has n elements."""
+        self._close(ARRAY, mark, n)
+
+    @cython.ccall
+    def close_map(self, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        """End the map opened at mark: it has n pairs."""
+        if self.protocol == 2:
+            self._close(ARRAY, mark, 2 * n)
+        else:
+            self._close(MAP, mark, n)
+
+    @cython.ccall
+    def pending(self) -> cython.Py_ssize_t:
+        """Bytes answered and not yet sent."""
+        return self.used - self.start
+
+    @cython.ccall
+    def sent(self, n: cython.Py_ssize_t) -> cython.void:
+        """The first n pending bytes have left."""
+        assert 0 <= n <= self.used - self.start, "sent more than was pending"
+        self.start += n
+        if self.start == self.used:
+            self.start = 0
+            self.used = 0
+            if self.cap > CAP_KEPT_MAX:
+                self._resize(0)
+
+    @cython.ccall
+    def take(self) -> bytes:
+        """The pending bytes, which then count as sent."""
+        n: cython.Py_ssize_t = self.used - self.start
+        encoded: bytes = mem.take(self.p, self.start, n)
+        self.sent(n)
+        return encoded
+
+    @cython.cfunc
+    def _header(self, kind: cython.uchar, n: cython.longlong) -> cython.void:
+        """`<kind><n>\\r\\n`, n not negative."""
+        if self.used + HEADER_MAX > self.cap:
+            self._grow(HEADER_MAX)
+        p: cython.p_uchar = self.p
+        at: cython.Py_ssize_t = self.used
+        digit: cython.uchar
+        p[at] = kind
+        if n <= 9:
+            digit = n
+            p[at + 1] = DIGIT + digit
+            self._end_line(at + 2)
+        else:
+            self._end_line(at + 1 + mem.put_decimal(p, at + 1, n))
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _end_line(self, at: cython.Py_ssize_t) -> cython.void:
+        """End the line at `at`, for which there must be room."""
+        p: cython.p_uchar = self.p
+        p[at] = CR
+        p[at + 1] = LF
+        self.used = at + 2
+
+    @cython.cfunc
+    def _line(self, kind: cython.uchar, text: bytes) -> cython.void:
+        n: cython.Py_ssize_t = len(text)
+        if self.used + n + HEADER_MAX > self.cap:
+            self._grow(n + HEADER_MAX)
+        p: cython.p_uchar = self.p
+        source: cython.p_const_uchar = text
+        to: cython.Py_ssize_t = self.used + 1
+        at: cython.Py_ssize_t
+        p[self.used] = kind
+        for at in range(n):
+            p[to + at] = SPACE if source[at] == CR or source[at] == LF else source[at]
+        self._end_line(to + n)
+
+    @cython.cfunc
+    def _close(self, kind: cython.uchar, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        """Write the header left open at mark, moving the elements away when it needs more than one digit."""
+        more: cython.Py_ssize_t = 0  # digits beyond the one there is room for
+        rest: cython.Py_ssize_t = n
+        while rest > 9:
+            more += 1
+            rest //= 10
+        if self.used + HEADER_MAX > self.cap:
+            self._grow(HEADER_MAX)
+        at: cython.Py_ssize_t = self.start + mark
+        end: cython.Py_ssize_t = self.used + more
+        if more > 0:
+            mem.move(self.p, at + 4 + more, at + 4, self.used - at - 4)
+        self.used = at
+        self._header(kind, n)
+        self.used = end
+
+    @cython.cfunc
+    def _grow(self, n: cython.Py_ssize_t) -> cython.void:
+        """Make n bytes free behind `used`: by moving to the front if that frees half, else by doubling."""
+        pending: cython.Py_ssize_t = self.used - self.start
+        if self.start > 0:
+            mem.move(self.p, 0, self.start, pending)
+            self.start = 0
+            self.used = pending
+        if 2 * (pending + n) <= self.cap:
+            return
+        cap: cython.Py_ssize_t = max(self.cap, CAP_MIN)
+        while cap < pending + n:
+            cap *= 2
+        self._resize(cap)
+
+    @cython.cfunc
+    def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
+        mem.resize(self.buf, cap)
+        self.p = self.buf
+        self.cap = cap
