@@ -1,0 +1,84 @@
+"""The two servers under measurement: on a free port, pinned to a core, asked for CPU time and memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+@dataclass
+class Server:
+    """A running server. `with Server.headrace() as s:` stops it at the end."""
+
+    name: str
+    command: list[str]
+    port: int
+
+    @classmethod
+    def headrace(cls) -> Self:
+        port = free_port()
+        return cls("headrace", [sys.executable, "-m", "headrace", "serve", "--port", str(port)], port)
+
+    @classmethod
+    def redis(cls) -> Self:
+        port = free_port()
+        program = os.environ.get("REDIS_SERVER") or shutil.which("redis-server")
+        if program is None:
+            raise SystemExit("no redis-server to compare with: install it or name it in REDIS_SERVER=")
+        return cls("redis", [program, "--port", str(port), "--save", "", "--appendonly", "no"], port)
+
+    def __enter__(self) -> Self:
+        self._dir = tempfile.TemporaryDirectory()
+        # One core for the server; load comes from the others, so that the two never share.
+        self._process = subprocess.Popen(
+            self.command,
+            cwd=self._dir.name,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: os.sched_setaffinity(0, {0}),
+        )
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return self
+            except OSError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise SystemExit(f"{self.name} did not start: {' '.join(self.command)}") from None
+                time.sleep(0.05)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+        self._dir.cleanup()
+
+    def cpu_s(self) -> float:
+        """User and system time used so far, in seconds."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def resident_bytes(self) -> int:
+        return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+    def version(self) -> str:
+        import redis
+
+        info = redis.Redis(port=self.port).info("server")
+        return f"{self.name} {info.get('headrace_version', info['redis_version'])}"
