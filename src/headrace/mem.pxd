@@ -106,3 +106,43 @@ cdef inline unsigned long long sub_u64(unsigned long long a, unsigned long long 
 
 cdef inline int resize(bytearray buf, Py_ssize_t n) except -1:
     return PyByteArray_Resize(buf, n)
+
+
+cdef inline void put_f64le(unsigned char *buf, Py_ssize_t at, double v) noexcept nogil:
+    cdef unsigned long long bits
+    memcpy(&bits, &v, 8)
+    put_u64le(buf, at, bits)
+
+
+cdef inline void put_f32le(unsigned char *buf, Py_ssize_t at, double v) noexcept nogil:
+    cdef float narrow = <float> v
+    cdef unsigned int bits
+    memcpy(&bits, &narrow, 4)
+    put_u32le(buf, at, bits)
+
+
+cdef inline bint is_utf8(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t end = at + n, tail, i
+    cdef unsigned char lead, second
+    while end - at >= 8 and not u64le(buf, at) & 0x8080808080808080ULL:
+        at += 8  # eight ASCII bytes at once: most text is nothing else
+    while at < end:
+        lead = buf[at]
+        at += 1
+        if lead < 0x80:
+            continue
+        if lead < 0xC2 or lead > 0xF4:
+            return False
+        tail = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
+        if end - at < tail:
+            return False
+        second = buf[at]
+        if lead == 0xE0 and second < 0xA0 or lead == 0xF0 and second < 0x90:
+            return False  # a longer form than needed
+        if lead == 0xED and second > 0x9F or lead == 0xF4 and second > 0x8F:
+            return False  # a surrogate, or past U+10FFFF
+        for i in range(tail):
+            if buf[at + i] & 0xC0 != 0x80:
+                return False
+        at += tail
+    return True

@@ -6,6 +6,9 @@ meanings can exist; interpreted, an index past the end raises instead of reading
 
 from __future__ import annotations
 
+import math
+import struct
+
 _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
 
@@ -127,3 +130,28 @@ def resize(buf: bytearray, n: int) -> None:
         del buf[n:]
     else:
         buf.extend(bytes(n - len(buf)))
+
+
+def put_f64le(buf: bytearray, at: int, v: float) -> None:
+    """Write v at `at` as a little-endian IEEE double."""
+    assert at + 8 <= len(buf), "put past the end"
+    struct.pack_into("<d", buf, at, v)
+
+
+def put_f32le(buf: bytearray, at: int, v: float) -> None:
+    """Write v at `at` as a little-endian IEEE single; what is too large becomes infinity."""
+    assert at + 4 <= len(buf), "put past the end"
+    try:
+        struct.pack_into("<f", buf, at, v)
+    except OverflowError:
+        struct.pack_into("<f", buf, at, math.copysign(math.inf, v))
+
+
+def is_utf8(buf: bytes | bytearray, at: int, n: int) -> bool:
+    """Whether the n bytes at `at` are well-formed UTF-8."""
+    assert 0 <= at <= at + n <= len(buf), "read past the end"
+    try:
+        buf[at : at + n].decode()
+    except UnicodeDecodeError:
+        return False
+    return True
