@@ -1,0 +1,34 @@
+# The C face of rax.py.
+from headrace cimport mem
+
+cdef object NO_VALUE
+
+
+cdef class RaxNode:
+    cdef bytes edges
+    cdef RaxNode child
+    cdef list[RaxNode] children
+    cdef object value
+
+
+cdef RaxNode _node(bytes edges, RaxNode child, object value)
+cdef RaxNode below(RaxNode node, bytes key, Py_ssize_t at)
+cdef Py_ssize_t shared(bytes run, bytes key, Py_ssize_t at)
+cdef Py_ssize_t place_of(bytes edges, unsigned char byte)
+cdef void _cut(RaxNode branch, Py_ssize_t place)
+
+
+cdef class Rax:
+    cdef RaxNode root
+    cdef readonly Py_ssize_t keys
+    cdef readonly Py_ssize_t nodes
+
+    cpdef object find(self, bytes key)
+    cpdef bint contains(self, bytes key)
+    cpdef bint insert(self, bytes key, object value)
+    cpdef bint remove(self, bytes key)
+    cdef RaxNode _node_at(self, bytes key)
+    cdef void _add(self, RaxNode branch, bytes key, Py_ssize_t at, object value)
+    cdef RaxNode _tail(self, bytes key, Py_ssize_t at, object value)
+    cdef void _split(self, RaxNode node, Py_ssize_t same, bytes key, Py_ssize_t at, object value)
+    cdef void _absorb(self, RaxNode node)
