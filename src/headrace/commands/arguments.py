@@ -1,0 +1,172 @@
+"""A cursor over the words of a request. It owns "syntax error" and "not an integer"."""
+
+from __future__ import annotations
+
+import math
+
+import cython
+
+from headrace.errors import NotAFloat, NotAnInteger, SyntaxRefused
+
+I64_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)  # a sign and 19 digits
+U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)
+I64_MAX = cython.declare(cython.ulonglong, 0x7FFFFFFFFFFFFFFF)
+DIGIT = cython.declare(cython.int, 48)
+MINUS = cython.declare(cython.int, 45)
+CASE = cython.declare(cython.int, 32)  # the bit that tells upper from lower case
+
+
+@cython.ccall
+def is_word(text: bytes, word: bytes) -> cython.bint:
+    """Whether text says word, which is given in capitals, in any case."""
+    n: cython.Py_ssize_t = len(text)
+    if n != len(word):
+        return False
+    a: cython.p_const_uchar = text
+    b: cython.p_const_uchar = word
+    i: cython.Py_ssize_t
+    c: cython.int
+    for i in range(n):
+        c = a[i]
+        if 97 <= c <= 122:
+            c -= CASE
+        if c != b[i]:
+            return False
+    return True
+
+
+@cython.ccall
+def parse_i64(text: bytes) -> cython.longlong:
+    """The integer that text says, in the one way it can be written: no sign but -, no leading zero.
+
+    Raises NotAnInteger for anything else, and past 64 bits.
+    """
+    n: cython.Py_ssize_t = len(text)
+    if not 0 < n <= I64_DIGITS_MAX:
+        raise NotAnInteger()
+    p: cython.p_const_uchar = text
+    negative: cython.bint = p[0] == MINUS
+    at: cython.Py_ssize_t = 1 if negative else 0
+    value: cython.ulonglong = 0
+    digit: cython.uint
+    limit: cython.ulonglong = I64_MAX
+    signed: cython.longlong
+    if negative:
+        limit += 1
+    if at == n or (p[at] == DIGIT and n > 1):
+        raise NotAnInteger()
+    while at < n:
+        if not 48 <= p[at] <= 57:
+            raise NotAnInteger()
+        digit = p[at] - 48
+        if value > U64_TENTH - 1:
+            raise NotAnInteger()
+        value = value * 10 + digit
+        if value > limit:
+            raise NotAnInteger()
+        at += 1
+    if negative:
+        if value == 0:
+            return 0
+        signed = value - 1
+        return -signed - 1
+    signed = value
+    return signed
+
+
+@cython.ccall
+def parse_double(text: bytes) -> cython.double:
+    """The number that text says, as C's strtod reads it; NaN, spaces and underscores raise NotAFloat."""
+    if not text or text.isspace() or text[0] in b" \t\n\v\f\r" or text[-1] in b" \t\n\v\f\r" or b"_" in text:
+        raise NotAFloat()
+    try:
+        if text.lstrip(b"+-")[:2].lower() == b"0x":
+            value = float.fromhex(text.decode("ascii"))
+        else:
+            value = float(text)
+    except (ValueError, OverflowError):
+        raise NotAFloat() from None
+    if math.isnan(value):
+        raise NotAFloat()
+    return value
+
+
+@cython.final
+@cython.cclass
+class Arguments:
+    """Stands on the next word to be read of argv."""
+
+    __slots__ = ("argv", "at")
+
+    argv: list[bytes]
+    at: cython.Py_ssize_t
+
+    def __init__(self, argv: list[bytes], at: cython.Py_ssize_t = 1) -> None:
+        self.argv = argv
+        self.at = at
+
+    @cython.ccall
+    def more(self) -> cython.bint:
+        """Whether a word is left."""
+        return self.at < len(self.argv)
+
+    @cython.ccall
+    def left(self) -> cython.Py_ssize_t:
+        """How many words are left."""
+        return len(self.argv) - self.at
+
+    @cython.ccall
+    def peek(self) -> bytes:
+        """The next word, without stepping over it; SyntaxRefused when there is none."""
+        if self.at >= len(self.argv):
+            raise SyntaxRefused()
+        word: bytes = self.argv[self.at]
+        return word
+
+    @cython.ccall
+    def word(self) -> bytes:
+        """The next word; SyntaxRefused when there is none."""
+        if self.at >= len(self.argv):
+            raise SyntaxRefused()
+        word: bytes = self.argv[self.at]
+        self.at += 1
+        return word
+
+    @cython.ccall
+    def flag(self, word: bytes) -> cython.bint:
+        """Whether the next word is this one (given in capitals, read in any case); steps over it if so."""
+        if self.at >= len(self.argv):
+            return False
+        text: bytes = self.argv[self.at]
+        if not is_word(text, word):
+            return False
+        self.at += 1
+        return True
+
+    @cython.ccall
+    def option(self, word: bytes) -> cython.bint:
+        """As flag, but only when at least one more word follows it: its value."""
+        return self.left() >= 2 and self.flag(word)
+
+    @cython.ccall
+    def integer(self) -> cython.longlong:
+        """The next word as a signed 64-bit integer; NotAnInteger, SyntaxRefused."""
+        return parse_i64(self.word())
+
+    @cython.ccall
+    def float_(self) -> cython.double:
+        """The next word as a number; NotAFloat, SyntaxRefused."""
+        return parse_double(self.word())
+
+    @cython.ccall
+    def rest(self) -> list[bytes]:
+        """All words that are left."""
+        words = self.argv[self.at :]
+        self.at = len(self.argv)
+        return words
+
+    @cython.ccall
+    def end(self) -> cython.void:
+        """Nothing may be left; SyntaxRefused otherwise."""
+        if self.at < len(self.argv):
+            raise SyntaxRefused()

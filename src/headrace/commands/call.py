@@ -1,0 +1,117 @@
+"""What a command is given: who calls, with which words, when, on what, and where the answer goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cython
+
+from headrace.commands.arguments import Arguments
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.keyspace.blocking import Waiter
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.resp.writer import Answer
+
+
+def answer_null_array(call: Call) -> None:
+    """What most blocked commands answer when their time is up."""
+    call.answer.null_array()
+
+
+def answer_null(call: Call) -> None:
+    """The other answer when the time is up."""
+    call.answer.null()
+
+
+ON_TIMEOUT: dict[str, Callable[[Any], None]] = {"null_array": answer_null_array, "null": answer_null}
+
+
+@cython.final
+@cython.cclass
+class Call:
+    """One command's run. The engine fills the same Call anew for each request: keep nothing of it.
+
+    A command writes exactly one reply to `answer`, or raises a CommandError, or calls wait().
+    """
+
+    __slots__ = (
+        "_arguments",
+        "answer",
+        "argv",
+        "command",
+        "database",
+        "effects",
+        "engine",
+        "host",
+        "keyspace",
+        "may_block",
+        "now",
+        "recording",
+        "session",
+    )
+
+    engine: Any
+    host: Any
+    keyspace: Keyspace
+    session: Session
+    answer: Answer
+    database: Database
+    command: Command
+    argv: list[bytes]
+    now: cython.longlong  # milliseconds since 1970
+    may_block: cython.bint
+    recording: cython.bint  # someone listens to effects: only then is record() worth building words for
+    effects: Any
+    _arguments: Arguments
+
+    def __init__(self, engine: Any, keyspace: Keyspace, host: Any, effects: Any) -> None:
+        self.engine = engine
+        self.keyspace = keyspace
+        self.host = host
+        self.effects = effects
+        self.recording = False
+        self.may_block = True
+        self.now = 0
+        self._arguments = Arguments([], 0)
+
+    @cython.ccall
+    def arguments(self) -> Arguments:
+        """A cursor on the first word after the command's (and subcommand's) name."""
+        arguments: Arguments = self._arguments
+        arguments.argv = self.argv
+        arguments.at = 1 if self.command.word is self.command.name else 2
+        return arguments
+
+    @cython.ccall
+    def record(self, words: list[bytes]) -> cython.void:
+        """The effect: what a log or a replica must repeat, in this order. Nothing while nobody listens."""
+        if self.recording:
+            self.effects.record(self.database.index, words)
+
+    @cython.ccall
+    def record_verbatim(self) -> cython.void:
+        """The effect is the request as it came."""
+        if self.recording:
+            self.effects.record(self.database.index, self.argv)
+
+    @cython.ccall
+    def wait(
+        self,
+        keys: list[bytes],
+        deadline_ms: cython.longlong,
+        serve: Callable[[Any], bool],
+        on_timeout: str = "null_array",
+    ) -> cython.void:
+        """Park the session until serve answers or the deadline (0 for never) passes. Only when may_block.
+
+        serve(call) is tried again, with the session's own call, whenever one of the keys has news; it says
+        whether it answered. A CommandError it raises is an answer, too. on_timeout: "null_array", "null".
+        """
+        assert self.may_block, "a command may not block here"
+        waiter = Waiter(
+            self.session, self.database.index, keys, deadline_ms, serve, ON_TIMEOUT[on_timeout], self.command
+        )
+        self.session.waiting = waiter
+        self.keyspace.blocking.wait(waiter)

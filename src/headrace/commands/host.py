@@ -1,0 +1,106 @@
+"""What commands ask of the program around the engine: configuration, figures, randomness, the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import headrace
+from headrace.commands.arguments import parse_i64
+from headrace.errors import CommandError, NotAnInteger
+from headrace.keyspace.scan import matches
+from headrace.keyspace.settings import Settings
+
+Section = list[tuple[str, object]]
+
+
+class ShutdownRequested(Exception):
+    """SHUTDOWN was accepted: raised through the engine for a host that is a library, not a server."""
+
+
+class Host:
+    """The in-process host: a few settings, no files, no process to stop. The server's derives from it."""
+
+    version: str = headrace.__version__
+    redis_version: str = "8.0.0"  # the Redis whose commands and replies clients may expect
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings if settings is not None else Settings()
+
+    def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
+        """Every setting whose name matches one of the glob patterns, each once."""
+        return [
+            (name, value)
+            for name, value in self.directives().items()
+            if any(matches(pattern, name, True) for pattern in patterns)
+        ]
+
+    def directives(self) -> dict[bytes, bytes]:
+        """All settings by lower-case name, as CONFIG GET shows them."""
+        return {
+            b"appendonly": b"no",
+            b"databases": b"%d" % self.settings.databases,
+            b"maxmemory": b"0",
+            b"maxmemory-policy": b"noeviction",
+            b"proto-max-bulk-len": b"536870912",
+            b"save": b"",
+            b"stream-node-max-bytes": b"%d" % self.settings.stream_node_max_bytes,
+            b"stream-node-max-entries": b"%d" % self.settings.stream_node_max_entries,
+            b"timeout": b"0",
+        }
+
+    def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        """Apply all pairs or none; raises CommandError with CONFIG SET's text."""
+        known = self.directives()
+        changes: list[Callable[[], None]] = []
+        for name, value in pairs:
+            lower = name.lower()
+            shown = name.decode("utf-8", "surrogateescape")
+            if lower not in known:
+                raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{shown}'")
+            changes.append(self._change(lower, shown, value))
+        for change in changes:
+            change()
+
+    def _change(self, name: bytes, shown: str, value: bytes) -> Callable[[], None]:
+        """What setting name to value will do; the settings of this host are node sizes."""
+        fields = {
+            b"stream-node-max-bytes": "stream_node_max_bytes",
+            b"stream-node-max-entries": "stream_node_max_entries",
+        }
+        if name not in fields:
+            text = (
+                f"ERR CONFIG SET failed (possibly related to argument '{shown}') - can't set immutable config"
+            )
+            raise CommandError(text)
+        try:
+            number = parse_i64(value)
+        except NotAnInteger:
+            number = -1
+        if number < 0:
+            text = f"ERR CONFIG SET failed (possibly related to argument '{shown}')"
+            raise CommandError(f"{text} - argument couldn't be parsed into an integer")
+        return lambda: setattr(self.settings, fields[name], number)
+
+    def config_resetstat(self) -> None:
+        """Set the host's own counters to zero."""
+
+    def config_rewrite(self) -> None:
+        """Write the settings back to the configuration file."""
+        raise CommandError("ERR The server is running without a config file")
+
+    def info(self, section: str) -> Section:
+        """What the host knows for one section of INFO, by Redis's field names; it goes after the engine's."""
+        return []
+
+    def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
+        """Stop the program; save: True for SAVE, False for NOSAVE, None to choose. CommandError if it cannot."""
+        raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
+
+    def random_bytes(self, n: int) -> bytes:
+        """n unpredictable bytes."""
+        return os.urandom(n)
+
+    def microseconds(self) -> int:
+        """What TIME answers beyond the engine's milliseconds: 0 to 999 microseconds."""
+        return 0

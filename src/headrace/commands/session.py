@@ -1,0 +1,119 @@
+"""What a command may know of its caller, and what the server may know of a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from headrace.keyspace.blocking import Waiter
+from headrace.keyspace.watching import Watch
+from headrace.resp.writer import Answer
+
+# CLIENT REPLY: what happens to answers.
+REPLY_ON = cython.declare(cython.int, 0)
+REPLY_OFF = cython.declare(cython.int, 1)
+REPLY_SKIP_NEXT = cython.declare(cython.int, 2)  # asked for by the request that runs now
+REPLY_SKIP = cython.declare(cython.int, 3)  # the request that runs now gets no answer
+
+
+@cython.final
+@cython.cclass
+class Session:
+    """One client's state. The engine makes it, the server (or a test) owns its transport.
+
+    While `waiting` is not None the session's further requests must not be executed.
+    Once `closing` is set, the transport sends what `answer` holds and closes.
+    """
+
+    __slots__ = (
+        "active_ms",
+        "address",
+        "answer",
+        "closing",
+        "created_ms",
+        "database",
+        "file_number",
+        "id",
+        "killed",
+        "last_command",
+        "library_name",
+        "library_version",
+        "local_address",
+        "name",
+        "no_evict",
+        "no_touch",
+        "queue",
+        "queue_spoilt",
+        "reply",
+        "transport",
+        "user",
+        "waiting",
+        "watch",
+    )
+
+    id: cython.longlong
+    answer: Answer
+    database: cython.Py_ssize_t
+    name: bytes
+    library_name: bytes
+    library_version: bytes
+    user: bytes
+    address: bytes  # "ip:port" of the client
+    local_address: bytes
+    file_number: cython.int  # of the socket; -1 when there is none
+    created_ms: cython.longlong
+    active_ms: cython.longlong  # of the last request
+    last_command: Any  # the Command that ran last, or None
+    queue: list[Any] | None  # the requests since MULTI, as (Command, argv); None outside of it
+    queue_spoilt: cython.bint  # a request since MULTI was refused: EXEC will be, too
+    watch: Watch | None
+    waiting: Waiter | None  # what the session is blocked on
+    closing: cython.bint
+    killed: cython.bint  # closed by another client: nothing more is sent
+    reply: cython.int
+    no_evict: cython.bint
+    no_touch: cython.bint
+    transport: Any  # the server's connection object; the commands ask nothing of it
+
+    def __init__(self, number: cython.longlong, address: bytes = b"", local_address: bytes = b"") -> None:
+        self.id = number
+        self.answer = Answer()
+        self.address = address
+        self.local_address = local_address
+        self.file_number = -1
+        self.created_ms = 0
+        self.active_ms = 0
+        self.last_command = None
+        self.name = b""
+        self.library_name = b""
+        self.library_version = b""
+        self.user = b"default"
+        self.closing = False
+        self.killed = False
+        self.waiting = None
+        self.transport = None
+        self.watch = None
+        self.reset()
+
+    @cython.ccall
+    def reset(self) -> cython.void:
+        """As a new connection has it, but for id, addresses and library. The watch must have been let go."""
+        self.database = 0
+        self.name = b""
+        self.queue = None
+        self.queue_spoilt = False
+        self.reply = REPLY_ON
+        self.no_evict = False
+        self.no_touch = False
+        self.answer.protocol = 2
+
+    @cython.ccall
+    def in_multi(self) -> cython.bint:
+        """Whether requests are being queued."""
+        return self.queue is not None
+
+    @cython.ccall
+    def mute(self, mode: cython.int) -> cython.void:
+        """Set the reply mode: REPLY_ON, REPLY_OFF or REPLY_SKIP_NEXT."""
+        self.reply = mode

@@ -1,0 +1,94 @@
+"""Which key of a database dies when.
+
+    at:    key -> milliseconds            the truth
+    heap:  (milliseconds, key)            earliest on top; an item is stale when `at` says something else
+
+A key dies for its readers at its time exactly (Database.find looks at `at`); its memory is given back
+then, or by the sweep, which takes from the top of the heap.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+import cython
+
+# Below this many items the heap is not worth sweeping for stale ones.
+HEAP_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
+
+
+@cython.final
+@cython.cclass
+class Expiry:
+    """The times of death of one database's keys."""
+
+    __slots__ = ("at", "heap", "total")
+
+    at: dict[bytes, int]
+    heap: list[tuple[int, bytes]]
+    total: int  # the sum of all times, for the average; a Python int, it may pass 64 bits
+
+    def __init__(self) -> None:
+        self.at = {}
+        self.heap = []
+        self.total = 0
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @cython.ccall
+    def set(self, key: bytes, at_ms: cython.longlong) -> cython.void:
+        """Key dies at at_ms, whatever was said before."""
+        before = self.at.get(key)
+        if before is not None:
+            self.total -= before
+        self.at[key] = at_ms
+        self.total += at_ms
+        heappush(self.heap, (at_ms, key))
+        if len(self.heap) > HEAP_STALE_MIN and len(self.heap) > 2 * len(self.at):
+            self.heap = [(at, key) for key, at in self.at.items()]
+            heapify(self.heap)
+
+    @cython.ccall
+    def drop(self, key: bytes) -> cython.bint:
+        """Key lives on, or is gone; whether it had a time."""
+        before = self.at.pop(key, None)
+        if before is None:
+            return False
+        self.total -= before
+        return True
+
+    @cython.ccall
+    def get(self, key: bytes) -> cython.longlong:
+        """When key dies; -1 for never."""
+        at = self.at.get(key)
+        return -1 if at is None else at
+
+    @cython.ccall
+    def is_due(self, key: bytes, now: cython.longlong) -> cython.bint:
+        """Whether key is dead at now."""
+        at = self.at.get(key)
+        if at is None:
+            return False
+        moment: cython.longlong = at
+        return moment <= now
+
+    @cython.ccall
+    def due(self, now: cython.longlong) -> bytes | None:
+        """A key that is dead at now, the earliest first; None when there is none. The caller drops it."""
+        while self.heap:
+            at, key = self.heap[0]
+            if self.at.get(key) == at:
+                return key if at <= now else None
+            heappop(self.heap)
+        return None
+
+    @cython.ccall
+    def next_death(self) -> cython.longlong:
+        """When the next key dies; -1 for never."""
+        while self.heap:
+            at, key = self.heap[0]
+            if self.at.get(key) == at:
+                return at
+            heappop(self.heap)
+        return -1

@@ -1,0 +1,65 @@
+# The C face of keyspace.py.
+from headrace.keyspace.blocking cimport Blocking
+from headrace.keyspace.expiry cimport Expiry
+from headrace.keyspace.scan cimport Order
+from headrace.keyspace.settings cimport Settings
+from headrace.keyspace.watching cimport Watch, Watching
+from headrace.streams.stream cimport Stream
+
+cdef Py_ssize_t SWEEP_KEYS_MAX
+
+
+cpdef bytes type_name(object value)
+
+
+cdef class Keyspace:
+    cdef readonly list databases
+    cdef readonly Settings settings
+    cdef readonly Blocking blocking
+    cdef public long long now
+    cdef public bint reading
+    cdef public long long changes
+    cdef public long long hits
+    cdef public long long misses
+    cdef public long long expired
+    cdef public object on_expired
+    cdef public object random
+
+    cpdef Database database(self, Py_ssize_t index)
+    cpdef void swap(self, Py_ssize_t first, Py_ssize_t second)
+    cpdef Py_ssize_t flush_all(self)
+    cpdef bint sweep(self)
+    cpdef long long next_death(self)
+    cpdef void unwatch(self, Watch watch)
+
+
+cdef class Database:
+    cdef readonly Keyspace keyspace
+    cdef readonly Py_ssize_t index
+    cdef readonly dict values
+    cdef readonly Expiry expiry_times
+    cdef readonly Watching watching
+    cdef Order order
+
+    cpdef object find(self, bytes key)
+    cpdef Stream stream(self, bytes key)
+    cpdef object string(self, bytes key)
+    cpdef bint contains(self, bytes key)
+    cpdef Py_ssize_t size(self)
+    cpdef list[bytes] keys(self)
+    cpdef bytes random_key(self)
+    cdef Order _arrivals(self)
+    cpdef void put(self, bytes key, object value)
+    cpdef void replace(self, bytes key, object value)
+    cpdef bint remove(self, bytes key)
+    cpdef Py_ssize_t flush(self)
+    cpdef long long expiry(self, bytes key)
+    cpdef void set_expiry(self, bytes key, long long at_ms)
+    cpdef bint clear_expiry(self, bytes key)
+    cpdef Py_ssize_t sweep(self, Py_ssize_t budget)
+    cdef bint _bury_if_due(self, bytes key)
+    cdef void _bury(self, bytes key)
+    cpdef void touched(self, bytes key)
+    cpdef void ready(self, bytes key)
+    cpdef void watch(self, bytes key, Watch watch)
+    cpdef void spoil_existing(self)

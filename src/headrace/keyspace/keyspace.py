@@ -1,0 +1,353 @@
+"""The databases, each a dictionary from key to value.
+
+A value is `bytes` (a string), `bytearray` (a string grown in place) or a `Stream`. Reading a key that
+has expired finds nothing, and buries it. Nothing here reads a clock: `now` is set by the engine.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import cython
+
+from headrace.errors import WrongType
+from headrace.keyspace.blocking import Blocking
+from headrace.keyspace.expiry import Expiry
+from headrace.keyspace.scan import Order
+from headrace.keyspace.settings import Settings
+from headrace.keyspace.watching import Watch, Watching
+from headrace.streams.stream import Stream
+
+# How many dead keys a sweep may bury before it lets others have their turn.
+SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
+
+
+@cython.ccall
+def type_name(value: object) -> bytes:
+    """What TYPE answers for a value; b"none" for None."""
+    if isinstance(value, Stream):
+        return b"stream"
+    return b"none" if value is None else b"string"
+
+
+@cython.final
+@cython.cclass
+class Keyspace:
+    """All databases and what they share."""
+
+    __slots__ = (
+        "blocking",
+        "changes",
+        "databases",
+        "expired",
+        "hits",
+        "misses",
+        "now",
+        "on_expired",
+        "random",
+        "reading",
+        "settings",
+    )
+
+    databases: list[Database]
+    settings: Settings
+    blocking: Blocking
+    now: cython.longlong  # milliseconds; one moment for a whole batch of commands
+    reading: cython.bint  # the command that runs only reads: its look-ups are hits and misses
+    changes: cython.longlong  # how often a key was modified
+    hits: cython.longlong
+    misses: cython.longlong
+    expired: cython.longlong  # keys that died of age
+    on_expired: Any  # called with (database index, key) when a key dies of age, or None
+    random: Random
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings if settings is not None else Settings()
+        self.blocking = Blocking()
+        self.now = 0
+        self.reading = False
+        self.changes = 0
+        self.hits = 0
+        self.misses = 0
+        self.expired = 0
+        self.on_expired = None
+        self.random = Random()
+        self.databases = [Database(self, index) for index in range(self.settings.databases)]
+
+    @cython.ccall
+    def database(self, index: cython.Py_ssize_t) -> Database | None:
+        """The database of that number, or None when there is no such number."""
+        if 0 <= index < len(self.databases):
+            return self.databases[index]
+        return None
+
+    @cython.ccall
+    def swap(self, first: cython.Py_ssize_t, second: cython.Py_ssize_t) -> cython.void:
+        """Exchange the keys of two databases; who watches or waits stays where he is and is told."""
+        a: Database = self.databases[first]
+        b: Database = self.databases[second]
+        if first == second:
+            return
+        a.spoil_existing()
+        b.spoil_existing()
+        a.values, b.values = b.values, a.values
+        a.expiry_times, b.expiry_times = b.expiry_times, a.expiry_times
+        a.order, b.order = b.order, a.order
+        a.spoil_existing()
+        b.spoil_existing()
+        self.changes += 1
+        self.blocking.signal_all(first)
+        self.blocking.signal_all(second)
+
+    @cython.ccall
+    def flush_all(self) -> cython.Py_ssize_t:
+        """Empty every database; how many keys that were."""
+        database: Database
+        removed: cython.Py_ssize_t = 0
+        for database in self.databases:
+            removed += database.flush()
+        return removed
+
+    @cython.ccall
+    def sweep(self) -> cython.bint:
+        """Bury keys that have died, not too many at once; whether some are left."""
+        database: Database
+        budget: cython.Py_ssize_t = SWEEP_KEYS_MAX
+        for database in self.databases:
+            budget -= database.sweep(budget)
+        return budget <= 0
+
+    @cython.ccall
+    def next_death(self) -> cython.longlong:
+        """When the next key of any database dies; -1 for never."""
+        database: Database
+        earliest: cython.longlong = -1
+        at: cython.longlong
+        for database in self.databases:
+            at = database.expiry_times.next_death()
+            if at >= 0 and (earliest < 0 or at < earliest):
+                earliest = at
+        return earliest
+
+    @cython.ccall
+    def unwatch(self, watch: Watch) -> cython.void:
+        """Let go of all that watch watches."""
+        for index, key in watch.keys:
+            self.databases[index].watching.drop(key, watch)
+
+
+@cython.final
+@cython.cclass
+class Database:
+    """One numbered database. put, replace, remove change it; touched and ready tell others of it."""
+
+    __slots__ = ("expiry_times", "index", "keyspace", "order", "values", "watching")
+
+    keyspace: Keyspace
+    index: cython.Py_ssize_t
+    values: dict[bytes, object]
+    expiry_times: Expiry
+    watching: Watching
+    order: Order | None  # the keys in order of arrival, once someone has asked for it
+
+    def __init__(self, keyspace: Keyspace, index: cython.Py_ssize_t) -> None:
+        self.keyspace = keyspace
+        self.index = index
+        self.values = {}
+        self.expiry_times = Expiry()
+        self.watching = Watching()
+        self.order = None
+
+    # Reading.
+
+    @cython.ccall
+    def find(self, key: bytes) -> object:
+        """The live value of key, or None."""
+        value = self.values.get(key)
+        if value is not None and len(self.expiry_times.at) and self._bury_if_due(key):
+            value = None
+        if self.keyspace.reading:
+            if value is None:
+                self.keyspace.misses += 1
+            else:
+                self.keyspace.hits += 1
+        return value
+
+    @cython.ccall
+    def stream(self, key: bytes) -> Stream | None:
+        """The stream at key, or None; WrongType when key holds something else."""
+        value = self.find(key)
+        if value is None:
+            return None
+        if not isinstance(value, Stream):
+            raise WrongType()
+        return value
+
+    @cython.ccall
+    def string(self, key: bytes) -> bytes | bytearray | None:
+        """The string at key, or None; WrongType when key holds something else."""
+        value = self.find(key)
+        if value is None or isinstance(value, bytes):
+            return value
+        if not isinstance(value, bytearray):
+            raise WrongType()
+        return value
+
+    @cython.ccall
+    def contains(self, key: bytes) -> cython.bint:
+        """Whether key exists; counts neither as a hit nor as a miss."""
+        return key in self.values and not (len(self.expiry_times.at) and self._bury_if_due(key))
+
+    @cython.ccall
+    def size(self) -> cython.Py_ssize_t:
+        """How many keys are alive."""
+        while len(self.expiry_times.at) and self.sweep(SWEEP_KEYS_MAX):
+            pass
+        return len(self.values)
+
+    @cython.ccall
+    def keys(self) -> list[bytes]:
+        """All live keys, oldest first."""
+        self.size()
+        return list(self.values)
+
+    @cython.ccall
+    def random_key(self) -> bytes | None:
+        """Any live key; None when there is none."""
+        if not self.size():
+            return None
+        keys = self._arrivals().keys
+        while True:
+            key: bytes = self.keyspace.random.choice(keys)
+            if key in self.values:
+                return key
+
+    def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
+        """A few live keys from cursor on (0 starts), and the cursor to go on with (0: that was all)."""
+        next_cursor, keys = self._arrivals().step(cursor, count)
+        return next_cursor, [key for key in keys if self.contains(key)]
+
+    @cython.cfunc
+    def _arrivals(self) -> Order:
+        if self.order is None:
+            self.order = Order(self.values)
+        return self.order
+
+    # Changing.
+
+    @cython.ccall
+    def put(self, key: bytes, value: object) -> cython.void:
+        """Key now holds value, for good: an expiry it had is dropped."""
+        if self.order is not None and key not in self.values:
+            self.order.add(key, self.values)
+        self.values[key] = value
+        if len(self.expiry_times.at):
+            self.expiry_times.drop(key)
+
+    @cython.ccall
+    def replace(self, key: bytes, value: object) -> cython.void:
+        """Key, which exists, now holds value; its expiry stays."""
+        self.values[key] = value
+
+    @cython.ccall
+    def remove(self, key: bytes) -> cython.bint:
+        """Take key away; whether it was there (and alive)."""
+        if not self.contains(key):
+            return False
+        del self.values[key]
+        if len(self.expiry_times.at):
+            self.expiry_times.drop(key)
+        return True
+
+    @cython.ccall
+    def flush(self) -> cython.Py_ssize_t:
+        """Take all keys away; how many there were."""
+        removed: cython.Py_ssize_t = len(self.values)
+        self.spoil_existing()
+        self.values = {}
+        self.expiry_times = Expiry()
+        if self.order is not None:
+            self.order.empty()
+        self.keyspace.changes += removed
+        if self.keyspace.blocking.count:
+            self.keyspace.blocking.signal_all(self.index)
+        return removed
+
+    # Expiry.
+
+    @cython.ccall
+    def expiry(self, key: bytes) -> cython.longlong:
+        """When key dies, in milliseconds since 1970; -1 for never. Ask only for a key that exists."""
+        return self.expiry_times.get(key)
+
+    @cython.ccall
+    def set_expiry(self, key: bytes, at_ms: cython.longlong) -> cython.void:
+        """Key, which exists, dies at at_ms."""
+        self.expiry_times.set(key, at_ms)
+
+    @cython.ccall
+    def clear_expiry(self, key: bytes) -> cython.bint:
+        """Key lives for good; whether it was to die."""
+        return self.expiry_times.drop(key)
+
+    @cython.ccall
+    def sweep(self, budget: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Bury at most budget dead keys; how many it buried."""
+        buried: cython.Py_ssize_t = 0
+        while buried < budget:
+            key = self.expiry_times.due(self.keyspace.now)
+            if key is None:
+                break
+            self._bury(key)
+            buried += 1
+        return buried
+
+    @cython.cfunc
+    def _bury_if_due(self, key: bytes) -> cython.bint:
+        if not self.expiry_times.is_due(key, self.keyspace.now):
+            return False
+        self._bury(key)
+        return True
+
+    @cython.cfunc
+    def _bury(self, key: bytes) -> cython.void:
+        """Key has died of age: the one place where that happens."""
+        del self.values[key]
+        self.expiry_times.drop(key)
+        self.keyspace.expired += 1
+        self.watching.spoil(key)
+        self.keyspace.blocking.signal(self.index, key)
+        if self.keyspace.on_expired is not None:
+            self.keyspace.on_expired(self.index, key)
+
+    # Telling others.
+
+    @cython.ccall
+    def touched(self, key: bytes) -> cython.void:
+        """Key was modified: who watches it is spoilt, and the change is counted."""
+        self.keyspace.changes += 1
+        if len(self.watching.watches):
+            self.watching.spoil(key)
+
+    @cython.ccall
+    def ready(self, key: bytes) -> cython.void:
+        """Key may have what blocked readers wait for; they are tried again after the command."""
+        if self.keyspace.blocking.count:
+            self.keyspace.blocking.signal(self.index, key)
+
+    @cython.ccall
+    def watch(self, key: bytes, watch: Watch) -> cython.void:
+        """A change of key, its death of age included, spoils watch from now on."""
+        if watch.holds(self.index, key):
+            return
+        self.contains(key)  # what is already dead must not spoil later
+        watch.keys.append((self.index, key))
+        self.watching.add(key, watch)
+
+    @cython.ccall
+    def spoil_existing(self) -> cython.void:
+        """All keys are about to go: whoever watches one that exists is spoilt."""
+        for key in self.watching.watches:
+            if key in self.values:
+                self.watching.spoil(key)

@@ -1,0 +1,22 @@
+"""What an operator may set and a command reads; CONFIG SET writes it through the host."""
+
+from __future__ import annotations
+
+import cython
+
+
+@cython.final
+@cython.cclass
+class Settings:
+    """Plain fields, with Redis's defaults. Zero means no limit for both node sizes."""
+
+    __slots__ = ("databases", "stream_node_max_bytes", "stream_node_max_entries")
+
+    databases: cython.Py_ssize_t
+    stream_node_max_bytes: cython.longlong
+    stream_node_max_entries: cython.longlong
+
+    def __init__(self) -> None:
+        self.databases = 16
+        self.stream_node_max_bytes = 4096
+        self.stream_node_max_entries = 100
