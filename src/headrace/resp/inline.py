@@ -1,9 +1,9 @@
-"""Words of a line typed by a person: an inline request, a line of redis.conf.
+r"""Words of a line typed by a person: an inline request, a line of redis.conf.
 
-    SET key "two words\\n" 'it\\'s'      ->      SET | key | two words<newline> | it's
+    SET key "two words\n" 'it\'s'      ->      SET | key | two words<newline> | it's
 
-Words stand between blanks. Double quotes take \\n \\r \\t \\a \\b \\xHH and a backslash before anything; single quotes
-take \\' alone. A closing quote must end its word. A zero byte ends the line.
+Words stand between blanks. Double quotes take \n \r \t \a \b \xHH and a backslash before anything; single
+quotes take \' alone. A closing quote must end its word. A zero byte ends the line.
 """
 
 from __future__ import annotations

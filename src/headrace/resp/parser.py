@@ -1,12 +1,12 @@
-"""Requests: bytes in, lists of words out, and no socket anywhere.
+r"""Requests: bytes in, lists of words out, and no socket anywhere.
 
     0        at                        filled      cap
     +--------+-------------------------+-----------+
     | parsed | arrived, not yet parsed | free      |
     +--------+-------------------------+-----------+
 
-A request is `*2\\r\\n$4\\r\\nECHO\\r\\n$2\\r\\nhi\\r\\n` or, typed by a person, `ECHO hi\\r\\n`. Words are taken out as
-they arrive, so a request cut anywhere is resumed where it stopped. A length that is declared allocates nothing.
+A request is `*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n` or, typed by a person, `ECHO hi\r\n`. Words are taken out as they
+arrive, so a request cut anywhere is resumed where it stopped. A declared length allocates nothing.
 """
 
 from __future__ import annotations

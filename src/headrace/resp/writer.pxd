@@ -23,7 +23,7 @@ cdef unsigned char VERBATIM
 
 
 cdef class Answer:
-    cdef public int protocol
+    cdef public unsigned int protocol
     cdef bytearray buf
     cdef unsigned char *p
     cdef readonly Py_ssize_t cap

@@ -43,14 +43,14 @@ class Answer:
 
     __slots__ = ("buf", "cap", "p", "protocol", "start", "used")
 
-    protocol: cython.int
+    protocol: cython.uint
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     start: cython.Py_ssize_t
     used: cython.Py_ssize_t
 
-    def __init__(self, protocol: cython.int = 2) -> None:
+    def __init__(self, protocol: cython.uint = 2) -> None:
         self.protocol = protocol
         self.buf = bytearray()
         self.p = self.buf
