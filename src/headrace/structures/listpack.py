@@ -1,0 +1,432 @@
+"""A listpack: many small strings and integers in one block of bytes.
+
+0          4          6                                  used
++----------+----------+-----------+-----+-----------+------+
+| total    | count    | element   | ... | element   | 0xFF |
+| u32 le   | u16 le   |           |     |           |      |
++----------+----------+-----------+-----+-----------+------+
+
+total counts everything, header and end byte too. count stays at 65535 when there are more elements
+than 65534: then they must be counted by walking; `Listpack.count` is always exact.
+
+How an element looks is drawn in listpack_walk.py. Every value has one encoding: bytes that are the
+canonical decimal form of a signed 64-bit integer are stored as that integer, in the shortest form.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.errors import ElementsTooLarge
+from headrace.structures import listpack_walk
+
+HEADER = cython.declare(cython.Py_ssize_t, 6)
+END = cython.declare(cython.uchar, 0xFF)
+COUNT_UNKNOWN = cython.declare(cython.uint, 65535)
+TOTAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 0xFFFFFFFF)  # the header has 32 bits for it
+INTEGER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 10)
+DECIMAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 20)
+MAGNITUDE_MAX = cython.declare(cython.ulonglong, 0x8000000000000000)  # of a negative 64-bit integer
+MINUS = cython.declare(cython.uchar, 45)
+
+
+@cython.final
+@cython.cclass
+class Listpack:
+    """Owns its bytes in `buf`; `p` is borrowed from it and set anew by _resize, the only resizer.
+
+    Offsets are those of elements. They stay right while elements are appended.
+    """
+
+    __slots__ = ("buf", "cap", "count", "p", "used")
+
+    buf: bytearray
+    p: cython.p_uchar
+    cap: cython.Py_ssize_t
+    used: cython.Py_ssize_t  # the offset of the end byte
+    count: cython.uint
+
+    def __init__(self, cap: cython.Py_ssize_t = 64) -> None:
+        self.buf = bytearray(max(cap, HEADER + 1))
+        self.p = self.buf
+        self.cap = len(self.buf)
+        self.used = HEADER
+        self.count = 0
+        self._seal()
+
+    @staticmethod
+    def from_bytes(data: bytes | bytearray) -> Listpack:
+        """The listpack that data holds, all of it; ValueError when it is damaged."""
+        count: cython.Py_ssize_t = listpack_walk.check(data)
+        pack: Listpack = Listpack(len(data))
+        p: cython.p_uchar = pack.p
+        source: cython.p_const_uchar = data
+        mem.copy(p, 0, source, 0, len(data))
+        pack.used = len(data) - 1
+        pack.count = count
+        pack._write_trails_our_way()
+        pack._seal()
+        return pack
+
+    # ---- adding at the end
+
+    @cython.ccall
+    def append(self, value: bytes) -> cython.Py_ssize_t:
+        """Add value after the last element; return its offset."""
+        p: cython.p_const_uchar = value
+        return self.append_piece(p, 0, len(value))
+
+    @cython.ccall
+    def append_int(self, v: cython.longlong) -> cython.Py_ssize_t:
+        """Add the integer v after the last element; return its offset."""
+        at: cython.Py_ssize_t = self.used
+        if at + INTEGER_BYTES_MAX >= self.cap:
+            self.reserve(INTEGER_BYTES_MAX)
+        self.used = _put_integer(self.p, at, v)
+        self.count += 1
+        self._seal()
+        return at
+
+    @cython.cfunc
+    def append_piece(
+        self, source: cython.p_const_uchar, source_at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Add the n bytes at source_at, which must not lie in this listpack; return the offset."""
+        at: cython.Py_ssize_t = self.used
+        first: cython.uchar
+        if 0 < n <= DECIMAL_BYTES_MAX:
+            first = source[source_at]
+            if first <= 57 and (first >= 48 or first == MINUS) and is_decimal(source, source_at, n):
+                return self.append_int(decimal(source, source_at, n))
+        if at + n + 10 >= self.cap:
+            self.reserve(n + 10)
+        self.used = _put_string(self.p, at, source, source_at, n)
+        self.count += 1
+        self._seal()
+        return at
+
+    @cython.ccall
+    def reserve(self, n: cython.Py_ssize_t) -> cython.void:
+        """Make room for n more bytes, so that adding them cannot fail; at least doubles what there is."""
+        if self.used + n + 1 > self.cap:
+            self._resize(max(self.used + n + 1, min(2 * self.cap, TOTAL_BYTES_MAX)))
+
+    # ---- changing
+
+    @cython.ccall
+    def insert(self, at: cython.Py_ssize_t, value: bytes) -> cython.void:
+        """Put value before the element at `at`; all from there on moves up."""
+        self._splice(at, 0, value)
+        self.count += 1
+        self._seal()
+
+    @cython.ccall
+    def replace(self, at: cython.Py_ssize_t, value: bytes) -> cython.void:
+        """Make value the element at `at`; what follows may move."""
+        self._splice(at, listpack_walk.next_at(self.p, at) - at, value)
+        self._seal()
+
+    @cython.ccall
+    def replace_int(self, at: cython.Py_ssize_t, v: cython.longlong) -> cython.void:
+        """Make the integer v the element at `at`; what follows may move."""
+        if 0 <= v <= 127 and self.p[at] <= 127:
+            self.p[at] = v
+            return
+        self._open(at, listpack_walk.next_at(self.p, at) - at, 1 + integer_size(v))
+        _put_integer(self.p, at, v)
+        self._seal()
+
+    @cython.ccall
+    def delete(self, at: cython.Py_ssize_t) -> cython.void:
+        """Take out the element at `at`; the one after it, if any, is then at `at`."""
+        self._open(at, listpack_walk.next_at(self.p, at) - at, 0)
+        self.count -= 1
+        self._seal()
+
+    @cython.ccall
+    def shrink(self) -> cython.void:
+        """Give spare room back."""
+        if self.cap > self.used + 1:
+            self._resize(self.used + 1)
+
+    # ---- reading
+
+    @cython.ccall
+    def get(self, at: cython.Py_ssize_t) -> bytes:
+        """The bytes of the element at `at`; of an integer, its decimal form."""
+        p: cython.p_uchar = self.p
+        digits: bytearray
+        room: cython.p_uchar
+        if listpack_walk.is_integer(p, at):
+            digits = bytearray(DECIMAL_BYTES_MAX)
+            room = digits
+            return mem.take(room, 0, listpack_walk.put_integer_text(room, listpack_walk.integer(p, at)))
+        return mem.take(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+
+    @cython.ccall
+    def first(self) -> cython.Py_ssize_t:
+        """The offset of the first element; -1 when there is none."""
+        return HEADER if self.count > 0 else -1
+
+    @cython.ccall
+    def last(self) -> cython.Py_ssize_t:
+        """The offset of the last element; -1 when there is none."""
+        return listpack_walk.previous_at(self.p, self.used)
+
+    @cython.ccall
+    def next(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The offset of the element after the one at `at`; -1 after the last."""
+        at = listpack_walk.next_at(self.p, at)
+        return at if at < self.used else -1
+
+    @cython.ccall
+    def previous(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The offset of the element before the one at `at`; -1 before the first."""
+        return listpack_walk.previous_at(self.p, at)
+
+    @cython.ccall
+    def total_bytes(self) -> cython.Py_ssize_t:
+        """The size of the listpack, header and end byte included."""
+        return self.used + 1
+
+    @cython.ccall
+    def to_bytes(self) -> bytes:
+        """The listpack as it is stored and sent."""
+        return mem.take(self.p, 0, self.used + 1)
+
+    @cython.ccall
+    def copy(self) -> Listpack:
+        """Another listpack with the same elements and no spare room."""
+        other: Listpack = Listpack(self.used + 1)
+        mem.copy(other.p, 0, self.p, 0, self.used + 1)
+        other.used = self.used
+        other.count = self.count
+        return other
+
+    def __len__(self) -> int:
+        return self.count
+
+    @cython.ccall
+    def check(self) -> cython.void:
+        """Assert all that must hold."""
+        assert self.cap == len(self.buf) > self.used, "the end byte lies outside the buffer"
+        counted: cython.Py_ssize_t = listpack_walk.check(self.to_bytes())
+        count: cython.Py_ssize_t = self.count
+        assert counted == count, f"{counted} elements, count says {count}"
+
+    # ---- inside
+
+    @cython.cfunc
+    def _splice(self, at: cython.Py_ssize_t, old: cython.Py_ssize_t, value: bytes) -> cython.void:
+        """Write value in place of the `old` bytes at `at`."""
+        source: cython.p_const_uchar = value
+        n: cython.Py_ssize_t = len(value)
+        v: cython.longlong
+        if is_decimal(source, 0, n):
+            v = decimal(source, 0, n)
+            self._open(at, old, 1 + integer_size(v))
+            _put_integer(self.p, at, v)
+        else:
+            self._open(at, old, string_head(n) + n + _trail_size(string_head(n) + n))
+            _put_string(self.p, at, source, 0, n)
+
+    @cython.cfunc
+    def _open(self, at: cython.Py_ssize_t, old: cython.Py_ssize_t, new: cython.Py_ssize_t) -> cython.void:
+        """Move what follows the `old` bytes at `at`, so that `new` bytes fit in their place."""
+        end: cython.Py_ssize_t = self.used + new - old
+        if end + 1 > self.cap:
+            self._resize(end + 1)  # no spare room: full nodes are tight and stay so
+        mem.move(self.p, at + new, at + old, self.used - at - old)
+        self.used = end
+
+    @cython.cfunc
+    def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
+        if cap > TOTAL_BYTES_MAX:
+            raise ElementsTooLarge()
+        buf: bytearray = bytearray(cap)
+        p: cython.p_uchar = buf
+        mem.copy(p, 0, self.p, 0, min(self.used + 1, self.cap))
+        self.buf = buf
+        self.p = self.buf
+        self.cap = cap
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _seal(self) -> cython.void:
+        """Make header and end byte say what the fields say."""
+        p: cython.p_uchar = self.p
+        p[self.used] = END
+        mem.put_u32le(p, 0, self.used + 1)
+        mem.put_u16le(p, 4, self.count if self.count < COUNT_UNKNOWN else COUNT_UNKNOWN)
+
+    @cython.cfunc
+    def _write_trails_our_way(self) -> cython.void:
+        """Widen the trailing lengths that Valkey writes a byte shorter than we do."""
+        at: cython.Py_ssize_t = HEADER
+        size: cython.Py_ssize_t
+        trail: cython.Py_ssize_t
+        while at < self.used:
+            size = listpack_walk.encoded_size(self.p, at)
+            trail = at + size
+            at = listpack_walk.next_at(self.p, at)
+            if at - trail != _trail_size(size):
+                self._open(trail, at - trail, _trail_size(size))
+                at = _put_trail(self.p, trail, size)
+
+
+# ---- one element's bytes
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def is_decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
+    """Whether the n bytes at `at` are the canonical decimal form of a signed 64-bit integer:
+    no plus, no space, no leading zero, no -0."""
+    end: cython.Py_ssize_t = at + n
+    if n <= 0 or n > DECIMAL_BYTES_MAX:
+        return False
+    limit: cython.ulonglong = MAGNITUDE_MAX - 1
+    if p[at] == MINUS:
+        at += 1
+        n -= 1
+        limit = MAGNITUDE_MAX
+        if n == 0 or p[at] == 48:
+            return False
+    if p[at] == 48:
+        return n == 1
+    value: cython.ulonglong = 0
+    digit: cython.uint
+    while at < end:
+        if not 48 <= p[at] <= 57:
+            return False
+        digit = p[at] - 48
+        if value > limit // 10:
+            return False
+        value = value * 10 + digit
+        if value > limit:
+            return False
+        at += 1
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.longlong:
+    """The integer whose canonical decimal form, as is_decimal has it, are the n bytes at `at`."""
+    end: cython.Py_ssize_t = at + n
+    negative: cython.bint = p[at] == MINUS
+    if negative:
+        at += 1
+    value: cython.ulonglong = 0
+    digit: cython.uint
+    while at < end:
+        digit = p[at] - 48
+        value = value * 10 + digit
+        at += 1
+    return mem.as_signed(mem.sub_u64(0, value)) if negative else mem.as_signed(value)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def integer_size(v: cython.longlong) -> cython.Py_ssize_t:
+    """The bytes of v's shortest encoding, without the trailing length (which takes one)."""
+    if 0 <= v <= 0x7F:
+        return 1
+    if -0x1000 <= v <= 0xFFF:
+        return 2
+    if -0x8000 <= v <= 0x7FFF:
+        return 3
+    if -0x800000 <= v <= 0x7FFFFF:
+        return 4
+    if -0x7FFFFFFF - 1 <= v <= 0x7FFFFFFF:
+        return 5
+    return 9
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def string_head(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The bytes before the text of a string of n bytes."""
+    if n < 64:
+        return 1
+    return 2 if n < 4096 else 5
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_integer(p: cython.p_uchar, at: cython.Py_ssize_t, v: cython.longlong) -> cython.Py_ssize_t:
+    """Write v as an element at `at`; return the offset past it."""
+    if 0 <= v <= 0x7F:
+        p[at] = v
+        p[at + 1] = 1
+        return at + 2
+    size: cython.Py_ssize_t = integer_size(v)
+    bits: cython.ulonglong = mem.as_unsigned(v)
+    if size == 2:
+        p[at] = 0xC0 | bits >> 8 & 0x1F
+        p[at + 1] = bits & 0xFF
+    elif size == 9:
+        p[at] = 0xF4
+        mem.put_u64le(p, at + 1, bits)
+    else:
+        p[at] = 0xF1 + size - 3
+        mem.put_u16le(p, at + 1, bits & 0xFFFF)
+        if size == 4:
+            p[at + 3] = bits >> 16 & 0xFF
+        elif size == 5:
+            mem.put_u16le(p, at + 3, bits >> 16 & 0xFFFF)
+    p[at + size] = size
+    return at + size + 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_string(
+    p: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_const_uchar,
+    source_at: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Write the n bytes at source_at as a string element at `at`; return the offset past it."""
+    if n < 64:
+        p[at] = 0x80 | n
+        mem.copy(p, at + 1, source, source_at, n)
+        p[at + 1 + n] = 1 + n
+        return at + 2 + n
+    head: cython.Py_ssize_t = string_head(n)
+    if head == 2:
+        p[at] = 0xE0 | n >> 8
+        p[at + 1] = n & 0xFF
+    else:
+        p[at] = 0xF0
+        mem.put_u32le(p, at + 1, n)
+    mem.copy(p, at + head, source, source_at, n)
+    return _put_trail(p, at + head + n, head + n)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _trail_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The bytes of the trailing length that says size, as Redis writes it."""
+    if size <= 127:
+        return 1
+    if size < 16383:
+        return 2
+    if size < 2097151:
+        return 3
+    return 4 if size < 268435455 else 5
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_trail(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Write the trailing length that says size at `at`; return the offset past it."""
+    n: cython.Py_ssize_t = _trail_size(size)
+    i: cython.Py_ssize_t
+    for i in range(n):
+        p[at + n - 1 - i] = size >> 7 * i & 0x7F | (0x80 if i < n - 1 else 0)
+    return at + n

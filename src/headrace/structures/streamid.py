@@ -1,0 +1,202 @@
+"""Entry IDs: 128 bits, written <milliseconds>-<sequence>, ordered as one number.
+
+As a rax key an ID is 16 bytes, big-endian, so that byte order is ID order:
+
+    0                 8                 16
+    +-----------------+-----------------+
+    | ms      u64 be  | seq     u64 be  |
+    +-----------------+-----------------+
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.errors import CommandError, IdsExhausted, InvalidStreamId
+from headrace.limits import ID_TEXT_MAX
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+KEY_BYTES = cython.declare(cython.Py_ssize_t, 16)
+TEXT_BYTES = cython.declare(cython.Py_ssize_t, 41)  # two numbers of 20 digits and the dash
+TEXT_BYTES_MAX = cython.declare(cython.Py_ssize_t, ID_TEXT_MAX)
+DASH = cython.declare(cython.uchar, 45)
+PLUS = cython.declare(cython.uchar, 43)
+SPACE = cython.declare(cython.uchar, 32)
+OPEN = cython.declare(cython.uchar, 40)
+
+
+@cython.final
+@cython.freelist(64)
+@cython.cclass
+class StreamId:
+    """An ID. Never changed once made."""
+
+    __slots__ = ("ms", "seq")
+
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+
+    def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong) -> None:
+        self.ms = ms
+        self.seq = seq
+
+    @cython.ccall
+    def precedes(self, other: StreamId) -> cython.bint:
+        """Whether this ID comes before other."""
+        if self.ms != other.ms:
+            return self.ms < other.ms
+        return self.seq < other.seq
+
+    @cython.ccall
+    def successor(self) -> StreamId:
+        """The smallest ID after this one; IdsExhausted when there is none."""
+        if self.seq < U64_MAX:
+            return StreamId(self.ms, self.seq + 1)
+        if self.ms < U64_MAX:
+            return StreamId(self.ms + 1, 0)
+        raise IdsExhausted()
+
+    @cython.ccall
+    def predecessor(self) -> StreamId:
+        """The largest ID before this one; ValueError when there is none."""
+        if self.seq > 0:
+            return StreamId(self.ms, self.seq - 1)
+        if self.ms > 0:
+            return StreamId(self.ms - 1, U64_MAX)
+        raise ValueError("no ID comes before 0-0")
+
+    @cython.ccall
+    def key(self) -> bytes:
+        """The 16 bytes that stand for this ID in a rax."""
+        return key_of(self.ms, self.seq)
+
+    @cython.ccall
+    def text(self) -> bytes:
+        """`ms-seq` in decimal."""
+        digits: bytearray = bytearray(TEXT_BYTES)
+        p: cython.p_uchar = digits
+        n: cython.Py_ssize_t = mem.put_decimal(p, 0, self.ms)
+        p[n] = DASH
+        n += 1
+        n += mem.put_decimal(p, n, self.seq)
+        return mem.take(p, 0, n)
+
+    def __str__(self) -> str:
+        return f"{self.ms}-{self.seq}"
+
+    def __repr__(self) -> str:
+        return f"StreamId({self.ms}, {self.seq})"
+
+    def __hash__(self) -> int:
+        return hash((self.ms, self.seq))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StreamId) and self.ms == other.ms and self.seq == other.seq
+
+    def __lt__(self, other: StreamId) -> bool:
+        return self.precedes(other)
+
+    def __le__(self, other: StreamId) -> bool:
+        return not other.precedes(self)
+
+    def __gt__(self, other: StreamId) -> bool:
+        return other.precedes(self)
+
+    def __ge__(self, other: StreamId) -> bool:
+        return not self.precedes(other)
+
+
+@cython.ccall
+def key_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
+    """The 16 bytes that stand for ms-seq in a rax."""
+    room: bytearray = bytearray(KEY_BYTES)
+    p: cython.p_uchar = room
+    mem.put_u64be(p, 0, ms)
+    mem.put_u64be(p, 8, seq)
+    return mem.take(p, 0, KEY_BYTES)
+
+
+@cython.ccall
+def from_key(key: bytes) -> StreamId:
+    """The ID that the 16 bytes of key stand for; ValueError for any other length."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"an ID key has 16 bytes, not {len(key)}")
+    p: cython.p_const_uchar = key
+    return StreamId(mem.u64be(p, 0), mem.u64be(p, 8))
+
+
+@cython.ccall
+def parse(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
+    """The ID that text says, `ms-seq` or `ms` alone; anything else is InvalidStreamId."""
+    return _parse(text, 0, missing_seq)
+
+
+@cython.ccall
+def parse_bound(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
+    """Like parse, and `-` is the smallest ID, `+` the largest."""
+    if text == b"-":
+        return StreamId(0, 0)
+    if text == b"+":
+        return StreamId(U64_MAX, U64_MAX)
+    return _parse(text, 0, missing_seq)
+
+
+@cython.ccall
+def parse_start(text: bytes) -> StreamId:
+    """The first ID of a range; `(` excludes the ID it stands before."""
+    p: cython.p_const_uchar = text
+    if len(text) == 0 or p[0] != OPEN:
+        return parse_bound(text, 0)
+    bound: StreamId = _parse(text, 1, 0)
+    if bound.ms == U64_MAX and bound.seq == U64_MAX:
+        raise CommandError("ERR invalid start ID for the interval")
+    return bound.successor()
+
+
+@cython.ccall
+def parse_end(text: bytes) -> StreamId:
+    """The last ID of a range, a missing sequence being the largest; `(` excludes the ID it stands before."""
+    p: cython.p_const_uchar = text
+    if len(text) == 0 or p[0] != OPEN:
+        return parse_bound(text, U64_MAX)
+    bound: StreamId = _parse(text, 1, U64_MAX)
+    if bound.ms == 0 and bound.seq == 0:
+        raise CommandError("ERR invalid end ID for the interval")
+    return bound.predecessor()
+
+
+@cython.cfunc
+def _parse(text: bytes, at: cython.Py_ssize_t, missing_seq: cython.ulonglong) -> StreamId:
+    """The ID in text[at:]; its two numbers part at the first dash."""
+    p: cython.p_const_uchar = text
+    end: cython.Py_ssize_t = len(text)
+    if end - at > TEXT_BYTES_MAX:
+        raise InvalidStreamId()
+    dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
+    if dash < 0:
+        return StreamId(_number(p, at, end), missing_seq)
+    return StreamId(_number(p, at, dash), _number(p, dash + 1, end))
+
+
+@cython.cfunc
+def _number(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.ulonglong:
+    """The unsigned number p[at:end] says. White space and a plus may lead, for the servers'
+    number reader lets them pass and clients have come to send them."""
+    while at < end and (p[at] == SPACE or 9 <= p[at] <= 13):
+        at += 1
+    if at < end and p[at] == PLUS:
+        at += 1
+    if at >= end:
+        raise InvalidStreamId()
+    value: cython.ulonglong = 0
+    digit: cython.uint
+    while at < end:
+        if not 48 <= p[at] <= 57:
+            raise InvalidStreamId()
+        digit = p[at] - 48
+        if value > (U64_MAX - digit) // 10:
+            raise InvalidStreamId()
+        value = value * 10 + digit
+        at += 1
+    return value
