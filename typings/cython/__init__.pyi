@@ -3,6 +3,7 @@
 A pointer is typed as the buffer it is borrowed from, which is exactly what it is when interpreted.
 """
 
+import builtins
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -18,21 +19,22 @@ def final(c: _T, /) -> _T: ...
 def cfunc(f: _F, /) -> _F: ...
 def ccall(f: _F, /) -> _F: ...
 def inline(f: _F, /) -> _F: ...
-def exceptval(value: int | None = None, /, *, check: bool = False) -> Callable[[_F], _F]: ...
-def freelist(n: int, /) -> Callable[[_C], _C]: ...
+def exceptval(value: builtins.int | None = None, /, *, check: bool = False) -> Callable[[_F], _F]: ...
+def freelist(n: builtins.int, /) -> Callable[[_C], _C]: ...
 def no_gc(c: _C, /) -> _C: ...
 
 # C scalars
 bint: TypeAlias = bool
-char: TypeAlias = int
-uchar: TypeAlias = int
-ushort: TypeAlias = int
-uint: TypeAlias = int
-longlong: TypeAlias = int
-ulonglong: TypeAlias = int
+char: TypeAlias = builtins.int
+uchar: TypeAlias = builtins.int
+ushort: TypeAlias = builtins.int
+int: TypeAlias = builtins.int
+uint: TypeAlias = builtins.int
+longlong: TypeAlias = builtins.int
+ulonglong: TypeAlias = builtins.int
 double: TypeAlias = float
-Py_ssize_t: TypeAlias = int
-size_t: TypeAlias = int
+Py_ssize_t: TypeAlias = builtins.int
+size_t: TypeAlias = builtins.int
 void: TypeAlias = None
 
 # borrowed buffers

@@ -94,7 +94,7 @@ class Host:
         return []
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
-        """Stop the program; save: True for SAVE, False for NOSAVE, None to choose. CommandError if it cannot."""
+        """Stop the program; save: SAVE is True, NOSAVE False, neither None. CommandError if it cannot."""
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
 
     def random_bytes(self, n: int) -> bytes:

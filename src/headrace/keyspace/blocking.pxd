@@ -25,7 +25,6 @@ cdef class Blocking:
     cpdef void forget(self, Waiter waiter)
     cpdef void signal(self, Py_ssize_t database, bytes key)
     cpdef void signal_all(self, Py_ssize_t database)
-    cpdef list[tuple[int, bytes]] take_ready(self)
     cpdef list[Waiter] waiters(self, Py_ssize_t database, bytes key)
     cpdef list[Waiter] expired(self, long long now)
     cpdef long long next_deadline(self)

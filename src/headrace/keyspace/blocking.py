@@ -127,7 +127,6 @@ class Blocking:
             if place[0] == database:
                 self.ready[place] = None
 
-    @cython.ccall
     def take_ready(self) -> list[tuple[int, bytes]]:
         """The keys with news, oldest news first; they count as old from now on."""
         places = list(self.ready)
