@@ -1,0 +1,380 @@
+import gc
+import random
+import shutil
+import struct
+import subprocess
+import threading
+import time
+
+import pytest
+import redis
+
+from headrace.structures import rax
+from headrace.structures.rax import Rax
+
+COMPILED = rax.__file__.endswith(".so")
+
+
+def id_key(ms, seq):
+    return struct.pack(">QQ", ms, seq)
+
+
+def tree_of(*keys):
+    tree = Rax()
+    for key in keys:
+        tree.insert(key, key)
+        tree.check()
+    return tree
+
+
+def nodes_wanted(keys):
+    """How many nodes these keys make, told from their prefixes alone."""
+    prefixes = {b""} | {key[:n] for key in keys for n in range(1, len(key) + 1)}
+    ways = dict.fromkeys(prefixes, 0)
+    for prefix in prefixes:
+        if prefix:
+            ways[prefix[:-1]] += 1
+    return sum(
+        not prefix or prefix in keys or ways[prefix] > 1 or ways[prefix[:-1]] > 1 for prefix in prefixes
+    )
+
+
+def test_an_empty_tree_is_one_node_without_keys():
+    tree = Rax()
+    tree.check()
+    assert (tree.keys, tree.nodes, len(tree)) == (0, 1, 0)
+    assert tree.find(b"") is None
+    assert not tree.contains(b"")
+    assert not tree.remove(b"")
+    assert tree.draw() == "()"
+
+
+def test_insert_tells_a_new_key_from_a_replaced_value():
+    tree = Rax()
+    assert tree.insert(b"orders", 1)
+    assert not tree.insert(b"orders", 2)
+    assert tree.find(b"orders") == 2
+    assert tree.keys == 1
+
+
+def test_none_is_a_value_like_any_other():
+    tree = Rax()
+    tree.insert(b"orders", None)
+    assert tree.contains(b"orders")
+    assert tree.find(b"orders") is None
+    assert tree.remove(b"orders")
+    assert not tree.contains(b"orders")
+
+
+@pytest.mark.parametrize("value", [0, "text", [], {}, (), Rax(), object(), Rax, b""])
+@pytest.mark.parametrize("key", [b"", b"a", b"ab", b"abc"])
+def test_any_object_comes_back_as_it_went_in(key, value):
+    tree = tree_of(b"ab", b"b")
+    tree.insert(key, value)
+    tree.check()
+    assert tree.find(key) is value
+
+
+def test_a_prefix_or_an_extension_of_a_key_is_not_that_key():
+    tree = tree_of(b"field", b"fields", b"final")
+    for absent in (b"", b"f", b"fi", b"fie", b"fiel", b"fieldsx", b"fin", b"finals", b"g"):
+        assert tree.find(absent) is None
+        assert not tree.contains(absent)
+        assert not tree.remove(absent)
+    tree.check()
+
+
+def test_the_empty_key_stands_at_the_root():
+    tree = tree_of(b"")
+    assert (tree.nodes, tree.draw()) == (1, "[]")
+    tree.insert(b"ab", 1)
+    assert (tree.nodes, tree.draw()) == (2, '["ab"] -> []')
+    assert tree.remove(b"")
+    tree.check()
+    assert tree.draw() == '("ab") -> []'
+    assert tree.remove(b"ab")
+    tree.check()
+    assert (tree.nodes, tree.draw()) == (1, "()")
+
+
+def test_the_root_stays_a_key_when_all_below_it_go():
+    tree = tree_of(b"", b"ab", b"ac")
+    assert tree.remove(b"ab")
+    tree.check()
+    assert tree.remove(b"ac")
+    tree.check()
+    assert tree.draw() == "[]"
+
+
+def test_the_drawings_in_the_heading_are_true():
+    heading = rax.__doc__
+    drawings = [
+        tree_of(b"field", b"fields", b"final").draw(),
+        tree_of(b"first", b"fir").draw(),
+        tree_of(b"first", b"file").draw(),
+    ]
+    for drawing in drawings:
+        for line in drawing.splitlines():
+            assert line in heading
+
+
+NODES_AFTER = [  # an entry a node, as counted by Redis
+    ("insert", (1, 1), 2),
+    ("insert", (1, 2), 4),
+    ("insert", (2, 1), 8),
+    ("insert", (2, 256), 12),
+    ("remove", (1, 2), 10),
+    ("remove", (2, 1), 6),
+    ("remove", (1, 1), 2),
+    ("remove", (2, 256), 1),
+]
+
+
+def test_nodes_are_counted_as_redis_counted_them():
+    tree = Rax()
+    for action, (ms, seq), nodes in NODES_AFTER:
+        key = id_key(ms, seq)
+        assert tree.insert(key, None) if action == "insert" else tree.remove(key)
+        tree.check()
+        assert tree.nodes == nodes
+
+
+def test_ids_are_drawn_in_hex():
+    tree = tree_of(*[id_key(ms, seq) for _, (ms, seq), _ in NODES_AFTER[:4]])
+    assert tree.draw().splitlines() == [
+        '("00 00 00 00 00 00 00") -> (01 02)',
+        '   01 -> ("00 00 00 00 00 00 00") -> (01 02) -> [] []',
+        '   02 -> ("00 00 00 00 00 00") -> (00 01)',
+        "            00 -> (01) -> []",
+        "            01 -> (00) -> []",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "drawing"),
+    [
+        ([b"abc"], '("abc") -> []'),
+        ([b"abc", b"abd"], '("ab") -> (c d) -> [] []'),
+        ([b"abc", b"xyz"], '(a x)\n   a -> ("bc") -> []\n   x -> ("yz") -> []'),
+        ([b"abc", b"a"], '(a) -> ["bc"] -> []'),
+        ([b"abc", b"ab"], '("ab") -> [c] -> []'),
+        ([b"a", b"b"], "(a b) -> [] []"),
+        ([b"b", b"a"], "(a b) -> [] []"),
+        ([b"abcde", b"abxde"], '("ab") -> (c x)\n   c -> ("de") -> []\n   x -> ("de") -> []'),
+        ([b"abc", b"ab", b"abd"], '("ab") -> [c d] -> [] []'),
+        ([b"a b"], '("61 20 62") -> []'),
+    ],
+)
+def test_an_insert_cuts_runs_where_keys_part(keys, drawing):
+    assert tree_of(*keys).draw() == drawing
+
+
+@pytest.mark.parametrize(
+    ("keys", "removed", "drawing"),
+    [
+        ([b"abcd", b"ab"], b"ab", '("abcd") -> []'),
+        ([b"abcd", b"ab"], b"abcd", '("ab") -> []'),
+        ([b"abcde", b"abxde"], b"abxde", '("abcde") -> []'),
+        ([b"abc", b"abx"], b"abc", '("abx") -> []'),
+        ([b"ab", b"abcx", b"abdy"], b"abcx", '("ab") -> ["dy"] -> []'),
+        ([b"a", b"b", b"c"], b"b", "(a c) -> [] []"),
+        ([b"a", b"ab", b"ac"], b"a", "(a) -> (b c) -> [] []"),
+        ([b"abc", b"abcd", b"abce"], b"abc", '("abc") -> (d e) -> [] []'),
+        ([b"ab", b"abcdef", b"abcxyz"], b"abcxyz", '("ab") -> ["cdef"] -> []'),
+    ],
+)
+def test_a_remove_mends_the_runs_it_leaves(keys, removed, drawing):
+    tree = tree_of(*keys)
+    assert tree.remove(removed)
+    tree.check()
+    assert tree.draw() == drawing
+
+
+def test_every_byte_can_be_an_edge():
+    keys = [bytes([byte]) for byte in range(256)]
+    random.Random(7).shuffle(keys)
+    tree = tree_of(*keys)
+    assert (tree.keys, tree.nodes) == (256, 257)
+    for key in keys:
+        assert tree.find(key) == key
+    for key in keys:
+        assert tree.remove(key)
+        tree.check()
+    assert tree.nodes == 1
+
+
+def test_the_shape_follows_from_the_keys_whatever_their_history():
+    chance = random.Random(11)
+    keys = {bytes(chance.choices(b"abc", k=chance.randrange(8))) for _ in range(200)}
+    kept = set(chance.sample(sorted(keys), 60))
+    once, grown_and_shrunk = Rax(), Rax()
+    for key in chance.sample(sorted(kept), len(kept)):
+        once.insert(key, None)
+    for key in chance.sample(sorted(keys), len(keys)):
+        grown_and_shrunk.insert(key, None)
+    for key in chance.sample(sorted(keys - kept), len(keys - kept)):
+        assert grown_and_shrunk.remove(key)
+        grown_and_shrunk.check()
+    assert grown_and_shrunk.draw() == once.draw()
+    assert grown_and_shrunk.nodes == once.nodes == nodes_wanted(kept)
+
+
+def test_a_removed_key_lets_go_of_its_value():
+    class Value:
+        alive = 0
+
+        def __init__(self):
+            Value.alive += 1
+
+        def __del__(self):
+            Value.alive -= 1
+
+    tree = Rax()
+    for i in range(100):
+        tree.insert(id_key(i, 0), Value())
+    for i in range(50):
+        tree.remove(id_key(i, 0))
+    assert Value.alive == 50
+    tree.insert(id_key(60, 0), None)
+    assert Value.alive == 49
+    del tree
+    assert Value.alive == 0
+
+
+def test_a_tree_that_holds_itself_is_collected():
+    class Value:
+        alive = True
+
+        def __del__(self):
+            Value.alive = False
+
+    tree = tree_of(b"ab", b"abc", b"abd")
+    tree.insert(b"self", tree)
+    tree.insert(b"value", Value())
+    del tree
+    gc.collect()
+    assert not Value.alive
+
+
+def in_a_small_stack(work):
+    """Run work in a thread whose C stack has no room for thousands of nested calls."""
+    before = threading.stack_size(256 * 1024)
+    try:
+        failures = []
+
+        def run():
+            try:
+                work()
+            except BaseException as failure:
+                failures.append(failure)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        assert not failures
+    finally:
+        threading.stack_size(before)
+
+
+def test_a_tree_of_many_levels_needs_no_deep_stack():
+    depth = 8000 if COMPILED else 1000
+
+    def work():
+        tree = Rax()
+        for n in range(depth, 0, -1):
+            tree.insert(b"a" * n, n)
+        tree.check()
+        assert tree.nodes == depth + 1
+        assert tree.draw().count("[") == depth
+        for n in range(depth, 0, -2):
+            assert tree.remove(b"a" * n)
+        tree.check()
+        del tree
+
+    in_a_small_stack(work)
+
+
+def test_a_tree_of_many_levels_is_collected_without_a_deep_stack():
+    depth = 8000 if COMPILED else 1000
+
+    def work():
+        tree = Rax()
+        for n in range(depth, 0, -1):
+            tree.insert(b"a" * n, tree)
+        del tree
+        gc.collect()
+
+    in_a_small_stack(work)
+
+
+def test_a_million_ids_go_in_and_out():
+    count = 1_000_000 if COMPILED else 10_000
+    tree = Rax()
+    gc.disable()  # nothing here makes cycles, and the collector would look at every node time and again
+    try:
+        for i in range(count):
+            tree.insert(id_key(1_700_000_000_000 + i // 3, i % 3), i)
+        assert tree.keys == count
+        tree.check()
+        assert tree.find(id_key(1_700_000_000_000 + 33, 2)) == 101
+        for i in range(count):
+            assert tree.remove(id_key(1_700_000_000_000 + i // 3, i % 3))
+        assert (tree.keys, tree.nodes) == (0, 1)
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(scope="module")
+def real_redis(tmp_path_factory):
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed")
+    folder = tmp_path_factory.mktemp("redis")
+    socket = str(folder / "socket")
+    server = subprocess.Popen(
+        [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", str(folder)]
+        + ["--stream-node-max-entries", "1"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        client = redis.Redis(unix_socket_path=socket)
+        for _ in range(200):
+            try:
+                client.ping()
+                break
+            except redis.ConnectionError:
+                time.sleep(0.02)
+        yield client
+        client.close()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_running_redis_counts_the_same_nodes(real_redis, seed):
+    chance = random.Random(seed)
+    name = f"stream-{seed}"
+    tree = Rax()
+    live = []
+    ms, seq = 0, 0
+    wanted, pipe = [], real_redis.pipeline(transaction=False)
+    for _ in range(500):
+        if live and chance.random() < (0.3 if len(wanted) < 300 else 0.7):
+            key = live.pop(chance.randrange(len(live)))
+            pipe.xdel(name, "{}-{}".format(*key))
+            assert tree.remove(id_key(*key))
+        else:
+            if chance.random() < 0.5:
+                ms, seq = ms + chance.choice([1, 1, 2, 200, 65_000, 1 << 33]), chance.choice([0, 1, 1 << 40])
+            else:
+                seq += chance.choice([1, 1, 255, 256, 1 << 20])
+            live.append((ms, max(seq, 1)))
+            seq = max(seq, 1)
+            pipe.xadd(name, {"f": "v"}, id=f"{ms}-{seq}")
+            assert tree.insert(id_key(ms, seq), None)
+        pipe.xinfo_stream(name)
+        wanted.append((tree.keys, tree.nodes))
+    counted = [(info["radix-tree-keys"], info["radix-tree-nodes"]) for info in pipe.execute()[1::2]]
+    assert counted == wanted
+    tree.check()
