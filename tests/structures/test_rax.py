@@ -258,7 +258,7 @@ def test_a_tree_that_holds_itself_is_collected():
 
 def in_a_small_stack(work):
     """Run work in a thread whose C stack has no room for thousands of nested calls."""
-    before = threading.stack_size(256 * 1024)
+    before = threading.stack_size(128 * 1024)
     try:
         failures = []
 
@@ -277,7 +277,7 @@ def in_a_small_stack(work):
 
 
 def test_a_tree_of_many_levels_needs_no_deep_stack():
-    depth = 8000 if COMPILED else 1000
+    depth = 30_000 if COMPILED else 1000
 
     def work():
         tree = Rax()
@@ -295,7 +295,7 @@ def test_a_tree_of_many_levels_needs_no_deep_stack():
 
 
 def test_a_tree_of_many_levels_is_collected_without_a_deep_stack():
-    depth = 8000 if COMPILED else 1000
+    depth = 30_000 if COMPILED else 1000
 
     def work():
         tree = Rax()
