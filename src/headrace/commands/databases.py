@@ -1,0 +1,232 @@
+"""A database as a whole: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB."""
+
+from __future__ import annotations
+
+import re
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, SyntaxRefused
+from headrace.keyspace import keyspace, scan
+
+# What C's strtoul takes: a sign is allowed, and no digits at all mean 0.
+CURSOR = re.compile(rb"|[+-]?[0-9]+")
+CURSOR_BYTES_MAX = 40
+U64_MAX = 0xFFFFFFFFFFFFFFFF
+
+COUNT_DEFAULT = 10
+
+I32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+
+
+class NotI32(CommandError):
+    text = "ERR value is out of range, value must between -2147483648 and 2147483647"
+
+
+class NoSuchDatabase(CommandError):
+    text = "ERR DB index is out of range"
+
+
+class InvalidCursor(CommandError):
+    text = "ERR invalid cursor"
+
+
+def run_keys(call: Call) -> None:
+    """KEYS: every key that the pattern describes."""
+    pattern: bytes = call.argv[1]
+    mark: cython.Py_ssize_t = call.answer.open_array()
+    found: cython.Py_ssize_t = 0
+    keys: list[bytes] = call.database.keys()
+    key: bytes
+    for key in keys:
+        if scan.matches(pattern, key):
+            call.answer.bulk(key)
+            found += 1
+    call.answer.close_array(mark, found)
+
+
+def parse_cursor(text: bytes) -> int:
+    """The place where a SCAN goes on."""
+    if len(text) > CURSOR_BYTES_MAX or not CURSOR.fullmatch(text):
+        raise InvalidCursor()
+    cursor = int(text or b"0")
+    if abs(cursor) > U64_MAX:
+        raise InvalidCursor()
+    return cursor & U64_MAX
+
+
+def run_scan(call: Call) -> None:
+    """SCAN: a few keys from the cursor on, those of them that are wanted, and the next cursor."""
+    argv: list[bytes] = call.argv
+    cursor: int = parse_cursor(argv[1])
+    count: cython.longlong = COUNT_DEFAULT
+    pattern: bytes | None = None
+    kind: bytes | None = None
+    at: cython.Py_ssize_t
+    for at in range(2, len(argv), 2):
+        if at + 1 == len(argv):
+            raise SyntaxRefused()
+        if arguments.is_word(argv[at], b"COUNT"):
+            count = arguments.parse_i64(argv[at + 1])
+            if count < 1:
+                raise SyntaxRefused()
+        elif arguments.is_word(argv[at], b"MATCH"):
+            pattern = argv[at + 1]
+        elif arguments.is_word(argv[at], b"TYPE"):
+            kind = argv[at + 1].lower()
+        else:
+            raise SyntaxRefused()
+    following, keys = call.database.scan(cursor, count)
+    if pattern is not None:
+        keys = [key for key in keys if scan.matches(pattern, key)]
+    if kind is not None:
+        keys = [key for key in keys if keyspace.type_name(call.database.find(key)) == kind]
+    call.answer.array(2)
+    call.answer.bulk(b"%d" % following)
+    call.answer.value(keys)
+
+
+def run_randomkey(call: Call) -> None:
+    """RANDOMKEY: any key, or null."""
+    call.answer.value(call.database.random_key())
+
+
+def run_dbsize(call: Call) -> None:
+    """DBSIZE: how many keys there are."""
+    call.answer.integer(call.database.size())
+
+
+@cython.cfunc
+def check_flush(argv: list[bytes]) -> cython.void:
+    """ASYNC and SYNC may be said and mean nothing: memory is given back at once."""
+    if len(argv) > 2:
+        raise SyntaxRefused()
+    if len(argv) == 2 and not (arguments.is_word(argv[1], b"ASYNC") or arguments.is_word(argv[1], b"SYNC")):
+        raise SyntaxRefused()
+
+
+def run_flushdb(call: Call) -> None:
+    """FLUSHDB: take all keys of this database away."""
+    check_flush(call.argv)
+    call.database.flush()
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
+    call.answer.ok()
+
+
+def run_flushall(call: Call) -> None:
+    """FLUSHALL: take all keys of all databases away."""
+    check_flush(call.argv)
+    call.keyspace.flush_all()
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
+    call.answer.ok()
+
+
+@cython.cfunc
+def parse_i32(text: bytes) -> cython.Py_ssize_t:
+    """The integer of 32 bits that text says."""
+    number: cython.longlong = arguments.parse_i64(text)
+    if not -I32_MAX - 1 <= number <= I32_MAX:
+        raise NotI32()
+    return number
+
+
+@cython.cfunc
+def parse_index(text: bytes, refusal: str) -> cython.Py_ssize_t:
+    """The number of a database; refusal is what to say when it is none."""
+    try:
+        return parse_i32(text)
+    except CommandError:
+        raise CommandError(refusal) from None
+
+
+def run_swapdb(call: Call) -> None:
+    """SWAPDB: exchange the keys of two databases; clients stay where they are."""
+    first: cython.Py_ssize_t = parse_index(call.argv[1], "ERR invalid first DB index")
+    second: cython.Py_ssize_t = parse_index(call.argv[2], "ERR invalid second DB index")
+    if call.keyspace.database(first) is None or call.keyspace.database(second) is None:
+        raise NoSuchDatabase()
+    call.keyspace.swap(first, second)
+    if call.recording:
+        call.record_verbatim()
+    call.answer.ok()
+
+
+COMMANDS = [
+    Command(
+        "keys",
+        2,
+        run_keys,
+        "readonly",
+        summary="Returns all keys that a pattern describes.",
+        syntax="pattern",
+        complexity="O(N), N being the number of keys in the database",
+        categories="dangerous",
+    ),
+    Command(
+        "scan",
+        -2,
+        run_scan,
+        "readonly",
+        since="2.8.0",
+        summary="Returns some keys, and a cursor to go on from.",
+        syntax="cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        complexity="O(1) for a call, O(N) for all keys",
+    ),
+    Command(
+        "randomkey",
+        1,
+        run_randomkey,
+        "readonly",
+        summary="Returns any key.",
+    ),
+    Command(
+        "dbsize",
+        1,
+        run_dbsize,
+        "readonly fast",
+        group="server",
+        summary="Counts the keys of the database.",
+        categories="keyspace",
+    ),
+    Command(
+        "flushdb",
+        -1,
+        run_flushdb,
+        "write",
+        group="server",
+        summary="Removes all keys of the database.",
+        syntax="[ASYNC | SYNC]",
+        complexity="O(N), N being the number of keys in the database",
+        categories="keyspace dangerous",
+    ),
+    Command(
+        "flushall",
+        -1,
+        run_flushall,
+        "write",
+        group="server",
+        summary="Removes all keys of all databases.",
+        syntax="[ASYNC | SYNC]",
+        complexity="O(N), N being the number of keys in all databases",
+        categories="keyspace dangerous",
+    ),
+    Command(
+        "swapdb",
+        3,
+        run_swapdb,
+        "write fast",
+        group="server",
+        since="4.0.0",
+        summary="Exchanges the keys of two databases.",
+        syntax="index1 index2",
+        complexity="O(N), N being the number of clients that watch or wait for keys of the two",
+        categories="keyspace dangerous",
+    ),
+]

@@ -1,0 +1,97 @@
+"""Keys, whatever they hold: DEL, UNLINK, EXISTS, TOUCH, TYPE."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.keyspace import keyspace
+from headrace.keyspace.keyspace import Database
+
+
+def run_del(call: Call) -> None:
+    """DEL and UNLINK: take keys away; answer how many there were."""
+    database: Database = call.database
+    argv: list[bytes] = call.argv
+    removed: cython.longlong = 0
+    at: cython.Py_ssize_t
+    for at in range(1, len(argv)):
+        if database.remove(argv[at]):
+            database.touched(argv[at])
+            database.ready(argv[at])
+            removed += 1
+    if removed and call.recording:
+        call.record_verbatim()
+    call.answer.integer(removed)
+
+
+def run_exists(call: Call) -> None:
+    """EXISTS and TOUCH: how many of the words are keys that exist; a key named twice counts twice."""
+    argv: list[bytes] = call.argv
+    found: cython.longlong = 0
+    at: cython.Py_ssize_t
+    for at in range(1, len(argv)):
+        if call.database.find(argv[at]) is not None:
+            found += 1
+    call.answer.integer(found)
+
+
+def run_type(call: Call) -> None:
+    """TYPE: string, stream or none."""
+    call.answer.simple(keyspace.type_name(call.database.find(call.argv[1])))
+
+
+COMMANDS = [
+    Command(
+        "del",
+        -2,
+        run_del,
+        "write",
+        keys=(1, -1, 1),
+        summary="Removes keys.",
+        syntax="key [key ...]",
+        complexity="O(N), N being the number of keys, and of the nodes of the streams among them",
+    ),
+    Command(
+        "unlink",
+        -2,
+        run_del,
+        "write fast",
+        keys=(1, -1, 1),
+        since="4.0.0",
+        summary="Removes keys, as DEL does.",
+        syntax="key [key ...]",
+        complexity="O(N), N being the number of keys, and of the nodes of the streams among them",
+    ),
+    Command(
+        "exists",
+        -2,
+        run_exists,
+        "readonly fast",
+        keys=(1, -1, 1),
+        summary="Counts the keys that exist.",
+        syntax="key [key ...]",
+        complexity="O(N), N being the number of keys",
+    ),
+    Command(
+        "touch",
+        -2,
+        run_exists,
+        "readonly fast",
+        keys=(1, -1, 1),
+        since="3.2.1",
+        summary="Counts the keys that exist, as EXISTS does.",
+        syntax="key [key ...]",
+        complexity="O(N), N being the number of keys",
+    ),
+    Command(
+        "type",
+        2,
+        run_type,
+        "readonly fast",
+        keys=(1, 1, 1),
+        summary="Says what a key holds.",
+        syntax="key",
+    ),
+]

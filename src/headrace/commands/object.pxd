@@ -1,0 +1,9 @@
+# The C face of object.py.
+from headrace.commands cimport arguments
+from headrace.commands.call cimport Call
+from headrace.streams.stream cimport Stream
+
+cdef int MINUS
+
+cdef bytes encoding(object value)
+cdef bint is_shared(object value)

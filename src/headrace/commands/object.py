@@ -1,0 +1,154 @@
+"""OBJECT: how a value is kept. The names are Redis's own, for the clients that ask."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NotAnInteger
+from headrace.streams.stream import Stream
+
+EMBEDDED_MAX = 44  # bytes of a string that Redis keeps in one piece with its header
+SHARED_REFERENCES = 2147483647  # of the integers 0 to 9999, which Redis keeps once for all
+MINUS = cython.declare(cython.int, 45)
+
+HELP = (
+    b"OBJECT <subcommand> [<key>]. Subcommands are:",
+    b"ENCODING <key>",
+    b"    How the value is kept: int, embstr or raw for a string, stream for a stream.",
+    b"FREQ <key>",
+    b"    How often the key is used. Not counted here.",
+    b"IDLETIME <key>",
+    b"    Seconds since the key was last used. Not measured here: always 0.",
+    b"REFCOUNT <key>",
+    b"    How many keys share the value: 1, or 2147483647 for the integers 0 to 9999.",
+    b"HELP",
+    b"    This text.",
+)
+
+
+class NoFrequency(CommandError):
+    text = (
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when"
+        " switching between policies at runtime LRU and LFU data will take some time to adjust."
+    )
+
+
+@cython.cfunc
+def encoding(value: object) -> bytes:
+    """Redis's name for the way in which it would keep the value."""
+    if isinstance(value, Stream):
+        return b"stream"
+    if not isinstance(value, bytes):
+        return b"raw"
+    try:
+        arguments.parse_i64(value)
+    except NotAnInteger:
+        return b"embstr" if len(value) <= EMBEDDED_MAX else b"raw"
+    return b"int"
+
+
+@cython.cfunc
+def is_shared(value: object) -> cython.bint:
+    """Whether Redis would keep the value once for all keys that hold it."""
+    if not isinstance(value, bytes) or len(value) > len(b"9999"):
+        return False
+    return encoding(value) == b"int" and value[0] != MINUS
+
+
+def run_encoding(call: Call) -> None:
+    """OBJECT ENCODING: the encoding, or null."""
+    value = call.database.find(call.argv[2])
+    call.answer.value(None if value is None else encoding(value))
+
+
+def run_refcount(call: Call) -> None:
+    """OBJECT REFCOUNT: how many share the value, or null."""
+    value = call.database.find(call.argv[2])
+    if value is None:
+        call.answer.null()
+    else:
+        call.answer.integer(SHARED_REFERENCES if is_shared(value) else 1)
+
+
+def run_idletime(call: Call) -> None:
+    """OBJECT IDLETIME: 0, or null."""
+    call.answer.value(None if call.database.find(call.argv[2]) is None else 0)
+
+
+def run_freq(call: Call) -> None:
+    """OBJECT FREQ: refused, or null."""
+    if call.database.find(call.argv[2]) is not None:
+        raise NoFrequency()
+    call.answer.null()
+
+
+def run_help(call: Call) -> None:
+    """OBJECT HELP."""
+    call.answer.array(len(HELP))
+    for line in HELP:
+        call.answer.simple(line)
+
+
+COMMANDS = [
+    Command(
+        "object",
+        -2,
+        None,
+        since="2.2.3",
+        summary="Says how values are kept.",
+        complexity="as the subcommand",
+        subcommands=[
+            Command(
+                "object|encoding",
+                3,
+                run_encoding,
+                "readonly",
+                keys=(2, 2, 1),
+                since="2.2.3",
+                summary="Names the encoding of a value.",
+                syntax="key",
+            ),
+            Command(
+                "object|freq",
+                3,
+                run_freq,
+                "readonly",
+                keys=(2, 2, 1),
+                since="4.0.0",
+                summary="Says how often a key is used.",
+                syntax="key",
+            ),
+            Command(
+                "object|idletime",
+                3,
+                run_idletime,
+                "readonly",
+                keys=(2, 2, 1),
+                since="2.2.3",
+                summary="Says how long a key has not been used.",
+                syntax="key",
+            ),
+            Command(
+                "object|refcount",
+                3,
+                run_refcount,
+                "readonly",
+                keys=(2, 2, 1),
+                since="2.2.3",
+                summary="Counts who shares a value.",
+                syntax="key",
+            ),
+            Command(
+                "object|help",
+                2,
+                run_help,
+                "loading stale",
+                since="6.2.0",
+                summary="Explains the subcommands.",
+            ),
+        ],
+    ),
+]

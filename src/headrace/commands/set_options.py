@@ -1,0 +1,128 @@
+"""The options of SET and GETEX, and the moment of death that they, SETEX and PSETEX give to a key.
+
+SET    [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
+GETEX  [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.errors import CommandError, SyntaxRefused
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+
+ALWAYS = cython.declare(cython.int, 0)
+IF_ABSENT = cython.declare(cython.int, 1)
+IF_PRESENT = cython.declare(cython.int, 2)
+
+NO_TIME = cython.declare(cython.int, 0)
+EX = cython.declare(cython.int, 1)
+PX = cython.declare(cython.int, 2)
+EXAT = cython.declare(cython.int, 3)
+PXAT = cython.declare(cython.int, 4)
+
+
+class InvalidExpireTime(CommandError):
+    """The command's name, lower case."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(f"ERR invalid expire time in '{command}' command")
+
+
+@cython.final
+@cython.cclass
+class SetOptions:
+    """What the words after the value (SET) or the key (GETEX) ask for."""
+
+    __slots__ = ("amount", "condition", "get", "keep", "persist", "unit")
+
+    condition: cython.int
+    get: cython.bint
+    keep: cython.bint  # KEEPTTL
+    persist: cython.bint
+    unit: cython.int
+    amount: bytes  # as given: it is read as a number only after the options have been found in order
+
+    def __init__(self) -> None:
+        self.condition = ALWAYS
+        self.get = False
+        self.keep = False
+        self.persist = False
+        self.unit = NO_TIME
+        self.amount = b""
+
+    @cython.cfunc
+    def read_set(self, argv: list[bytes]) -> cython.void:
+        """Read SET's words from the fourth on; SyntaxRefused when they are unknown or contradict."""
+        at: cython.Py_ssize_t = 3
+        word: bytes
+        while at < len(argv):
+            word = argv[at]
+            if self.condition != IF_PRESENT and arguments.is_word(word, b"NX"):
+                self.condition = IF_ABSENT
+            elif self.condition != IF_ABSENT and arguments.is_word(word, b"XX"):
+                self.condition = IF_PRESENT
+            elif arguments.is_word(word, b"GET"):
+                self.get = True
+            elif self.unit == NO_TIME and arguments.is_word(word, b"KEEPTTL"):
+                self.keep = True
+            else:
+                at = self._read_time(argv, at)
+            at += 1
+
+    @cython.cfunc
+    def read_getex(self, argv: list[bytes]) -> cython.void:
+        """Read GETEX's words from the third on; SyntaxRefused when they are unknown or contradict."""
+        at: cython.Py_ssize_t = 2
+        while at < len(argv):
+            if self.unit == NO_TIME and arguments.is_word(argv[at], b"PERSIST"):
+                self.persist = True
+            else:
+                at = self._read_time(argv, at)
+            at += 1
+
+    @cython.cfunc
+    def _read_time(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read a unit and its amount; returns the amount's place. The same unit again replaces the amount."""
+        unit: cython.int = unit_of(argv[at])
+        if unit == NO_TIME or at + 1 == len(argv) or self.keep or self.persist:
+            raise SyntaxRefused()
+        if self.unit != NO_TIME and self.unit != unit:
+            raise SyntaxRefused()
+        self.unit = unit
+        self.amount = argv[at + 1]
+        return at + 1
+
+
+@cython.cfunc
+def unit_of(word: bytes) -> cython.int:
+    """The unit that a word names; NO_TIME when it names none."""
+    if arguments.is_word(word, b"EX"):
+        return EX
+    if arguments.is_word(word, b"PX"):
+        return PX
+    if arguments.is_word(word, b"EXAT"):
+        return EXAT
+    if arguments.is_word(word, b"PXAT"):
+        return PXAT
+    return NO_TIME
+
+
+@cython.cfunc
+def moment_of(call: Call, unit: cython.int, amount: bytes) -> cython.longlong:
+    """The moment, in milliseconds since 1970, that an amount says; it may be past if it is absolute."""
+    ms: cython.longlong = arguments.parse_i64(amount)
+    in_seconds: cython.bint = unit in (EX, EXAT)
+    relative: cython.bint = unit in (EX, PX)
+    if ms <= 0 or (in_seconds and ms > I64_MAX // 1000):
+        raise InvalidExpireTime(call.command.name.decode())
+    if in_seconds:
+        ms *= 1000
+    if relative:
+        if ms > I64_MAX - call.now:
+            raise InvalidExpireTime(call.command.name.decode())
+        ms += call.now
+    return ms
