@@ -39,3 +39,4 @@ cdef bint is_decimal(const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexce
 cdef long long decimal(const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
 cdef Py_ssize_t integer_size(long long v) noexcept
 cdef Py_ssize_t string_head(Py_ssize_t n) noexcept
+cdef bint equals(const unsigned char *p, Py_ssize_t at, const unsigned char *q, Py_ssize_t q_at, Py_ssize_t n) noexcept

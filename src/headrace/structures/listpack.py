@@ -330,6 +330,23 @@ def decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 
 @cython.cfunc
 @cython.exceptval(check=False)
+def equals(
+    p: cython.p_const_uchar,
+    at: cython.Py_ssize_t,
+    q: cython.p_const_uchar,
+    q_at: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+) -> cython.bint:
+    """Whether the element of p at `at` has the n bytes of q at q_at as its text."""
+    if listpack_walk.is_integer(p, at):
+        return is_decimal(q, q_at, n) and decimal(q, q_at, n) == listpack_walk.integer(p, at)
+    if listpack_walk.text_size(p, at) != n:
+        return False
+    return mem.compare(p, listpack_walk.text_at(p, at), q, q_at, n) == 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
 def integer_size(v: cython.longlong) -> cython.Py_ssize_t:
     """The bytes of v's shortest encoding, without the trailing length (which takes one)."""
     if 0 <= v <= 0x7F:

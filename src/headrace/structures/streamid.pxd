@@ -19,5 +19,7 @@ cpdef StreamId parse(bytes text, unsigned long long missing_seq)
 cpdef StreamId parse_bound(bytes text, unsigned long long missing_seq)
 cpdef StreamId parse_start(bytes text)
 cpdef StreamId parse_end(bytes text)
+cdef bint before(unsigned long long ms, unsigned long long seq,
+                 unsigned long long than_ms, unsigned long long than_seq) noexcept
 cdef StreamId _parse(bytes text, Py_ssize_t at, unsigned long long missing_seq)
 cdef unsigned long long _number(const unsigned char *p, Py_ssize_t at, Py_ssize_t end)

@@ -1,0 +1,160 @@
+"""The live entries of a stream between two IDs, in order, either way."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.streams import node as nodes_of
+from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+from headrace.structures.rax_walk import RaxCursor
+
+
+@cython.final
+@cython.cclass
+class StreamIterator:
+    """next() steps from entry to entry, next_piece() through field, value, field, value ... of one.
+
+    The first entry is found through the rax, in time that does not grow with the stream. What was
+    read holds until the stream is changed; so does the iterator.
+    """
+
+    __slots__ = (
+        "at",
+        "cursor",
+        "fields",
+        "from_ms",
+        "from_seq",
+        "ms",
+        "node",
+        "p",
+        "reverse",
+        "seq",
+        "size",
+        "stream",
+        "to_ms",
+        "to_seq",
+        "walk",
+    )
+
+    stream: Stream
+    from_ms: cython.ulonglong
+    from_seq: cython.ulonglong
+    to_ms: cython.ulonglong
+    to_seq: cython.ulonglong
+    reverse: cython.bint
+    node: Node | None  # None: no entry is left
+    walk: EntryWalk | None
+    cursor: RaxCursor | None  # made when the second node is needed; most reads need one
+    # the entry
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    fields: cython.Py_ssize_t
+    # the piece: size bytes of p at `at`
+    p: cython.p_const_uchar
+    at: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+
+    def __init__(
+        self,
+        stream: Stream,
+        from_ms: cython.ulonglong,
+        from_seq: cython.ulonglong,
+        to_ms: cython.ulonglong,
+        to_seq: cython.ulonglong,
+        reverse: cython.bint = False,
+    ) -> None:
+        self.stream = stream
+        self.from_ms = from_ms
+        self.from_seq = from_seq
+        self.to_ms = to_ms
+        self.to_seq = to_seq
+        self.reverse = reverse
+        self.cursor = None
+        self.walk = None
+        self.node = None
+        node: Node | None
+        if reverse:
+            node = stream.node_for(to_ms, to_seq)
+        else:
+            node = stream.node_for(from_ms, from_seq) or stream.first_node()
+        if node is not None:
+            self._enter(node)
+
+    @cython.ccall
+    def next(self) -> cython.bint:
+        """Step to the next live entry between the two IDs; False when there is none."""
+        walk: EntryWalk | None = self.walk
+        while self.node is not None and walk is not None:
+            while walk.previous() if self.reverse else walk.next():
+                if walk.deleted:
+                    continue
+                if streamid.before(walk.ms, walk.seq, self.from_ms, self.from_seq):
+                    if self.reverse:
+                        self.node = None
+                        return False
+                    continue
+                if streamid.before(self.to_ms, self.to_seq, walk.ms, walk.seq):
+                    if self.reverse:
+                        continue
+                    self.node = None
+                    return False
+                self.ms = walk.ms
+                self.seq = walk.seq
+                self.fields = walk.fields
+                return True
+            self._leave(self.node)
+        return False
+
+    @cython.ccall
+    def next_piece(self) -> cython.bint:
+        """Step to the next of the entry's 2 * fields pieces; False when there is none.
+
+        The piece is valid until the next step: an integer's digits stand in room that is used again.
+        """
+        walk: EntryWalk | None = self.walk
+        if walk is None or not walk.next_piece():
+            return False
+        self.p = walk.text
+        self.at = walk.text_at
+        self.size = walk.size
+        return True
+
+    @cython.ccall
+    def entry(self) -> list[bytes]:
+        """The pieces of the entry that were not stepped over yet."""
+        pieces: list[bytes] = []
+        while self.next_piece():
+            pieces.append(mem.take(self.p, self.at, self.size))
+        return pieces
+
+    @cython.cfunc
+    def _leave(self, node: Node) -> cython.void:
+        """Go on from node to the next one on the way."""
+        self.node = None
+        if node is self.stream.tail and not self.reverse:
+            return
+        cursor: RaxCursor
+        found: cython.bint
+        if self.cursor is None:
+            self.cursor = cursor = RaxCursor(self.stream.nodes)
+            found = cursor.seek("<" if self.reverse else ">", node.key())
+        else:
+            cursor = self.cursor
+            found = cursor.previous() if self.reverse else cursor.next()
+        if found:
+            self._enter(nodes_of.node_at(cursor))
+
+    @cython.cfunc
+    def _enter(self, node: Node) -> cython.void:
+        """Stand outside the first entry of node on the way."""
+        self.node = node
+        if self.walk is None:
+            self.walk = EntryWalk(node)
+        if self.reverse:
+            self.walk.enter_end(node)
+        else:
+            self.walk.enter(node)

@@ -1,0 +1,34 @@
+# The C face of node.py.
+from headrace cimport mem
+from headrace.structures cimport listpack, listpack_walk, streamid
+from headrace.structures.listpack cimport Listpack
+from headrace.structures.rax_walk cimport RaxCursor
+
+
+cdef class Node:
+    cdef readonly Listpack pack
+    cdef readonly unsigned long long ms
+    cdef readonly unsigned long long seq
+    cdef readonly long long live
+    cdef readonly long long deleted
+    cdef readonly long long fields
+    cdef Py_ssize_t fields_at
+    cdef Py_ssize_t entries_at
+
+    cpdef bytes key(self)
+    cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)
+    cpdef void bury(self, Py_ssize_t at)
+    cpdef void count(self, long long live, long long deleted)
+    cpdef Node copy(self)
+    cpdef void check(self)
+    cdef bint _has_fields_of(self, list[bytes] words, Py_ssize_t start)
+
+
+cpdef Node open_node(unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)
+cpdef Node node_at(RaxCursor cursor)
+cpdef Py_ssize_t raw_bytes(list[bytes] words, Py_ssize_t start)
+cdef void _check_entries(Listpack pack, unsigned long long ms, unsigned long long seq)
+cdef Py_ssize_t _skip_pieces(Listpack pack, Py_ssize_t at, long long flags, long long fields)
+cdef Py_ssize_t _skip(Listpack pack, Py_ssize_t at, long long n)
+cdef long long _expect(Listpack pack, Py_ssize_t at, long long most)
+cdef long long _integer(Listpack pack, Py_ssize_t at)

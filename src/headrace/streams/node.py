@@ -1,0 +1,304 @@
+"""A node: entries of a stream packed into one listpack.
+
+Its key in the stream's rax is the master ID, the ID of the first entry ever put into it. All boxes
+are listpack elements, numbers are integers:
+
+    +------+---------+------------+---------+-----+---------+---+
+    | live | deleted | num-fields | field-1 | ... | field-N | 0 |        the master entry
+    +------+---------+------------+---------+-----+---------+---+
+    +-------+----------+-----------+---------+-----+---------+----------+
+    | flags | ms-delta | seq-delta | value-1 | ... | value-N | lp-count |  flags & 2: same fields
+    +-------+----------+-----------+---------+-----+---------+----------+
+    +-------+----------+-----------+------------+---------+---------+-----+----------+
+    | flags | ms-delta | seq-delta | num-fields | field-1 | value-1 | ... | lp-count |
+    +-------+----------+-----------+------------+---------+---------+-----+----------+
+
+flags & 1 makes the entry a tombstone; nothing is ever moved or taken out. Deltas are differences to
+the master ID modulo 2^64. lp-count is the number of elements before it in its entry, so that a walk
+from right to left finds where the entry begins; the 0 stops that walk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from headrace import mem
+from headrace.structures import listpack, listpack_walk, streamid
+from headrace.structures.listpack import Listpack
+from headrace.structures.rax_walk import RaxCursor
+
+LIVE_AT = cython.declare(cython.Py_ssize_t, 6)
+DELETED = cython.declare(cython.longlong, 1)
+SAME_FIELDS = cython.declare(cython.longlong, 2)
+FLAGS_MAX = cython.declare(cython.longlong, 3)
+# What an element takes beside its text at most, and an entry beside its pieces.
+ELEMENT_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 10)
+ENTRY_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 40)
+MASTER_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 24)
+
+
+@cython.final
+@cython.no_gc
+@cython.cclass
+class Node:
+    """A listpack of entries, its master ID, and what its master entry says."""
+
+    __slots__ = ("deleted", "entries_at", "fields", "fields_at", "live", "ms", "pack", "seq")
+
+    pack: Listpack
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    live: cython.longlong
+    deleted: cython.longlong
+    fields: cython.longlong
+    fields_at: cython.Py_ssize_t  # the offset of field-1
+    entries_at: cython.Py_ssize_t  # the offset of the first entry
+
+    def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
+        """Around a pack that begins with a master entry."""
+        self.pack = pack
+        self.ms = ms
+        self.seq = seq
+        p: cython.p_uchar = pack.p
+        at: cython.Py_ssize_t = LIVE_AT
+        self.live = listpack_walk.integer(p, at)
+        at = listpack_walk.next_at(p, at)
+        self.deleted = listpack_walk.integer(p, at)
+        at = listpack_walk.next_at(p, at)
+        self.fields = listpack_walk.integer(p, at)
+        at = listpack_walk.next_at(p, at)
+        self.fields_at = at
+        _: cython.longlong
+        for _ in range(self.fields):
+            at = listpack_walk.next_at(p, at)
+        self.entries_at = listpack_walk.next_at(p, at)
+
+    @staticmethod
+    def from_bytes(key: bytes, data: bytes) -> Node:
+        """The node that was stored as data under key; ValueError when any of it is damaged."""
+        master: streamid.StreamId = streamid.from_key(key)
+        pack: Listpack = Listpack.from_bytes(data)
+        _check_entries(pack, master.ms, master.seq)
+        return Node(master.ms, master.seq, pack)
+
+    @cython.ccall
+    def key(self) -> bytes:
+        """The 16 bytes under which the stream's rax has this node."""
+        return streamid.key_of(self.ms, self.seq)
+
+    @cython.ccall
+    def append(
+        self, ms: cython.ulonglong, seq: cython.ulonglong, words: list[bytes], start: cython.Py_ssize_t
+    ) -> cython.void:
+        """Add the entry ms-seq with the pairs words[start:] = field, value, ...
+
+        All or nothing: the room is made first, and what comes after cannot fail.
+        """
+        pack: Listpack = self.pack
+        end: cython.Py_ssize_t = len(words)
+        pack.reserve(raw_bytes(words, start) + (end - start) * ELEMENT_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX)
+        same: cython.bint = self._has_fields_of(words, start)
+        pairs: cython.Py_ssize_t = (end - start) // 2
+        pack.append_int(SAME_FIELDS if same else 0)
+        pack.append_int(mem.as_signed(mem.sub_u64(ms, self.ms)))
+        pack.append_int(mem.as_signed(mem.sub_u64(seq, self.seq)))
+        at: cython.Py_ssize_t = start
+        step: cython.Py_ssize_t = 1
+        if same:
+            at += 1
+            step = 2
+        else:
+            pack.append_int(pairs)
+        word: bytes
+        source: cython.p_const_uchar
+        while at < end:
+            word = words[at]
+            source = word
+            pack.append_piece(source, 0, len(word))
+            at += step
+        pack.append_int(pairs + 3 if same else 2 * pairs + 4)
+        self.count(self.live + 1, self.deleted)
+
+    @cython.ccall
+    def bury(self, at: cython.Py_ssize_t) -> cython.void:
+        """Make the live entry at offset `at` a tombstone; count() must hear of it."""
+        self.pack.replace_int(at, listpack_walk.integer(self.pack.p, at) | DELETED)
+
+    @cython.ccall
+    def count(self, live: cython.longlong, deleted: cython.longlong) -> cython.void:
+        """Write how many entries are alive and how many are tombstones; entries may move by some bytes."""
+        before: cython.Py_ssize_t = self.pack.used
+        self.pack.replace_int(LIVE_AT, live)
+        if deleted != self.deleted:
+            self.pack.replace_int(listpack_walk.next_at(self.pack.p, LIVE_AT), deleted)
+        moved: cython.Py_ssize_t = self.pack.used - before
+        self.fields_at += moved
+        self.entries_at += moved
+        self.live = live
+        self.deleted = deleted
+
+    @cython.ccall
+    def copy(self) -> Node:
+        """Another node with the same entries."""
+        return Node(self.ms, self.seq, self.pack.copy())
+
+    @cython.ccall
+    def check(self) -> cython.void:
+        """Assert all that must hold."""
+        self.pack.check()
+        again: Node = Node.from_bytes(self.key(), self.pack.to_bytes())
+        assert (again.live, again.deleted, again.fields) == (self.live, self.deleted, self.fields)
+        assert (again.fields_at, again.entries_at) == (self.fields_at, self.entries_at)
+
+    @cython.cfunc
+    def _has_fields_of(self, words: list[bytes], start: cython.Py_ssize_t) -> cython.bint:
+        """Whether the pairs words[start:] have the master entry's fields, in its order."""
+        end: cython.Py_ssize_t = len(words)
+        if end - start != 2 * self.fields:
+            return False
+        p: cython.p_uchar = self.pack.p
+        field_at: cython.Py_ssize_t = self.fields_at
+        word: bytes
+        q: cython.p_const_uchar
+        at: cython.Py_ssize_t = start
+        while at < end:
+            word = words[at]
+            q = word
+            if not listpack.equals(p, field_at, q, 0, len(word)):
+                return False
+            field_at = listpack_walk.next_at(p, field_at)
+            at += 2
+        return True
+
+
+@cython.ccall
+def open_node(
+    ms: cython.ulonglong, seq: cython.ulonglong, words: list[bytes], start: cython.Py_ssize_t
+) -> Node:
+    """A new node whose first entry is ms-seq with the pairs words[start:]."""
+    end: cython.Py_ssize_t = len(words)
+    overhead: cython.Py_ssize_t = MASTER_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX
+    pack: Listpack = Listpack(raw_bytes(words, start) + (end - start) * ELEMENT_OVERHEAD_MAX + overhead)
+    pack.append_int(0)
+    pack.append_int(0)
+    pack.append_int((end - start) // 2)
+    at: cython.Py_ssize_t = start
+    while at < end:
+        pack.append(words[at])
+        at += 2
+    pack.append_int(0)
+    node: Node = Node(ms, seq, pack)
+    node.append(ms, seq, words, start)
+    return node
+
+
+@cython.ccall
+def node_at(cursor: RaxCursor) -> Node:
+    """The node that a cursor over the nodes of a stream stands on."""
+    value: Any = cursor.value
+    node: Node = value
+    return node
+
+
+@cython.ccall
+def raw_bytes(words: list[bytes], start: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The sum of the lengths of words[start:]."""
+    total: cython.Py_ssize_t = 0
+    word: bytes
+    at: cython.Py_ssize_t
+    for at in range(start, len(words)):
+        word = words[at]
+        total += len(word)
+    return total
+
+
+# ---- a node from outside: the listpack is sound, what it holds need not be
+
+
+@cython.cfunc
+def _check_entries(pack: Listpack, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+    """ValueError unless the elements of pack are a master entry and entries in order after ms-seq.
+
+    Tombstones may be out of order: Redis 7.0 let XSETID go back below deleted entries.
+    """
+    p: cython.p_uchar = pack.p
+    live: cython.longlong = _expect(pack, LIVE_AT, pack.count)
+    at: cython.Py_ssize_t = listpack_walk.next_at(p, LIVE_AT)
+    deleted: cython.longlong = _expect(pack, at, pack.count)
+    at = listpack_walk.next_at(p, at)
+    fields: cython.longlong = _expect(pack, at, pack.count)
+    at = _skip(pack, listpack_walk.next_at(p, at), fields)
+    _expect(pack, at, 0)
+    at = listpack_walk.next_at(p, at)
+    last_ms: cython.ulonglong = ms
+    last_seq: cython.ulonglong = seq
+    lives: cython.longlong = 0
+    tombstones: cython.longlong = 0
+    while at < pack.used:
+        flags: cython.longlong = _expect(pack, at, FLAGS_MAX)
+        if p[at] != flags:
+            raise ValueError("the flags of an entry are not one byte")
+        at = listpack_walk.next_at(p, at)
+        entry_ms: cython.ulonglong = mem.add_u64(ms, mem.as_unsigned(_integer(pack, at)))
+        at = listpack_walk.next_at(p, at)
+        entry_seq: cython.ulonglong = mem.add_u64(seq, mem.as_unsigned(_integer(pack, at)))
+        at = _skip_pieces(pack, listpack_walk.next_at(p, at), flags, fields)
+        if flags & DELETED:
+            tombstones += 1
+            continue
+        if streamid.before(entry_ms, entry_seq, last_ms, last_seq):
+            raise ValueError(f"entry {entry_ms}-{entry_seq} is out of order in its node")
+        last_ms = entry_ms
+        last_seq = entry_seq
+        lives += 1
+    if lives != live or tombstones != deleted:
+        raise ValueError(f"the node says {live} + {deleted} entries, there are {lives} + {tombstones}")
+
+
+@cython.cfunc
+def _skip_pieces(
+    pack: Listpack, at: cython.Py_ssize_t, flags: cython.longlong, fields: cython.longlong
+) -> cython.Py_ssize_t:
+    """The offset past an entry whose deltas end at `at`."""
+    before: cython.longlong = fields + 3
+    if not flags & SAME_FIELDS:
+        fields = _expect(pack, at, pack.count)
+        at = listpack_walk.next_at(pack.p, at)
+        before = 2 * fields + 4
+        fields *= 2
+    at = _skip(pack, at, fields)
+    if _integer(pack, at) != before:
+        raise ValueError(f"an entry of {before} elements is said to have {_integer(pack, at)}")
+    return listpack_walk.next_at(pack.p, at)
+
+
+@cython.cfunc
+def _skip(pack: Listpack, at: cython.Py_ssize_t, n: cython.longlong) -> cython.Py_ssize_t:
+    """The offset n elements after `at`."""
+    _: cython.longlong
+    for _ in range(n):
+        if at >= pack.used:
+            raise ValueError("the node ends inside an entry")
+        at = listpack_walk.next_at(pack.p, at)
+    return at
+
+
+@cython.cfunc
+def _expect(pack: Listpack, at: cython.Py_ssize_t, most: cython.longlong) -> cython.longlong:
+    """The integer at `at`, which is from 0 to most."""
+    v: cython.longlong = _integer(pack, at)
+    if not 0 <= v <= most:
+        raise ValueError(f"{v} stands in a node where 0 to {most} can be")
+    return v
+
+
+@cython.cfunc
+def _integer(pack: Listpack, at: cython.Py_ssize_t) -> cython.longlong:
+    """The integer at `at`."""
+    if at >= pack.used:
+        raise ValueError("the node ends inside an entry")
+    if not listpack_walk.is_integer(pack.p, at):
+        raise ValueError("a string stands in a node where a number must be")
+    return listpack_walk.integer(pack.p, at)

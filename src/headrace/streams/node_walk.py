@@ -1,0 +1,205 @@
+"""Reading a node: entry by entry either way, and piece by piece within an entry, making no objects."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.streams.node import Node
+from headrace.structures import listpack_walk
+
+DELETED = cython.declare(cython.longlong, 1)
+SAME_FIELDS = cython.declare(cython.longlong, 2)
+INTEGER_TEXT_MAX = cython.declare(cython.Py_ssize_t, 20)
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(16)
+@cython.cclass
+class EntryWalk:
+    """Stands on one entry of a node, tombstones included.
+
+    enter() and next() go from the first entry on, enter_end() and previous() from the last one back.
+    next_piece() goes through field, value, field, value ... of the entry. What was read holds until
+    the node is changed.
+    """
+
+    __slots__ = (
+        "at",
+        "deleted",
+        "field_at",
+        "fields",
+        "left",
+        "ms",
+        "named",
+        "node",
+        "p",
+        "piece_at",
+        "same",
+        "scratch",
+        "seq",
+        "size",
+        "text",
+        "text_at",
+    )
+
+    node: Node
+    p: cython.p_const_uchar
+    # the entry
+    at: cython.Py_ssize_t  # where its flags stand
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    fields: cython.longlong
+    deleted: cython.bint
+    same: cython.bint
+    # the way through its pieces
+    piece_at: cython.Py_ssize_t  # the next element of the entry
+    left: cython.longlong  # elements of the entry from there on, lp-count included
+    field_at: cython.Py_ssize_t  # the next field in the master entry
+    named: cython.bint  # the field was read there, its value comes next
+    # the piece's text
+    text: cython.p_const_uchar
+    text_at: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    scratch: bytearray | None
+
+    def __init__(self, node: Node) -> None:
+        self.scratch = None
+        self.enter(node)
+
+    @cython.ccall
+    def enter(self, node: Node) -> cython.void:
+        """Stand before the first entry of node."""
+        self.node = node
+        self.p = node.pack.p
+        self.at = node.entries_at
+        self.piece_at = node.entries_at
+        self.left = 0
+
+    @cython.ccall
+    def enter_end(self, node: Node) -> cython.void:
+        """Stand after the last entry of node."""
+        self.node = node
+        self.p = node.pack.p
+        self.at = node.pack.used
+        self.piece_at = node.pack.used
+        self.left = 0
+
+    @cython.ccall
+    def next(self) -> cython.bint:
+        """Step to the entry after; False when there is none."""
+        self.p = self.node.pack.p
+        at: cython.Py_ssize_t = self.piece_at
+        left: cython.longlong = self.left
+        while left > 0:
+            at = _after(self.p, at)
+            left -= 1
+        if at >= self.node.pack.used:
+            self.piece_at = at
+            self.left = 0
+            return False
+        self._read(at)
+        return True
+
+    @cython.ccall
+    def previous(self) -> cython.bint:
+        """Step to the entry before; False when there is none."""
+        self.p = self.node.pack.p
+        at: cython.Py_ssize_t = self.at
+        if at <= self.node.entries_at:
+            return False
+        at = listpack_walk.previous_at(self.p, at)
+        before: cython.longlong = listpack_walk.integer(self.p, at)
+        while before > 0:
+            at = listpack_walk.previous_at(self.p, at)
+            before -= 1
+        self._read(at)
+        return True
+
+    @cython.ccall
+    def next_piece(self) -> cython.bint:
+        """Step to the next field or value of the entry, its text being size bytes of text at text_at."""
+        if self.left <= 1:
+            return False
+        if self.same and not self.named:
+            self.named = True
+            self.field_at = self._show(self.field_at)
+            return True
+        self.named = False
+        self.left -= 1
+        self.piece_at = self._show(self.piece_at)
+        return True
+
+    @cython.ccall
+    def piece(self) -> bytes:
+        """The text of the piece."""
+        return mem.take(self.text, self.text_at, self.size)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _read(self, at: cython.Py_ssize_t) -> cython.void:
+        """Stand on the entry at `at`."""
+        node: Node = self.node
+        self.at = at
+        self.piece_at = at
+        flags: cython.longlong = self._take()
+        self.deleted = flags & DELETED != 0
+        self.same = flags & SAME_FIELDS != 0
+        self.ms = mem.add_u64(node.ms, mem.as_unsigned(self._take()))
+        self.seq = mem.add_u64(node.seq, mem.as_unsigned(self._take()))
+        self.named = False
+        if self.same:
+            self.fields = node.fields
+            self.field_at = node.fields_at
+            self.left = node.fields + 1
+        else:
+            self.fields = self._take()
+            self.left = 2 * self.fields + 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _take(self) -> cython.longlong:
+        """The integer at piece_at, stepping over it."""
+        p: cython.p_const_uchar = self.p
+        at: cython.Py_ssize_t = self.piece_at
+        if p[at] < 0x80:
+            self.piece_at = at + 2
+            return p[at]
+        self.piece_at = _after(p, at)
+        return listpack_walk.integer(p, at)
+
+    @cython.cfunc
+    def _show(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Make the element at `at` the piece's text; return the offset past it."""
+        p: cython.p_const_uchar = self.p
+        if 0x80 <= p[at] < 0xC0:  # a short string, as most are
+            self.text = p
+            self.text_at = at + 1
+            self.size = p[at] & 0x3F
+            return at + 2 + self.size
+        if listpack_walk.is_integer(p, at):
+            if self.scratch is None:
+                self.scratch = bytearray(INTEGER_TEXT_MAX)
+            room: cython.p_uchar = self.scratch
+            self.size = listpack_walk.put_integer_text(room, listpack_walk.integer(p, at))
+            self.text = room
+            self.text_at = 0
+        else:
+            self.text = p
+            self.text_at = listpack_walk.text_at(p, at)
+            self.size = listpack_walk.text_size(p, at)
+        return listpack_walk.next_at(p, at)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The offset past the element at `at`; the commonest two kinds without a call."""
+    if p[at] < 0x80:
+        return at + 2
+    if p[at] < 0xC0:
+        return at + 2 + (p[at] & 0x3F)
+    return listpack_walk.next_at(p, at)

@@ -1,0 +1,47 @@
+# The C face of stream.py.
+from headrace.streams cimport node as nodes_of
+from headrace.streams.node cimport Node
+from headrace.streams.node_walk cimport EntryWalk
+from headrace.structures cimport streamid
+from headrace.structures.rax cimport Rax
+from headrace.structures.rax_walk cimport RaxCursor
+from headrace.structures.streamid cimport StreamId
+
+
+cdef class Stream:
+    cdef readonly Rax nodes
+    cdef Node head
+    cdef readonly Node tail
+    cdef public unsigned long long length
+    cdef public unsigned long long entries_added
+    cdef public unsigned long long last_ms
+    cdef public unsigned long long last_seq
+    cdef public unsigned long long first_ms
+    cdef public unsigned long long first_seq
+    cdef public unsigned long long max_deleted_ms
+    cdef public unsigned long long max_deleted_seq
+
+    cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
+                      long long node_bytes_max, long long node_entries_max)
+    cpdef StreamId next_id(self, unsigned long long now_ms)
+    cpdef void load_node(self, bytes key, bytes data)
+    cpdef bint delete(self, unsigned long long ms, unsigned long long seq)
+    cpdef void drop(self, Node node)
+    cpdef void find_first(self)
+    cpdef EntryWalk find(self, unsigned long long ms, unsigned long long seq)
+    cpdef bint contains(self, unsigned long long ms, unsigned long long seq)
+    cpdef Node node_for(self, unsigned long long ms, unsigned long long seq)
+    cpdef Node first_node(self)
+    cpdef StreamId last_id(self)
+    cpdef StreamId first_id(self)
+    cpdef StreamId max_deleted_id(self)
+    cpdef StreamId first_stored_id(self)
+    cpdef StreamId last_entry_id(self)
+    cpdef Stream copy(self)
+    cpdef Py_ssize_t memory_bytes(self)
+    cpdef void check(self)
+    cdef void _open(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)
+
+
+cdef bint _fits(Node tail, unsigned long long ms, unsigned long long seq, long long raw,
+                long long node_bytes_max, long long node_entries_max)

@@ -1,0 +1,378 @@
+"""A stream: entries in the order of their IDs, packed into nodes, and the counters around them.
+
+    nodes (rax)                                          length           entries alive
+      1000-0 -> [ 1000-0  1000-1  1007-0 ... ]           entries_added    entries ever added
+      1093-4 -> [ 1093-4  1101-0 ... ]                   last             the highest ID ever given
+      1205-0 -> [ 1205-0 ]           <- tail             first            of the first live entry, 0-0 if none
+                                                         max_deleted      the highest ID deleted by itself
+
+New entries go into the tail. A node leaves the tree when its last live entry is deleted, or when a
+trim drops it whole.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.errors import ElementsTooLarge, IdsExhausted
+from headrace.limits import ENTRY_BYTES_MAX
+from headrace.streams import node as nodes_of
+from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
+from headrace.structures import streamid
+from headrace.structures.rax import Rax
+from headrace.structures.rax_walk import RaxCursor
+from headrace.structures.streamid import StreamId
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
+NODE_BYTES_MAX = cython.declare(cython.longlong, 1 << 30)  # what a node limit of 0 means
+# What the objects take beside the packed bytes, in bytes, as the 64-bit interpreter lays them out.
+STREAM_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 256)
+NODE_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 224)
+RAX_NODE_BYTES = cython.declare(cython.Py_ssize_t, 128)
+
+
+@cython.final
+@cython.cclass
+class Stream:
+    """Entries that are only ever added at the end, read anywhere, and deleted.
+
+    Reading and changing do not mix: a change ends every walk and iterator over the stream.
+    """
+
+    __slots__ = (
+        "entries_added",
+        "first_ms",
+        "first_seq",
+        "head",
+        "last_ms",
+        "last_seq",
+        "length",
+        "max_deleted_ms",
+        "max_deleted_seq",
+        "nodes",
+        "tail",
+    )
+
+    nodes: Rax
+    head: Node | None  # the first node; None: not looked up since the last one was dropped
+    tail: Node | None  # the last node
+    length: cython.ulonglong
+    entries_added: cython.ulonglong
+    last_ms: cython.ulonglong
+    last_seq: cython.ulonglong
+    first_ms: cython.ulonglong
+    first_seq: cython.ulonglong
+    max_deleted_ms: cython.ulonglong
+    max_deleted_seq: cython.ulonglong
+
+    def __init__(self) -> None:
+        self.nodes = Rax()
+        self.head = None
+        self.tail = None
+        self.length = self.entries_added = 0
+        self.last_ms = self.last_seq = 0
+        self.first_ms = self.first_seq = 0
+        self.max_deleted_ms = self.max_deleted_seq = 0
+
+    # ---- adding
+
+    @cython.ccall
+    def append(
+        self,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        words: list[bytes],
+        start: cython.Py_ssize_t,
+        node_bytes_max: cython.longlong,
+        node_entries_max: cython.longlong,
+    ) -> cython.void:
+        """Add the entry ms-seq, which must come after the last ID, with words[start:] = field, value, ...
+
+        A node takes entries until it has node_entries_max of them or the raw bytes of the next would
+        bring it to node_bytes_max; 0 is no limit. ElementsTooLarge, and nothing done, past 1 GiB.
+        """
+        raw: cython.longlong = nodes_of.raw_bytes(words, start)
+        if raw > ENTRY_MAX:
+            raise ElementsTooLarge()
+        tail: Node | None = self.tail
+        if tail is None or not _fits(tail, ms, seq, raw, node_bytes_max, node_entries_max):
+            self._open(ms, seq, words, start)
+        else:
+            tail.append(ms, seq, words, start)
+        if self.length == 0:
+            self.first_ms = ms
+            self.first_seq = seq
+        self.length += 1
+        self.entries_added += 1
+        self.last_ms = ms
+        self.last_seq = seq
+
+    @cython.ccall
+    def next_id(self, now_ms: cython.ulonglong) -> StreamId:
+        """The ID that `*` means at now_ms; IdsExhausted when the last one was the largest there is."""
+        if now_ms > self.last_ms:
+            return StreamId(now_ms, 0)
+        if self.last_seq < U64_MAX:
+            return StreamId(self.last_ms, self.last_seq + 1)
+        if self.last_ms == U64_MAX:
+            raise IdsExhausted()
+        return StreamId(self.last_ms + 1, 0)
+
+    @cython.ccall
+    def load_node(self, key: bytes, data: bytes) -> cython.void:
+        """Add a stored node after those there are; the counters are the caller's to set.
+
+        ValueError when key or data are damaged, or the node does not come after the others.
+        """
+        node: Node = Node.from_bytes(key, data)
+        tail: Node | None = self.tail
+        walk: EntryWalk
+        if tail is not None:
+            if not streamid.before(tail.ms, tail.seq, node.ms, node.seq):
+                raise ValueError(f"node {node.ms}-{node.seq} is out of order")
+            walk = EntryWalk(tail)
+            walk.enter_end(tail)
+            while walk.previous():
+                if not walk.deleted and not streamid.before(walk.ms, walk.seq, node.ms, node.seq):
+                    raise ValueError(f"node {node.ms}-{node.seq} begins inside the one before it")
+                if not walk.deleted:
+                    break
+        self.nodes.insert(key, node)
+        self.tail = node
+
+    # ---- deleting
+
+    @cython.ccall
+    def delete(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Delete the entry ms-seq; False when there is none."""
+        walk: EntryWalk | None = self.find(ms, seq)
+        if walk is None:
+            return False
+        node: Node = walk.node
+        if node.live == 1:
+            self.drop(node)
+        else:
+            node.bury(walk.at)
+            node.count(node.live - 1, node.deleted + 1)
+            self.length -= 1
+        if streamid.before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
+            self.max_deleted_ms = ms
+            self.max_deleted_seq = seq
+        if ms == self.first_ms and seq == self.first_seq:
+            self.find_first()
+        return True
+
+    @cython.ccall
+    def drop(self, node: Node) -> cython.void:
+        """Take node out with all its entries; the first ID is the caller's to find again."""
+        cursor: RaxCursor
+        self.nodes.remove(node.key())
+        live: cython.ulonglong = node.live
+        self.length -= live
+        self.head = None
+        if node is self.tail:
+            cursor = RaxCursor(self.nodes)
+            self.tail = nodes_of.node_at(cursor) if cursor.seek("$") else None
+
+    @cython.ccall
+    def find_first(self) -> cython.void:
+        """Make the first ID that of the first live entry, 0-0 when there is none."""
+        self.first_ms = self.first_seq = 0
+        node: Node | None = self.first_node()
+        cursor: RaxCursor | None = None
+        while node is not None:
+            walk: EntryWalk = EntryWalk(node)
+            while walk.next():
+                if not walk.deleted:
+                    self.first_ms = walk.ms
+                    self.first_seq = walk.seq
+                    return
+            if cursor is None:
+                cursor = RaxCursor(self.nodes)
+                cursor.seek("^")
+            node = nodes_of.node_at(cursor) if cursor.next() else None
+
+    # ---- looking
+
+    @cython.ccall
+    def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> EntryWalk | None:
+        """A walk that stands on the live entry ms-seq; None when there is none."""
+        node: Node | None = self.node_for(ms, seq)
+        if node is None:
+            return None
+        walk: EntryWalk = EntryWalk(node)
+        while walk.next():
+            if walk.deleted or streamid.before(walk.ms, walk.seq, ms, seq):
+                continue
+            return walk if walk.ms == ms and walk.seq == seq else None
+        return None
+
+    @cython.ccall
+    def contains(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Whether the entry ms-seq is there."""
+        return self.find(ms, seq) is not None
+
+    @cython.ccall
+    def node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """The last node whose master ID is not after ms-seq: where that entry is, if it is."""
+        tail: Node | None = self.tail
+        if tail is None or not streamid.before(ms, seq, tail.ms, tail.seq):
+            return tail
+        cursor: RaxCursor = RaxCursor(self.nodes)
+        return nodes_of.node_at(cursor) if cursor.seek("<=", streamid.key_of(ms, seq)) else None
+
+    @cython.ccall
+    def first_node(self) -> Node | None:
+        """The first node; None when there is none."""
+        cursor: RaxCursor
+        if self.head is None and self.tail is not None:
+            cursor = RaxCursor(self.nodes)
+            cursor.seek("^")
+            self.head = nodes_of.node_at(cursor)
+        return self.head
+
+    @cython.ccall
+    def last_id(self) -> StreamId:
+        """The highest ID ever given."""
+        return StreamId(self.last_ms, self.last_seq)
+
+    @cython.ccall
+    def first_id(self) -> StreamId:
+        """The ID of the first live entry; 0-0 when there is none."""
+        return StreamId(self.first_ms, self.first_seq)
+
+    @cython.ccall
+    def max_deleted_id(self) -> StreamId:
+        """The highest ID that was deleted by itself; trims do not count."""
+        return StreamId(self.max_deleted_ms, self.max_deleted_seq)
+
+    @cython.ccall
+    def first_stored_id(self) -> StreamId | None:
+        """The ID of the first entry still stored, be it a tombstone; None when no node is left."""
+        node: Node | None = self.first_node()
+        return None if node is None else StreamId(node.ms, node.seq)
+
+    @cython.ccall
+    def last_entry_id(self) -> StreamId | None:
+        """The ID of the last live entry; None when there is none."""
+        node: Node | None = self.tail
+        cursor: RaxCursor | None = None
+        while node is not None:
+            walk: EntryWalk = EntryWalk(node)
+            walk.enter_end(node)
+            while walk.previous():
+                if not walk.deleted:
+                    return StreamId(walk.ms, walk.seq)
+            if cursor is None:
+                cursor = RaxCursor(self.nodes)
+                cursor.seek("$")
+            node = nodes_of.node_at(cursor) if cursor.previous() else None
+        return None
+
+    # ---- the whole
+
+    @cython.ccall
+    def copy(self) -> Stream:
+        """Another stream with the same entries and counters."""
+        other: Stream = Stream()
+        cursor: RaxCursor = RaxCursor(self.nodes)
+        node: Node
+        more: cython.bint = cursor.seek("^")
+        while more:
+            node = nodes_of.node_at(cursor)
+            other.tail = node.copy()
+            other.nodes.insert(cursor.key, other.tail)
+            more = cursor.next()
+        other.length = self.length
+        other.entries_added = self.entries_added
+        other.last_ms = self.last_ms
+        other.last_seq = self.last_seq
+        other.first_ms = self.first_ms
+        other.first_seq = self.first_seq
+        other.max_deleted_ms = self.max_deleted_ms
+        other.max_deleted_seq = self.max_deleted_seq
+        return other
+
+    @cython.ccall
+    def memory_bytes(self) -> cython.Py_ssize_t:
+        """About how many bytes of memory the stream takes; walks the nodes, not the entries."""
+        total: cython.Py_ssize_t = STREAM_OBJECT_BYTES + self.nodes.nodes * RAX_NODE_BYTES
+        cursor: RaxCursor = RaxCursor(self.nodes)
+        node: Node
+        more: cython.bint = cursor.seek("^")
+        while more:
+            node = nodes_of.node_at(cursor)
+            total += NODE_OBJECT_BYTES + node.pack.cap
+            more = cursor.next()
+        return total
+
+    @cython.ccall
+    def check(self) -> cython.void:
+        """Assert all that must hold."""
+        self.nodes.check()
+        first: StreamId | None = None
+        last: StreamId | None = None
+        node: Node
+        tail: Node | None = None
+        alive: cython.ulonglong = 0
+        cursor: RaxCursor = RaxCursor(self.nodes)
+        more: cython.bint = cursor.seek("^")
+        while more:
+            node = nodes_of.node_at(cursor)
+            tail = node
+            node.check()
+            assert node.key() == cursor.key, f"node {node.ms}-{node.seq} is under another key"
+            walk: EntryWalk = EntryWalk(node)
+            while walk.next():
+                if walk.deleted:
+                    continue
+                here: StreamId = StreamId(walk.ms, walk.seq)
+                assert last is None or last.precedes(here), f"{here} out of order"
+                first = first or here
+                last = here
+                alive += 1
+            more = cursor.next()
+        assert self.tail is tail, "the tail is not the last node"
+        assert self.head is None or self.head.key() == (cursor.seek("^") and cursor.key)
+        assert alive == self.length, f"{alive} entries, length says {self.length}"
+        assert self.first_id() == (first or StreamId(0, 0)), f"first is {first}, not {self.first_id()}"
+        assert last == self.last_entry_id()
+        assert last is None or last <= self.last_id(), f"{last} lies after the last ID, {self.last_id()}"
+
+    # ---- inside
+
+    @cython.cfunc
+    def _open(
+        self, ms: cython.ulonglong, seq: cython.ulonglong, words: list[bytes], start: cython.Py_ssize_t
+    ) -> cython.void:
+        """Add the entry as the first of a new node."""
+        node: Node = nodes_of.open_node(ms, seq, words, start)
+        tail: Node | None = self.tail
+        if tail is not None:
+            tail.pack.shrink()
+            if not streamid.before(tail.ms, tail.seq, ms, seq):
+                # Only tombstones, and the last ID was set back before them: the tail must not stay last.
+                self.drop(tail)
+        self.nodes.insert(node.key(), node)
+        self.tail = node
+
+
+@cython.cfunc
+def _fits(
+    tail: Node,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    raw: cython.longlong,
+    node_bytes_max: cython.longlong,
+    node_entries_max: cython.longlong,
+) -> cython.bint:
+    """Whether the entry ms-seq of raw bytes goes into tail."""
+    if node_bytes_max <= 0 or node_bytes_max > NODE_BYTES_MAX:
+        node_bytes_max = NODE_BYTES_MAX
+    if tail.pack.used + 1 + raw >= node_bytes_max:
+        return False
+    if node_entries_max > 0 and tail.live + tail.deleted >= node_entries_max:
+        return False
+    return streamid.before(tail.ms, tail.seq, ms, seq)

@@ -1,0 +1,13 @@
+# The C face of trim.py.
+from headrace.streams.node cimport Node
+from headrace.streams.node_walk cimport EntryWalk
+from headrace.streams.stream cimport Stream
+from headrace.structures cimport streamid
+
+
+cpdef long long trim_by_length(Stream stream, unsigned long long maxlen, bint approximate, long long limit)
+cpdef long long trim_by_id(Stream stream, unsigned long long ms, unsigned long long seq, bint approximate,
+                           long long limit)
+cdef long long _bury_oldest(Stream stream, Node node, long long n)
+cdef long long _bury_before(Stream stream, Node node, unsigned long long ms, unsigned long long seq)
+cdef long long _buried(Stream stream, Node node, long long n)
