@@ -17,3 +17,6 @@ ENTRY_BYTES_MAX = 1 << 30
 
 # The decimal text of an ID never needs more than 41 bytes; Redis refuses past 127.
 ID_TEXT_MAX = 127
+
+# Replies nest four or five deep (XINFO STREAM FULL); more is a stack somebody wants to see overflow.
+REPLY_DEPTH_MAX = 64

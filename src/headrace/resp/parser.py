@@ -1,12 +1,9 @@
 r"""Requests: bytes in, lists of words out, and no socket anywhere.
 
-    0        at                        filled      cap
-    +--------+-------------------------+-----------+
-    | parsed | arrived, not yet parsed | free      |
-    +--------+-------------------------+-----------+
+    *2\r\n  $4\r\n ECHO\r\n  $2\r\n hi\r\n       an array of two strings
+    ECHO hi\r\n                             the same, typed by a person
 
-A request is `*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n` or, typed by a person, `ECHO hi\r\n`. Words are taken out as they
-arrive, so a request cut anywhere is resumed where it stopped. A declared length allocates nothing.
+Words are taken out as they arrive, so a request cut anywhere is resumed where it stopped.
 """
 
 from __future__ import annotations
@@ -15,69 +12,37 @@ import cython
 
 from headrace import limits, mem
 from headrace.errors import ProtocolError
+from headrace.resp.inbox import Inbox
 from headrace.resp.inline import split_line
 
-CAP_MIN = cython.declare(cython.Py_ssize_t, 512)
-CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4096)  # a parser with nothing pending keeps no more
-
-CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
-DIGIT = cython.declare(cython.uchar, 48)
-HYPHEN = cython.declare(cython.uchar, 45)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
-
-NONE = cython.declare(cython.longlong, -1)  # no word begun; no length there
-DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)  # a longer number is over every limit
-INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # hence over every limit too
+NONE = cython.declare(cython.longlong, -1)  # no word begun
 WORDS_MAX = cython.declare(cython.longlong, limits.WORDS_MAX)
-LINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
+INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 
 
 @cython.final
 @cython.cclass
-class RequestParser:
+class RequestParser(Inbox):
     """Feed it what the client sent, then call next() until it answers None."""
 
-    __slots__ = ("at", "buf", "bulk_max", "cap", "filled", "held", "left", "p", "size", "words")
+    __slots__ = ("bulk_max", "held", "left", "size", "words")
 
     bulk_max: cython.longlong  # the longest word accepted
-    buf: bytearray
-    p: cython.p_uchar
-    cap: cython.Py_ssize_t
-    filled: cython.Py_ssize_t
-    at: cython.Py_ssize_t
     words: list[bytes] | None  # of the request begun
     left: cython.longlong  # its words still to come; 0 between requests
     size: cython.longlong  # the length of the word begun, or NONE
     held: cython.Py_ssize_t  # bytes already taken out for the request begun
 
     def __init__(self) -> None:
+        super().__init__()
         self.bulk_max = limits.BULK_BYTES_MAX
-        self.buf = bytearray()
-        self.p = self.buf
-        self.cap = 0
-        self.filled = 0
-        self.at = 0
         self.words = None
         self.left = 0
         self.size = NONE
         self.held = 0
-
-    @cython.ccall
-    def feed(self, data: bytes) -> cython.void:
-        """Take data that arrived."""
-        self.feed_from(data, 0, len(data))
-
-    @cython.cfunc
-    def feed_from(
-        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-    ) -> cython.void:
-        """Take the n bytes at `at` of source."""
-        if self.filled + n > self.cap:
-            self._make_room(n)
-        mem.copy(self.p, self.filled, source, at, n)
-        self.filled += n
 
     @cython.ccall
     def pending(self) -> cython.Py_ssize_t:
@@ -96,7 +61,7 @@ class RequestParser:
             if self.left > 0:
                 return self._array()
             if self.at >= self.filled:
-                self._rest()
+                self.rest()
                 return None
             if self.p[self.at] == ARRAY:
                 if not self._begin_array():
@@ -109,10 +74,10 @@ class RequestParser:
     @cython.cfunc
     def _begin_array(self) -> cython.bint:
         """Step over `*<count>\\r\\n`; whether it was there. A count of none or less is no request at all."""
-        end: cython.Py_ssize_t = self._line_end("too big mbulk count string")
+        end: cython.Py_ssize_t = self.line_end("Protocol error: too big mbulk count string")
         if end < 0:
             return False
-        count: cython.longlong = self._number(self.at + 1, end)
+        count: cython.longlong = self.number(self.at + 1, end)
         if count > WORDS_MAX:
             raise ProtocolError("Protocol error: invalid multibulk length")
         self.at = end + 2
@@ -132,12 +97,12 @@ class RequestParser:
         end: cython.Py_ssize_t
         while self.left > 0:
             if size == NONE:
-                end = self._line_end("too big bulk count string")
+                end = self.line_end("Protocol error: too big bulk count string")
                 if end < 0:
                     break
                 if self.p[self.at] != BULK:
                     raise ProtocolError(f"Protocol error: expected '$', got '{chr(self.p[self.at])}'")
-                size = self._number(self.at + 1, end)
+                size = self.number(self.at + 1, end)
                 if size < 0 or size > self.bulk_max:
                     raise ProtocolError("Protocol error: invalid bulk length")
                 self.at = end + 2
@@ -159,7 +124,7 @@ class RequestParser:
     def _inline(self) -> list[bytes] | None:
         """The words of a line, which may be none; None when its end has not arrived."""
         end: cython.Py_ssize_t = mem.find(self.p, self.at, self.filled, LF)
-        if (end if end >= 0 else self.filled) - self.at > LINE_MAX:
+        if (end if end >= 0 else self.filled) - self.at > INLINE_MAX:
             raise ProtocolError("Protocol error: too big inline request")
         if end < 0:
             return None
@@ -168,64 +133,3 @@ class RequestParser:
             raise ProtocolError("Protocol error: unbalanced quotes in request")
         self.at = end + 1
         return words
-
-    @cython.cfunc
-    def _line_end(self, refusal: str) -> cython.Py_ssize_t:
-        """Where the line at `at` has its \\r, the \\n behind it being there too; -1 when it is cut."""
-        p: cython.p_uchar = self.p
-        end: cython.Py_ssize_t = self.at
-        filled: cython.Py_ssize_t = self.filled
-        while end < filled and p[end] != CR:
-            end += 1
-        if end - self.at > LINE_MAX:
-            raise ProtocolError(f"Protocol error: {refusal}")
-        return end if end + 1 < filled else -1
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-        """The number that [at, end) spells, without blank, plus or leading zero; INVALID for all else."""
-        p: cython.p_uchar = self.p
-        negative: cython.bint = at < end and p[at] == HYPHEN
-        if negative:
-            at += 1
-        n: cython.Py_ssize_t = end - at
-        if n < 1 or n > DIGITS_MAX or (p[at] == DIGIT and (n > 1 or negative)):
-            return INVALID
-        number: cython.longlong = 0
-        digit: cython.uint
-        while at < end:
-            digit = p[at]
-            if digit < 48 or digit > 57:
-                return INVALID
-            number = number * 10 + (digit - 48)
-            at += 1
-        return -number if negative else number
-
-    @cython.cfunc
-    def _make_room(self, n: cython.Py_ssize_t) -> cython.void:
-        """Make n bytes free behind `filled`, dropping what is parsed."""
-        if self.at > 0:
-            mem.move(self.p, 0, self.at, self.filled - self.at)
-            self.filled -= self.at
-            self.at = 0
-        if self.filled + n <= self.cap:
-            return
-        cap: cython.Py_ssize_t = max(self.cap, CAP_MIN)
-        while cap < self.filled + n:
-            cap *= 2
-        self._resize(cap)
-
-    @cython.cfunc
-    def _rest(self) -> cython.void:
-        """Between requests with nothing arrived: keep little."""
-        self.at = 0
-        self.filled = 0
-        if self.cap > CAP_KEPT_MAX:
-            self._resize(0)
-
-    @cython.cfunc
-    def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
-        mem.resize(self.buf, cap)
-        self.p = self.buf
-        self.cap = cap

@@ -1,0 +1,219 @@
+"""Replies: RESP2 and RESP3 bytes in, Python objects out; for those who call a server.
+
+    $ = string, verbatim   bytes          * array        list        _ $-1 *-1   None
+    + status               str            % map          dict        #           bool
+    - ! error              ReplyError     ~ set          list        ,           float
+    : ( number             int            > push         Push        |           read over
+
+A reply may be cut anywhere and is resumed there; what is open stands on a stack of our own.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import limits, mem
+from headrace.errors import HeadraceError, ProtocolError
+from headrace.resp.inbox import Inbox
+
+NONE = cython.declare(cython.longlong, -1)  # no string begun
+COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)  # elements of one aggregate; it grows as they arrive
+DEPTH_MAX = cython.declare(cython.Py_ssize_t, limits.REPLY_DEPTH_MAX)
+BULK_MAX = cython.declare(cython.longlong, limits.BULK_BYTES_MAX)
+
+SIMPLE = cython.declare(cython.uchar, 43)  # +
+ERROR = cython.declare(cython.uchar, 45)  # -
+INTEGER = cython.declare(cython.uchar, 58)  # :
+BULK = cython.declare(cython.uchar, 36)  # $
+BLOB_ERROR = cython.declare(cython.uchar, 33)  # !
+VERBATIM = cython.declare(cython.uchar, 61)  # =
+ARRAY = cython.declare(cython.uchar, 42)  # *
+MAP = cython.declare(cython.uchar, 37)  # %
+SET = cython.declare(cython.uchar, 126)  # ~
+PUSH = cython.declare(cython.uchar, 62)  # >
+ATTRIBUTE = cython.declare(cython.uchar, 124)  # |
+NULL = cython.declare(cython.uchar, 95)  # _
+BOOLEAN = cython.declare(cython.uchar, 35)  # #
+DOUBLE = cython.declare(cython.uchar, 44)  # ,
+BIG_NUMBER = cython.declare(cython.uchar, 40)  # (
+
+
+class ReplyError(HeadraceError):
+    """The server refused; the text begins with the code, as in `ERR syntax error`."""
+
+
+class Push(list[object]):
+    """A message nobody asked for."""
+
+
+class _Sign:
+    """A result that is not a reply."""
+
+
+INCOMPLETE = _Sign()  # the reply's last byte has not arrived
+_OPENED = _Sign()  # an aggregate began
+_SKIPPED = _Sign()  # an attribute ended
+
+
+@cython.final
+@cython.cclass
+class Aggregate:
+    """An array, map, set, push or attribute whose elements are still arriving."""
+
+    __slots__ = ("items", "kind", "left", "parent")
+
+    kind: cython.uchar
+    left: cython.longlong  # elements to come, keys and values counted apart
+    items: list[object]
+    parent: Aggregate | None
+
+    def __init__(self, kind: cython.uchar, left: cython.longlong, parent: Aggregate | None) -> None:
+        self.kind = kind
+        self.left = left
+        self.items = []
+        self.parent = parent
+
+    @cython.cfunc
+    def whole(self) -> object:
+        """What the elements make."""
+        if self.kind == MAP:
+            return _pairs(self.items)
+        if self.kind == PUSH:
+            return Push(self.items)
+        if self.kind == ATTRIBUTE:
+            return _SKIPPED
+        return self.items
+
+
+@cython.final
+@cython.cclass
+class ReplyParser(Inbox):
+    """Feed it what the server sent, then call next() until it answers INCOMPLETE."""
+
+    __slots__ = ("depth", "kind", "size", "top")
+
+    kind: cython.uchar  # of the string begun
+    size: cython.longlong  # the length of the string begun, or NONE
+    top: Aggregate | None  # the innermost aggregate still open
+    depth: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind = 0
+        self.size = NONE
+        self.top = None
+        self.depth = 0
+
+    @cython.ccall
+    def next(self) -> object:
+        """The next reply, or INCOMPLETE. Raises ProtocolError on what can be no reply."""
+        item: object
+        top: Aggregate | None
+        while True:
+            item = self._item()
+            if item is _OPENED:
+                continue
+            if item is INCOMPLETE:
+                return INCOMPLETE
+            while item is not _SKIPPED:
+                top = self.top
+                if top is None:
+                    return item
+                top.items.append(item)
+                top.left -= 1
+                if top.left > 0:
+                    break
+                self.top = top.parent
+                self.depth -= 1
+                item = top.whole()
+
+    @cython.cfunc
+    def _item(self) -> object:
+        """The next element, be it a reply or a part of one."""
+        if self.size != NONE:
+            return self._string()
+        if self.at >= self.filled:
+            self.rest()
+            return INCOMPLETE
+        end: cython.Py_ssize_t = self.line_end("a reply's line is too long")
+        if end < 0:
+            return INCOMPLETE
+        kind: cython.uchar = self.p[self.at]
+        begin: cython.Py_ssize_t = self.at + 1
+        if kind in (BULK, VERBATIM, BLOB_ERROR):
+            self.size = self._length(begin, end, BULK_MAX)
+            self.kind = kind
+            self.at = end + 2
+            return None if self.size == NONE else self._string()
+        if kind in (ARRAY, MAP, SET, PUSH, ATTRIBUTE):
+            count: cython.longlong = self._length(begin, end, COUNT_MAX)
+            self.at = end + 2
+            return None if count == NONE else self._open(kind, count)
+        line: bytes = mem.take(self.p, begin, end - begin)
+        self.at = end + 2
+        return _scalar(kind, line)
+
+    @cython.cfunc
+    def _open(self, kind: cython.uchar, count: cython.longlong) -> object:
+        """Begin an aggregate; an empty one is whole already."""
+        if kind in (MAP, ATTRIBUTE):
+            count *= 2
+        if self.depth >= DEPTH_MAX:
+            raise ProtocolError(f"a reply nested more than {DEPTH_MAX} deep")
+        aggregate: Aggregate = Aggregate(kind, count, self.top)
+        if count == 0:
+            return aggregate.whole()
+        self.top = aggregate
+        self.depth += 1
+        return _OPENED
+
+    @cython.cfunc
+    def _string(self) -> object:
+        """The string begun, once all of it is there."""
+        size: cython.Py_ssize_t = self.size
+        if size + 2 > self.filled - self.at:
+            return INCOMPLETE
+        text: bytes = mem.take(self.p, self.at, size)
+        self.at += size + 2
+        self.size = NONE
+        if self.kind == BLOB_ERROR:
+            return ReplyError(text.decode(errors="replace"))
+        return text[4:] if self.kind == VERBATIM else text
+
+    @cython.cfunc
+    def _length(
+        self, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, most: cython.longlong
+    ) -> cython.longlong:
+        """The length in [begin, end); NONE for RESP2's null."""
+        n: cython.longlong = self.number(begin, end)
+        if n < NONE or n > most:
+            raise ProtocolError("a reply with an invalid length")
+        return n
+
+
+def _pairs(items: list[object]) -> dict[object, object]:
+    """A map's elements as a dict. A key that cannot be one, being itself a list or a map, is spelt out."""
+    pairs: dict[object, object] = {}
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        pairs[str(key) if isinstance(key, (list, dict)) else key] = value
+    return pairs
+
+
+def _scalar(kind: int, line: bytes) -> object:
+    """The reply that a whole line is."""
+    try:
+        if kind in (INTEGER, BIG_NUMBER):
+            return int(line)
+        if kind == SIMPLE:
+            return line.decode(errors="replace")
+        if kind == ERROR:
+            return ReplyError(line.decode(errors="replace"))
+        if kind == NULL:
+            return None
+        if kind == BOOLEAN and line in (b"t", b"f"):
+            return line == b"t"
+        if kind == DOUBLE:
+            return float(line)
+    except ValueError:
+        pass
+    raise ProtocolError(f"not a reply: {(bytes([kind]) + line)[:40]!r}")
