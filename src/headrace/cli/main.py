@@ -1,0 +1,96 @@
+"""The program: its commands, and the one place where what went wrong becomes a line and an exit code.
+
+0    done
+1    it could not be done: no server there, the server refused, the query failed
+2    bad input: a wrong option, file or value
+130  interrupted with Ctrl-C
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from headrace import HeadraceError, __version__
+from headrace.errors import UsageError
+
+# A command lives in the module of its name and is loaded only when it is used.
+COMMANDS = {
+    "archive": "Write a stream to Parquet files, a directory a day.",
+    "demo": "A year of real flights: stream, Spark, Parquet archive, chart.",
+    "load": "Load a CSV, JSON lines or Parquet file into a stream.",
+    "serve": "Run the server.",
+}
+
+
+class Program(click.Group):
+    """The commands of COMMANDS, each imported on first use."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """The names, in the order of the alphabet."""
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """The command, or None if there is none of that name."""
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"headrace.cli.{name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in --help, written from COMMANDS so that nothing needs importing."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.command(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with `headrace demo`, or with `headrace serve` and any Redis client.",
+)
+@click.version_option(__version__, prog_name="headrace", message="%(prog)s %(version)s")
+def program() -> None:
+    """Redis Streams for Python, all the way into Spark."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the program and returns its exit code; what is wrong is said in one line on stderr."""
+    signal.signal(signal.SIGTERM, stop_cleanly)
+    try:
+        result = program.main(arguments, prog_name="headrace", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        return 2
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "headrace"
+        return complain(f"{error.format_message()} (see {where} --help)", 2)
+    except click.ClickException as error:
+        return complain(error.format_message(), 2)
+    except UsageError as error:
+        return complain(str(error), 2)
+    except HeadraceError as error:
+        return complain(str(error), 1)
+    except (KeyboardInterrupt, click.Abort):
+        return complain("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def complain(text: str, code: int) -> int:
+    """Says in one line what is wrong; returns the exit code."""
+    click.echo(f"headrace: {' '.join(text.split())}", err=True)
+    return code
+
+
+def stop_cleanly(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends the program as Ctrl-C does, so that what it started is cleaned up."""
+    raise KeyboardInterrupt
