@@ -1,0 +1,32 @@
+# The C face of append.py.
+from headrace cimport mem
+from headrace.commands cimport arguments
+from headrace.commands.call cimport Call
+from headrace.commands.trim cimport Trim
+from headrace.streams.stream cimport Stream
+from headrace.structures cimport streamid
+from headrace.structures.streamid cimport StreamId
+
+cdef unsigned long long U64_MAX
+cdef unsigned char STAR
+cdef unsigned char DASH
+cdef int CLIENT
+cdef int CLOCK
+cdef int SEQUENCE
+
+
+cdef class Append:
+    cdef bint make_stream
+    cdef Trim trim
+    cdef int source
+    cdef unsigned long long ms
+    cdef unsigned long long seq
+    cdef Py_ssize_t id_at
+
+    cdef void read_id(self, bytes word)
+    cdef void choose_id(self, Stream stream, long long now)
+
+
+cdef Append parse(Call call)
+cdef Py_ssize_t _read_options(Append request, Call call, list[bytes] argv)
+cdef list[bytes] _effect(Append request, list[bytes] argv, Stream stream)

@@ -1,0 +1,192 @@
+"""Adding an entry.
+
+XADD key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value …]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.commands.trim import Trim
+from headrace.errors import CommandError, IdsExhausted, IdTooSmall, InvalidStreamId, WrongArgumentCount
+from headrace.limits import ID_TEXT_MAX
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+from headrace.structures.streamid import StreamId
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+STAR = cython.declare(cython.uchar, 42)
+DASH = cython.declare(cython.uchar, 45)
+
+# Who chooses the ID.
+CLIENT = cython.declare(cython.int, 0)  # `ms-seq` or `ms`
+CLOCK = cython.declare(cython.int, 1)  # `*`
+SEQUENCE = cython.declare(cython.int, 2)  # `ms-*`: the client the milliseconds, we the rest
+
+
+class IdZero(CommandError):
+    text = "ERR The ID specified in XADD must be greater than 0-0"
+
+
+@cython.final
+@cython.freelist(8)
+@cython.cclass
+class Append:
+    """What an XADD asks for; the key is the first word after the command, the pairs follow the ID."""
+
+    __slots__ = ("id_at", "make_stream", "ms", "seq", "source", "trim")
+
+    make_stream: cython.bint
+    trim: Trim | None  # None when there are no options at all
+    source: cython.int
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    id_at: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.make_stream = True
+        self.trim = None
+        self.source = CLIENT
+        self.ms = 0
+        self.seq = 0
+        self.id_at = 2
+
+    @cython.cfunc
+    def read_id(self, word: bytes) -> cython.void:
+        """Take the word that is no option for the ID."""
+        p: cython.p_const_uchar = word
+        n: cython.Py_ssize_t = len(word)
+        if n == 1 and p[0] == STAR:
+            self.source = CLOCK
+            return
+        if 2 < n <= ID_TEXT_MAX and p[n - 1] == STAR and p[n - 2] == DASH:
+            word = mem.take(p, 0, n - 2)
+            if b"-" in word:  # the first dash is the one that counts
+                raise InvalidStreamId()
+            self.source = SEQUENCE
+        wanted: StreamId = streamid.parse(word, 0)
+        self.ms = wanted.ms
+        self.seq = wanted.seq
+
+    @cython.cfunc
+    def choose_id(self, stream: Stream, now: cython.longlong) -> cython.void:
+        """Settle ms and seq; refuse what does not lie above the stream's last ID."""
+        if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
+            raise IdsExhausted()
+        if self.source == CLOCK:
+            chosen: StreamId = stream.next_id(mem.as_unsigned(now))
+            self.ms = chosen.ms
+            self.seq = chosen.seq
+            return
+        if self.source == SEQUENCE and self.ms == stream.last_ms:
+            if stream.last_seq == U64_MAX:
+                raise IdTooSmall()
+            self.seq = stream.last_seq + 1
+        if self.ms < stream.last_ms or (self.ms == stream.last_ms and self.seq <= stream.last_seq):
+            raise IdTooSmall()
+
+
+@cython.cfunc
+def parse(call: Call) -> Append:
+    """What the client asks for; refuses before anything is touched."""
+    argv: list[bytes] = call.argv
+    n: cython.Py_ssize_t = len(argv)
+    request: Append = Append()
+    word: bytes = argv[2]
+    p: cython.p_const_uchar = word
+    if len(word) == 0 or p[0] <= 57:  # no option begins with a digit or `*`: most words here are IDs
+        request.read_id(word)
+    else:
+        request.id_at = _read_options(request, call, argv)
+    pairs: cython.Py_ssize_t = n - request.id_at - 1
+    if pairs < 2 or pairs % 2 != 0:
+        raise WrongArgumentCount("xadd")
+    if request.source == CLIENT and request.ms == 0 and request.seq == 0:
+        raise IdZero()
+    return request
+
+
+@cython.cfunc
+def _read_options(request: Append, call: Call, argv: list[bytes]) -> cython.Py_ssize_t:
+    """Read options and the ID behind them; returns the ID's place, the end when there is none."""
+    n: cython.Py_ssize_t = len(argv)
+    at: cython.Py_ssize_t = 2
+    after: cython.Py_ssize_t
+    trim: Trim = Trim()
+    while at < n:
+        after = trim.read(argv, at)
+        if after == at:
+            if not arguments.is_word(argv[at], b"NOMKSTREAM"):
+                request.read_id(argv[at])
+                break
+            request.make_stream = False
+            after = at + 1
+        at = after
+    trim.settle(False, call.keyspace.settings.stream_node_max_entries)
+    request.trim = trim
+    return at
+
+
+def run(call: Call) -> None:
+    """Add the entry, answer its ID, then cut the stream; record the ID and the cut as they came out."""
+    request: Append = parse(call)
+    argv: list[bytes] = call.argv
+    key: bytes = argv[1]
+    found: Stream | None = call.database.stream(key)
+    stream: Stream
+    if found is not None:
+        stream = found
+    elif request.make_stream:
+        stream = Stream()
+    else:
+        call.answer.null()
+        return
+    request.choose_id(stream, call.now)
+    stream.append(
+        request.ms,
+        request.seq,
+        argv,
+        request.id_at + 1,
+        call.keyspace.settings.stream_node_max_bytes,
+        call.keyspace.settings.stream_node_max_entries,
+    )
+    if found is None:
+        call.database.put(key, stream)
+    call.answer.stream_id(request.ms, request.seq)
+    if request.trim is not None:
+        request.trim.apply(stream)
+    if call.recording:
+        call.record(_effect(request, argv, stream))
+    call.database.touched(key)
+    call.database.ready(key)
+
+
+@cython.cfunc
+def _effect(request: Append, argv: list[bytes], stream: Stream) -> list[bytes]:
+    """The XADD that does again what this one did, whatever the clock then says."""
+    words: list[bytes] = argv.copy()
+    if request.source != CLIENT:
+        words[request.id_at] = StreamId(request.ms, request.seq).text()
+    if request.trim is not None:
+        request.trim.make_exact(stream, words)
+    return words
+
+
+COMMANDS = [
+    Command(
+        "xadd",
+        -5,
+        run,
+        "write denyoom fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Adds an entry at the end of a stream, and may cut the stream's beginning.",
+        syntax="key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id>"
+        " field value [field value ...]",
+    ),
+]

@@ -1,0 +1,55 @@
+"""Entries of a stream as answers: [id, [field, value, …]], in both protocols.
+
+The pieces go from the listpack straight into the session's answer; no Python object is made on the way.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.resp.writer import Answer
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+from headrace.structures.streamid import StreamId
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+
+
+@cython.cfunc
+def answer_entry(answer: Answer, entry: StreamIterator) -> cython.void:
+    """Answer the entry the iterator stands on."""
+    answer.array(2)
+    answer.stream_id(entry.ms, entry.seq)
+    answer.array(2 * entry.fields)
+    while entry.next_piece():
+        answer.bulk_from(entry.p, entry.at, entry.size)
+
+
+@cython.cfunc
+def answer_entries(answer: Answer, entries: StreamIterator, count: cython.longlong) -> cython.longlong:
+    """Answer an array of the iterator's next entries, at most count (0: all); returns how many."""
+    found: cython.longlong = 0
+    mark: cython.Py_ssize_t = answer.open_array()
+    while (count == 0 or found < count) and entries.next():
+        answer_entry(answer, entries)
+        found += 1
+    answer.close_array(mark, found)
+    return found
+
+
+@cython.cfunc
+def answer_after(answer: Answer, stream: Stream, after: StreamId, count: cython.longlong) -> cython.longlong:
+    """Answer an array of the entries above an ID that is not the last possible one."""
+    first: StreamId = after.successor()
+    entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
+    return answer_entries(answer, entries, count)
+
+
+@cython.cfunc
+def answer_edge(answer: Answer, stream: Stream, reverse: cython.bint) -> cython.void:
+    """Answer the first entry, or with reverse the last; null when there is none."""
+    entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
+    if entries.next():
+        answer_entry(answer, entries)
+    else:
+        answer.null()

@@ -1,0 +1,320 @@
+"""Reading a stream without a group.
+
+XLEN key
+XRANGE key start end [COUNT count]
+XREVRANGE key end start [COUNT count]
+XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key …] id [id …]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments, entries
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+from headrace.structures.streamid import StreamId
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+NO_COUNT = cython.declare(cython.longlong, -1)
+NO_BLOCK = cython.declare(cython.longlong, -1)
+
+
+class TimeoutNotAnInteger(CommandError):
+    text = "ERR timeout is not an integer or out of range"
+
+
+class TimeoutNegative(CommandError):
+    text = "ERR timeout is negative"
+
+
+class TimeoutTooLong(CommandError):
+    text = "ERR timeout is out of range"
+
+
+class Unbalanced(CommandError):
+    text = "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
+
+
+class OnlyForGroups(CommandError):
+    """An option of XREADGROUP in an XREAD."""
+
+    def __init__(self, option: str) -> None:
+        super().__init__(
+            f"ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
+        )
+
+
+class NewOnlyForGroups(CommandError):
+    text = (
+        "ERR The > ID can be specified only when calling XREADGROUP"
+        " using the GROUP <group> <consumer> option."
+    )
+
+
+def run_length(call: Call) -> None:
+    """XLEN: answer how many entries the stream has."""
+    stream: Stream | None = call.database.stream(call.argv[1])
+    call.answer.integer(0 if stream is None else stream.length)
+
+
+def run_range(call: Call) -> None:
+    """XRANGE: answer the entries from an ID to another, oldest first."""
+    first: StreamId = streamid.parse_start(call.argv[2])
+    last: StreamId = streamid.parse_end(call.argv[3])
+    _answer_range(call, first, last, False)
+
+
+def run_reverse_range(call: Call) -> None:
+    """XREVRANGE: the same, newest first, its bounds the other way round."""
+    first: StreamId = streamid.parse_start(call.argv[3])
+    last: StreamId = streamid.parse_end(call.argv[2])
+    _answer_range(call, first, last, True)
+
+
+@cython.cfunc
+def _answer_range(call: Call, first: StreamId, last: StreamId, reverse: cython.bint) -> cython.void:
+    count: cython.longlong = _parse_range_count(call.argv)
+    stream: Stream | None = call.database.stream(call.argv[1])
+    if stream is None:
+        call.answer.array(0)
+    elif count == 0:
+        call.answer.null_array()
+    else:
+        walk: StreamIterator = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, reverse)
+        entries.answer_entries(call.answer, walk, 0 if count == NO_COUNT else count)
+
+
+@cython.cfunc
+def _parse_range_count(argv: list[bytes]) -> cython.longlong:
+    """The last COUNT behind the bounds, a negative one as 0; NO_COUNT when there is none."""
+    count: cython.longlong = NO_COUNT
+    at: cython.Py_ssize_t = 4
+    while at < len(argv):
+        if at + 1 == len(argv) or not arguments.is_word(argv[at], b"COUNT"):
+            raise SyntaxRefused()
+        count = arguments.parse_i64(argv[at + 1])
+        if count < 0:
+            count = 0
+        at += 2
+    return count
+
+
+@cython.final
+@cython.cclass
+class Read:
+    """What an XREAD asks for. It is also what waits: `serve` is run again when a key has news."""
+
+    __slots__ = ("after", "block", "count", "keys", "streams_at")
+
+    count: cython.longlong  # entries per stream; 0: no limit
+    block: cython.longlong  # milliseconds, 0: for ever; NO_BLOCK: not at all
+    streams_at: cython.Py_ssize_t  # the first key
+    keys: list[bytes]
+    after: list[StreamId | None]  # per key; None is `+`: whatever comes before the last entry then
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.block = NO_BLOCK
+        self.streams_at = 0
+        self.keys = []
+        self.after = []
+
+    @cython.cfunc
+    def read_options(self, argv: list[bytes], now: cython.longlong) -> cython.void:
+        """Read up to STREAMS, behind which everything is keys and IDs."""
+        n: cython.Py_ssize_t = len(argv)
+        at: cython.Py_ssize_t = 1
+        left: cython.Py_ssize_t
+        word: bytes
+        while at < n:
+            word = argv[at]
+            left = n - at - 1
+            if left >= 1 and arguments.is_word(word, b"BLOCK"):
+                self.block = parse_timeout(argv[at + 1], now)
+                at += 2
+            elif left >= 1 and arguments.is_word(word, b"COUNT"):
+                self.count = max(0, arguments.parse_i64(argv[at + 1]))
+                at += 2
+            elif left >= 1 and arguments.is_word(word, b"STREAMS"):
+                if left % 2 != 0:
+                    raise Unbalanced()
+                self.streams_at = at + 1
+                return
+            elif left >= 2 and arguments.is_word(word, b"GROUP"):
+                raise OnlyForGroups("GROUP")
+            elif arguments.is_word(word, b"NOACK"):
+                raise OnlyForGroups("NOACK")
+            else:
+                raise SyntaxRefused()
+        raise SyntaxRefused()
+
+    @cython.cfunc
+    def resolve(self, call: Call) -> cython.void:
+        """Read keys and IDs, pair by pair. `$` becomes an ID here, once: while we wait it must not move."""
+        argv: list[bytes] = call.argv
+        pairs: cython.Py_ssize_t = (len(argv) - self.streams_at) // 2
+        i: cython.Py_ssize_t
+        stream: Stream | None
+        word: bytes
+        for i in range(self.streams_at, self.streams_at + pairs):
+            stream = call.database.stream(argv[i])
+            word = argv[i + pairs]
+            self.keys.append(argv[i])
+            if word == b"$":
+                self.after.append(StreamId(0, 0) if stream is None else stream.last_id())
+            elif word == b"+":
+                self.after.append(None)
+            elif word == b">":
+                raise NewOnlyForGroups()
+            else:
+                self.after.append(streamid.parse(word, 0))
+
+    @cython.ccall
+    def answer(self, call: Call) -> cython.bint:
+        """Answer the streams that have entries above their ID; False, and nothing said, when none has."""
+        answered: cython.Py_ssize_t = 0
+        resp2: cython.bint = call.answer.protocol == 2
+        mark: cython.Py_ssize_t = call.answer.open_array()
+        i: cython.Py_ssize_t
+        stream: Stream | None
+        after: StreamId | None
+        for i in range(len(self.keys)):
+            stream = call.database.stream(self.keys[i])
+            if stream is None:
+                continue
+            after = _news_after(stream, self.after[i])
+            if after is None:
+                continue
+            if resp2:
+                call.answer.array(2)
+            call.answer.bulk(self.keys[i])
+            entries.answer_after(call.answer, stream, after, self.count)
+            answered += 1
+        if answered == 0:
+            call.answer.rewind(mark)
+            return False
+        if resp2:
+            call.answer.close_array(mark, answered)
+        else:
+            call.answer.close_map(mark, answered)
+        return True
+
+    @cython.ccall
+    def serve(self, call: Call) -> cython.bint:
+        """Try again for one who waits. A key that became another type is no news by itself."""
+        i: cython.Py_ssize_t
+        value: object
+        for i in range(len(self.keys)):
+            value = call.database.find(self.keys[i])
+            if isinstance(value, Stream) and _news_after(value, self.after[i]) is not None:
+                return self.answer(call)
+        return False
+
+
+@cython.cfunc
+def _news_after(stream: Stream, after: StreamId | None) -> StreamId | None:
+    """The ID above which the stream has an entry: `after`, or for None the one before the last entry."""
+    last: StreamId | None = stream.last_entry_id()
+    if last is None:
+        return None
+    if after is None:
+        return last.predecessor()
+    return after if after.precedes(last) else None
+
+
+@cython.cfunc
+def parse_timeout(word: bytes, now: cython.longlong) -> cython.longlong:
+    """The milliseconds a BLOCK says; the deadline must be a time, too."""
+    try:
+        timeout: cython.longlong = arguments.parse_i64(word)
+    except NotAnInteger:
+        raise TimeoutNotAnInteger() from None
+    if timeout < 0:
+        raise TimeoutNegative()
+    if timeout > I64_MAX - now:
+        raise TimeoutTooLong()
+    return timeout
+
+
+def run_read(call: Call) -> None:
+    """XREAD: answer what lies above the IDs, or wait for it."""
+    request: Read = Read()
+    request.read_options(call.argv, call.now)
+    request.resolve(call)
+    if request.answer(call):
+        return
+    if request.block == NO_BLOCK or not call.may_block:
+        call.answer.null_array()
+    else:
+        deadline: cython.longlong = call.now + request.block if request.block > 0 else 0
+        call.wait(request.keys, deadline, request.serve)
+
+
+def stream_keys(argv: list[bytes]) -> list[int]:
+    """The places of the keys among the words of an XREAD or XREADGROUP."""
+    skip = {b"BLOCK": 2, b"COUNT": 2, b"GROUP": 3, b"NOACK": 1}
+    at = 1
+    while at < len(argv):
+        word = argv[at].upper()
+        if word == b"STREAMS":
+            words = len(argv) - at - 1
+            if words == 0 or words % 2 != 0:
+                break
+            return list(range(at + 1, at + 1 + words // 2))
+        if word not in skip:
+            break
+        at += skip[word]
+    raise CommandError("ERR Invalid arguments specified for command")
+
+
+COMMANDS = [
+    Command(
+        "xlen",
+        2,
+        run_length,
+        "readonly fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Tells how many entries a stream has.",
+        syntax="key",
+    ),
+    Command(
+        "xrange",
+        -4,
+        run_range,
+        "readonly",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Reads the entries of a stream between two IDs, oldest first.",
+        syntax="key start end [COUNT count]",
+    ),
+    Command(
+        "xrevrange",
+        -4,
+        run_reverse_range,
+        "readonly",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Reads the entries of a stream between two IDs, newest first.",
+        syntax="key end start [COUNT count]",
+    ),
+    Command(
+        "xread",
+        -4,
+        run_read,
+        "readonly blocking movablekeys",
+        keys=stream_keys,
+        group="stream",
+        since="5.0.0",
+        summary="Reads the entries above an ID from one or more streams, and may wait for the first.",
+        syntax="[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+    ),
+]

@@ -1,0 +1,213 @@
+"""XTRIM and XSETID: thresholds, LIMIT, refusals in their order, and what they leave in the log."""
+
+import pytest
+
+INVALID = "-ERR Invalid stream ID specified as stream command argument"
+NOT_INTEGER = "-ERR value is not an integer or out of range"
+SYNTAX = "-ERR syntax error"
+NO_STRATEGY = "-ERR syntax error, XTRIM must be called with a trimming strategy"
+NO_LIMIT = "-ERR syntax error, LIMIT cannot be used without the special ~ option"
+TWO = "-ERR syntax error, MAXLEN and MINID options at the same time are not compatible"
+
+
+@pytest.fixture
+def five(talk):
+    """Entries 1-0 to 5-0, two to a node."""
+    talk.node_entries(2)
+    for i in range(1, 6):
+        talk(f"XADD s {i}-0 f v")
+    talk.effects()
+    return talk
+
+
+def ids(talk):
+    return [entry[0] for entry in talk("XRANGE s - +")]
+
+
+def test_maxlen_keeps_the_newest(five):
+    assert five("XTRIM s MAXLEN 2") == 3
+    assert ids(five) == ["4-0", "5-0"]
+    assert five("XTRIM s MAXLEN = 2") == 0
+    assert five("XTRIM s MAXLEN 0") == 2
+    assert five("EXISTS s") == 1
+
+
+def test_minid_keeps_what_lies_at_or_above(five):
+    assert five("XTRIM s MINID 3") == 2
+    assert five("XTRIM s MINID = 3-1") == 1
+    assert ids(five) == ["4-0", "5-0"]
+
+
+def test_an_approximate_trim_takes_whole_nodes(five):
+    assert five("XTRIM s MAXLEN ~ 4") == 0
+    assert five("XTRIM s MAXLEN ~ 2") == 2
+    assert five("XTRIM s MINID ~ 4") == 0
+    assert five("XTRIM s MINID ~ 5") == 2
+    assert ids(five) == ["5-0"]
+
+
+def test_the_limit_counts_whole_nodes(five):
+    assert five("XTRIM s MAXLEN ~ 0 LIMIT 1") == 0
+    assert five("XTRIM s MAXLEN ~ 0 LIMIT 3") == 2
+    assert five("XTRIM s MAXLEN ~ 0 LIMIT 1 LIMIT 2") == 2
+    assert five("XTRIM s MAXLEN ~ 0 LIMIT 0") == 1
+
+
+def test_without_limit_an_approximate_trim_stops_after_a_hundred_nodes(talk):
+    talk.node_entries(1)
+    for i in range(1, 151):
+        talk(f"XADD s {i}-0 f v")
+    assert talk("XTRIM s MAXLEN ~ 0") == 100
+    assert talk("XTRIM s MAXLEN ~ 0") == 50
+
+
+def test_a_node_of_any_size_gives_the_limit_ten_thousand(talk):
+    talk.node_entries(0)
+    talk("XADD s 1-0 f v")
+    assert talk("XTRIM s MAXLEN ~ 0") == 1
+    talk.node_entries(9223372036854775807)
+    talk("XADD s 2-0 f v")
+    assert talk("XTRIM s MAXLEN ~ 0") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("MAXLEN ~", NOT_INTEGER),
+        ("MAXLEN =", NOT_INTEGER),
+        ("MINID ~", INVALID),
+        ("MAXLEN x", NOT_INTEGER),
+        ("MAXLEN -1", "-ERR The MAXLEN argument must be >= 0."),
+        ("MAXLEN 99999999999999999999", NOT_INTEGER),
+        ("MINID -", INVALID),
+        ("MINID +", INVALID),
+        ("MINID (1", INVALID),
+        ("MINID 1-*", INVALID),
+        ("MAXLEN 1 MAXLEN 1", TWO),
+        ("MAXLEN 1 MINID x", TWO),
+        ("MINID 1 MINID 1", TWO),
+        ("MAXLEN 1 NOMKSTREAM", SYNTAX),
+        ("MAXLEN 1 LIMIT", SYNTAX),
+        ("MAXLEN ~ ~ 5", NOT_INTEGER),
+        ("FOO 1", SYNTAX),
+        ("LIMIT 5", "-ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"),
+        ("LIMIT 0", NO_STRATEGY),
+        ("MAXLEN 1 LIMIT 0", NO_LIMIT),
+        ("MAXLEN = 1 LIMIT 3", NO_LIMIT),
+        ("MAXLEN ~ 1 LIMIT -1", "-ERR The LIMIT argument must be >= 0."),
+        ("MAXLEN ~ 1 LIMIT x", NOT_INTEGER),
+    ],
+)
+def test_what_is_wrong_is_said_even_of_a_missing_key(talk, words, answer):
+    assert talk(f"XTRIM none {words}") == answer
+
+
+def test_nothing_goes_from_a_missing_key_and_a_string_is_refused(talk):
+    assert talk("XTRIM none MAXLEN 0") == 0
+    assert talk("EXISTS none") == 0
+    talk("SET string x")
+    assert talk("XTRIM string MAXLEN 0").startswith("-WRONGTYPE")
+
+
+def test_trimming_leaves_the_other_counters_alone(five):
+    five("XTRIM s MAXLEN 2")
+    info = dict(zip(*[iter(five("XINFO STREAM s"))] * 2, strict=True))
+    assert info["entries-added"] == 5
+    assert info["max-deleted-entry-id"] == "0-0"
+    assert info["recorded-first-entry-id"] == "4-0"
+    assert info["last-generated-id"] == "5-0"
+
+
+def test_the_log_gets_what_an_approximate_trim_did(five):
+    five("XTRIM s MAXLEN ~ 4")
+    five("XTRIM s MAXLEN ~ 2 LIMIT 0")
+    five("XTRIM s MINID ~ 5")
+    five("XTRIM s MAXLEN ~ 0")
+    five("XADD s 6-0 f v")
+    five("XTRIM s MAXLEN 0")
+    five("XTRIM s MAXLEN 0")
+    assert five.effects() == [
+        "XTRIM s MAXLEN = 3 LIMIT 0",
+        "XTRIM s MINID = 5-0",
+        "XTRIM s MAXLEN = 0",
+        "XADD s 6-0 f v",
+        "XTRIM s MAXLEN 0",
+    ]
+
+
+def test_the_log_names_the_first_record_even_when_it_is_deleted(five):
+    five("XDEL s 3-0")
+    five.effects()
+    assert five("XTRIM s MINID ~ 3") == 2
+    assert five.effects() == ["XTRIM s MINID = 3-0"]
+
+
+def test_the_log_names_the_greatest_id_when_nothing_is_left(five):
+    five("XTRIM s MINID ~ 9")
+    assert five.effects() == ["XTRIM s MINID = 18446744073709551615-18446744073709551615"]
+
+
+def test_a_trim_spoils_who_watches_only_when_something_goes(five):
+    five("WATCH s")
+    five("XTRIM s MAXLEN 9", client="b")
+    five("XSETID s 9-0", client="b")
+    five("MULTI")
+    assert five("EXEC") == []
+    five("WATCH s")
+    five("XTRIM s MAXLEN 4", client="b")
+    five("MULTI")
+    assert five("EXEC") == "nil-array"
+
+
+def test_xsetid_sets_the_last_id_and_the_counters(five):
+    assert five("XSETID s 9-9 ENTRIESADDED 7 MAXDELETEDID 8-8") == "OK"
+    info = dict(zip(*[iter(five("XINFO STREAM s"))] * 2, strict=True))
+    assert info["last-generated-id"] == "9-9"
+    assert info["entries-added"] == 7
+    assert info["max-deleted-entry-id"] == "8-8"
+    assert five("XSETID s 8-8 maxdeletedid 0-0 entriesadded 6 ENTRIESADDED 8") == "OK"
+    assert five("XADD s 8-8 f v").startswith("-ERR The ID specified in XADD is equal")
+    assert five.effects() == [
+        "XSETID s 9-9 ENTRIESADDED 7 MAXDELETEDID 8-8",
+        "XSETID s 8-8 maxdeletedid 0-0 entriesadded 6 ENTRIESADDED 8",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("x", INVALID),
+        ("+", INVALID),
+        ("9 ENTRIESADDED x", NOT_INTEGER),
+        ("9 ENTRIESADDED -1", "-ERR entries_added must be positive"),
+        ("9 MAXDELETEDID x", INVALID),
+        (
+            "9 MAXDELETEDID 9-1",
+            "-ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id",
+        ),
+        ("9 ENTRIESADDED", SYNTAX),
+        ("9 FOO 1", SYNTAX),
+        ("9", "-ERR no such key"),
+    ],
+)
+def test_xsetid_refuses_words_before_it_looks_for_the_key(talk, words, answer):
+    assert talk(f"XSETID none {words}") == answer
+
+
+def test_xsetid_refuses_what_the_stream_belies(five):
+    five("SET string x")
+    assert five("XSETID string 9").startswith("-WRONGTYPE")
+    assert (
+        five("XSETID s 4-9") == "-ERR The ID specified in XSETID is smaller than the target stream top item"
+    )
+    assert (
+        five("XSETID s 9 ENTRIESADDED 4")
+        == "-ERR The entries_added specified in XSETID is smaller than the target stream length"
+    )
+    five("XDEL s 5-0")
+    assert (
+        five("XSETID s 4-9") == "-ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"
+    )
+    assert five("XSETID s 5-0") == "OK"
+    five("XTRIM s MAXLEN 0")
+    assert five("XSETID s 5-0 ENTRIESADDED 0") == "OK"
