@@ -130,6 +130,6 @@ class RaxAndDict(RuleBasedStateMachine):
 
 
 RaxAndDict.TestCase.settings = settings(
-    max_examples=400 if COMPILED else 40, stateful_step_count=50, deadline=None
+    max_examples=200 if COMPILED else 40, stateful_step_count=50, deadline=None
 )
 TestRaxAndDict = RaxAndDict.TestCase

@@ -6,16 +6,19 @@ cdef object NO_VALUE
 
 cdef class RaxNode:
     cdef bytes edges
-    cdef RaxNode child
-    cdef list[RaxNode] children
+    cdef object child
+    cdef list[object] children
     cdef object value
 
 
-cdef RaxNode _node(bytes edges, RaxNode child, object value)
-cdef RaxNode below(RaxNode node, bytes key, Py_ssize_t at)
+cdef RaxNode _node(bytes edges, object child, object value)
+cdef object below(RaxNode node, bytes key, Py_ssize_t at)
+cdef Py_ssize_t width(RaxNode node)
 cdef Py_ssize_t shared(bytes run, bytes key, Py_ssize_t at)
 cdef Py_ssize_t place_of(bytes edges, unsigned char byte)
-cdef void _cut(RaxNode branch, Py_ssize_t place)
+cdef void _hang(RaxNode node, Py_ssize_t place, object lower)
+cdef void _cut(RaxNode branch, unsigned char byte)
+cdef list[object] _below(RaxNode node)
 
 
 cdef class Rax:
@@ -27,8 +30,9 @@ cdef class Rax:
     cpdef bint contains(self, bytes key)
     cpdef bint insert(self, bytes key, object value)
     cpdef bint remove(self, bytes key)
-    cdef RaxNode _node_at(self, bytes key)
-    cdef void _add(self, RaxNode branch, bytes key, Py_ssize_t at, object value)
-    cdef RaxNode _tail(self, bytes key, Py_ssize_t at, object value)
+    cdef void _drop_leaf(self, bytes key, RaxNode node, RaxNode above, RaxNode higher)
+    cdef object _value(self, bytes key)
+    cdef void _add(self, RaxNode branch, Py_ssize_t place, bytes key, Py_ssize_t at, object value)
+    cdef object _tail(self, bytes key, Py_ssize_t at, object value)
     cdef void _split(self, RaxNode node, Py_ssize_t same, bytes key, Py_ssize_t at, object value)
     cdef void _absorb(self, RaxNode node)

@@ -6,11 +6,14 @@
                      e -> (l) -> (d) -> [s] -> []            e -> ("ld") -> [s] -> []
                      n -> (a) -> (l) -> []                   n -> ("al") -> []
 
-Bytes stand on edges, values in nodes. A node is one of three kinds:
+Bytes stand on edges. A node is one of three kinds:
 
     leaf      no edge; a key, save the root of the empty tree
     run       one edge of one or more bytes, to `child`
     branch    two or more edges of one byte each, ascending in `edges`, to `children` in the same order
+
+Most nodes are leaves, and a leaf (but for the root) is nothing but its value: that stands where other nodes
+have a RaxNode below them. So a key among neighbours, as IDs are, takes the eight bytes of a place in a list.
 
 Below a run stands a key, a branch or a leaf: two runs that could be one are one. So the shape, and with it
 the number of nodes, follows from the keys alone, whatever their history. An insert may cut a run in two ways:
@@ -41,7 +44,7 @@ from headrace import mem
 
 INVISIBLE = re.compile(rb"[^!-~]")
 
-NO_VALUE = object()  # the value of a node that is not a key; None is a value like any other
+NO_VALUE = object()  # where a value could be and is not; None is a value like any other
 
 
 @cython.final
@@ -49,19 +52,19 @@ NO_VALUE = object()  # the value of a node that is not a key; None is a value li
 @cython.trashcan(True)  # type: ignore[attr-defined]
 @cython.cclass
 class RaxNode:
-    """One node. Owned by its Rax, which alone changes it."""
+    """A run or a branch, or the root of any kind. Owned by its Rax, which alone changes it."""
 
     __slots__ = ("child", "children", "edges", "value")
 
-    edges: bytes  # leaf: empty; run: its bytes; branch: one byte for each child
-    child: RaxNode | None  # of a run
-    children: list[RaxNode] | None  # of a branch
-    value: object  # NO_VALUE: not a key
+    edges: bytes  # of a run its bytes, of a branch one byte for each child
+    child: object  # of a run: a RaxNode or a leaf's value; else NO_VALUE
+    children: list[object] | None  # of a branch: as many of them; else None
+    value: object  # of a key; else NO_VALUE
 
 
 @cython.cfunc
-def _node(edges: bytes, child: RaxNode | None, value: object) -> RaxNode:
-    """A run, or with no edges a leaf. (Made without __init__, which would cost more than the node.)"""
+def _node(edges: bytes, child: object, value: object) -> RaxNode:
+    """A run. (Made without __init__, which would cost more than the node.)"""
     node: RaxNode = RaxNode.__new__(RaxNode)
     node.edges = edges
     node.child = child
@@ -83,18 +86,24 @@ def shared(run: bytes, key: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
-def below(node: RaxNode, key: bytes, at: cython.Py_ssize_t) -> RaxNode | None:
-    """The node one step down the way key goes from `at` on; None when that way is not in the tree."""
+def below(node: RaxNode, key: bytes, at: cython.Py_ssize_t) -> object:
+    """What is one step down the way key goes from `at` on; NO_VALUE when that way is not in the tree."""
     p: cython.p_const_uchar = node.edges
     q: cython.p_const_uchar = key
     n: cython.Py_ssize_t = len(node.edges)
     place: cython.Py_ssize_t
     if node.children is not None:
         place = mem.find(p, 0, n, q[at])
-        return None if place < 0 else node.children[place]
+        return NO_VALUE if place < 0 else node.children[place]
     if len(key) - at < n or mem.compare(p, 0, q, at, n) != 0:
-        return None
+        return NO_VALUE
     return node.child
+
+
+@cython.cfunc
+def width(node: RaxNode) -> cython.Py_ssize_t:
+    """How many bytes a step down from node takes."""
+    return 1 if node.children is not None else len(node.edges)
 
 
 @cython.cfunc
@@ -129,7 +138,7 @@ class Rax:
     nodes: cython.Py_ssize_t
 
     def __init__(self) -> None:
-        self.root = _node(b"", None, NO_VALUE)
+        self.root = _node(b"", NO_VALUE, NO_VALUE)
         self.keys = 0
         self.nodes = 1
 
@@ -139,14 +148,13 @@ class Rax:
     @cython.ccall
     def find(self, key: bytes) -> object:
         """The value of key; None when the key is absent."""
-        node: RaxNode | None = self._node_at(key)
-        return None if node is None or node.value is NO_VALUE else node.value
+        value: object = self._value(key)
+        return None if value is NO_VALUE else value
 
     @cython.ccall
     def contains(self, key: bytes) -> cython.bint:
         """Whether key is there."""
-        node: RaxNode | None = self._node_at(key)
-        return node is not None and node.value is not NO_VALUE
+        return self._value(key) is not NO_VALUE
 
     @cython.ccall
     def insert(self, key: bytes, value: object) -> cython.bint:
@@ -155,28 +163,37 @@ class Rax:
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
         same: cython.Py_ssize_t
-        place: cython.Py_ssize_t
+        place: cython.Py_ssize_t = 0
         is_new: cython.bint
         node: RaxNode = self.root
+        lower: object
         while at < n:
             if node.children is not None:
                 place = place_of(node.edges, q[at])
                 if place == len(node.edges) or node.edges[place] != q[at]:
-                    self._add(node, key, at, value)
+                    self._add(node, place, key, at, value)
                     return True
-                node = node.children[place]
+                lower = node.children[place]
                 at += 1
-            elif node.child is not None:
+            elif node.edges:
                 same = shared(node.edges, key, at)
                 if same < len(node.edges):
                     self._split(node, same, key, at + same, value)
                     return True
-                node = node.child
+                lower = node.child
                 at += same
             else:
-                node.edges = mem.take(q, at, n - at)
+                node.edges = key
                 node.child = self._tail(key, n, value)
                 return True
+            if type(lower) is RaxNode:
+                node = lower
+                continue
+            if at < n:
+                _hang(node, place, _node(mem.take(q, at, n - at), self._tail(key, n, value), lower))
+                return True
+            _hang(node, place, value)
+            return False
         is_new = node.value is NO_VALUE
         self.keys += is_new
         node.value = value
@@ -185,82 +202,96 @@ class Rax:
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
         """Remove key; False when it was not there."""
-        q: cython.p_const_uchar = key
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
         node: RaxNode = self.root
-        lower: RaxNode | None
         above: RaxNode | None = None
         higher: RaxNode | None = None
-        highest: RaxNode | None = None
+        lower: object
         while at < n:
             lower = below(node, key, at)
-            if lower is None:
+            if lower is NO_VALUE:
                 return False
-            at += 1 if node.children is not None else len(node.edges)
-            highest, higher, above, node = higher, above, node, lower
+            at += width(node)
+            if type(lower) is RaxNode:
+                higher, above, node = above, node, lower
+            elif at == n:
+                self._drop_leaf(key, node, above, higher)
+                return True
+            else:
+                return False
         if node.value is NO_VALUE:
             return False
         node.value = NO_VALUE
         self.keys -= 1
-        if above is None or node.children is not None:
-            return True
-        if node.child is not None:
+        if above is not None:
             self._absorb(above)
-            return True
-
-        # A leaf goes, and so does a run that led only to it, unless that is a key itself or the root.
-        self.nodes -= 1
-        if above.child is not None and above.value is NO_VALUE and higher is not None:
-            self.nodes -= 1
-            at -= len(above.edges)
-            above, higher = higher, highest
-        if above.child is not None:
-            above.edges = b""
-            above.child = None
-        else:
-            _cut(above, place_of(above.edges, q[at - 1]))
-            self._absorb(above)
-            if higher is not None:
-                self._absorb(higher)
         return True
 
     @cython.cfunc
-    def _node_at(self, key: bytes) -> RaxNode | None:
-        """The node where key ends, be it a key or not."""
+    def _drop_leaf(
+        self, key: bytes, node: RaxNode, above: RaxNode | None, higher: RaxNode | None
+    ) -> cython.void:
+        """Remove key, a leaf of node, and mend what is above."""
+        at: cython.Py_ssize_t = len(key) - width(node)
+        self.keys -= 1
+        self.nodes -= 1
+        if node.children is not None:
+            _cut(node, key[at])
+            self._absorb(node)
+            if above is not None:
+                self._absorb(above)
+        elif above is None:
+            node.edges = b""
+            node.child = NO_VALUE
+        elif node.value is not NO_VALUE:
+            _hang(above, 0 if above.children is None else place_of(above.edges, key[at - 1]), node.value)
+        else:  # the run led only to the leaf; above it is a branch, for two runs would have been one
+            self.nodes -= 1
+            _cut(above, key[at - 1])
+            self._absorb(above)
+            if higher is not None:
+                self._absorb(higher)
+
+    @cython.cfunc
+    def _value(self, key: bytes) -> object:
+        """The value of key; NO_VALUE when the key is absent."""
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
         node: RaxNode = self.root
-        lower: RaxNode | None
+        lower: object
         while at < n:
             lower = below(node, key, at)
-            if lower is None:
-                return None
-            at += 1 if node.children is not None else len(node.edges)
+            at += width(node)
+            if type(lower) is not RaxNode:
+                return lower if at == n else NO_VALUE
             node = lower
-        return node
+        return node.value
 
     @cython.cfunc
-    def _add(self, branch: RaxNode, key: bytes, at: cython.Py_ssize_t, value: object) -> cython.void:
-        """A new edge of branch for a new key, which leads here with its first `at` bytes."""
+    def _add(
+        self, branch: RaxNode, place: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t, value: object
+    ) -> cython.void:
+        """A new edge of branch, at this place, for a new key, which leads here with its first `at` bytes."""
         edges: bytes = branch.edges
-        children: list[RaxNode] | None = branch.children
+        children: list[object] | None = branch.children
         assert children is not None
-        byte: bytes = key[at : at + 1]
-        place: cython.Py_ssize_t = place_of(edges, key[at])
-        branch.edges = edges + byte if place == len(edges) else edges[:place] + byte + edges[place:]
-        children.insert(place, self._tail(key, at + 1, value))
+        if place == len(edges):  # keys mostly come in order
+            branch.edges = edges + mem.take(key, at, 1)
+            children.append(self._tail(key, at + 1, value))
+        else:
+            branch.edges = edges[:place] + mem.take(key, at, 1) + edges[place:]
+            children.insert(place, self._tail(key, at + 1, value))
 
     @cython.cfunc
-    def _tail(self, key: bytes, at: cython.Py_ssize_t, value: object) -> RaxNode:
-        """New nodes for a new key from `at` on."""
-        node: RaxNode = _node(b"", None, value)
+    def _tail(self, key: bytes, at: cython.Py_ssize_t, value: object) -> object:
+        """What to put below for a new key of which the bytes from `at` on are left."""
         self.keys += 1
         self.nodes += 1
-        if at < len(key):
-            node = _node(mem.take(key, at, len(key) - at), node, NO_VALUE)
-            self.nodes += 1
-        return node
+        if at == len(key):
+            return value
+        self.nodes += 1
+        return _node(mem.take(key, at, len(key) - at), value, NO_VALUE)
 
     @cython.cfunc
     def _split(
@@ -268,9 +299,8 @@ class Rax:
     ) -> cython.void:
         """Insert key, which follows a run for `same` bytes and then, `at` bytes on, ends or differs."""
         run: bytes = node.edges
-        rest: RaxNode | None = node.child
+        rest: object = node.child
         branch: RaxNode = node
-        assert rest is not None
         if at == len(key):
             node.edges = run[:same]
             node.child = _node(run[same:], rest, value)
@@ -281,20 +311,23 @@ class Rax:
             rest = _node(run[same + 1 :], rest, NO_VALUE)
             self.nodes += 1
         if same > 0:
-            branch = _node(b"", None, NO_VALUE)
+            branch = _node(b"", NO_VALUE, NO_VALUE)
             self.nodes += 1
             node.edges = run[:same]
             node.child = branch
-        branch.child = None
+        branch.child = NO_VALUE
         branch.edges = run[same : same + 1]
         branch.children = [rest]
-        self._add(branch, key, at, value)
+        self._add(branch, place_of(branch.edges, key[at]), key, at, value)
 
     @cython.cfunc
     def _absorb(self, node: RaxNode) -> cython.void:
         """Make one run of two, if node is a run that leads to a run that is not a key."""
-        lower: RaxNode | None = node.child
-        if lower is not None and lower.child is not None and lower.value is NO_VALUE:
+        lower: RaxNode
+        if type(node.child) is not RaxNode:
+            return
+        lower = node.child
+        if lower.children is None and lower.value is NO_VALUE:
             node.edges = node.edges + lower.edges
             node.child = lower.child
             self.nodes -= 1
@@ -302,23 +335,25 @@ class Rax:
     def check(self) -> None:
         """Assert, of the whole tree, all that the heading of this file promises."""
         node: RaxNode
+        lower: RaxNode
         keys = 0
-        nodes = self._all_nodes()
-        for node in nodes:
-            keys += node.value is not NO_VALUE
+        nodes = 1
+        for node in self._inner_nodes():
+            lowers = _below(node)
+            nodes += len(lowers)
+            keys += (node.value is not NO_VALUE) + len([1 for x in lowers if type(x) is not RaxNode])
+            assert not [x for x in lowers if x is NO_VALUE], "a leaf is a key"
+            assert node.edges or node is self.root, "a node has an edge"
             if node.children is not None:
-                assert node.child is None, "a branch has no single child"
+                assert node.child is NO_VALUE, "a branch has no single child"
                 assert len(node.edges) >= 2, "a branch has two edges or more"
                 assert len(node.edges) == len(node.children), "each edge has its child"
                 assert list(node.edges) == sorted(set(node.edges)), "edges ascend"
-            elif node.child is not None:
-                assert node.edges, "a run has bytes"
-                assert node.child.value is not NO_VALUE or node.child.child is None, "two runs make one"
-            else:
-                assert not node.edges, "a leaf has no edge"
-                assert node.value is not NO_VALUE or node is self.root, "a leaf is a key"
+            elif type(node.child) is RaxNode:
+                lower = node.child
+                assert lower.value is not NO_VALUE or lower.children is not None, "two runs make one"
         assert keys == self.keys, f"{keys} keys, counted as {self.keys}"
-        assert len(nodes) == self.nodes, f"{len(nodes)} nodes, counted as {self.nodes}"
+        assert nodes == self.nodes, f"{nodes} nodes, counted as {self.nodes}"
 
     def draw(self) -> str:
         """The tree as text, with a line for each edge of a branch unless all lead to leaves.
@@ -327,45 +362,56 @@ class Rax:
         shown as characters if all in the tree are visible ASCII, else in hex.
         """
         node: RaxNode
+        lower: object
         spell = _spell_text
-        for node in self._all_nodes():
+        for node in self._inner_nodes():
             if INVISIBLE.search(node.edges):
                 spell = _spell_hex
         lines = []
-        todo = [("", self.root)]
+        todo: list[tuple[str, object]] = [("", self.root)]
         while todo:
-            line, node = todo.pop()
+            line, lower = todo.pop()
             indent = " " * (len(line) + 3)
-            line += _draw_node(node, spell)
-            while node.child is not None:
-                node = node.child
-                line += " -> " + _draw_node(node, spell)
-            if node.children is not None:
-                leaves = [_draw_node(child, spell) for child in node.children if not child.edges]
-                if len(leaves) == len(node.children):
-                    line += " -> " + " ".join(leaves)
-                else:
+            line += _draw_node(lower, spell)
+            while type(lower) is RaxNode:
+                node = lower
+                if node.children is not None or not node.edges:
+                    break
+                lower = node.child
+                line += " -> " + _draw_node(lower, spell)
+            if type(lower) is RaxNode:
+                lowers = _below(node)
+                if [x for x in lowers if type(x) is RaxNode]:
                     edges = [indent + spell(bytes([byte])) + " -> " for byte in node.edges]
-                    todo.extend(reversed(list(zip(edges, node.children, strict=True))))
+                    todo.extend(reversed(list(zip(edges, lowers, strict=True))))
+                elif lowers:
+                    line += " -> " + " ".join(["[]"] * len(lowers))
             lines.append(line)
         return "\n".join(lines)
 
-    def _all_nodes(self) -> list[RaxNode]:
-        """Every node, in no particular order."""
+    def _inner_nodes(self) -> list[RaxNode]:
+        """Every node but the leaves, in no particular order."""
         node: RaxNode
-        nodes = [self.root]
+        nodes: list[RaxNode] = [self.root]
         for node in nodes:  # the list grows while we go through it
-            if node.child is not None:
-                nodes.append(node.child)
-            elif node.children is not None:
-                nodes.extend(node.children)
+            nodes.extend([x for x in _below(node) if type(x) is RaxNode])
         return nodes
 
 
 @cython.cfunc
-def _cut(branch: RaxNode, place: cython.Py_ssize_t) -> cython.void:
-    """Drop an edge of a branch, which becomes a run when one edge is left."""
-    children: list[RaxNode] | None = branch.children
+def _hang(node: RaxNode, place: cython.Py_ssize_t, lower: object) -> cython.void:
+    """Put lower below node, at this place of a branch, in exchange for what is there."""
+    if node.children is not None:
+        node.children[place] = lower
+    else:
+        node.child = lower
+
+
+@cython.cfunc
+def _cut(branch: RaxNode, byte: cython.uchar) -> cython.void:
+    """Drop this edge of a branch, which becomes a run when one edge is left."""
+    place: cython.Py_ssize_t = place_of(branch.edges, byte)
+    children: list[object] | None = branch.children
     assert children is not None
     branch.edges = branch.edges[:place] + branch.edges[place + 1 :]
     del children[place]
@@ -374,7 +420,19 @@ def _cut(branch: RaxNode, place: cython.Py_ssize_t) -> cython.void:
         branch.children = None
 
 
-def _draw_node(node: RaxNode, spell: Callable[[bytes], str]) -> str:
+@cython.cfunc
+def _below(node: RaxNode) -> list[object]:
+    """All that is one step down from node."""
+    if node.children is not None:
+        return node.children
+    return [node.child] if node.edges else []
+
+
+def _draw_node(x: object, spell: Callable[[bytes], str]) -> str:
+    node: RaxNode
+    if type(x) is not RaxNode:
+        return "[]"
+    node = x
     inside = spell(node.edges)
     if node.children is not None:
         inside = " ".join([spell(bytes([byte])) for byte in node.edges])

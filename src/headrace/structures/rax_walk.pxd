@@ -12,7 +12,7 @@ cdef class RaxCursor:
     cdef Rax tree
     cdef bint stands
 
-    cdef RaxNode here
+    cdef object here
     cdef RaxNode before
     cdef Py_ssize_t before_place
     cdef Py_ssize_t before_at
@@ -33,7 +33,7 @@ cdef class RaxCursor:
     cdef void _note_after(self, RaxNode node, Py_ssize_t place, Py_ssize_t at)
     cdef bint _first(self, RaxNode node, Py_ssize_t place, bytes key, Py_ssize_t at)
     cdef bint _last(self, RaxNode node, Py_ssize_t place, bytes key, Py_ssize_t at)
-    cdef RaxNode _step(self, RaxNode node, Py_ssize_t place)
+    cdef object _step(self, RaxNode node, Py_ssize_t place)
     cdef void _put(self, bytes source, Py_ssize_t at, Py_ssize_t n)
-    cdef bint _stand(self, RaxNode node, bytes key)
+    cdef bint _stand(self, bytes key, object value)
     cdef bint _leave(self)

@@ -52,9 +52,9 @@ class RaxCursor:
     tree: Rax
     stands: cython.bint
 
-    # What _part found: the node of the key if it is there, and the last way out on either side as a node,
+    # What _part found: the value of the key or NO_VALUE, and the last way out on either side as a node,
     # the place of an edge in it, and how many bytes of the key lead to that node.
-    here: RaxNode | None
+    here: object
     before: RaxNode | None
     before_place: cython.Py_ssize_t
     before_at: cython.Py_ssize_t
@@ -75,7 +75,8 @@ class RaxCursor:
         self.p = self.buf
         self.used = 0
         self.before_place = self.before_at = self.after_place = self.after_at = 0
-        self.here = self.before = self.after = None
+        self.here = rax.NO_VALUE
+        self.before = self.after = None
         self._leave()
 
     @cython.ccall
@@ -89,8 +90,8 @@ class RaxCursor:
             op = ">="
             key = b""
         self._part(key)
-        if self.here is not None and op in (">=", "<=", "="):
-            return self._stand(self.here, key)
+        if self.here is not rax.NO_VALUE and op in (">=", "<=", "="):
+            return self._stand(key, self.here)
         if op in (">=", ">"):
             return self._first(self.after, self.after_place, key, self.after_at)
         if op in ("<=", "<"):
@@ -122,12 +123,16 @@ class RaxCursor:
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
         edge_count: cython.Py_ssize_t
-        same: cython.Py_ssize_t
+        step: cython.Py_ssize_t
         place: cython.Py_ssize_t
         node: RaxNode = self.tree.root
-        self.here = self.before = self.after = None
+        lower: object
+        self.here = rax.NO_VALUE
+        self.before = self.after = None
         while at < n:
             edge_count = len(node.edges)
+            place = 0
+            step = 1
             if node.value is not rax.NO_VALUE:
                 self._note_before(node, ITSELF, at)
             if node.children is not None:
@@ -141,22 +146,25 @@ class RaxCursor:
                     return
                 if place + 1 < edge_count:
                     self._note_after(node, place + 1, at)
-                node = node.children[place]
-                at += 1
-            elif node.child is not None:
-                same = rax.shared(node.edges, key, at)
-                if same < edge_count:
-                    if at + same == n or q[at + same] < node.edges[same]:
+                lower = node.children[place]
+            else:
+                step = rax.shared(node.edges, key, at)
+                if step < edge_count:
+                    if at + step == n or q[at + step] < node.edges[step]:
                         self._note_after(node, 0, at)
                     else:
                         self._note_before(node, 0, at)
                     return
-                node = node.child
-                at += same
-            else:
+                lower = node.child
+            if type(lower) is not RaxNode:
+                if at + step == n:
+                    self.here = lower
+                elif edge_count > 0:  # not the root of an empty tree
+                    self._note_before(node, place, at)
                 return
-        if node.value is not rax.NO_VALUE:
-            self.here = node
+            node = lower
+            at += step
+        self.here = node.value
         if node.edges:
             self._note_after(node, 0, at)
 
@@ -177,39 +185,44 @@ class RaxCursor:
         self, node: RaxNode | None, place: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
     ) -> cython.bint:
         """Stand on the first key below this edge of node, to which key[:at] leads."""
+        lower: object
         if node is None:
             return self._leave()
         self.used = 0
         self._put(key, 0, at)
-        node = self._step(node, place)
-        while node.value is rax.NO_VALUE:
-            node = self._step(node, 0)
-        return self._stand(node, mem.take(self.p, 0, self.used))
+        lower = self._step(node, place)
+        while type(lower) is RaxNode:
+            node = lower
+            lower = node.value if node.value is not rax.NO_VALUE else self._step(node, 0)
+        return self._stand(mem.take(self.p, 0, self.used), lower)
 
     @cython.cfunc
     def _last(
         self, node: RaxNode | None, place: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
     ) -> cython.bint:
         """Stand on the last key below this edge of node, or on node's own, to which key[:at] leads."""
+        lower: object
         if node is None:
             return self._leave()
         self.used = 0
         self._put(key, 0, at)
-        if place != ITSELF:
-            node = self._step(node, place)
-            while node.edges:
-                node = self._step(node, len(node.edges) - 1)
-        if node.value is rax.NO_VALUE:  # the root of the empty tree
+        if place == ITSELF:
+            lower = node.value
+        else:
+            lower = self._step(node, place)
+        while type(lower) is RaxNode:
+            node = lower
+            lower = self._step(node, len(node.edges) - 1)
+        if lower is rax.NO_VALUE:  # sought the last key of an empty tree
             return self._leave()
-        return self._stand(node, mem.take(self.p, 0, self.used))
+        return self._stand(mem.take(self.p, 0, self.used), lower)
 
     @cython.cfunc
-    def _step(self, node: RaxNode, place: cython.Py_ssize_t) -> RaxNode:
-        """One step down, by this edge of a branch or by a run."""
+    def _step(self, node: RaxNode, place: cython.Py_ssize_t) -> object:
+        """What is one step down, by this edge of a branch or by a run: a RaxNode or a leaf's value."""
         if node.children is not None:
             self._put(node.edges, place, 1)
             return node.children[place]
-        assert node.child is not None, "a key stands below"
         self._put(node.edges, 0, len(node.edges))
         return node.child
 
@@ -224,9 +237,9 @@ class RaxCursor:
         self.used += n
 
     @cython.cfunc
-    def _stand(self, node: RaxNode, key: bytes) -> cython.bint:
+    def _stand(self, key: bytes, value: object) -> cython.bint:
         self.key = key
-        self.value = node.value
+        self.value = value
         self.stands = True
         return True
 
