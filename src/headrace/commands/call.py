@@ -25,7 +25,16 @@ def answer_null(call: Call) -> None:
     call.answer.null()
 
 
-ON_TIMEOUT: dict[str, Callable[[Any], None]] = {"null_array": answer_null_array, "null": answer_null}
+def answer_zero(call: Call) -> None:
+    """What WAIT answers: no replica has the writes."""
+    call.answer.integer(0)
+
+
+ON_TIMEOUT: dict[str, Callable[[Any], None]] = {
+    "null_array": answer_null_array,
+    "null": answer_null,
+    "zero": answer_zero,
+}
 
 
 @cython.final
@@ -107,7 +116,7 @@ class Call:
         """Park the session until serve answers or the deadline (0 for never) passes. Only when may_block.
 
         serve(call) is tried again, with the session's own call, whenever one of the keys has news; it says
-        whether it answered. A CommandError it raises is an answer, too. on_timeout: "null_array", "null".
+        whether it answered. A CommandError it raises is an answer, too. on_timeout names one of ON_TIMEOUT.
         """
         assert self.may_block, "a command may not block here"
         waiter = Waiter(

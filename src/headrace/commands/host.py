@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import headrace
 from headrace.commands.arguments import parse_i64
+from headrace.commands.session import Session
 from headrace.errors import CommandError, NotAnInteger
 from headrace.keyspace.scan import matches
 from headrace.keyspace.settings import Settings
@@ -92,6 +93,10 @@ class Host:
     def info(self, section: str) -> Section:
         """What the host knows for one section of INFO, by Redis's field names; it goes after the engine's."""
         return []
+
+    def client_buffers(self, session: Session) -> tuple[int, int]:
+        """Bytes of the session's requests that have come and not been served, and bytes free for more."""
+        return 0, 0
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
         """Stop the program; save: SAVE is True, NOSAVE False, neither None. CommandError if it cannot."""

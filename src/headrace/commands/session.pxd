@@ -36,4 +36,8 @@ cdef class Session:
 
     cpdef void reset(self)
     cpdef bint in_multi(self)
-    cpdef void mute(self, int mode)
+    cpdef void reply_on(self)
+    cpdef void reply_off(self)
+    cpdef void reply_skip(self)
+    cpdef bint is_muted(self)
+    cpdef void next_reply(self)

@@ -65,7 +65,7 @@ class Session:
     created_ms: cython.longlong
     active_ms: cython.longlong  # of the last request
     last_command: Any  # the Command that ran last, or None
-    queue: list[Any] | None  # the requests since MULTI, as (Command, argv); None outside of it
+    queue: list[Any] | None  # the requests since MULTI, the engine's; None outside of it
     queue_spoilt: cython.bint  # a request since MULTI was refused: EXEC will be, too
     watch: Watch | None
     waiting: Waiter | None  # what the session is blocked on
@@ -114,6 +114,30 @@ class Session:
         return self.queue is not None
 
     @cython.ccall
-    def mute(self, mode: cython.int) -> cython.void:
-        """Set the reply mode: REPLY_ON, REPLY_OFF or REPLY_SKIP_NEXT."""
-        self.reply = mode
+    def reply_on(self) -> cython.void:
+        """CLIENT REPLY ON: answers are sent."""
+        self.reply = REPLY_ON
+
+    @cython.ccall
+    def reply_off(self) -> cython.void:
+        """CLIENT REPLY OFF: no answers, the one to this request included."""
+        self.reply = REPLY_OFF
+
+    @cython.ccall
+    def reply_skip(self) -> cython.void:
+        """CLIENT REPLY SKIP: no answer to this request and to the next."""
+        if self.reply != REPLY_OFF:
+            self.reply = REPLY_SKIP_NEXT
+
+    @cython.ccall
+    def is_muted(self) -> cython.bint:
+        """Whether the request that has just run gets no answer."""
+        return self.reply != REPLY_ON
+
+    @cython.ccall
+    def next_reply(self) -> cython.void:
+        """A request has been answered, or not: what holds for the next one."""
+        if self.reply == REPLY_SKIP_NEXT:
+            self.reply = REPLY_SKIP
+        elif self.reply == REPLY_SKIP:
+            self.reply = REPLY_ON

@@ -1,0 +1,227 @@
+"""PING ECHO HELLO AUTH SELECT QUIT RESET: the caller's own connection."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.arguments import Arguments, is_word, parse_i64
+from headrace.commands.call import Call
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, WrongArgumentCount
+
+I32_MAX = 0x7FFFFFFF
+
+# The only user there is; it needs no password.
+DEFAULT_USER = b"default"
+
+
+class NoSuchDatabase(CommandError):
+    text = "ERR DB index is out of range"
+
+
+class DatabaseNotI32(CommandError):
+    text = f"ERR value is out of range, value must between {-I32_MAX - 1} and {I32_MAX}"
+
+
+class NoPassword(CommandError):
+    text = (
+        "ERR AUTH <password> called without any password configured for the default user. "
+        "Are you sure your configuration is correct?"
+    )
+
+
+class WrongPassword(CommandError):
+    text = "WRONGPASS invalid username-password pair or user is disabled."
+
+
+class NoSuchProtocol(CommandError):
+    text = "NOPROTO unsupported protocol version"
+
+
+class ProtocolNotAnInteger(CommandError):
+    text = "ERR Protocol version is not an integer or out of range"
+
+
+class BadClientName(CommandError):
+    text = "ERR Client names cannot contain spaces, newlines or special characters."
+
+
+def is_printable(text: bytes) -> bool:
+    """Whether all of text can stand in CLIENT LIST: visible ASCII."""
+    return all(33 <= c <= 126 for c in text)
+
+
+def check_name(name: bytes) -> bytes:
+    """The client name as given; refuses what would garble CLIENT LIST."""
+    if not is_printable(name):
+        raise BadClientName()
+    return name
+
+
+def run_ping(call: Call) -> None:
+    """PONG, or the message back."""
+    if len(call.argv) == 1:
+        call.answer.simple(b"PONG")
+    elif len(call.argv) == 2:
+        call.answer.bulk(call.argv[1])
+    else:
+        raise WrongArgumentCount("ping")
+
+
+def run_echo(call: Call) -> None:
+    """The message back."""
+    call.answer.bulk(call.argv[1])
+
+
+def authenticate(user: bytes) -> None:
+    """Any password is right for the default user, and there is no other."""
+    if user != DEFAULT_USER:
+        raise WrongPassword()
+
+
+def run_auth(call: Call) -> None:
+    """AUTH password is refused, for none is set; AUTH default anything is right."""
+    if len(call.argv) > 3:
+        raise SyntaxRefused()
+    if len(call.argv) == 2:
+        raise NoPassword()
+    authenticate(call.argv[1])
+    call.answer.ok()
+
+
+def run_hello(call: Call) -> None:
+    """Choose the protocol, and authenticate and name the client in the same breath."""
+    session: Session = call.session
+    arguments: Arguments = call.arguments()
+    protocol: cython.longlong = session.answer.protocol
+    name: bytes | None = None
+    if arguments.more():
+        try:
+            protocol = parse_i64(arguments.word())
+        except NotAnInteger:
+            raise ProtocolNotAnInteger() from None
+        if not 2 <= protocol <= 3:
+            raise NoSuchProtocol()
+    while arguments.more():
+        option = arguments.word()
+        if is_word(option, b"AUTH") and arguments.left() >= 2:
+            authenticate(arguments.word())
+            arguments.word()
+        elif is_word(option, b"SETNAME") and arguments.left() >= 1:
+            name = check_name(arguments.word())
+        else:
+            shown = option.decode("utf-8", "surrogateescape")
+            raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
+    if name is not None:
+        session.name = name
+    session.answer.protocol = protocol
+    _introduce(call)
+
+
+def _introduce(call: Call) -> None:
+    """What a client wants to know of the server first; clients expect it to call itself redis."""
+    call.answer.map(7)
+    for name, value in (
+        (b"server", b"redis"),
+        (b"version", call.host.redis_version.encode()),
+        (b"proto", call.session.answer.protocol),
+        (b"id", call.session.id),
+        (b"mode", b"standalone"),
+        (b"role", b"master"),
+        (b"modules", []),
+    ):
+        call.answer.bulk(name)
+        call.answer.value(value)
+
+
+def run_select(call: Call) -> None:
+    """The caller's database from now on."""
+    index: cython.longlong = parse_i64(call.argv[1])
+    if not -I32_MAX - 1 <= index <= I32_MAX:
+        raise DatabaseNotI32()
+    if call.keyspace.database(index) is None:
+        raise NoSuchDatabase()
+    call.session.database = index
+    call.answer.ok()
+
+
+def run_quit(call: Call) -> None:
+    """OK, and then the connection closes."""
+    call.session.closing = True
+    call.answer.ok()
+
+
+def run_reset(call: Call) -> None:
+    """The connection as it was when it was new."""
+    call.engine.unwatch(call.session)
+    call.session.reset()
+    call.answer.simple(b"RESET")
+
+
+COMMANDS = [
+    Command(
+        "ping",
+        -1,
+        run_ping,
+        "fast",
+        group="connection",
+        summary="Answers PONG, or the message.",
+        syntax="[message]",
+    ),
+    Command(
+        "echo",
+        2,
+        run_echo,
+        "fast",
+        group="connection",
+        summary="Answers the message.",
+        syntax="message",
+    ),
+    Command(
+        "auth",
+        -2,
+        run_auth,
+        "noscript loading stale fast no_auth allow_busy",
+        group="connection",
+        summary="Authenticates the connection.",
+        syntax="[username] password",
+        complexity="O(N), N being the number of passwords of the user",
+    ),
+    Command(
+        "hello",
+        -1,
+        run_hello,
+        "noscript loading stale fast no_auth allow_busy",
+        group="connection",
+        since="6.0.0",
+        summary="Chooses RESP2 or RESP3 and introduces the server.",
+        syntax="[protover [AUTH username password] [SETNAME clientname]]",
+    ),
+    Command(
+        "select",
+        2,
+        run_select,
+        "loading stale fast",
+        group="connection",
+        summary="Chooses the connection's database.",
+        syntax="index",
+    ),
+    Command(
+        "quit",
+        -1,
+        run_quit,
+        "noscript loading stale fast no_auth allow_busy at_once",
+        group="connection",
+        summary="Closes the connection.",
+    ),
+    Command(
+        "reset",
+        1,
+        run_reset,
+        "noscript loading stale fast no_auth allow_busy at_once",
+        group="connection",
+        since="6.2.0",
+        summary="Makes the connection as good as new.",
+    ),
+]

@@ -1,0 +1,163 @@
+"""INFO: what the server knows about itself, in sections of name:value lines with Redis's names.
+
+The engine's own figures stand here; the host adds its own, and its value wins where both have one.
+Execution times of commands are not measured (the engine reads no clock): usec is 0 throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import headrace
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+
+Fields = list[tuple[str, object]]
+
+
+def server(call: Call) -> Fields:
+    """Which program this is."""
+    return [
+        ("redis_version", call.host.redis_version),
+        ("headrace_version", headrace.__version__),
+        ("redis_mode", "standalone"),
+        ("server_time_usec", call.now * 1000 + call.host.microseconds()),
+    ]
+
+
+def clients(call: Call) -> Fields:
+    """Who is connected."""
+    engine = call.engine
+    sessions = engine.clients.values()
+    return [
+        ("connected_clients", len(engine.clients)),
+        ("cluster_connections", 0),
+        ("blocked_clients", call.keyspace.blocking.count - len(engine.pause.held)),
+        ("tracking_clients", 0),
+        ("pubsub_clients", 0),
+        ("watching_clients", sum(session.watch is not None for session in sessions)),
+        ("total_watched_keys", sum(len(d.watching.watches) for d in call.keyspace.databases)),
+        ("total_blocking_keys", len(call.keyspace.blocking.queues)),
+    ]
+
+
+def nothing(call: Call) -> Fields:
+    """A section of which only the host knows something."""
+    return []
+
+
+def persistence(call: Call) -> Fields:
+    """What is safe."""
+    return [
+        ("loading", 0),
+        ("async_loading", 0),
+        ("rdb_changes_since_last_save", call.keyspace.changes),
+        ("rdb_bgsave_in_progress", 0),
+        ("aof_enabled", 0),
+        ("aof_rewrite_in_progress", 0),
+    ]
+
+
+def stats(call: Call) -> Fields:
+    """What has been counted since the start or CONFIG RESETSTAT."""
+    keyspace = call.keyspace
+    counted = call.engine.stats
+    return [
+        ("total_connections_received", counted.connections),
+        ("total_commands_processed", counted.commands),
+        ("expired_keys", keyspace.expired),
+        ("evicted_keys", 0),
+        ("evicted_clients", 0),
+        ("keyspace_hits", keyspace.hits),
+        ("keyspace_misses", keyspace.misses),
+        ("pubsub_channels", 0),
+        ("pubsub_patterns", 0),
+        ("unexpected_error_replies", 0),
+        ("total_error_replies", counted.error_replies),
+    ]
+
+
+def replication(call: Call) -> Fields:
+    """A master on its own."""
+    return [("role", "master"), ("connected_slaves", 0), ("master_repl_offset", 0)]
+
+
+def commandstats(call: Call) -> Fields:
+    """For each command that was called: how often it ran, was refused before, failed."""
+    return [
+        (
+            f"cmdstat_{row.command.name.decode()}",
+            f"calls={row.calls},usec=0,usec_per_call=0.00,rejected_calls={row.rejected},failed_calls={row.failed}",
+        )
+        for row in call.engine.stats.rows
+        if row.calls or row.rejected
+    ]
+
+
+def errorstats(call: Call) -> Fields:
+    """How often each error code was answered."""
+    return [
+        (f"errorstat_{code.decode('utf-8', 'replace')}", f"count={count}")
+        for code, count in call.engine.stats.errors.items()
+    ]
+
+
+def cluster(call: Call) -> Fields:
+    """No cluster."""
+    return [("cluster_enabled", 0)]
+
+
+def keyspace(call: Call) -> Fields:
+    """The databases that hold keys; avg_ttl in milliseconds."""
+    fields: Fields = []
+    for database in call.keyspace.databases:
+        keys = database.size()
+        if not keys:
+            continue
+        times = database.expiry_times
+        expires = len(times)
+        ttl = max(0, times.total // expires - call.now) if expires else 0
+        fields.append((f"db{database.index}", f"keys={keys},expires={expires},avg_ttl={ttl}"))
+    return fields
+
+
+# In the order they are shown: name, title, figures, shown without being asked for.
+SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
+    ("server", "Server", server, True),
+    ("clients", "Clients", clients, True),
+    ("memory", "Memory", nothing, True),
+    ("persistence", "Persistence", persistence, True),
+    ("stats", "Stats", stats, True),
+    ("replication", "Replication", replication, True),
+    ("cpu", "CPU", nothing, True),
+    ("commandstats", "Commandstats", commandstats, False),
+    ("errorstats", "Errorstats", errorstats, True),
+    ("cluster", "Cluster", cluster, True),
+    ("keyspace", "Keyspace", keyspace, True),
+]
+
+
+def run_info(call: Call) -> None:
+    """The sections asked for; `default`, also when none is, and `all` or `everything`."""
+    asked = {word.decode("utf-8", "replace").lower() for word in call.argv[1:]} or {"default"}
+    everything = bool(asked & {"all", "everything"})
+    blocks = []
+    for name, title, figures, by_default in SECTIONS:
+        if everything or name in asked or (by_default and "default" in asked):
+            fields = dict(figures(call)) | dict(call.host.info(name))
+            blocks.append(f"# {title}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items()))
+    call.answer.verbatim("\r\n".join(blocks).encode("utf-8", "replace"))
+
+
+COMMANDS = [
+    Command(
+        "info",
+        -1,
+        run_info,
+        "loading stale",
+        group="server",
+        summary="Returns figures about the server.",
+        syntax="[section [section ...]]",
+        categories="dangerous",
+    )
+]

@@ -1,0 +1,59 @@
+"""The rows, all of them, family by family. Dispatch, COMMAND and the reference page derive from it."""
+
+from __future__ import annotations
+
+from headrace.commands import (
+    admin,
+    append,
+    client,
+    connection,
+    counters,
+    databases,
+    delete,
+    expire,
+    info,
+    introspection,
+    keys,
+    object,
+    read,
+    rename,
+    server_info,
+    strings,
+    substrings,
+    transactions,
+    trim,
+)
+from headrace.commands.spec import Command
+
+FAMILIES = (
+    connection,
+    client,
+    transactions,
+    keys,
+    databases,
+    expire,
+    rename,
+    object,
+    strings,
+    substrings,
+    counters,
+    append,
+    read,
+    delete,
+    trim,
+    info,
+    admin,
+    server_info,
+    introspection,
+)
+
+COMMANDS: list[Command] = [command for family in FAMILIES for command in family.COMMANDS]
+
+TABLE: dict[bytes, Command] = {command.name: command for command in COMMANDS}
+TABLE |= {command.name.upper(): command for command in COMMANDS}
+
+
+def find(word: bytes) -> Command | None:
+    """The command of that name, in any case; None when there is none."""
+    found = TABLE.get(word)
+    return found if found is not None else TABLE.get(word.lower())

@@ -1,0 +1,161 @@
+"""MULTI EXEC DISCARD WATCH UNWATCH: requests queued and run as one, unless a watched key has changed."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.errors import CommandError
+from headrace.keyspace.keyspace import Database
+from headrace.keyspace.watching import Watch
+
+
+class NestedMulti(CommandError):
+    text = "ERR MULTI calls can not be nested"
+
+
+class WatchInMulti(CommandError):
+    text = "ERR WATCH inside MULTI is not allowed"
+
+
+class ExecWithoutMulti(CommandError):
+    text = "ERR EXEC without MULTI"
+
+
+class DiscardWithoutMulti(CommandError):
+    text = "ERR DISCARD without MULTI"
+
+
+class TransactionSpoilt(CommandError):
+    text = "EXECABORT Transaction discarded because of previous errors."
+
+
+def run_multi(call: Call) -> None:
+    """From now on requests are queued."""
+    session: Session = call.session
+    if session.queue is not None:
+        raise NestedMulti()
+    session.queue = []
+    session.queue_spoilt = False
+    call.answer.ok()
+
+
+def run_exec(call: Call) -> None:
+    """Run what was queued, or nothing of it."""
+    session: Session = call.session
+    queue = session.queue
+    if queue is None:
+        raise ExecWithoutMulti()
+    spoilt: cython.bint = session.queue_spoilt
+    good: cython.bint = still_good(call)
+    leave(call)
+    if spoilt:
+        raise TransactionSpoilt()
+    if not good:
+        call.answer.null_array()
+        return
+    call.answer.array(len(queue))
+    call.engine.execute_queue(session, queue)
+
+
+@cython.cfunc
+def still_good(call: Call) -> cython.bint:
+    """Whether nothing the caller watches has changed; a key that has died since then has."""
+    watch: Watch | None = call.session.watch
+    if watch is None:
+        return True
+    database: Database
+    for index, key in watch.keys:
+        database = call.keyspace.databases[index]
+        database.contains(key)
+    return not watch.spoilt
+
+
+@cython.cfunc
+def leave(call: Call) -> cython.void:
+    """Out of MULTI, and nothing is watched any more."""
+    call.session.queue = None
+    call.session.queue_spoilt = False
+    call.engine.unwatch(call.session)
+
+
+def run_discard(call: Call) -> None:
+    """Forget what was queued."""
+    if call.session.queue is None:
+        raise DiscardWithoutMulti()
+    leave(call)
+    call.answer.ok()
+
+
+def run_watch(call: Call) -> None:
+    """A change of one of these keys from now on makes the next EXEC do nothing."""
+    session: Session = call.session
+    if session.queue is not None:
+        raise WatchInMulti()
+    if session.watch is None:
+        session.watch = Watch()
+    for key in call.argv[1:]:
+        call.database.watch(key, session.watch)
+    call.answer.ok()
+
+
+def run_unwatch(call: Call) -> None:
+    """Watch nothing any more."""
+    call.engine.unwatch(call.session)
+    call.answer.ok()
+
+
+COMMANDS = [
+    Command(
+        "multi",
+        1,
+        run_multi,
+        "noscript loading stale fast allow_busy at_once",
+        group="transactions",
+        since="1.2.0",
+        summary="Begins a transaction: what follows is queued until EXEC.",
+    ),
+    Command(
+        "exec",
+        1,
+        run_exec,
+        "noscript loading stale skip_slowlog at_once",
+        group="transactions",
+        since="1.2.0",
+        summary="Runs all that was queued since MULTI, with nobody else's requests in between.",
+        complexity="Depends on the commands in the transaction",
+    ),
+    Command(
+        "discard",
+        1,
+        run_discard,
+        "noscript loading stale fast allow_busy at_once",
+        group="transactions",
+        since="2.0.0",
+        summary="Drops all that was queued since MULTI.",
+        complexity="O(N), N being the number of queued commands",
+    ),
+    Command(
+        "watch",
+        -2,
+        run_watch,
+        "noscript loading stale fast allow_busy at_once",
+        keys=(1, -1, 1),
+        group="transactions",
+        since="2.2.0",
+        summary="Makes the next EXEC do nothing if one of these keys changes first.",
+        syntax="key [key ...]",
+        complexity="O(1) for every key",
+    ),
+    Command(
+        "unwatch",
+        1,
+        run_unwatch,
+        "noscript loading stale fast allow_busy",
+        group="transactions",
+        since="2.2.0",
+        summary="Forgets all watched keys.",
+    ),
+]

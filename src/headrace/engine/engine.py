@@ -1,0 +1,412 @@
+"""The one door: execute(session, argv, now). Everything that changes data passes here.
+
+    find the row → paused? → state and arity → queue inside MULTI → run → serve whom the news wakes → mute
+
+Errors raised anywhere below are answered here and nowhere else: a CommandError with its own text, a bug
+with an apology and a traceback in the log; either way one reply a request, and the data stays.
+The engine reads no clock: `now` is milliseconds since 1970, handed in.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.host import Host
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.commands.table import COMMANDS
+from headrace.engine.effects import Effects
+from headrace.engine.pause import Pause, held
+from headrace.engine.refusals import NotInTransaction, unknown_command, unknown_subcommand, wire_text
+from headrace.engine.stats import Row, Stats
+from headrace.errors import CommandError, WrongArgumentCount
+from headrace.keyspace.blocking import Blocking, Waiter
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import Settings
+
+# How often, at most, dead keys are swept when nothing else happens.
+SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)
+
+INTERNAL_ERROR = b"ERR internal error, the request had no effect or part of its effect; see the server's log"
+
+
+@cython.final
+@cython.cclass
+class Engine:
+    """One keyspace, its commands, and the sessions that use it. One thread owns it."""
+
+    __slots__ = (
+        "call",
+        "clients",
+        "dropped",
+        "effects",
+        "host",
+        "inner",
+        "keyspace",
+        "next_client",
+        "pause",
+        "rows",
+        "stats",
+        "swept_ms",
+        "waking",
+        "woken",
+    )
+
+    keyspace: Keyspace
+    host: Host
+    clients: dict[int, Session]  # by id, oldest first
+    woken: list[Session]  # answered outside a request of their own: flush them, go on with their requests
+    dropped: list[Session]  # killed by another client: close them
+    pause: Pause
+    effects: Effects
+    stats: Stats
+    rows: dict[bytes, Row]  # by the exact word, lower and upper case at the ready; "config|get" too
+    call: Call
+    inner: Call  # for what EXEC runs
+    waking: Call  # for waiters
+    next_client: cython.longlong
+    swept_ms: cython.longlong
+
+    def __init__(self, settings: Settings | None = None, host: Host | None = None) -> None:
+        self.keyspace = Keyspace(settings if settings is not None or host is None else host.settings)
+        self.host = host if host is not None else Host(self.keyspace.settings)
+        self.clients = {}
+        self.woken = []
+        self.dropped = []
+        self.pause = Pause()
+        self.effects = Effects()
+        self.stats = Stats()
+        self.rows = {}
+        self.next_client = 0
+        self.swept_ms = 0
+        self.call = Call(self, self.keyspace, self.host, self.effects)
+        self.inner = Call(self, self.keyspace, self.host, self.effects)
+        self.waking = Call(self, self.keyspace, self.host, self.effects)
+        self.inner.may_block = False
+        self.waking.may_block = False
+        for command in COMMANDS:
+            self._add(command)
+            for sub in command.unique_subcommands():
+                self._add(sub)
+
+    def _add(self, command: Command) -> None:
+        row = Row(command)
+        self.stats.rows.append(row)
+        self.rows[command.name] = row
+        self.rows[command.name.upper()] = row
+
+    # Sessions.
+
+    def session(self, address: bytes = b"", local_address: bytes = b"", now_ms: int = 0) -> Session:
+        """A new client. Its owner ends it with close()."""
+        self.next_client += 1
+        made = Session(self.next_client, address, local_address)
+        made.created_ms = now_ms
+        made.active_ms = now_ms
+        self.clients[made.id] = made
+        self.stats.connections += 1
+        return made
+
+    def close(self, session: Session) -> None:
+        """The client is gone: nothing waits, watches or is queued in its name. Twice does nothing."""
+        self.clients.pop(session.id, None)
+        self.unwatch(session)
+        session.queue = None
+        session.closing = True
+        self._stop_waiting(session)
+
+    def kill(self, session: Session) -> None:
+        """Close another client's session: its transport finds it in `dropped`."""
+        session.closing = True
+        session.killed = True
+        self._stop_waiting(session)
+        self.dropped.append(session)
+
+    @cython.ccall
+    def unwatch(self, session: Session) -> cython.void:
+        """The session watches nothing any more."""
+        if session.watch is not None:
+            self.keyspace.unwatch(session.watch)
+            session.watch = None
+
+    def listen(self, on: bool) -> None:
+        """Whether effects are kept from now on, for their taker to take()."""
+        self.effects.listening = on
+        self.call.recording = on
+        self.inner.recording = on
+        self.waking.recording = on
+        self.keyspace.on_expired = self._record_death if on else None
+
+    def _record_death(self, database: int, key: bytes) -> None:
+        self.effects.record(database, [b"DEL", key])
+
+    # Requests.
+
+    @cython.ccall
+    def execute(self, session: Session, argv: list[bytes], now_ms: cython.longlong) -> cython.void:
+        """Carry out one request, of at least one word, and leave its reply in session.answer.
+
+        The session may wait afterwards (session.waiting): then no request of its own may follow until
+        it is in `woken`. Raises nothing.
+        """
+        mark: cython.Py_ssize_t = session.answer.mark()
+        call: Call = self.call
+        session.active_ms = now_ms
+        self.keyspace.now = now_ms
+        call.now = now_ms
+        row: Row | None = self.rows.get(argv[0])
+        if row is None or not row.is_plain:
+            row = self._look_closer(session, row, argv)
+            if row is None:
+                self._mute(session, mark)
+                return
+        if self.pause.until and self._postpone(session, row, argv):
+            return
+        session.last_command = row.command
+        if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
+            self._reject(session, row, WrongArgumentCount(row.command.name.decode()))
+        elif session.queue is not None and row.command.may_queue:
+            self._queue(session, row, argv)
+        else:
+            call.session = session
+            call.answer = session.answer
+            call.argv = argv
+            self._run(call, row)
+            if self.keyspace.blocking.ready:
+                self._serve_ready()
+        if session.reply:
+            self._mute(session, mark)
+
+    @cython.ccall
+    def execute_queue(self, session: Session, queue: list[tuple[Row, list[bytes]]]) -> cython.void:
+        """Run what EXEC found queued: one reply each, errors too, and none of them blocks."""
+        call: Call = self.inner
+        row: Row
+        argv: list[bytes]
+        call.now = self.keyspace.now
+        call.session = session
+        call.answer = session.answer
+        self.effects.begin()
+        for row, argv in queue:
+            call.argv = argv
+            self._run(call, row)
+        self.effects.end()
+
+    @cython.cfunc
+    def _run(self, call: Call, row: Row) -> cython.void:
+        """Run the row's command; whatever happens, it has answered or it waits."""
+        mark: cython.Py_ssize_t = call.answer.mark()
+        call.command = row.command
+        call.database = self.keyspace.databases[call.session.database]
+        self.keyspace.reading = row.readonly
+        row.calls += 1
+        self.stats.commands += 1
+        try:
+            row.run(call)
+        except CommandError as refusal:
+            row.failed += 1
+            call.answer.rewind(mark)
+            self._refuse(call.session, refusal)
+        except Exception:
+            row.failed += 1
+            logging.getLogger("headrace").exception("a bug in %s", row.command.name.decode())
+            call.answer.rewind(mark)
+            call.answer.error(INTERNAL_ERROR)
+            self.stats.count_error(INTERNAL_ERROR)
+
+    @cython.cfunc
+    def _look_closer(self, session: Session, row: Row | None, argv: list[bytes]) -> Row | None:
+        """The row of a name in mixed case, or of a subcommand; None when it was refused for there is none."""
+        if row is None:
+            row = self.rows.get(argv[0].lower())
+            if row is None or b"|" in argv[0]:
+                self._reject(session, None, unknown_command(argv))
+                return None
+        if row.is_plain or len(argv) == 1:
+            return row
+        sub = row.command.subcommand(argv[1])
+        if sub is None:
+            self._reject(session, None, unknown_subcommand(argv))
+            return None
+        return self.rows[sub.name]
+
+    @cython.cfunc
+    def _queue(self, session: Session, row: Row, argv: list[bytes]) -> cython.void:
+        """Keep the request for EXEC."""
+        if "no_multi" in row.command.flags:
+            self._reject(session, row, NotInTransaction())
+            return
+        queue: list[Any] = session.queue
+        queue.append((row, argv))
+        session.answer.simple(b"QUEUED")
+
+    @cython.cfunc
+    def _reject(self, session: Session, row: Row | None, refusal: CommandError) -> cython.void:
+        """Refuse a request that was not run: it spoils the transaction it was meant for."""
+        if row is not None:
+            row.rejected += 1
+        session.queue_spoilt = session.queue is not None
+        self._refuse(session, refusal)
+
+    @cython.cfunc
+    def _refuse(self, session: Session, refusal: CommandError) -> cython.void:
+        text = wire_text(refusal)
+        self.stats.count_error(text)
+        session.answer.error(text)
+
+    @cython.cfunc
+    def _mute(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
+        """Take back the answer since mark when CLIENT REPLY wants none."""
+        if session.is_muted():
+            session.answer.rewind(mark)
+        session.next_reply()
+
+    # Waiting.
+
+    @cython.cfunc
+    def _serve_ready(self) -> cython.void:
+        """Try the waiters of every key with news, first come first served, until there is no more news."""
+        blocking: Blocking = self.keyspace.blocking
+        waiter: Waiter
+        while blocking.ready:
+            for index, key in blocking.take_ready():
+                for waiter in blocking.waiters(index, key):
+                    if waiter.alive:
+                        self._try(waiter)
+
+    @cython.cfunc
+    def _try(self, waiter: Waiter) -> cython.void:
+        """Let the waiter try again; if it answered, its session goes on."""
+        call: Call = self._call_for(waiter)
+        mark: cython.Py_ssize_t = call.answer.mark()
+        row: Row = self.rows[waiter.command.name]
+        served: bool
+        try:
+            served = waiter.serve(call)
+        except CommandError as refusal:
+            served = True
+            row.failed += 1
+            call.answer.rewind(mark)
+            self._refuse(call.session, refusal)
+        except Exception:
+            served = True
+            row.failed += 1
+            logging.getLogger("headrace").exception("a bug in serving %s", row.command.name.decode())
+            call.answer.rewind(mark)
+            call.answer.error(INTERNAL_ERROR)
+        if served:
+            self._wake(call.session, mark)
+
+    @cython.cfunc
+    def _call_for(self, waiter: Waiter) -> Call:
+        """A call as the waiter's own request had it, but it may not block again and has no words."""
+        call: Call = self.waking
+        session: Session = waiter.session
+        call.now = self.keyspace.now
+        call.session = session
+        call.answer = session.answer
+        call.argv = []
+        call.command = waiter.command
+        call.database = self.keyspace.databases[waiter.database]
+        self.keyspace.reading = call.command.readonly
+        return call
+
+    @cython.cfunc
+    def _wake(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
+        """The session has its answer, which began at mark, and goes on."""
+        self.stats.unblocked += 1
+        self._stop_waiting(session)
+        if session.reply:
+            self._mute(session, mark)
+        self.woken.append(session)
+
+    @cython.cfunc
+    def _stop_waiting(self, session: Session) -> cython.void:
+        if session.waiting is not None:
+            self.keyspace.blocking.forget(session.waiting)
+            session.waiting = None
+
+    def unblock(self, session: Session, refusal: CommandError | None = None) -> bool:
+        """End the session's wait, as at its deadline or with an error; False when it does not wait."""
+        waiter = session.waiting
+        if waiter is None or waiter.serve is held:
+            return False
+        self._time_out(waiter, refusal)
+        return True
+
+    @cython.cfunc
+    def _time_out(self, waiter: Waiter, refusal: CommandError | None) -> cython.void:
+        call: Call = self._call_for(waiter)
+        mark: cython.Py_ssize_t = call.answer.mark()
+        if refusal is None:
+            waiter.on_timeout(call)
+        else:
+            self._refuse(call.session, refusal)
+        self._wake(call.session, mark)
+
+    # Time.
+
+    @cython.ccall
+    def tick(self, now_ms: cython.longlong) -> cython.void:
+        """Time has passed: answer waits that are over, end the pause, bury dead keys. Raises nothing."""
+        waiter: Waiter
+        self.keyspace.now = now_ms
+        for waiter in self.keyspace.blocking.expired(now_ms):
+            self._time_out(waiter, None)
+        if self.pause.until and self.pause.until <= now_ms:
+            self.resume(now_ms)
+        if not self.pause.until and now_ms >= self.swept_ms + SWEEP_INTERVAL_MS:
+            if not self.keyspace.sweep():
+                self.swept_ms = now_ms
+            if self.keyspace.blocking.ready:
+                self._serve_ready()
+
+    @cython.ccall
+    def next_deadline(self) -> cython.longlong:
+        """When tick() has something to do next, in milliseconds since 1970; -1 for never."""
+        earliest: cython.longlong = self.keyspace.blocking.next_deadline()
+        at: cython.longlong = self.pause.until
+        if at and (earliest < 0 or at < earliest):
+            earliest = at
+        at = self.keyspace.next_death()
+        if at >= 0:
+            at = max(at, self.swept_ms + SWEEP_INTERVAL_MS)
+            if earliest < 0 or at < earliest:
+                earliest = at
+        return earliest
+
+    @cython.cfunc
+    def _postpone(self, session: Session, row: Row, argv: list[bytes]) -> cython.bint:
+        """Whether CLIENT PAUSE holds the request back: then it waits, and runs when the pause ends."""
+        if self.pause.until <= self.keyspace.now:
+            self.resume(self.keyspace.now)
+            return False
+        if self.pause.writes_only and not row.command.write and not self._would_write(session, row):
+            return False
+        waiter = Waiter(session, session.database, [], 0, held, held, row.command)
+        session.waiting = waiter
+        self.keyspace.blocking.wait(waiter)
+        self.pause.held.append((session, argv))
+        return True
+
+    @cython.cfunc
+    def _would_write(self, session: Session, row: Row) -> cython.bint:
+        """Whether this is an EXEC with a write in its queue."""
+        if session.queue is None or row.command.name != b"exec":
+            return False
+        return any(queued.command.write for queued, _ in session.queue)
+
+    def resume(self, now_ms: int) -> None:
+        """End the pause and execute what it held back, in the order it came."""
+        postponed = self.pause.held
+        self.pause = Pause()
+        for session, argv in postponed:
+            if session.waiting is not None and session.id in self.clients and not session.killed:
+                self._stop_waiting(session)
+                self.execute(session, argv, now_ms)
+                if session.waiting is None:
+                    self.woken.append(session)

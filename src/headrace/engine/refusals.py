@@ -1,0 +1,44 @@
+"""What the engine itself refuses, before a command runs, and how a refusal is put on the wire."""
+
+from __future__ import annotations
+
+from headrace.errors import CommandError
+
+# How much of an unknown request the answer repeats: the name, and the arguments together.
+NAME_SHOWN_MAX = 128
+ARGUMENTS_SHOWN_MAX = 128
+
+ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+class NotInTransaction(CommandError):
+    text = "ERR Command not allowed inside a transaction"
+
+
+def shown(word: bytes) -> str:
+    """Bytes of the client's, as text that turns into the same bytes again."""
+    return word.decode("utf-8", "surrogateescape")
+
+
+def unknown_command(argv: list[bytes]) -> CommandError:
+    """The refusal of a name that is not in the table; it repeats the beginning of the request."""
+    name = argv[0][:NAME_SHOWN_MAX]
+    arguments = b""
+    for word in argv[1:]:
+        room = ARGUMENTS_SHOWN_MAX - len(arguments)
+        if room <= 0:
+            break
+        arguments += b"'" + word[:room] + b"' "
+    return CommandError(f"ERR unknown command '{shown(name)}', with args beginning with: {shown(arguments)}")
+
+
+def unknown_subcommand(argv: list[bytes]) -> CommandError:
+    """The refusal of a second word that the container does not have."""
+    container = shown(argv[0]).upper()
+    return CommandError(f"ERR unknown subcommand '{shown(argv[1][:NAME_SHOWN_MAX])}'. Try {container} HELP.")
+
+
+def wire_text(refusal: CommandError) -> bytes:
+    """The refusal's text as one line of bytes."""
+    text: str = refusal.args[0]
+    return text.encode("utf-8", "surrogateescape").translate(ONE_LINE)

@@ -1,0 +1,79 @@
+"""What the engine counts. Integers only: the hot path adds one here and there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from headrace.commands.spec import Command
+
+
+@cython.final
+@cython.cclass
+class Row:
+    """A command of the table with this engine's counts of it, and its C fields close at hand."""
+
+    __slots__ = ("arity", "calls", "command", "failed", "is_plain", "readonly", "rejected", "run")
+
+    command: Command
+    run: Any
+    arity: cython.int
+    readonly: cython.bint
+    is_plain: cython.bint  # no subcommands
+    calls: cython.longlong
+    rejected: cython.longlong  # refused before it ran
+    failed: cython.longlong  # refused while it ran
+
+    def __init__(self, command: Command) -> None:
+        self.command = command
+        self.run = command.run
+        self.arity = command.arity
+        self.readonly = command.readonly
+        self.is_plain = not command.subcommands
+        self.reset()
+
+    @cython.ccall
+    def reset(self) -> cython.void:
+        """All counts to zero."""
+        self.calls = 0
+        self.rejected = 0
+        self.failed = 0
+
+
+@cython.final
+@cython.cclass
+class Stats:
+    """This engine's counts since it was made or CONFIG RESETSTAT."""
+
+    __slots__ = ("commands", "connections", "error_replies", "errors", "rows", "unblocked")
+
+    commands: cython.longlong  # that ran, those inside EXEC too
+    connections: cython.longlong  # sessions ever made
+    unblocked: cython.longlong
+    error_replies: cython.longlong
+    errors: dict[bytes, int]  # by the error's first word
+    rows: list[Row]  # every command and subcommand once
+
+    def __init__(self) -> None:
+        self.rows = []
+        self.reset()
+
+    @cython.ccall
+    def reset(self) -> cython.void:
+        """All counts to zero."""
+        row: Row
+        self.commands = 0
+        self.connections = 0
+        self.unblocked = 0
+        self.error_replies = 0
+        self.errors = {}
+        for row in self.rows:
+            row.reset()
+
+    @cython.ccall
+    def count_error(self, text: bytes) -> cython.void:
+        """An error with this text was answered."""
+        code = text.partition(b" ")[0]
+        self.error_replies += 1
+        self.errors[code] = self.errors.get(code, 0) + 1
