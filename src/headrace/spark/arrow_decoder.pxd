@@ -1,0 +1,48 @@
+# The C face of arrow_decoder.py.
+from headrace cimport mem
+from headrace.spark cimport arrow_columns
+from headrace.spark.arrow_columns cimport Column, Growing
+from headrace.spark.page_scanner cimport PageScanner
+
+cdef unsigned char DASH
+cdef Py_ssize_t ID_DIGITS_MAX
+cdef unsigned long long U64_MAX
+cdef unsigned long long I64_MAX
+cdef unsigned long long TIMESTAMP_MS_MAX
+cdef Py_ssize_t FEW_PAIRS
+cdef int PERMISSIVE
+cdef int DROPMALFORMED
+cdef int FAILFAST
+
+
+cdef class ArrowDecoder:
+    cdef PageScanner scanner
+    cdef Growing notes
+    cdef list columns
+    cdef Column fields
+    cdef Column keys
+    cdef Column items
+    cdef Column corrupt
+    cdef bint typed
+    cdef list order
+    cdef dict latest
+    cdef str stream
+    cdef int mode
+    cdef readonly Py_ssize_t rows
+    cdef readonly Py_ssize_t size
+    cdef readonly Py_ssize_t dropped
+
+    cdef Py_ssize_t _at(self, Py_ssize_t note, Py_ssize_t i)
+    cdef Py_ssize_t _size(self, Py_ssize_t note, Py_ssize_t i)
+    cdef bytes _word(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t i)
+    cpdef bint decode(self, Py_ssize_t rows_max, Py_ssize_t size_max)
+    cdef bint _append(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)
+    cdef Py_ssize_t _find(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)
+    cdef Column _search(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n)
+    cdef bint _malformed(self, const unsigned char *p, Py_ssize_t note, Column column)
+    cdef bint _read_id(self, const unsigned char *p, Py_ssize_t note, Column column)
+    cdef unsigned long long _unsigned(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t end)
+    cdef bint _is_text(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)
+    cdef Py_ssize_t _write_pairs(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs, Column column)
+    cdef bint _comes_again(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t i, Py_ssize_t pairs)
+    cdef bytes _as_json(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)

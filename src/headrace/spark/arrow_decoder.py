@@ -1,0 +1,351 @@
+"""XRANGE replies into Arrow buffers, with no Python object per field.
+
+page_scanner notes where the words of an entry lie in the received bytes; here they become a row: first every
+column learns where its value is, then reads it, and only when all are good, or the mode allows a null, is
+anything appended. So a row never has to be taken back.
+"""
+
+from __future__ import annotations
+
+import json
+
+import cython
+
+from headrace import mem
+from headrace.errors import HeadraceError, ProtocolError
+from headrace.spark import arrow_columns
+from headrace.spark.arrow_columns import Column, Growing
+from headrace.spark.page_scanner import PageScanner
+
+DASH = cython.declare(cython.uchar, 45)
+ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
+U64_MAX = cython.declare(cython.ulonglong, 18446744073709551615)
+I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
+TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # more does not fit as microseconds
+FEW_PAIRS = cython.declare(cython.Py_ssize_t, 16)  # up to here comparing names is cheaper than a dict
+
+PERMISSIVE = cython.declare(cython.int, 0)
+DROPMALFORMED = cython.declare(cython.int, 1)
+FAILFAST = cython.declare(cython.int, 2)
+MODES = {"PERMISSIVE": 0, "DROPMALFORMED": 1, "FAILFAST": 2}
+
+
+class MalformedEntry(HeadraceError):
+    """An entry that does not fit the schema, where the mode or a NOT NULL column forbids a null."""
+
+
+@cython.final
+@cython.cclass
+class ArrowDecoder:
+    """Notes of one stream's entries in, column buffers out.
+
+    After every scan, decode() until it says nothing is left, calling take() whenever enough rows are there.
+
+    rows, size  what the columns hold: rows, and about how many bytes
+    dropped     malformed entries left out so far
+    """
+
+    __slots__ = (
+        "columns",
+        "corrupt",
+        "dropped",
+        "fields",
+        "items",
+        "keys",
+        "latest",
+        "mode",
+        "notes",
+        "order",
+        "rows",
+        "scanner",
+        "size",
+        "stream",
+        "typed",
+    )
+
+    scanner: PageScanner
+    notes: Growing  # the scanner's
+    columns: list[Column]
+    fields: Column | None  # the map of all fields, its pairs in keys and items
+    keys: Column
+    items: Column
+    corrupt: Column | None
+    typed: cython.bint  # whether any column is read from a field
+    order: list[Column]  # the columns in the order the last entry had its fields
+    latest: dict[bytes, cython.Py_ssize_t]
+    stream: str
+    mode: cython.int
+    rows: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    dropped: cython.Py_ssize_t
+
+    def __init__(
+        self, scanner: PageScanner, columns: list[Column], stream: str, mode: str = "PERMISSIVE"
+    ) -> None:
+        self.scanner = scanner
+        self.notes = scanner.notes
+        self.columns = columns
+        self.fields = None
+        self.corrupt = None
+        self.keys = Column("text")
+        self.items = Column("text")
+        self.typed = False
+        column: Column
+        for column in columns:
+            if column.kind == arrow_columns.FIELDS:
+                self.fields = column
+            elif column.kind == arrow_columns.CORRUPT:
+                self.corrupt = column
+            elif column.kind >= arrow_columns.TEXT:
+                self.typed = True
+        self.order = []
+        self.latest = {}
+        self.stream = stream
+        self.mode = MODES[mode]
+        self.rows = 0
+        self.size = 0
+        self.dropped = 0
+
+    @cython.cfunc
+    def _at(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Where word i of a noted entry lies; word 0 is the ID."""
+        return mem.u32le(self.notes.p, note + 4 + 8 * i)
+
+    @cython.cfunc
+    def _size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """How long word i of a noted entry is."""
+        return mem.u32le(self.notes.p, note + 8 + 8 * i)
+
+    @cython.cfunc
+    def _word(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> bytes:
+        """Word i of a noted entry, for messages and other rare needs."""
+        return mem.take(p, self._at(note, i), self._size(note, i))
+
+    @cython.ccall
+    def decode(self, rows_max: cython.Py_ssize_t, size_max: cython.Py_ssize_t) -> cython.bint:
+        """Turn noted entries into rows, up to rows_max or size_max bytes; True when no note is left."""
+        scanner: PageScanner = self.scanner
+        p: cython.p_const_uchar = scanner.inbox.buf
+        end: cython.Py_ssize_t = self.notes.used
+        note: cython.Py_ssize_t = scanner.note
+        words: cython.Py_ssize_t
+        while note < end and self.rows < rows_max and self.size < size_max:
+            words = mem.u32le(self.notes.p, note)
+            self._append(p, note, words // 2)
+            self.size += self._at(note, words - 1) + self._size(note, words - 1) - self._at(note, 0)
+            note += 4 + 8 * words
+            scanner.note = note
+        return note == end
+
+    @cython.cfunc
+    def _append(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Append the row of one entry: find and read all its values first, then write."""
+        column: Column
+        good: cython.bint = True
+        for column in self.columns:
+            column.found = False
+        if self.typed:
+            self._find(p, note, pairs)
+        for column in self.columns:
+            if column.kind >= arrow_columns.TEXT:
+                if column.found and not column.parse(p):
+                    good = self._malformed(p, note, column)
+            elif column.kind == arrow_columns.FIELDS:
+                column.found = not column.utf8 or self._is_text(p, note, pairs)
+                if not column.found:
+                    good = self._malformed(p, note, column)
+            elif column.kind != arrow_columns.CORRUPT:
+                self._read_id(p, note, column)
+            if not column.found and not column.nullable:
+                good = self._malformed(p, note, column)
+        if not good and self.mode == DROPMALFORMED:
+            self.dropped += 1
+            return False
+        if not good and self.corrupt is not None:
+            self.corrupt.raw = self._as_json(p, note, pairs)
+            self.corrupt.found = True
+        for column in self.columns:
+            if column.kind == arrow_columns.FIELDS:
+                self._write_pairs(p, note, pairs, column)
+            else:
+                column.write(p, self.rows)
+        self.rows += 1
+        return True
+
+    @cython.cfunc
+    def _find(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Tell the columns where their values lie. Entries repeat their fields in order: try that first."""
+        i: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        known: cython.Py_ssize_t = len(self.order)
+        column: Column
+        for i in range(pairs):
+            at = self._at(note, 1 + 2 * i)
+            n = self._size(note, 1 + 2 * i)
+            if i < known:
+                column = self.order[i]
+                if not column.named(p, at, n):
+                    column = self._search(p, at, n)
+                    self.order[i] = column
+            else:
+                column = self._search(p, at, n)
+                self.order.append(column)
+            column.found = True  # of a field named twice the last value counts
+            column.at = self._at(note, 2 + 2 * i)
+            column.n = self._size(note, 2 + 2 * i)
+        return pairs
+
+    @cython.cfunc
+    def _search(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> Column:
+        """The column read from this field; one that is never written if the schema has none."""
+        column: Column
+        for column in self.columns:
+            if column.kind >= arrow_columns.TEXT and column.named(p, at, n):
+                return column
+        return Column("ignored", mem.take(p, at, n))
+
+    @cython.cfunc
+    def _malformed(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
+        """The entry has no good value for the column: raise, or make it null. Answers False."""
+        column.found = False
+        if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
+            entry_id: str = self._word(p, note, 0).decode()
+            what: str = f"field {column.name.decode()!r}" if column.name else "a field"
+            raise MalformedEntry(
+                f"stream {self.stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
+                "Make the column nullable or a STRING, or set the option mode to DROPMALFORMED."
+            )
+        return False
+
+    @cython.cfunc
+    def _read_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
+        """The part of the ID that the column wants."""
+        at: cython.Py_ssize_t = self._at(note, 0)
+        end: cython.Py_ssize_t = at + self._size(note, 0)
+        dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
+        column.found = True
+        column.at = at
+        column.n = end - at
+        if dash < 0:
+            raise ProtocolError(f"{mem.take(p, at, end - at)!r} is no entry ID")
+        part: cython.ulonglong
+        if column.kind == arrow_columns.ID:
+            self._unsigned(p, at, dash)
+            self._unsigned(p, dash + 1, end)
+        elif column.kind == arrow_columns.SEQUENCE:
+            part = self._unsigned(p, dash + 1, end)
+            if part > I64_MAX:
+                self._too_large(self._word(p, note, 0), "sequence", "LONG")
+            column.number = mem.as_signed(part)
+        else:
+            part = self._unsigned(p, at, dash)
+            if part > TIMESTAMP_MS_MAX:
+                self._too_large(self._word(p, note, 0), "time", "TIMESTAMP")
+            column.number = mem.as_signed(part * 1000)
+        return True
+
+    def _too_large(self, entry_id: bytes, part: str, kind: str) -> None:
+        raise MalformedEntry(
+            f"stream {self.stream!r}, entry {entry_id.decode()}: its {part} does not fit a {kind}. "
+            "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
+        )
+
+    @cython.cfunc
+    def _unsigned(
+        self, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.ulonglong:
+        """The u64 that the digits of p[at:end] say."""
+        number: cython.ulonglong = 0
+        digit: cython.uint
+        if not 0 < end - at <= ID_DIGITS_MAX:
+            raise ProtocolError("an entry ID that is no pair of numbers")
+        while at < end:
+            if not 48 <= p[at] <= 57:
+                raise ProtocolError("an entry ID that is no pair of numbers")
+            digit = p[at] - 48
+            if number > (U64_MAX - digit) // 10:
+                raise ProtocolError("an entry ID past 64 bits")
+            number = number * 10 + digit
+            at += 1
+        return number
+
+    @cython.cfunc
+    def _is_text(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Whether every word of the entry is UTF-8."""
+        i: cython.Py_ssize_t = 2 * pairs
+        while i > 0 and mem.is_utf8(p, self._at(note, i), self._size(note, i)):
+            i -= 1
+        return i == 0
+
+    @cython.cfunc
+    def _write_pairs(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
+    ) -> cython.Py_ssize_t:
+        """Append all pairs as one map; of a field named twice the last value, for a map has each key once."""
+        keys: Growing = self.keys.offsets
+        i: cython.Py_ssize_t
+        column.validity.put_bit(self.rows, column.found)
+        if not column.found:
+            column.nulls += 1
+            pairs = 0
+        if pairs > FEW_PAIRS:
+            self.latest.clear()
+            for i in range(pairs):
+                self.latest[self._word(p, note, 1 + 2 * i)] = i
+        for i in range(pairs):
+            if not self._comes_again(p, note, i, pairs):
+                self.keys.append_text(p, self._at(note, 1 + 2 * i), self._size(note, 1 + 2 * i))
+                self.items.append_text(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+        return column.offsets.put_u32(keys.used // 4 - 1)
+
+    @cython.cfunc
+    def _comes_again(
+        self,
+        p: cython.p_const_uchar,
+        note: cython.Py_ssize_t,
+        i: cython.Py_ssize_t,
+        pairs: cython.Py_ssize_t,
+    ) -> cython.bint:
+        """Whether a later pair has the name of pair i."""
+        if pairs > FEW_PAIRS:
+            return self.latest[self._word(p, note, 1 + 2 * i)] != i
+        at: cython.Py_ssize_t = self._at(note, 1 + 2 * i)
+        n: cython.Py_ssize_t = self._size(note, 1 + 2 * i)
+        j: cython.Py_ssize_t
+        for j in range(i + 1, pairs):
+            if self._size(note, 1 + 2 * j) == n and mem.compare(p, at, p, self._at(note, 1 + 2 * j), n) == 0:
+                return True
+        return False
+
+    @cython.cfunc
+    def _as_json(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t) -> bytes:
+        """The whole entry, for the column of corrupt records; bytes that are no text as \\x escapes."""
+        i: cython.Py_ssize_t
+        words: list[str] = []
+        for i in range(2 * pairs + 1):
+            words.append(self._word(p, note, i).decode(errors="backslashreplace"))
+        whole: dict[str, object] = {
+            "id": words[0],
+            "fields": dict(zip(words[1::2], words[2::2], strict=True)),
+        }
+        return json.dumps(whole, ensure_ascii=False).encode()
+
+    def take(self) -> tuple[int, list[tuple[int, bytearray | None, bytearray, bytearray]]]:
+        """The rows, and for each column (nulls, validity, offsets, values); the columns start anew.
+
+        After the columns come, if there is a map, its keys and its items.
+        """
+        buffers = [column.take() for column in self.columns]
+        if self.fields is not None:
+            buffers += [self.keys.take(), self.items.take()]
+        rows = self.rows
+        self.rows = 0
+        self.size = 0
+        return rows, buffers
