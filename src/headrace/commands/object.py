@@ -6,6 +6,7 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
+from headrace.commands.help import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger
 from headrace.streams.stream import Stream
@@ -13,20 +14,6 @@ from headrace.streams.stream import Stream
 EMBEDDED_MAX = 44  # bytes of a string that Redis keeps in one piece with its header
 SHARED_REFERENCES = 2147483647  # of the integers 0 to 9999, which Redis keeps once for all
 MINUS = cython.declare(cython.int, 45)
-
-HELP = (
-    b"OBJECT <subcommand> [<key>]. Subcommands are:",
-    b"ENCODING <key>",
-    b"    How the value is kept: int, embstr or raw for a string, stream for a stream.",
-    b"FREQ <key>",
-    b"    How often the key is used. Not counted here.",
-    b"IDLETIME <key>",
-    b"    Seconds since the key was last used. Not measured here: always 0.",
-    b"REFCOUNT <key>",
-    b"    How many keys share the value: 1, or 2147483647 for the integers 0 to 9999.",
-    b"HELP",
-    b"    This text.",
-)
 
 
 class NoFrequency(CommandError):
@@ -85,12 +72,48 @@ def run_freq(call: Call) -> None:
     call.answer.null()
 
 
-def run_help(call: Call) -> None:
-    """OBJECT HELP."""
-    call.answer.array(len(HELP))
-    for line in HELP:
-        call.answer.simple(line)
-
+SUBCOMMANDS = [
+    Command(
+        "object|encoding",
+        3,
+        run_encoding,
+        "readonly",
+        keys=(2, 2, 1),
+        since="2.2.3",
+        summary="Names the encoding of a value: int, embstr or raw for a string, stream for a stream.",
+        syntax="key",
+    ),
+    Command(
+        "object|freq",
+        3,
+        run_freq,
+        "readonly",
+        keys=(2, 2, 1),
+        since="4.0.0",
+        summary="Says how often a key is used. It is not counted: always refused.",
+        syntax="key",
+    ),
+    Command(
+        "object|idletime",
+        3,
+        run_idletime,
+        "readonly",
+        keys=(2, 2, 1),
+        since="2.2.3",
+        summary="Says for how many seconds a key has not been used. It is not measured: always 0.",
+        syntax="key",
+    ),
+    Command(
+        "object|refcount",
+        3,
+        run_refcount,
+        "readonly",
+        keys=(2, 2, 1),
+        since="2.2.3",
+        summary="Counts who shares a value: 1, or 2147483647 for the integers 0 to 9999.",
+        syntax="key",
+    ),
+]
 
 COMMANDS = [
     Command(
@@ -100,55 +123,6 @@ COMMANDS = [
         since="2.2.3",
         summary="Says how values are kept.",
         complexity="as the subcommand",
-        subcommands=[
-            Command(
-                "object|encoding",
-                3,
-                run_encoding,
-                "readonly",
-                keys=(2, 2, 1),
-                since="2.2.3",
-                summary="Names the encoding of a value.",
-                syntax="key",
-            ),
-            Command(
-                "object|freq",
-                3,
-                run_freq,
-                "readonly",
-                keys=(2, 2, 1),
-                since="4.0.0",
-                summary="Says how often a key is used.",
-                syntax="key",
-            ),
-            Command(
-                "object|idletime",
-                3,
-                run_idletime,
-                "readonly",
-                keys=(2, 2, 1),
-                since="2.2.3",
-                summary="Says how long a key has not been used.",
-                syntax="key",
-            ),
-            Command(
-                "object|refcount",
-                3,
-                run_refcount,
-                "readonly",
-                keys=(2, 2, 1),
-                since="2.2.3",
-                summary="Counts who shares a value.",
-                syntax="key",
-            ),
-            Command(
-                "object|help",
-                2,
-                run_help,
-                "loading stale",
-                since="6.2.0",
-                summary="Explains the subcommands.",
-            ),
-        ],
+        subcommands=[*SUBCOMMANDS, help_row("object", SUBCOMMANDS, since="6.2.0")],
     ),
 ]

@@ -1,0 +1,266 @@
+"""Keys and strings answer a real redis-server's bytes: fixed conversations, and random ones by seed.
+
+Moments are given as such (EXAT, PEXPIREAT) and far away, so that no answer depends on when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import shlex
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+I64_MAX, I64_MIN = "9223372036854775807", "-9223372036854775808"
+ODD_NUMBERS = ["", "x", "-0", "+1", "01", "1.5", " 1", "1 ", "1x", "0x1", "-", I64_MAX, I64_MIN]
+ODD_NUMBERS += ["9223372036854775808", "-9223372036854775809", "18446744073709551615", "99999999999999999999"]
+LATER = 4_102_444_800  # seconds: the year 2100
+SETUP = ["FLUSHALL", "SET k value", "SET n 10", f"SET e v EXAT {LATER}", "XADD st 1-1 f v"]
+
+
+def conversations() -> dict[str, list[str]]:
+    """The requests under each `== heading` of the text files."""
+    found: dict[str, list[str]] = {}
+    for path in (HERE / "strings.txt", HERE / "keys.txt"):
+        for part in path.read_text().split("\n== ")[1:]:
+            heading, *lines = part.strip().splitlines()
+            found[heading] = [line for line in lines if line]
+    return found
+
+
+CONVERSATIONS = conversations()
+
+
+def words(line: str) -> list[bytes]:
+    """The words of a line, its \\x escapes resolved."""
+    return [word.encode().decode("unicode_escape").encode("latin-1") for word in shlex.split(line)]
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_conversation_is_the_same(pair, name, protocol):
+    pair.both(["HELLO", str(protocol)], compare=False)
+    for line in SETUP + CONVERSATIONS[name]:
+        pair.both(words(line))
+
+
+NUMBERS = [
+    "0",
+    "1",
+    "-1",
+    "0.1",
+    "0.2",
+    "-0.3",
+    "3.0e3",
+    "1e17",
+    "1e18",
+    "12345678901234567890",
+    "1e-17",
+    "1e-18",
+]
+NUMBERS += [
+    "3.14159265358979323846",
+    "0.30000000000000004",
+    "1e300",
+    "-1e4000",
+    "1e-4000",
+    "1.5e-5",
+    "9999999.99",
+]
+NUMBERS += [
+    "0x10",
+    "0x.8p1",
+    "-0X1P-3",
+    "5.",
+    ".5",
+    "+5",
+    "-0",
+    "-0.0",
+    "0e99999999999",
+    "1e4932",
+    "1.2e4932",
+]
+NUMBERS += [
+    "1e-4951",
+    "1e-4940",
+    "1e5000",
+    "1e-5000",
+    "1e999999999999",
+    "inf",
+    "-Infinity",
+    "nan",
+    "",
+    " 1",
+    "1 ",
+]
+NUMBERS += [
+    ".",
+    "e5",
+    "1e",
+    "1e+",
+    "0x",
+    "1_0",
+    "1,5",
+    "++1",
+    "1e5x",
+    "9" * 4400,
+    "0." + "1" * 200,
+    "9" * 5119,
+]
+NUMBERS += ["9" * 5120, "1\0", "18446744073709551615.5", "36893488147419103233", "0.000000000000000005"]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: repr(number[:24]))
+def test_sums_with_fractions_have_the_same_digits(pair, number):
+    for other in ["0", "1", "-1", "0.1", "1e-17", "3.3e20", "-9007199254740993.25", number]:
+        pair.both(["SET", "x", other])
+        pair.both(["INCRBYFLOAT", "x", number])
+        pair.both(["GET", "x"])
+
+
+class Chatter:
+    """Random commands on a few keys in two databases, with small values."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def key(self) -> str:
+        return self.random.choice("abcdefgh")
+
+    def value(self) -> str:
+        r = self.random
+        if r.random() < 0.5:
+            return str(r.randrange(-20, 20))
+        return r.choice(
+            ["", "x", "yes", "2.5", "-1e3", "é", "\0\r\n", I64_MAX, I64_MIN, "z" * r.randrange(60)]
+        )
+
+    def number(self) -> str:
+        r = self.random
+        return r.choice(ODD_NUMBERS) if r.random() < 0.05 else str(r.randrange(-12, 12))
+
+    def moment(self) -> list[str]:
+        r = self.random
+        return r.choice(
+            [["EXAT", str(LATER + r.randrange(5))], ["PXAT", str(LATER * 1000 + r.randrange(3000))]]
+        )
+
+    def some(self, *options: list[str]) -> list[str]:
+        """Some of the options; seldom too many of them."""
+        r = self.random
+        chosen = r.sample(options, min(len(options), r.choice([0, 0, 1, 1, 1, 2, 3])))
+        return [word for option in chosen for word in option]
+
+    def words(self) -> list[str]:
+        kinds = [self.store] * 6 + [self.read] * 4 + [self.count] * 3 + [self.part] * 3 + [self.expire] * 4
+        return self.random.choice([*kinds, self.move, self.move, self.remove, self.several, self.whole])()
+
+    def store(self) -> list[str]:
+        r = self.random
+        key, value = self.key(), self.value()
+        options = self.some(["NX"], ["XX"], ["GET"], ["KEEPTTL"], self.moment(), self.moment())
+        return r.choice(
+            [
+                ["SET", key, value],
+                ["SET", key, value, *options],
+                ["SET", key, value, *options],
+                ["SETNX", key, value],
+                ["GETSET", key, value],
+                ["GETEX", key, *self.some(["PERSIST"], self.moment(), self.moment())],
+                ["GETDEL", key],
+                ["XADD", key, "*" if r.random() < 0 else f"{r.randrange(1, 50)}-1", "f", value],
+            ]
+        )
+
+    def read(self) -> list[str]:
+        kinds = [["GET"], ["TYPE"], ["STRLEN"], ["PEXPIRETIME"], ["EXPIRETIME"], ["EXISTS"]]
+        kinds += [["OBJECT", "ENCODING"], ["OBJECT", "REFCOUNT"], ["XLEN"]]
+        return [*self.random.choice(kinds), self.key()]
+
+    def count(self) -> list[str]:
+        r = self.random
+        name = r.choice(["INCR", "DECR", "INCRBY", "DECRBY"])
+        return [name, self.key()] if name in ("INCR", "DECR") else [name, self.key(), self.number()]
+
+    def part(self) -> list[str]:
+        name = self.random.choice(["APPEND", "GETRANGE", "GETRANGE", "SETRANGE"])
+        if name == "APPEND":
+            return [name, self.key(), self.value()]
+        offset = self.number() if name == "GETRANGE" else str(self.random.randrange(-1, 30))
+        return [name, self.key(), offset, self.number()]
+
+    def expire(self) -> list[str]:
+        r = self.random
+        if r.random() < 0.3:
+            return ["PERSIST", self.key()]
+        moment = str(LATER * 1000 + r.randrange(5000)) if r.random() < 0.95 else self.number()
+        return ["PEXPIREAT", self.key(), moment, *self.some(["NX"], ["XX"], ["GT"], ["LT"])]
+
+    def move(self) -> list[str]:
+        r = self.random
+        key, other = self.key(), self.key()
+        database = str(r.randrange(2))
+        return r.choice(
+            [
+                ["RENAME", key, other],
+                ["RENAMENX", key, other],
+                ["COPY", key, other, *self.some(["REPLACE"], ["DB", database])],
+                ["COPY", key, other, *self.some(["REPLACE"], ["DB", database])],
+                ["MOVE", key, database],
+                ["SELECT", database],
+            ]
+        )
+
+    def remove(self) -> list[str]:
+        name = self.random.choice(["DEL", "UNLINK", "EXISTS", "TOUCH"])
+        return [name, *[self.key() for _ in range(self.random.randrange(1, 4))]]
+
+    def several(self) -> list[str]:
+        r = self.random
+        name = r.choice(["MSET", "MSETNX", "MGET"])
+        keys = [self.key() for _ in range(r.randrange(1, 4))]
+        return [name, *keys] if name == "MGET" else [name, *[w for key in keys for w in (key, self.value())]]
+
+    def whole(self) -> list[str]:
+        r = self.random
+        return ["DBSIZE"] if r.random() < 0.9 else r.choice([["FLUSHDB"], ["SWAPDB", "0", "1"]])
+
+
+ROUNDS, TURNS = (6, 4000) if "HEADRACE_COMPILED" in os.environ else (3, 1500)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_random_commands_are_answered_the_same(pair, seed, protocol):
+    pair.both(["HELLO", str(protocol)], compare=False)
+    pair.both(["FLUSHALL"])
+    chatter = Chatter(1000 * protocol + seed)
+    for _ in range(TURNS):
+        pair.both(chatter.words())
+    for database in "01":
+        pair.both(["SELECT", database])
+        for key in "abcdefgh":
+            pair.both(["TYPE", key])
+            pair.both(["GET", key])
+            pair.both(["PEXPIRETIME", key])
+
+
+PATTERNS = r"""
+    * ? a* *a *a*b* ** *?* [abc]* [^a]* [a-c]? [c-a]? [a-b-c] [^a-c]? [a-]* [-a]* [z-] ?[*]? a[]] []a] *[
+    [ [] [^] [^ [a a[ [\ [\a [\]]* \ \* \a a\ *\ h[ae]llo h[^e]llo h?llo h*llo
+"""
+NAMES = r"""
+    a b c ab aab ba * [ ] [] a[ \ a\ - hello hallo x*y ^ z
+"""
+
+
+@pytest.mark.parametrize("pattern", ["", *PATTERNS.split()])
+def test_a_pattern_describes_the_same_keys(pair, pattern):
+    pair.both(["FLUSHALL"])
+    for name in NAMES.split():  # one at a time: the order of keys in an answer is nobody's promise
+        pair.both(["SET", name, "v"])
+        pair.both(["KEYS", pattern])
+        pair.both(["SCAN", "0", "MATCH", pattern, "COUNT", "100"])
+        pair.both(["DEL", name])
