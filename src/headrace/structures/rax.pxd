@@ -7,15 +7,15 @@ cdef object NO_VALUE
 cdef class RaxNode:
     cdef bytes edges
     cdef object child
-    cdef list[object] children
+    cdef list children
     cdef object value
 
 
 cdef RaxNode _node(bytes edges, object child, object value)
 cdef object below(RaxNode node, bytes key, Py_ssize_t at)
-cdef Py_ssize_t width(RaxNode node)
-cdef Py_ssize_t shared(bytes run, bytes key, Py_ssize_t at)
-cdef Py_ssize_t place_of(bytes edges, unsigned char byte)
+cdef Py_ssize_t width(RaxNode node) noexcept
+cdef Py_ssize_t shared(bytes run, bytes key, Py_ssize_t at) noexcept
+cdef Py_ssize_t place_of(bytes edges, unsigned char byte) noexcept
 cdef void _hang(RaxNode node, Py_ssize_t place, object lower)
 cdef void _cut(RaxNode branch, unsigned char byte)
 cdef list[object] _below(RaxNode node)

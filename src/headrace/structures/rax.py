@@ -74,6 +74,7 @@ def _node(edges: bytes, child: object, value: object) -> RaxNode:
 
 
 @cython.cfunc
+@cython.exceptval(check=False)
 def shared(run: bytes, key: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """How many bytes run has in common with key from `at` on."""
     p: cython.p_const_uchar = run
@@ -101,12 +102,14 @@ def below(node: RaxNode, key: bytes, at: cython.Py_ssize_t) -> object:
 
 
 @cython.cfunc
+@cython.exceptval(check=False)
 def width(node: RaxNode) -> cython.Py_ssize_t:
     """How many bytes a step down from node takes."""
     return 1 if node.children is not None else len(node.edges)
 
 
 @cython.cfunc
+@cython.exceptval(check=False)
 def place_of(edges: bytes, byte: cython.uchar) -> cython.Py_ssize_t:
     """Where byte stands among the ascending edges, or would have to be put."""
     p: cython.p_const_uchar = edges

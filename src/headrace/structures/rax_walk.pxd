@@ -29,8 +29,8 @@ cdef class RaxCursor:
     cpdef bint next(self)
     cpdef bint previous(self)
     cdef void _part(self, bytes key)
-    cdef void _note_before(self, RaxNode node, Py_ssize_t place, Py_ssize_t at)
-    cdef void _note_after(self, RaxNode node, Py_ssize_t place, Py_ssize_t at)
+    cdef void _note_before(self, RaxNode node, Py_ssize_t place, Py_ssize_t at) noexcept
+    cdef void _note_after(self, RaxNode node, Py_ssize_t place, Py_ssize_t at) noexcept
     cdef bint _first(self, RaxNode node, Py_ssize_t place, bytes key, Py_ssize_t at)
     cdef bint _last(self, RaxNode node, Py_ssize_t place, bytes key, Py_ssize_t at)
     cdef object _step(self, RaxNode node, Py_ssize_t place)

@@ -169,12 +169,14 @@ class RaxCursor:
             self._note_after(node, 0, at)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _note_before(self, node: RaxNode, place: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
         self.before = node
         self.before_place = place
         self.before_at = at
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _note_after(self, node: RaxNode, place: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
         self.after = node
         self.after_place = place
