@@ -20,3 +20,9 @@ ID_TEXT_MAX = 127
 
 # Replies nest four or five deep (XINFO STREAM FULL); more is a stack somebody wants to see overflow.
 REPLY_DEPTH_MAX = 64
+
+# A client with this much unread gets no further requests executed until it reads; one answer may be longer.
+UNSENT_BYTES_MAX = 1024 * 1024
+
+# What a blocked client may send ahead; further bytes stay in its socket until it is served.
+AHEAD_BYTES_MAX = 64 * 1024

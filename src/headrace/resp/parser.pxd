@@ -12,7 +12,7 @@ cdef Py_ssize_t INLINE_MAX
 
 cdef class RequestParser(Inbox):
     cdef public long long bulk_max
-    cdef list[bytes] words
+    cdef list words
     cdef long long left
     cdef long long size
     cdef Py_ssize_t held

@@ -26,7 +26,7 @@ cdef unsigned char BIG_NUMBER
 cdef class Aggregate:
     cdef unsigned char kind
     cdef long long left
-    cdef list[object] items
+    cdef list items
     cdef Aggregate parent
 
     cdef object whole(self)

@@ -1,0 +1,15 @@
+# The C face of connection.py.
+from headrace.commands.session cimport Session
+from headrace.resp.parser cimport RequestParser
+
+
+cdef class Connection:
+    cdef readonly int fd
+    cdef readonly Session session
+    cdef readonly RequestParser parser
+    cdef unsigned int watched
+    cdef bint ready
+    cdef bint answered
+    cdef bint halted
+    cdef bint ended
+    cdef readonly bint closed

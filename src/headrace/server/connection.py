@@ -1,0 +1,37 @@
+"""One client's connection: its descriptor, its requests on their way in, its session."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.session import Session
+from headrace.resp.parser import RequestParser
+
+
+@cython.final
+@cython.cclass
+class Connection:
+    """What the turn knows of a client. Idle, it holds no block of memory worth mentioning."""
+
+    __slots__ = ("answered", "closed", "ended", "fd", "halted", "parser", "ready", "session", "watched")
+
+    fd: cython.int
+    session: Session
+    parser: RequestParser
+    watched: cython.uint  # the events epoll reports of it
+    ready: cython.bint  # has requests to execute: it stands in the turn's list of those
+    answered: cython.bint  # has something to send or to decide: it stands in the turn's list of those
+    halted: cython.bint  # has requests, but executing them waits until its answers have been read
+    ended: cython.bint  # the client has sent its last byte
+    closed: cython.bint
+
+    def __init__(self, fd: cython.int, session: Session) -> None:
+        self.fd = fd
+        self.session = session
+        self.parser = RequestParser()
+        self.watched = 0
+        self.ready = False
+        self.answered = False
+        self.halted = False
+        self.ended = False
+        self.closed = False

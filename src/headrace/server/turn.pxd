@@ -1,0 +1,47 @@
+# The C face of turn.py.
+from headrace.commands.session cimport Session
+from headrace.engine.engine cimport Engine
+from headrace.resp.parser cimport RequestParser
+from headrace.resp.writer cimport Answer
+from headrace.server cimport descriptors
+from headrace.server.connection cimport Connection
+
+cdef Py_ssize_t READ_BYTES
+cdef Py_ssize_t REQUESTS_MAX
+cdef Py_ssize_t UNSENT_MAX
+cdef Py_ssize_t AHEAD_MAX
+cdef Py_ssize_t EVENTS_MAX
+cdef unsigned int IN
+cdef unsigned int OUT
+cdef unsigned int GONE
+
+
+cdef class Turn:
+    cdef readonly Engine engine
+    cdef object now_ms
+    cdef public object commit
+    cdef public long long query_max
+    cdef public long long unsent_max
+    cdef public long long received
+    cdef public long long sent
+    cdef object poller
+    cdef dict handlers
+    cdef readonly dict connections
+    cdef list ready
+    cdef list answered
+    cdef bytearray scratch
+    cdef unsigned char *p
+
+    cpdef void once(self, long long timeout_ms)
+    cdef list[tuple[int, int]] _wait(self, long long timeout_ms)
+    cdef void _hear(self, Connection connection, unsigned int what)
+    cdef void _read(self, Connection connection)
+    cdef void _execute(self, long long now)
+    cdef void _execute_of(self, Connection connection, long long now)
+    cdef void _serve_woken(self)
+    cdef void _touch(self, Connection connection)
+    cdef void _send_answers(self)
+    cdef void _flush(self, Connection connection)
+    cdef void _watch(self, Connection connection)
+    cdef void _refuse(self, Connection connection, str reason)
+    cpdef void drop(self, Connection connection)

@@ -1,0 +1,331 @@
+"""The turn: what is done between two waits, in this order and no other.
+
+    wait → hear: read who has sent → time: waits that are over → requests: execute within a budget
+         → woken readers → commit: the log, as durable as promised → answers → wait ...
+
+Whoever has sent more than the budget goes on in the next turn, which then does not wait. A client that does
+not read its answers stalls nobody: what its socket does not take stays here, and past a limit its requests
+wait too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+from collections.abc import Callable
+
+import cython
+
+from headrace import limits
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.errors import ProtocolError
+from headrace.resp.parser import RequestParser
+from headrace.resp.writer import Answer
+from headrace.server import descriptors
+from headrace.server.connection import Connection
+
+READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn
+REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
+UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
+AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.AHEAD_BYTES_MAX)
+EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
+
+IN = cython.declare(cython.uint, 0x1)  # epoll's own numbers
+OUT = cython.declare(cython.uint, 0x4)
+GONE = cython.declare(cython.uint, 0x2018)  # an error, a hang-up, or the other side has sent its last
+
+
+@cython.final
+@cython.cclass
+class Turn:
+    """All connections and their requests. One thread runs it."""
+
+    __slots__ = (
+        "answered",
+        "commit",
+        "connections",
+        "engine",
+        "handlers",
+        "now_ms",
+        "p",
+        "poller",
+        "query_max",
+        "ready",
+        "received",
+        "scratch",
+        "sent",
+        "unsent_max",
+    )
+
+    engine: Engine
+    now_ms: Callable[[], int]
+    commit: Callable[[], None] | None  # makes durable what was executed, before any answer leaves
+    query_max: (
+        cython.longlong
+    )  # bytes of requests one client may have sent that are not executed; else it goes
+    unsent_max: cython.longlong  # bytes of answers one client may leave unread, or it goes; 0 for no limit
+    received: cython.longlong
+    sent: cython.longlong
+    poller: select.epoll
+    handlers: dict[int, Callable[[], None]]  # descriptors that are no client's: what to do when readable
+    connections: dict[int, Connection]
+    ready: list[Connection]
+    answered: list[Connection]
+    scratch: bytearray
+    p: cython.p_uchar
+
+    def __init__(self, engine: Engine, now_ms: Callable[[], int]) -> None:
+        self.engine = engine
+        self.now_ms = now_ms
+        self.commit = None
+        self.query_max = limits.QUERY_BYTES_MAX
+        self.unsent_max = 0
+        self.received = 0
+        self.sent = 0
+        self.poller = select.epoll()
+        self.handlers = {}
+        self.connections = {}
+        self.ready = []
+        self.answered = []
+        self.scratch = bytearray(READ_BYTES)
+        self.p = self.scratch
+
+    def listen(self, fd: int, handler: Callable[[], None]) -> None:
+        """Call handler in every turn in which fd can be read."""
+        self.handlers[fd] = handler
+        self.poller.register(fd, IN)
+
+    def forget(self, fd: int) -> None:
+        """The opposite of listen()."""
+        del self.handlers[fd]
+        self.poller.unregister(fd)
+
+    def add(self, fd: int, address: bytes, local_address: bytes) -> Connection:
+        """A client on a connected, non-blocking descriptor, which is the turn's from now on."""
+        session = self.engine.session(address, local_address, self.now_ms())
+        connection = Connection(fd, session)
+        session.file_number = fd
+        session.transport = connection
+        self.connections[fd] = connection
+        connection.watched = IN
+        self.poller.register(fd, IN)
+        return connection
+
+    def close(self) -> None:
+        """Send what can be sent at once and close every connection."""
+        for connection in list(self.connections.values()):
+            self._flush(connection)
+            self.drop(connection)
+        self.poller.close()
+
+    @cython.ccall
+    def once(self, timeout_ms: cython.longlong) -> cython.void:
+        """One turn; waits up to timeout_ms, or for ever if that is negative, unless there is work left."""
+        engine: Engine = self.engine
+        fd: cython.int
+        what: cython.uint
+        connection: Connection | None
+        events: list[tuple[int, int]] = self._wait(timeout_ms)
+        now: cython.longlong = self.now_ms()
+        for fd, what in events:
+            connection = self.connections.get(fd)
+            if connection is not None:
+                self._hear(connection, what)
+            elif fd in self.handlers:
+                self.handlers[fd]()
+        deadline: cython.longlong = engine.next_deadline()
+        if 0 <= deadline <= now:
+            engine.tick(now)
+        if self.ready:
+            self._execute(now)
+        if engine.woken or engine.dropped:
+            self._serve_woken()
+        if self.commit is not None:
+            self.commit()
+        if self.answered:
+            self._send_answers()
+
+    @cython.cfunc
+    def _wait(self, timeout_ms: cython.longlong) -> list[tuple[int, int]]:
+        """What happened on which descriptor: at the latest when the engine has something to do."""
+        deadline: cython.longlong
+        if self.ready:
+            return self.poller.poll(0, EVENTS_MAX)
+        deadline = self.engine.next_deadline()
+        if deadline >= 0:
+            deadline = max(deadline - self.now_ms(), 0)
+            timeout_ms = deadline if timeout_ms < 0 else min(timeout_ms, deadline)
+        return self.poller.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, EVENTS_MAX)
+
+    @cython.cfunc
+    def _hear(self, connection: Connection, what: cython.uint) -> cython.void:
+        """Epoll says there is something to read, room to write, or nobody there."""
+        if what & OUT:
+            self._touch(connection)
+        if connection.ready:
+            return  # what it has sent before comes first
+        if connection.watched & IN:
+            if what & (IN | GONE):
+                self._read(connection)
+        elif what & GONE:
+            self.drop(connection)
+
+    @cython.cfunc
+    def _read(self, connection: Connection) -> cython.void:
+        parser: RequestParser = connection.parser
+        n: cython.Py_ssize_t = descriptors.read(connection.fd, self.p, 0, READ_BYTES)
+        if n > 0:
+            self.received += n
+            parser.feed_from(self.p, 0, n)
+            if parser.pending() > self.query_max:
+                self._refuse(connection, "it has sent more than client-query-buffer-limit unserved")
+            elif connection.session.waiting is None:
+                connection.ready = True
+                self.ready.append(connection)
+            else:
+                self._watch(connection)
+        elif n == 0 and connection.session.waiting is None:
+            connection.ended = True
+            self._touch(connection)
+        elif n != descriptors.WOULD_BLOCK:
+            self.drop(connection)
+
+    @cython.cfunc
+    def _execute(self, now: cython.longlong) -> cython.void:
+        """Execute requests of everyone who has some, each within the budget."""
+        batch: list[Connection] = self.ready
+        connection: Connection
+        self.ready = []
+        for connection in batch:
+            connection.ready = False
+            if not connection.closed:
+                self._execute_of(connection, now)
+                self._touch(connection)
+
+    @cython.cfunc
+    def _execute_of(self, connection: Connection, now: cython.longlong) -> cython.void:
+        session: Session = connection.session
+        parser: RequestParser = connection.parser
+        answer: Answer = session.answer
+        engine: Engine = self.engine
+        left: cython.Py_ssize_t = REQUESTS_MAX
+        argv: list[bytes] | None
+        try:
+            while left > 0:
+                argv = parser.next()
+                if argv is None:
+                    return
+                engine.execute(session, argv, now)
+                left -= 1
+                if session.waiting is not None or session.closing:
+                    return
+                if answer.pending() > UNSENT_MAX:
+                    connection.halted = True
+                    return
+        except ProtocolError as wrong:
+            answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
+            session.closing = True
+            return
+        connection.ready = True
+        self.ready.append(connection)
+
+    @cython.cfunc
+    def _serve_woken(self) -> cython.void:
+        """Those answered by another's request go on with their own; those killed by one go."""
+        session: Session
+        connection: Connection | None
+        woken: list[Session] = self.engine.woken
+        dropped: list[Session] = self.engine.dropped
+        self.engine.woken = []
+        self.engine.dropped = []
+        for session in dropped:
+            connection = session.transport
+            if connection is not None:
+                self.drop(connection)
+        for session in woken:
+            connection = session.transport
+            if connection is None:
+                continue
+            self._touch(connection)
+            if not connection.ready and connection.parser.pending() > 0:
+                connection.ready = True
+                self.ready.append(connection)
+
+    @cython.cfunc
+    def _touch(self, connection: Connection) -> cython.void:
+        """See to the connection when answers are sent."""
+        if not connection.answered:
+            connection.answered = True
+            self.answered.append(connection)
+
+    @cython.cfunc
+    def _send_answers(self) -> cython.void:
+        batch: list[Connection] = self.answered
+        connection: Connection
+        self.answered = []
+        for connection in batch:
+            connection.answered = False
+            if not connection.closed:
+                self._flush(connection)
+
+    @cython.cfunc
+    def _flush(self, connection: Connection) -> cython.void:
+        """Send what the socket takes; then the connection goes on, or waits for room, or ends."""
+        session: Session = connection.session
+        answer: Answer = session.answer
+        n: cython.Py_ssize_t = answer.pending()
+        if n > 0:
+            n = descriptors.write(connection.fd, answer.p, answer.start, n)
+            if n == descriptors.BROKEN:
+                self.drop(connection)
+                return
+            if n > 0:
+                self.sent += n
+                answer.sent(n)
+            n = answer.pending()
+            if self.unsent_max > 0 and n > self.unsent_max:
+                self._refuse(connection, "it has left more than client-output-buffer-limit unread")
+                return
+        if connection.halted and n <= UNSENT_MAX:
+            connection.halted = False
+            connection.ready = True
+            self.ready.append(connection)
+        if n == 0 and (session.closing or (connection.ended and not connection.ready)):
+            self.drop(connection)
+        else:
+            self._watch(connection)
+
+    @cython.cfunc
+    def _watch(self, connection: Connection) -> cython.void:
+        """Have epoll report what the connection's state can use, and nothing it cannot."""
+        session: Session = connection.session
+        unsent: cython.Py_ssize_t = session.answer.pending()
+        watched: cython.uint = OUT if unsent > 0 else 0
+        if not connection.ended and not session.closing and unsent <= UNSENT_MAX:
+            if session.waiting is None or connection.parser.pending() <= AHEAD_MAX:
+                watched |= IN
+            else:
+                watched |= GONE
+        if watched != connection.watched:
+            connection.watched = watched
+            self.poller.modify(connection.fd, watched)
+
+    @cython.cfunc
+    def _refuse(self, connection: Connection, reason: str) -> cython.void:
+        address = connection.session.address.decode(errors="replace")
+        logging.getLogger("headrace").warning("closing %s: %s", address, reason)
+        self.drop(connection)
+
+    @cython.ccall
+    def drop(self, connection: Connection) -> cython.void:
+        """Close the connection and end its session."""
+        if connection.closed:
+            return
+        connection.closed = True
+        connection.session.transport = None
+        self.engine.close(connection.session)
+        del self.connections[connection.fd]
+        self.poller.unregister(connection.fd)
+        os.close(connection.fd)
