@@ -158,7 +158,7 @@ def test_sources_name_no_host_of_a_registry_and_no_path_of_a_machine() -> None:
         r"/work/|/root/|/home/\w|pypi\.org|files\.pythonhosted|deb\.debian\.org|registry\.npmjs"
     )
     kinds = {".py", ".pxd", ".pyi", ".md", ".toml", ".txt", ".yml", ""}
-    skip = {".git", ".venv", "build", "dist"}
+    skip = {".git", ".venv", ".hypothesis", "build", "dist"}
     wrong = []
     for path in ROOT.rglob("*"):
         if skip & set(path.relative_to(ROOT).parts) or not path.is_file() or path.suffix not in kinds:

@@ -49,7 +49,7 @@ NO_VALUE = object()  # where a value could be and is not; None is a value like a
 
 @cython.final
 # Without the trashcan a deep tree is freed by a C call within a C call for each level of it.
-@cython.trashcan(True)  # type: ignore[attr-defined]
+@cython.trashcan(True)
 @cython.cclass
 class RaxNode:
     """A run or a branch, or the root of any kind. Owned by its Rax, which alone changes it."""
