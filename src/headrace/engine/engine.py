@@ -20,7 +20,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.engine.effects import Effects
-from headrace.engine.pause import Pause, held
+from headrace.engine.pause import Pause, held, no_answer
 from headrace.engine.refusals import NotInTransaction, unknown_command, unknown_subcommand, wire_text
 from headrace.engine.stats import Row, Stats
 from headrace.errors import CommandError, WrongArgumentCount
@@ -178,7 +178,7 @@ class Engine:
             self._run(call, row)
             if self.keyspace.blocking.ready:
                 self._serve_ready()
-        if session.reply:
+        if session.reply and session.waiting is None:
             self._mute(session, mark)
 
     @cython.ccall
@@ -240,7 +240,8 @@ class Engine:
         if "no_multi" in row.command.flags:
             self._reject(session, row, NotInTransaction())
             return
-        queue: list[Any] = session.queue
+        queue: list[Any] | None = session.queue
+        assert queue is not None
         queue.append((row, argv))
         session.answer.simple(b"QUEUED")
 
@@ -387,7 +388,7 @@ class Engine:
             return False
         if self.pause.writes_only and not row.command.write and not self._would_write(session, row):
             return False
-        waiter = Waiter(session, session.database, [], 0, held, held, row.command)
+        waiter = Waiter(session, session.database, [], 0, held, no_answer, row.command)
         session.waiting = waiter
         self.keyspace.blocking.wait(waiter)
         self.pause.held.append((session, argv))

@@ -12,6 +12,10 @@ def held(call: Any) -> bool:
     return False
 
 
+def no_answer(call: Any) -> None:
+    """What a held request answers when its time is up: it never is, it has no deadline of its own."""
+
+
 @cython.final
 @cython.cclass
 class Pause:

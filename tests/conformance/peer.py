@@ -1,0 +1,188 @@
+"""A real redis-server beside the engine, and one conversation held with both, compared byte for byte.
+
+    def test_something(peer):
+        peer.compare('''
+            SET k v             # client A, when no name is given
+            GET k
+            B> GET "k\\x00"     # another client; quotes and escapes as in Python
+            B> XREAD BLOCK 0 STREAMS s $
+            XADD s 1-1 f v      # B's answer is compared, too
+            sleep 20            # milliseconds, really
+        ''', protocol=3)
+
+A line that ends in `#!` runs on both sides and is not compared (a reply that holds a time, say).
+"""
+
+import ast
+import re
+import socket
+import subprocess
+import time
+
+from headrace.engine.engine import Engine
+
+WORD = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
+QUIET_S = 0.02  # how long a blocked client must stay silent to be called blocked
+PATIENCE_S = 5.0
+
+
+def words(line):
+    """The words of a request line as bytes; a quoted word is a Python literal."""
+    return [
+        ast.literal_eval("b" + word) if word.startswith('"') else word.encode() for word in WORD.findall(line)
+    ]
+
+
+def reply_end(data, at=0):
+    """Where the reply that begins at `at` ends; -1 when it is cut. Knows RESP2 and RESP3, and nothing of ours."""
+    line_end = data.find(b"\r\n", at)
+    if line_end < 0:
+        return -1
+    kind, text, at = data[at : at + 1], data[at + 1 : line_end], line_end + 2
+    if kind in b"+-:_,#(":
+        return at
+    count = int(text)
+    if kind in b"$=!":
+        end = at if count < 0 else at + count + 2
+        return end if end <= len(data) else -1
+    for _ in range(count * 2 if kind in b"%|" else count):
+        at = reply_end(data, at)
+        if at < 0:
+            return -1
+    return at
+
+
+class Connection:
+    """One client of the real server."""
+
+    def __init__(self, port, protocol):
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.data = b""
+        if protocol == 3:
+            self.send([b"HELLO", b"3"])
+            self.reply()
+
+    def send(self, argv):
+        head = b"*%d\r\n" % len(argv)
+        self.socket.sendall(head + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in argv))
+
+    def reply(self, patience=PATIENCE_S):
+        """One whole reply; b"" when none comes in time or the server has closed."""
+        deadline = time.monotonic() + patience
+        while (end := reply_end(self.data)) < 0:
+            self.socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                more = self.socket.recv(1 << 16)
+            except TimeoutError:
+                return b""
+            if not more:
+                return b""
+            self.data += more
+        reply, self.data = self.data[:end], self.data[end:]
+        return reply
+
+    def close(self):
+        self.socket.close()
+
+
+class Both:
+    """One conversation, held with a new engine and an emptied server."""
+
+    def __init__(self, port, protocol):
+        self.port = port
+        self.protocol = protocol
+        self.engine = Engine()
+        self.clients = {}
+
+    def client(self, name):
+        if name not in self.clients:
+            session = self.engine.session(now_ms=now_ms())
+            session.answer.protocol = self.protocol
+            self.clients[name] = (session, Connection(self.port, self.protocol))
+        return self.clients[name]
+
+    def say(self, name, argv, compared=True):
+        """Send the request to both; what it answers, and what others are answered because of it, must agree."""
+        session, connection = self.client(name)
+        self.engine.execute(session, argv, now_ms())
+        ours = session.answer.take()
+        connection.send(argv)
+        theirs = connection.reply(PATIENCE_S if ours else QUIET_S)
+        if compared:
+            differ(name, argv, ours, theirs)
+        self.others_hear(argv)
+
+    def others_hear(self, because):
+        self.engine.tick(now_ms())
+        for name, (session, connection) in self.clients.items():
+            if session in self.engine.woken:
+                differ(name, because, session.answer.take(), connection.reply())
+        self.engine.woken.clear()
+
+    def sleep(self, ms):
+        time.sleep(ms / 1000)
+        self.others_hear([b"sleep"])
+
+    def close(self):
+        for session, connection in self.clients.values():
+            self.engine.close(session)
+            connection.close()
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
+
+
+def differ(name, argv, ours, theirs):
+    shown = b" ".join(argv)[:500].decode("ascii", "backslashreplace")
+    assert ours == theirs, f"{name}> {shown}\n  ours   {ours[:2000]!r}\n  theirs {theirs[:2000]!r}"
+
+
+class Peer:
+    """A redis-server child on a free port, without files."""
+
+    def __enter__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self.process = subprocess.Popen(
+            ["redis-server", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
+        )
+        for _ in range(200):
+            try:
+                self.control = Connection(self.port, 2)
+                return self
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+        raise RuntimeError("redis-server did not start")
+
+    def __exit__(self, *failure):
+        self.control.close()
+        self.process.terminate()
+        self.process.wait(10)
+
+    def compare(self, conversation, protocol=2):
+        """Hold the conversation, a text of lines, with both; the first reply that differs fails."""
+        both = self.both(protocol)
+        try:
+            for line in conversation.splitlines():
+                told, _, remark = line.partition("#")
+                told = told.strip()
+                name, arrow, request = told.partition("> ")
+                if not arrow or not name.isidentifier():
+                    name, request = "A", told
+                if request.startswith("sleep "):
+                    both.sleep(int(request.split()[1]))
+                elif request:
+                    both.say(name, words(request), not remark.startswith("!"))
+        finally:
+            both.close()
+
+    def both(self, protocol=2):
+        """A new conversation to be held request by request: both().say(name, argv), then close()."""
+        for request in ([b"FLUSHALL"], [b"CONFIG", b"RESETSTAT"]):
+            self.control.send(request)
+            assert self.control.reply() == b"+OK\r\n"
+        return Both(self.port, protocol)
