@@ -28,10 +28,10 @@ cdef class Growing:
     cdef Py_ssize_t cap
     cdef Py_ssize_t used
 
-    cdef Py_ssize_t grow(self, Py_ssize_t extra)
-    cdef Py_ssize_t put(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)
-    cdef Py_ssize_t put_u32(self, unsigned int v)
-    cdef Py_ssize_t put_bit(self, Py_ssize_t row, bint on)
+    cdef Py_ssize_t grow(self, Py_ssize_t extra) except -1
+    cdef Py_ssize_t put(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n) except -1
+    cdef Py_ssize_t put_u32(self, unsigned int v) except -1
+    cdef Py_ssize_t put_bit(self, Py_ssize_t row, bint on) except -1
     cdef bytearray take(self)
 
 
@@ -56,11 +56,11 @@ cdef class Column:
     cdef double real
     cdef bytes raw
 
-    cdef bint named(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n)
-    cdef bint parse(self, const unsigned char *p)
-    cdef bint _parse_integer(self, const unsigned char *p)
-    cdef bint _parse_real(self, const unsigned char *p)
-    cdef Py_ssize_t write(self, const unsigned char *p, Py_ssize_t row)
-    cdef Py_ssize_t _write_integer(self)
-    cdef Py_ssize_t _write_real(self)
-    cdef Py_ssize_t append_text(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n)
+    cdef bint named(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
+    cdef bint parse(self, const unsigned char *p) except -1
+    cdef bint _parse_integer(self, const unsigned char *p) except -1
+    cdef bint _parse_real(self, const unsigned char *p) except -1
+    cdef Py_ssize_t write(self, const unsigned char *p, Py_ssize_t row) except -1
+    cdef Py_ssize_t _write_integer(self) except -1
+    cdef Py_ssize_t _write_real(self) except -1
+    cdef Py_ssize_t append_text(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n) except -1

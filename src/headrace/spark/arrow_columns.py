@@ -70,6 +70,7 @@ class Growing:
         self.used = 0
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def grow(self, extra: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Make room for extra bytes; p is borrowed anew."""
         while self.cap < self.used + extra:
@@ -79,6 +80,7 @@ class Growing:
         return self.cap
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def put(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -90,6 +92,7 @@ class Growing:
         return self.used
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def put_u32(self, v: cython.uint) -> cython.Py_ssize_t:
         """Append a little-endian u32."""
         if self.used + 4 > self.cap:
@@ -99,6 +102,7 @@ class Growing:
         return self.used
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def put_bit(self, row: cython.Py_ssize_t, on: cython.bint) -> cython.Py_ssize_t:
         """Append the bit of a row; rows come in order, without a gap."""
         if row & 7 == 0:
@@ -212,11 +216,13 @@ class Column:
         self.raw = b""
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def named(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
         """Whether this is the column of the field whose name lies there."""
         return len(self.name) == n and mem.compare(self.name, 0, p, at, n) == 0
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def parse(self, p: cython.p_const_uchar) -> cython.bint:
         """Read the value at `at`; False when it is not of this column's type."""
         if self.kind == TEXT:
@@ -238,6 +244,7 @@ class Column:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _parse_integer(self, p: cython.p_const_uchar) -> cython.bint:
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = at + self.n
@@ -267,6 +274,7 @@ class Column:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _parse_real(self, p: cython.p_const_uchar) -> cython.bint:
         """Few digits are exact as an integer divided by a power of ten; for all else ask float()."""
         at: cython.Py_ssize_t = self.at
@@ -316,6 +324,7 @@ class Column:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def write(self, p: cython.p_const_uchar, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the value found, or a null."""
         self.validity.put_bit(row, self.found)
@@ -338,6 +347,7 @@ class Column:
         return self.offsets.put_u32(self.values.used)
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _write_integer(self) -> cython.Py_ssize_t:
         values: Growing = self.values
         bits: cython.ulonglong = mem.as_unsigned(self.number) if self.found else 0
@@ -354,6 +364,7 @@ class Column:
         return values.used
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _write_real(self) -> cython.Py_ssize_t:
         values: Growing = self.values
         real: cython.double = self.real if self.found else 0
@@ -367,6 +378,7 @@ class Column:
         return values.used
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def append_text(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:

@@ -32,17 +32,17 @@ cdef class ArrowDecoder:
     cdef readonly Py_ssize_t size
     cdef readonly Py_ssize_t dropped
 
-    cdef Py_ssize_t _at(self, Py_ssize_t note, Py_ssize_t i)
-    cdef Py_ssize_t _size(self, Py_ssize_t note, Py_ssize_t i)
+    cdef Py_ssize_t _at(self, Py_ssize_t note, Py_ssize_t i) noexcept
+    cdef Py_ssize_t _size(self, Py_ssize_t note, Py_ssize_t i) noexcept
     cdef bytes _word(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t i)
     cpdef bint decode(self, Py_ssize_t rows_max, Py_ssize_t size_max)
-    cdef bint _append(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)
-    cdef Py_ssize_t _find(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)
+    cdef bint _append(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs) except -1
+    cdef Py_ssize_t _find(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs) except -1
     cdef Column _search(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n)
-    cdef bint _malformed(self, const unsigned char *p, Py_ssize_t note, Column column)
-    cdef bint _read_id(self, const unsigned char *p, Py_ssize_t note, Column column)
-    cdef unsigned long long _unsigned(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t end)
-    cdef bint _is_text(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)
-    cdef Py_ssize_t _write_pairs(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs, Column column)
-    cdef bint _comes_again(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t i, Py_ssize_t pairs)
+    cdef bint _malformed(self, const unsigned char *p, Py_ssize_t note, Column column) except -1
+    cdef bint _read_id(self, const unsigned char *p, Py_ssize_t note, Column column) except -1
+    cdef unsigned long long _unsigned(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t end) except? 0
+    cdef bint _is_text(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs) except -1
+    cdef Py_ssize_t _write_pairs(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs, Column column) except -1
+    cdef bint _comes_again(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t i, Py_ssize_t pairs) except -1
     cdef bytes _as_json(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs)

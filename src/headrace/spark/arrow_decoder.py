@@ -107,11 +107,13 @@ class ArrowDecoder:
         self.dropped = 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _at(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Where word i of a noted entry lies; word 0 is the ID."""
         return mem.u32le(self.notes.p, note + 4 + 8 * i)
 
     @cython.cfunc
+    @cython.exceptval(check=False)
     def _size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """How long word i of a noted entry is."""
         return mem.u32le(self.notes.p, note + 8 + 8 * i)
@@ -138,6 +140,7 @@ class ArrowDecoder:
         return note == end
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _append(
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
     ) -> cython.bint:
@@ -175,6 +178,7 @@ class ArrowDecoder:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _find(
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -210,6 +214,7 @@ class ArrowDecoder:
         return Column("ignored", mem.take(p, at, n))
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _malformed(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
         """The entry has no good value for the column: raise, or make it null. Answers False."""
         column.found = False
@@ -223,6 +228,7 @@ class ArrowDecoder:
         return False
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _read_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
         """The part of the ID that the column wants."""
         at: cython.Py_ssize_t = self._at(note, 0)
@@ -256,6 +262,7 @@ class ArrowDecoder:
         )
 
     @cython.cfunc
+    @cython.exceptval(0, check=True)
     def _unsigned(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.ulonglong:
@@ -275,6 +282,7 @@ class ArrowDecoder:
         return number
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _is_text(
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
     ) -> cython.bint:
@@ -285,6 +293,7 @@ class ArrowDecoder:
         return i == 0
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _write_pairs(
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
@@ -306,6 +315,7 @@ class ArrowDecoder:
         return column.offsets.put_u32(keys.used // 4 - 1)
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _comes_again(
         self,
         p: cython.p_const_uchar,

@@ -33,8 +33,8 @@ cdef class PageScanner:
     cpdef bint scan(self)
     cdef bint _refused(self)
     cdef Py_ssize_t _pass_anchor(self, const unsigned char *p, Py_ssize_t note)
-    cdef bint _note_entry(self, const unsigned char *p, Py_ssize_t end)
-    cdef bint _note_word(self, const unsigned char *p, Py_ssize_t end)
-    cdef long long _number(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t end, unsigned char kind)
+    cdef bint _note_entry(self, const unsigned char *p, Py_ssize_t end) except -1
+    cdef bint _note_word(self, const unsigned char *p, Py_ssize_t end) except -1
+    cdef long long _number(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t end, unsigned char kind) except -1
     cdef bytes _id(self, const unsigned char *p, Py_ssize_t note)
     cpdef void skip(self)

@@ -31,7 +31,7 @@ LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
 DASH = cython.declare(cython.uchar, 45)
-CUT = cython.declare(cython.longlong, -1)  # the bytes end before the line does
+CUT = cython.declare(cython.longlong, -2)  # the bytes end before the line does
 UNKNOWN = cython.declare(cython.longlong, -1)  # the page's head has not arrived
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 10)  # of a length or a count
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
@@ -170,6 +170,7 @@ class PageScanner:
         return note
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _note_entry(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
         """Note the entry at `at`, with cursor behind it; False when its end has not arrived."""
         start: cython.Py_ssize_t = self.notes.used
@@ -194,6 +195,7 @@ class PageScanner:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _note_word(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
         """Note the bulk string at the cursor and step over it; False when its end has not arrived."""
         size: cython.longlong = self._number(p, self.cursor, end, BULK)
@@ -212,6 +214,7 @@ class PageScanner:
         return True
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _number(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, kind: cython.uchar
     ) -> cython.longlong:
