@@ -25,8 +25,8 @@ cdef class StreamIterator:
     cdef Py_ssize_t at
     cdef Py_ssize_t size
 
-    cpdef bint next(self)
-    cpdef bint next_piece(self)
+    cpdef bint next(self) except -1
+    cpdef bint next_piece(self) except -1
     cpdef list[bytes] entry(self)
     cdef void _leave(self, Node node)
     cdef void _enter(self, Node node)

@@ -85,6 +85,7 @@ class StreamIterator:
             self._enter(node)
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def next(self) -> cython.bint:
         """Step to the next live entry between the two IDs; False when there is none."""
         walk: EntryWalk | None = self.walk
@@ -110,17 +111,17 @@ class StreamIterator:
         return False
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def next_piece(self) -> cython.bint:
         """Step to the next of the entry's 2 * fields pieces; False when there is none.
 
         The piece is valid until the next step: an integer's digits stand in room that is used again.
         """
-        walk: EntryWalk | None = self.walk
-        if walk is None or not walk.next_piece():
+        if self.walk is None or not self.walk.next_piece():
             return False
-        self.p = walk.text
-        self.at = walk.text_at
-        self.size = walk.size
+        self.p = self.walk.text
+        self.at = self.walk.text_at
+        self.size = self.walk.size
         return True
 
     @cython.ccall

@@ -21,7 +21,7 @@ cdef class Node:
     cpdef void count(self, long long live, long long deleted)
     cpdef Node copy(self)
     cpdef void check(self)
-    cdef bint _has_fields_of(self, list[bytes] words, Py_ssize_t start)
+    cdef bint _has_fields_of(self, list[bytes] words, Py_ssize_t start) except -1
 
 
 cpdef Node open_node(unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)

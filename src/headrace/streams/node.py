@@ -153,6 +153,7 @@ class Node:
         assert (again.fields_at, again.entries_at) == (self.fields_at, self.entries_at)
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def _has_fields_of(self, words: list[bytes], start: cython.Py_ssize_t) -> cython.bint:
         """Whether the pairs words[start:] have the master entry's fields, in its order."""
         end: cython.Py_ssize_t = len(words)

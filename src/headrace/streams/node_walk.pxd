@@ -21,12 +21,13 @@ cdef class EntryWalk:
     cdef Py_ssize_t text_at
     cdef Py_ssize_t size
     cdef bytearray scratch
+    cdef unsigned char *room
 
     cpdef void enter(self, Node node)
     cpdef void enter_end(self, Node node)
-    cpdef bint next(self)
-    cpdef bint previous(self)
-    cpdef bint next_piece(self)
+    cpdef bint next(self) except -1
+    cpdef bint previous(self) except -1
+    cpdef bint next_piece(self) except -1
     cpdef bytes piece(self)
     cdef void _read(self, Py_ssize_t at) noexcept
     cdef long long _take(self) noexcept

@@ -36,6 +36,7 @@ class EntryWalk:
         "node",
         "p",
         "piece_at",
+        "room",
         "same",
         "scratch",
         "seq",
@@ -62,7 +63,8 @@ class EntryWalk:
     text: cython.p_const_uchar
     text_at: cython.Py_ssize_t
     size: cython.Py_ssize_t
-    scratch: bytearray | None
+    scratch: bytearray | None  # where the digits of an integer are written
+    room: cython.p_uchar  # borrowed from it
 
     def __init__(self, node: Node) -> None:
         self.scratch = None
@@ -87,6 +89,7 @@ class EntryWalk:
         self.left = 0
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def next(self) -> cython.bint:
         """Step to the entry after; False when there is none."""
         self.p = self.node.pack.p
@@ -103,6 +106,7 @@ class EntryWalk:
         return True
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def previous(self) -> cython.bint:
         """Step to the entry before; False when there is none."""
         self.p = self.node.pack.p
@@ -118,6 +122,7 @@ class EntryWalk:
         return True
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def next_piece(self) -> cython.bint:
         """Step to the next field or value of the entry, its text being size bytes of text at text_at."""
         if self.left <= 1:
@@ -182,15 +187,15 @@ class EntryWalk:
         if listpack_walk.is_integer(p, at):
             if self.scratch is None:
                 self.scratch = bytearray(INTEGER_TEXT_MAX)
-            room: cython.p_uchar = self.scratch
-            self.size = listpack_walk.put_integer_text(room, listpack_walk.integer(p, at))
-            self.text = room
+                self.room = self.scratch
+            self.size = listpack_walk.put_integer_text(self.room, listpack_walk.integer(p, at))
+            self.text = self.room
             self.text_at = 0
         else:
             self.text = p
             self.text_at = listpack_walk.text_at(p, at)
             self.size = listpack_walk.text_size(p, at)
-        return listpack_walk.next_at(p, at)
+        return _after(p, at)
 
 
 @cython.cfunc

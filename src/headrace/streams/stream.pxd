@@ -25,11 +25,11 @@ cdef class Stream:
                       long long node_bytes_max, long long node_entries_max)
     cpdef StreamId next_id(self, unsigned long long now_ms)
     cpdef void load_node(self, bytes key, bytes data)
-    cpdef bint delete(self, unsigned long long ms, unsigned long long seq)
+    cpdef bint delete(self, unsigned long long ms, unsigned long long seq) except -1
     cpdef void drop(self, Node node)
     cpdef void find_first(self)
     cpdef EntryWalk find(self, unsigned long long ms, unsigned long long seq)
-    cpdef bint contains(self, unsigned long long ms, unsigned long long seq)
+    cpdef bint contains(self, unsigned long long ms, unsigned long long seq) except -1
     cpdef Node node_for(self, unsigned long long ms, unsigned long long seq)
     cpdef Node first_node(self)
     cpdef StreamId last_id(self)
@@ -40,8 +40,9 @@ cdef class Stream:
     cpdef Stream copy(self)
     cpdef Py_ssize_t memory_bytes(self)
     cpdef void check(self)
+    cdef bint _first_is_next_of(self, EntryWalk walk) except -1
     cdef void _open(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)
 
 
 cdef bint _fits(Node tail, unsigned long long ms, unsigned long long seq, long long raw,
-                long long node_bytes_max, long long node_entries_max)
+                long long node_bytes_max, long long node_entries_max) except -1

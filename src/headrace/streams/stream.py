@@ -145,23 +145,27 @@ class Stream:
     # ---- deleting
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def delete(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Delete the entry ms-seq; False when there is none."""
         walk: EntryWalk | None = self.find(ms, seq)
         if walk is None:
             return False
         node: Node = walk.node
+        was_first: cython.bint = ms == self.first_ms and seq == self.first_seq
         if node.live == 1:
             self.drop(node)
+            if was_first:
+                self.find_first()
         else:
             node.bury(walk.at)
+            if was_first:
+                self._first_is_next_of(walk)
             node.count(node.live - 1, node.deleted + 1)
             self.length -= 1
         if streamid.before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
             self.max_deleted_ms = ms
             self.max_deleted_seq = seq
-        if ms == self.first_ms and seq == self.first_seq:
-            self.find_first()
         return True
 
     @cython.ccall
@@ -183,12 +187,8 @@ class Stream:
         node: Node | None = self.first_node()
         cursor: RaxCursor | None = None
         while node is not None:
-            walk: EntryWalk = EntryWalk(node)
-            while walk.next():
-                if not walk.deleted:
-                    self.first_ms = walk.ms
-                    self.first_seq = walk.seq
-                    return
+            if self._first_is_next_of(EntryWalk(node)):
+                return
             if cursor is None:
                 cursor = RaxCursor(self.nodes)
                 cursor.seek("^")
@@ -210,6 +210,7 @@ class Stream:
         return None
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def contains(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Whether the entry ms-seq is there."""
         return self.find(ms, seq) is not None
@@ -344,6 +345,17 @@ class Stream:
     # ---- inside
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _first_is_next_of(self, walk: EntryWalk) -> cython.bint:
+        """Make the first ID that of the next live entry of walk; False when there is none."""
+        while walk.next():
+            if not walk.deleted:
+                self.first_ms = walk.ms
+                self.first_seq = walk.seq
+                return True
+        return False
+
+    @cython.cfunc
     def _open(
         self, ms: cython.ulonglong, seq: cython.ulonglong, words: list[bytes], start: cython.Py_ssize_t
     ) -> cython.void:
@@ -360,6 +372,7 @@ class Stream:
 
 
 @cython.cfunc
+@cython.exceptval(-1, check=False)
 def _fits(
     tail: Node,
     ms: cython.ulonglong,
