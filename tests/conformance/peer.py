@@ -34,7 +34,7 @@ def words(line):
 
 
 def reply_end(data, at=0):
-    """Where the reply that begins at `at` ends; -1 when it is cut. Knows RESP2 and RESP3, and nothing of ours."""
+    """Where the reply that begins at `at` ends; -1 when it is cut. Shares no code with ours."""
     line_end = data.find(b"\r\n", at)
     if line_end < 0:
         return -1
@@ -103,7 +103,7 @@ class Both:
         return self.clients[name]
 
     def say(self, name, argv, compared=True):
-        """Send the request to both; what it answers, and what others are answered because of it, must agree."""
+        """Send the request to both; what it answers, and what others hear because of it, must agree."""
         session, connection = self.client(name)
         self.engine.execute(session, argv, now_ms())
         ours = session.answer.take()

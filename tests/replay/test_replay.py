@@ -55,7 +55,7 @@ def reading(data, at=0):
     kind, text, at = chr(data[at]), data[at + 1 : line_end].decode("latin-1"), line_end + 2
     if kind == "-":
         return f"(error) {text}", at
-    if kind == "_" or text == "-1" and kind in "$*":
+    if kind == "_" or (text == "-1" and kind in "$*"):
         return "null", at
     if kind == "#":
         return "true" if text == "t" else "false", at
