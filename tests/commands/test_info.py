@@ -18,7 +18,7 @@ def wrong_words(subcommand):
 
 def test_a_stream_shows_its_counters_and_its_ends(stream):
     assert stream("XINFO STREAM s") == [
-        *("length", 11, "radix-tree-keys", 6, "radix-tree-nodes", 8),
+        *("length", 11, "radix-tree-keys", 6, "radix-tree-nodes", 14),
         *("last-generated-id", "12-0", "max-deleted-entry-id", "1-0", "entries-added", 12),
         *("recorded-first-entry-id", "2-0", "groups", 0),
         *("first-entry", ["2-0", ["f", "2"]], "last-entry", ["12-0", ["f", "12"]]),
