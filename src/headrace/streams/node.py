@@ -249,8 +249,10 @@ def _check_entries(pack: Listpack, ms: cython.ulonglong, seq: cython.ulonglong) 
         if flags & DELETED:
             tombstones += 1
             continue
-        if streamid.before(entry_ms, entry_seq, last_ms, last_seq):
+        if lives > 0 and not streamid.before(last_ms, last_seq, entry_ms, entry_seq):
             raise ValueError(f"entry {entry_ms}-{entry_seq} is out of order in its node")
+        if streamid.before(entry_ms, entry_seq, ms, seq):
+            raise ValueError(f"entry {entry_ms}-{entry_seq} comes before its node")
         last_ms = entry_ms
         last_seq = entry_seq
         lives += 1

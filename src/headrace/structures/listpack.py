@@ -36,7 +36,8 @@ MINUS = cython.declare(cython.uchar, 45)
 class Listpack:
     """Owns its bytes in `buf`; `p` is borrowed from it and set anew by _resize, the only resizer.
 
-    Offsets are those of elements. They stay right while elements are appended.
+    `at` must be the offset of an element: compiled, nobody checks. Offsets stay right while elements
+    are appended; any other change moves what follows it.
     """
 
     __slots__ = ("buf", "cap", "count", "p", "used")

@@ -1,0 +1,185 @@
+import pytest
+
+from headrace.errors import IdsExhausted
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+from headrace.streams.trim import trim_by_id
+from headrace.structures.streamid import StreamId
+
+U64_MAX = 2**64 - 1
+LARGEST = StreamId(U64_MAX, U64_MAX)
+
+
+def stream_of(ids, entries_max=3):
+    stream = Stream()
+    for ms, seq in ids:
+        stream.append(ms, seq, [b"f", b"v%d" % ms], 0, 4096, entries_max)
+    stream.check()
+    return stream
+
+
+def ids_of(stream, reverse=False):
+    iterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
+    found = []
+    while iterator.next():
+        found.append((iterator.ms, iterator.seq))
+    return found
+
+
+def numbered(n, entries_max=3):
+    return stream_of([(i, 0) for i in range(1, n + 1)], entries_max)
+
+
+def test_an_empty_stream_has_nothing():
+    stream = Stream()
+    stream.check()
+    assert (stream.length, stream.entries_added, stream.nodes.keys, stream.nodes.nodes) == (0, 0, 0, 1)
+    assert stream.last_id() == stream.first_id() == stream.max_deleted_id() == StreamId(0, 0)
+    assert stream.last_entry_id() is stream.first_stored_id() is stream.first_node() is None
+    assert not stream.delete(1, 0) and not stream.contains(0, 0)
+    assert ids_of(stream) == ids_of(stream, reverse=True) == []
+
+
+def test_appending_moves_the_counters():
+    stream = stream_of([(5, 1), (5, 2), (9, 0), (9, 1)])
+    assert (stream.length, stream.entries_added, stream.nodes.keys) == (4, 4, 2)
+    assert (stream.first_id(), stream.last_id()) == (StreamId(5, 1), StreamId(9, 1))
+    assert stream.last_entry_id() == StreamId(9, 1)
+
+
+def test_the_next_id_is_now_or_the_successor_of_the_last():
+    stream = stream_of([(100, 5)])
+    assert stream.next_id(101) == StreamId(101, 0)
+    assert stream.next_id(100) == stream.next_id(7) == StreamId(100, 6)
+    stream.last_seq = U64_MAX
+    assert stream.next_id(7) == StreamId(101, 0)
+    stream.last_ms = U64_MAX
+    with pytest.raises(IdsExhausted):
+        stream.next_id(7)
+    assert Stream().next_id(0) == StreamId(0, 1)
+
+
+def test_the_largest_id_can_be_stored_and_read():
+    stream = stream_of([(1, 1), (U64_MAX, U64_MAX)])
+    assert ids_of(stream) == ids_of(stream, reverse=True)[::-1] == [(1, 1), (U64_MAX, U64_MAX)]
+    assert stream.last_id() == LARGEST
+
+
+def test_a_node_takes_as_many_entries_as_it_may():
+    assert [numbered(9, n).nodes.keys for n in (1, 2, 3, 9, 0)] == [9, 5, 3, 1, 1]
+
+
+def test_a_node_takes_entries_up_to_its_bytes():
+    for size, nodes in ((40, 1), (41, 2)):  # 38 + 1 + 40 = 79 is below 80, one more is not
+        stream = Stream()
+        stream.append(1, 0, [b"f", b"a" * 10], 0, 80, 100)
+        assert stream.tail.pack.total_bytes() == 38
+        stream.append(2, 0, [b"f", b"b" * size], 0, 80, 100)
+        assert stream.nodes.keys == nodes
+
+
+def test_an_entry_larger_than_a_node_gets_one_of_its_own():
+    stream = Stream()
+    for i in range(3):
+        stream.append(i + 1, 0, [b"f", b"x" * 10000], 0, 4096, 100)
+    stream.check()
+    assert stream.nodes.keys == 3
+
+
+def test_full_nodes_keep_no_spare_room():
+    stream = numbered(1000, 100)
+    first = stream.first_node().pack
+    assert first.cap == first.total_bytes()
+
+
+def test_a_deleted_entry_is_gone_and_its_id_remembered():
+    stream = numbered(7)
+    assert stream.delete(4, 0) and not stream.delete(4, 0)
+    assert stream.delete(2, 0)
+    assert not stream.delete(4, 1) and not stream.delete(0, 0) and not stream.delete(99, 0)
+    stream.check()
+    assert ids_of(stream) == ids_of(stream, reverse=True)[::-1] == [(i, 0) for i in (1, 3, 5, 6, 7)]
+    assert stream.contains(5, 0) and not stream.contains(4, 0)
+    assert (stream.length, stream.entries_added, stream.max_deleted_id()) == (5, 7, StreamId(4, 0))
+
+
+def test_the_first_id_follows_the_first_live_entry():
+    stream = numbered(7)
+    for gone, first in ((1, 2), (3, 2), (2, 4), (4, 5), (6, 5), (5, 7)):
+        assert stream.delete(gone, 0)
+        stream.check()
+        assert stream.first_id() == StreamId(first, 0)
+    assert stream.delete(7, 0)
+    stream.check()
+    assert stream.first_id() == StreamId(0, 0)
+    assert (stream.length, stream.nodes.keys, stream.last_id()) == (0, 0, StreamId(7, 0))
+
+
+def test_a_node_leaves_with_its_last_live_entry():
+    stream = numbered(7)
+    for i in (4, 5, 6):
+        stream.delete(i, 0)
+        stream.check()
+    assert stream.nodes.keys == 2
+    stream.delete(7, 0)  # the tail goes, what was before it takes over
+    stream.check()
+    assert stream.last_entry_id() == StreamId(3, 0)
+    stream.append(8, 0, [b"f", b"v"], 0, 4096, 4)
+    stream.check()
+    assert (stream.nodes.keys, ids_of(stream)[-1]) == (1, (8, 0))
+
+
+def test_the_last_entry_is_found_behind_tombstones():
+    stream = numbered(6)
+    for i in (6, 5):
+        stream.delete(i, 0)
+    assert (stream.last_entry_id(), stream.last_id()) == (StreamId(4, 0), StreamId(6, 0))
+
+
+def test_tombstones_count_towards_a_full_node():
+    stream = numbered(3)
+    stream.delete(2, 0)
+    stream.append(9, 0, [b"f", b"v"], 0, 4096, 3)
+    assert stream.nodes.keys == 2
+
+
+def test_a_copy_lives_its_own_life():
+    stream = numbered(8)
+    copy = stream.copy()
+    stream.delete(1, 0)
+    stream.append(9, 0, [b"f", b"v"], 0, 4096, 3)
+    copy.check()
+    assert ids_of(copy) == [(i, 0) for i in range(1, 9)]
+    copy.append(10, 0, [b"f", b"v"], 0, 4096, 3)
+    copy.check()
+    assert (copy.length, copy.entries_added) == (9, 9)
+
+
+def test_memory_grows_with_the_entries():
+    assert 500 < numbered(1).memory_bytes() < numbered(100).memory_bytes() < numbered(1000).memory_bytes()
+
+
+def test_an_id_set_back_below_a_dead_tail_finds_a_place_in_order():
+    stream = numbered(2)
+    stream.delete(2, 0)
+    assert trim_by_id(stream, 2, 0, False, 0) == 1
+    assert (stream.length, stream.nodes.keys) == (0, 1)
+    stream.last_ms = stream.last_seq = 0
+    stream.append(0, 7, [b"f", b"v"], 0, 4096, 100)
+    stream.check()
+    assert ids_of(stream) == [(0, 7)]
+
+
+def test_stored_nodes_are_loaded_in_order_only():
+    stored = [(n.key(), n.pack.to_bytes()) for n in (numbered(3).tail, stream_of([(7, 0), (9, 0)]).tail)]
+    stream = Stream()
+    for key, data in stored:
+        stream.load_node(key, data)
+    stream.length, stream.last_ms = 5, 9
+    stream.find_first()
+    stream.check()
+    assert ids_of(stream) == [(1, 0), (2, 0), (3, 0), (7, 0), (9, 0)]
+    for key, data in [*stored, (StreamId(8, 0).key(), stored[1][1])]:
+        with pytest.raises(ValueError, match="node"):
+            stream.load_node(key, data)
+    assert stream.nodes.keys == 2
