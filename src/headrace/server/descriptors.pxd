@@ -1,5 +1,5 @@
 # read(2) and write(2) on raw descriptors, as C; descriptors.py says the same for the interpreter.
-from libc.errno cimport EAGAIN, EINTR, EWOULDBLOCK, errno
+from libc.errno cimport EAGAIN, EINTR, errno
 
 cdef extern from "<unistd.h>":
     ssize_t c_read "read"(int fd, void *buf, size_t n)
@@ -15,7 +15,7 @@ cdef inline Py_ssize_t read(int fd, unsigned char *buf, Py_ssize_t at, Py_ssize_
     while got < 0 and errno == EINTR:
         got = c_read(fd, buf + at, n)
     if got < 0:
-        return WOULD_BLOCK if errno == EAGAIN or errno == EWOULDBLOCK else BROKEN
+        return WOULD_BLOCK if errno == EAGAIN else BROKEN
     return got
 
 
@@ -24,5 +24,5 @@ cdef inline Py_ssize_t write(int fd, const unsigned char *buf, Py_ssize_t at, Py
     while put < 0 and errno == EINTR:
         put = c_write(fd, buf + at, n)
     if put < 0:
-        return WOULD_BLOCK if errno == EAGAIN or errno == EWOULDBLOCK else BROKEN
+        return WOULD_BLOCK if errno == EAGAIN else BROKEN
     return put

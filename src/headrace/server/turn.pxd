@@ -20,6 +20,7 @@ cdef class Turn:
     cdef readonly Engine engine
     cdef object now_ms
     cdef public object commit
+    cdef public long long bulk_max
     cdef public long long query_max
     cdef public long long unsent_max
     cdef public long long received
@@ -33,7 +34,7 @@ cdef class Turn:
     cdef unsigned char *p
 
     cpdef void once(self, long long timeout_ms)
-    cdef list[tuple[int, int]] _wait(self, long long timeout_ms)
+    cdef long long _patience(self, long long most_ms)
     cdef void _hear(self, Connection connection, unsigned int what)
     cdef void _read(self, Connection connection)
     cdef void _execute(self, long long now)

@@ -44,6 +44,7 @@ class Turn:
 
     __slots__ = (
         "answered",
+        "bulk_max",
         "commit",
         "connections",
         "engine",
@@ -80,6 +81,7 @@ class Turn:
         self.engine = engine
         self.now_ms = now_ms
         self.commit = None
+        self.bulk_max = limits.BULK_BYTES_MAX
         self.query_max = limits.QUERY_BYTES_MAX
         self.unsent_max = 0
         self.received = 0
@@ -105,7 +107,8 @@ class Turn:
     def add(self, fd: int, address: bytes, local_address: bytes) -> Connection:
         """A client on a connected, non-blocking descriptor, which is the turn's from now on."""
         session = self.engine.session(address, local_address, self.now_ms())
-        connection = Connection(fd, session)
+        connection: Connection = Connection(fd, session)
+        connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
         session.transport = connection
         self.connections[fd] = connection
@@ -127,7 +130,8 @@ class Turn:
         fd: cython.int
         what: cython.uint
         connection: Connection | None
-        events: list[tuple[int, int]] = self._wait(timeout_ms)
+        timeout_ms = self._patience(timeout_ms)
+        events = self.poller.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, EVENTS_MAX)
         now: cython.longlong = self.now_ms()
         for fd, what in events:
             connection = self.connections.get(fd)
@@ -148,16 +152,16 @@ class Turn:
             self._send_answers()
 
     @cython.cfunc
-    def _wait(self, timeout_ms: cython.longlong) -> list[tuple[int, int]]:
-        """What happened on which descriptor: at the latest when the engine has something to do."""
-        deadline: cython.longlong
+    def _patience(self, most_ms: cython.longlong) -> cython.longlong:
+        """How long to wait: not at all with work left, at most until the engine has something to do."""
         if self.ready:
-            return self.poller.poll(0, EVENTS_MAX)
-        deadline = self.engine.next_deadline()
-        if deadline >= 0:
-            deadline = max(deadline - self.now_ms(), 0)
-            timeout_ms = deadline if timeout_ms < 0 else min(timeout_ms, deadline)
-        return self.poller.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, EVENTS_MAX)
+            return 0
+        deadline: cython.longlong = self.engine.next_deadline()
+        if deadline < 0:
+            return most_ms
+        now: cython.longlong = self.now_ms()
+        left: cython.longlong = max(deadline - now, 0)
+        return left if most_ms < 0 else min(left, most_ms)
 
     @cython.cfunc
     def _hear(self, connection: Connection, what: cython.uint) -> cython.void:

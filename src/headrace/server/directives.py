@@ -1,0 +1,211 @@
+"""The directives: each declared once, with its type, its default and what it does.
+
+CONFIG GET and SET, redis.conf, the command line and the reference page are derived from DIRECTIVES.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace import limits
+from headrace.server.kinds import (
+    I63_MAX,
+    U31_MAX,
+    BufferLimits,
+    Choice,
+    Flag,
+    Kind,
+    Memory,
+    Number,
+    Octal,
+    Port,
+    Text,
+    Value,
+    Words,
+)
+
+NOT_KEPT = "not supported yet: data is kept in memory only"
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One directive.
+
+    `only` is the sole value that can be honoured, for directives that clients set and whose meaning is yet
+    to be built; `why` says so. `refused_at_start` when going on regardless would endanger data.
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    about: str
+    mutable: bool = True
+    only: Value | None = None
+    why: str = ""
+    refused_at_start: bool = False
+
+
+POLICIES = (
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "noeviction",
+)
+
+DIRECTIVES = [
+    Directive(
+        "appendonly",
+        Flag(),
+        "no",
+        "Log every write to disk.",
+        only=False,
+        why=NOT_KEPT,
+        refused_at_start=True,
+    ),
+    Directive(
+        "appendfsync", Choice(("always", "everysec", "no")), "everysec", "How often the log is synced."
+    ),
+    Directive(
+        "bind",
+        Words(),
+        "127.0.0.1 -::1",
+        "Addresses to listen on; - before one that may be missing.",
+        mutable=False,
+    ),
+    Directive(
+        "client-output-buffer-limit",
+        BufferLimits(),
+        "normal 0 0 0",
+        "Close a client that leaves more unread.",
+    ),
+    Directive(
+        "client-query-buffer-limit",
+        Memory(1 << 20, I63_MAX),
+        "1gb",
+        "Close a client that sends more unserved.",
+    ),
+    Directive(
+        "daemonize",
+        Flag(),
+        "no",
+        "Leave the terminal.",
+        mutable=False,
+        only=False,
+        why="run it under a supervisor instead",
+        refused_at_start=True,
+    ),
+    Directive(
+        "databases", Number(1, 10000), "16", "How many databases SELECT can choose from.", mutable=False
+    ),
+    Directive("dir", Text(), ".", "Where files are kept.", mutable=False),
+    Directive("hz", Number(1, 500), "10", "How often a second clients and figures are looked after."),
+    Directive(
+        "latency-monitor-threshold",
+        Number(0, I63_MAX),
+        "0",
+        "Record events this many milliseconds long.",
+        only=0,
+        why="not supported yet: latencies are not recorded",
+    ),
+    Directive("logfile", Text(), "", "Where the log goes; empty: standard error.", mutable=False),
+    Directive(
+        "loglevel", Choice(("debug", "verbose", "notice", "warning", "nothing")), "notice", "What is logged."
+    ),
+    Directive("maxclients", Number(1, 0xFFFFFFFF), "10000", "How many clients may be connected."),
+    Directive(
+        "maxmemory",
+        Memory(0, I63_MAX),
+        "0",
+        "Memory for data; 0 for no limit.",
+        only=0,
+        why="not supported yet: memory is not limited",
+    ),
+    Directive(
+        "maxmemory-policy",
+        Choice(POLICIES),
+        "noeviction",
+        "What goes when memory is full.",
+        only="noeviction",
+        why="not supported yet: nothing is evicted",
+    ),
+    Directive("pidfile", Text(), "", "A file to write the process number to.", mutable=False),
+    Directive("port", Port(), "7777", "TCP port; 0 for none, free for any that is free.", mutable=False),
+    Directive("port-file", Text(), "", "A file to write the TCP port to once it is open.", mutable=False),
+    Directive(
+        "proto-max-bulk-len",
+        Memory(1 << 20, 1 << 40),
+        str(limits.BULK_BYTES_MAX),
+        "The longest word accepted.",
+    ),
+    Directive(
+        "protected-mode", Flag(), "yes", "Refuse clients from other machines: there are no passwords yet."
+    ),
+    Directive("save", Words(), "", "When to save snapshots.", only=[], why=NOT_KEPT),
+    Directive(
+        "slowlog-log-slower-than",
+        Number(-1, I63_MAX),
+        "-1",
+        "Record requests this many microseconds long.",
+        only=-1,
+        why="not supported yet: requests are not timed",
+    ),
+    Directive("slowlog-max-len", Number(0, I63_MAX), "128", "How many slow requests are kept."),
+    Directive(
+        "stream-node-max-bytes", Memory(0, I63_MAX), "4096", "Bytes in one node of a stream; 0 for no limit."
+    ),
+    Directive(
+        "stream-node-max-entries",
+        Number(0, I63_MAX),
+        "100",
+        "Entries in one node of a stream; 0 for no limit.",
+    ),
+    Directive(
+        "tcp-backlog", Number(0, U31_MAX), "511", "Connections that may wait to be accepted.", mutable=False
+    ),
+    Directive(
+        "tcp-keepalive", Number(0, U31_MAX), "300", "Seconds between probes of a silent client; 0 for none."
+    ),
+    Directive("timeout", Number(0, U31_MAX), "0", "Close a client idle for so many seconds; 0 for never."),
+    Directive("unixsocket", Text(), "", "Path of a Unix socket to listen on.", mutable=False),
+    Directive(
+        "unixsocketperm", Octal(), "0", "Permissions of the Unix socket; 0 leaves the umask's.", mutable=False
+    ),
+]
+
+BY_NAME = {directive.name: directive for directive in DIRECTIVES}
+
+# Redis's own that change nothing here: said once at the start, then passed over.
+_NOT_APPLICABLE = """
+    activedefrag active-expire-effort aof-load-truncated aof-rewrite-incremental-fsync aof-timestamp-enabled
+    aof-use-rdb-preamble always-show-logo appendfilename appenddirname auto-aof-rewrite-min-size
+    auto-aof-rewrite-percentage activerehashing client-query-buffer-limit-soft crash-log-enabled
+    crash-memcheck-enabled dbfilename disable-thp dynamic-hz enable-debug-command enable-module-command
+    enable-protected-configs hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries
+    hash-max-ziplist-value hll-sparse-max-bytes io-threads io-threads-do-reads jemalloc-bg-thread
+    latency-tracking latency-tracking-info-percentiles lazyfree-lazy-eviction lazyfree-lazy-expire
+    lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
+    list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate lua-time-limit
+    busy-reply-threshold maxmemory-clients maxmemory-eviction-tenacity maxmemory-samples
+    no-appendfsync-on-rewrite notify-keyspace-events oom-score-adj oom-score-adj-values proc-title-template
+    rdb-del-sync-files rdb-save-incremental-fsync rdbchecksum rdbcompression repl-backlog-size
+    repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load repl-diskless-sync
+    repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-ping-replica-period repl-timeout
+    replica-announced replica-ignore-maxmemory replica-lazy-flush replica-priority replica-read-only
+    replica-serve-stale-data sanitize-dump-payload set-max-intset-entries set-max-listpack-entries
+    set-max-listpack-value set-proc-title shutdown-on-sigint shutdown-on-sigterm shutdown-timeout
+    slave-priority slave-read-only slave-serve-stale-data socket-mark-id stop-writes-on-bgsave-error
+    supervised syslog-enabled syslog-facility syslog-ident tracking-table-max-keys
+    zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+"""
+NOT_APPLICABLE = frozenset(_NOT_APPLICABLE.split())
+
+# Redis's own that promise safety or data in another place: passing them over would be a lie.
+_REFUSED = """
+    aclfile bind-source-addr cluster-enabled loadmodule masterauth masteruser rename-command replicaof
+    requirepass slaveof tls-auth-clients tls-ca-cert-file tls-cert-file tls-key-file tls-port user
+"""
+REFUSED = frozenset(_REFUSED.split())

@@ -1,0 +1,192 @@
+"""What commands ask of the server process: its configuration, its figures, its end."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.commands.host import Host, Section
+from headrace.commands.session import Session
+from headrace.errors import CommandError
+from headrace.keyspace.settings import Settings
+from headrace.server.config import Config
+from headrace.server.turn import Turn
+
+SAMPLES_KEPT = 16  # of the counters: rates are those between the first and the last
+SAMPLE_STALE_MS = 2000  # older than that, nothing happened
+
+
+class ServerHost(Host):
+    """The host of an engine behind sockets. The turn is made after the engine, so it is set last."""
+
+    turn: Turn
+
+    def __init__(self, config: Config, stop: Callable[[], None]) -> None:
+        super().__init__(Settings())
+        self.config = config
+        self.stop = stop
+        self.apply: Callable[[], None] = self.apply_settings  # called after each CONFIG SET
+        self.rejected = 0  # connections
+        self.started = time.monotonic()
+        self.run_id = os.urandom(20).hex()
+        self.samples: deque[tuple[int, int, int, int]] = deque(maxlen=SAMPLES_KEPT)
+        self.port = 0
+        self.apply_settings()
+
+    def apply_settings(self) -> None:
+        """Tell the keyspace what the configuration says."""
+        self.settings.databases = self.config.number("databases")
+        self.settings.stream_node_max_bytes = self.config.number("stream-node-max-bytes")
+        self.settings.stream_node_max_entries = self.config.number("stream-node-max-entries")
+
+    def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
+        """Every directive whose name matches one of the patterns."""
+        return self.config.get(patterns)
+
+    def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        """Change all or none, and act on it."""
+        self.config.set(pairs)
+        self.apply()
+
+    def config_resetstat(self) -> None:
+        """Counters of the process to zero."""
+        self.rejected = 0
+        self.turn.received = 0
+        self.turn.sent = 0
+        self.samples.clear()
+
+    def config_rewrite(self) -> None:
+        """Not built."""
+        if not self.config.file:
+            raise CommandError("ERR The server is running without a config file")
+        raise CommandError("ERR CONFIG REWRITE is not supported yet: edit the file")
+
+    def client_buffers(self, session: Session) -> tuple[int, int]:
+        """Bytes of requests that arrived and wait, and bytes free for more."""
+        connection = session.transport
+        if connection is None:
+            return 0, 0
+        pending = connection.parser.pending()
+        return pending, max(connection.parser.cap - pending, 0)
+
+    def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
+        """Stop after this turn. There is nothing to save to, which SAVE may not pretend away."""
+        if save:
+            raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
+        self.stop()
+
+    def microseconds(self) -> int:
+        """What the clock shows beyond milliseconds."""
+        return time.time_ns() // 1000 % 1000
+
+    # Figures.
+
+    def sample(self, now: int) -> bool:
+        """Note the counters for the rates; whether they have moved since the last time."""
+        turn = self.turn
+        counters = (turn.engine.stats.commands, turn.received, turn.sent)
+        moved = not self.samples or self.samples[-1][1:] != counters
+        self.samples.append((now, *counters))
+        return moved
+
+    def info(self, section: str) -> Section:
+        """The fields of one section of INFO that only the process knows."""
+        sections: dict[str, Callable[[], Section]] = {
+            "server": self._server,
+            "clients": lambda: [("maxclients", self.config.number("maxclients"))],
+            "memory": self._memory,
+            "stats": self._stats,
+            "cpu": self._cpu,
+        }
+        return sections[section]() if section in sections else []
+
+    def _server(self) -> Section:
+        uptime = int(time.monotonic() - self.started)
+        return [
+            ("os", f"{platform.system()} {platform.release()} {platform.machine()}"),
+            ("arch_bits", 64 if sys.maxsize > 1 << 32 else 32),
+            ("python_version", platform.python_version()),
+            ("multiplexing_api", "epoll"),
+            ("process_id", os.getpid()),
+            ("run_id", self.run_id),
+            ("tcp_port", self.port),
+            ("uptime_in_seconds", uptime),
+            ("uptime_in_days", uptime // 86400),
+            ("hz", self.config.number("hz")),
+            ("configured_hz", self.config.number("hz")),
+            ("executable", sys.executable),
+            ("config_file", os.path.abspath(self.config.file) if self.config.file else ""),
+        ]
+
+    def _memory(self) -> Section:
+        """What the process has; what of it is data is not known."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        used = resident_bytes() or peak
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return [
+            ("used_memory", used),
+            ("used_memory_human", human(used)),
+            ("used_memory_rss", used),
+            ("used_memory_rss_human", human(used)),
+            ("used_memory_peak", max(peak, used)),
+            ("used_memory_peak_human", human(max(peak, used))),
+            ("total_system_memory", total),
+            ("total_system_memory_human", human(total)),
+            ("maxmemory", self.config.number("maxmemory")),
+            ("maxmemory_human", human(self.config.number("maxmemory"))),
+            ("maxmemory_policy", self.config.text("maxmemory-policy")),
+        ]
+
+    def _stats(self) -> Section:
+        rates = self._rates()
+        return [
+            ("instantaneous_ops_per_sec", round(rates[0])),
+            ("total_net_input_bytes", self.turn.received),
+            ("total_net_output_bytes", self.turn.sent),
+            ("instantaneous_input_kbps", f"{rates[1] / 1024:.2f}"),
+            ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
+            ("rejected_connections", self.rejected),
+        ]
+
+    def _rates(self) -> tuple[float, float, float]:
+        """Commands, bytes in and bytes out a second, lately."""
+        if len(self.samples) < 2 or time.time() * 1000 - self.samples[-1][0] > SAMPLE_STALE_MS:
+            return 0.0, 0.0, 0.0
+        first, last = self.samples[0], self.samples[-1]
+        seconds = max(last[0] - first[0], 1) / 1000
+        return (last[1] - first[1]) / seconds, (last[2] - first[2]) / seconds, (last[3] - first[3]) / seconds
+
+    def _cpu(self) -> Section:
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return [
+            ("used_cpu_sys", f"{own.ru_stime:.6f}"),
+            ("used_cpu_user", f"{own.ru_utime:.6f}"),
+            ("used_cpu_sys_children", f"{children.ru_stime:.6f}"),
+            ("used_cpu_user_children", f"{children.ru_utime:.6f}"),
+        ]
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def human(n: int) -> str:
+    """Bytes as people read them: 1.50M."""
+    size = float(n)
+    for unit in "BKMGT":
+        if size < 1024 or unit == "T":
+            break
+        size /= 1024
+    return f"{size:.2f}{unit}" if unit != "B" else f"{n}B"

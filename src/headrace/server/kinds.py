@@ -1,0 +1,199 @@
+"""The types of directives' values: read from words, shown as text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+Value = int | bool | str | list[str] | tuple[int, int, int]
+
+U31_MAX = (1 << 31) - 1
+I63_MAX = (1 << 63) - 1
+
+_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 10**6, "mb": 1 << 20, "g": 10**9, "gb": 1 << 30}
+_MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
+
+
+class Kind(Protocol):
+    """A type of value: read from words, shown as one text. A ValueError's text is for the operator."""
+
+    def parse(self, words: list[str]) -> Value:
+        """The value that the words of a line or of CONFIG SET say."""
+
+    def show(self, value: Value) -> str:
+        """The value as CONFIG GET answers it."""
+
+
+def one(words: list[str]) -> str:
+    """The only word."""
+    if len(words) != 1:
+        raise ValueError("wrong number of arguments")
+    return words[0]
+
+
+@dataclass(frozen=True)
+class Number:
+    """An integer within bounds."""
+
+    least: int
+    most: int
+
+    def parse(self, words: list[str]) -> Value:
+        """Digits, perhaps signed."""
+        word = one(words)
+        if not re.fullmatch(r"-?\d{1,19}", word):
+            raise ValueError("argument couldn't be parsed into an integer")
+        return within(int(word), self.least, self.most)
+
+    def show(self, value: Value) -> str:
+        """Digits."""
+        return str(value)
+
+
+def within(number: int, least: int, most: int) -> int:
+    """The number, if it lies between the bounds."""
+    if not least <= number <= most:
+        raise ValueError(f"argument must be between {least} and {most} inclusive")
+    return number
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: 1024, 1kb, 1k (1000), 512mb, 1gb."""
+
+    least: int
+    most: int
+
+    def parse(self, words: list[str]) -> Value:
+        """Digits and perhaps a unit."""
+        return within(memory(one(words)), self.least, self.most)
+
+    def show(self, value: Value) -> str:
+        """Plain bytes."""
+        return str(value)
+
+
+def memory(word: str) -> int:
+    """The bytes that a word such as 64mb says."""
+    found = _MEMORY.fullmatch(word)
+    if found is None or found[2].lower() not in _UNITS:
+        raise ValueError("argument must be a memory value")
+    return int(found[1]) * _UNITS[found[2].lower()]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """yes or no."""
+
+    def parse(self, words: list[str]) -> Value:
+        """In either case."""
+        word = one(words).lower()
+        if word not in ("yes", "no"):
+            raise ValueError("argument must be 'yes' or 'no'")
+        return word == "yes"
+
+    def show(self, value: Value) -> str:
+        """yes or no."""
+        return "yes" if value else "no"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def parse(self, words: list[str]) -> Value:
+        """In either case."""
+        word = one(words).lower()
+        if word not in self.words:
+            raise ValueError(f"argument(s) must be one of the following: {', '.join(self.words)}")
+        return word
+
+    def show(self, value: Value) -> str:
+        """The word."""
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text: a path, a name."""
+
+    def parse(self, words: list[str]) -> Value:
+        """One word, which may be empty."""
+        return one(words)
+
+    def show(self, value: Value) -> str:
+        """As given."""
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Words:
+    """Several words."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Each word; one empty word is none."""
+        return [word for text in words for word in text.split()]
+
+    def show(self, value: Value) -> str:
+        """With blanks between them."""
+        assert isinstance(value, list)
+        return " ".join(value)
+
+
+@dataclass(frozen=True)
+class Octal:
+    """File permissions, as chmod takes them."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Octal digits up to 777."""
+        word = one(words)
+        if not re.fullmatch(r"[0-7]{1,4}", word) or int(word, 8) > 0o777:
+            raise ValueError("argument must be an octal number up to 777")
+        return int(word, 8)
+
+    def show(self, value: Value) -> str:
+        """Octal digits."""
+        return f"{value:o}"
+
+
+@dataclass(frozen=True)
+class Port:
+    """A TCP port; 0 listens on none, `free` on one that the system picks."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Digits, or the word free."""
+        if words == ["free"]:
+            return "free"
+        return Number(0, 65535).parse(words)
+
+    def show(self, value: Value) -> str:
+        """Digits, or the word free before the port is open."""
+        return str(value)
+
+
+@dataclass(frozen=True)
+class BufferLimits:
+    """Limits on unread answers per class of client; there is one class, normal."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Groups of class, hard limit, soft limit, seconds."""
+        words = [word for text in words for word in text.split()]
+        if not words or len(words) % 4:
+            raise ValueError("Wrong number of arguments in buffer limit configuration.")
+        normal = (0, 0, 0)
+        for at in range(0, len(words), 4):
+            if words[at].lower() not in ("normal", "slave", "replica", "pubsub"):
+                raise ValueError("Invalid client class specified in buffer limit configuration.")
+            hard, soft = memory(words[at + 1]), memory(words[at + 2])
+            seconds = within(int(words[at + 3]), 0, U31_MAX)
+            if words[at].lower() == "normal":
+                normal = (hard, soft, seconds)
+        return normal
+
+    def show(self, value: Value) -> str:
+        """The one class there is."""
+        assert isinstance(value, tuple)
+        return "normal {} {} {}".format(*value)

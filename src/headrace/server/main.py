@@ -1,0 +1,216 @@
+"""The composition root: builds the rooms around an engine, runs the turns, stops.
+
+config → host → engine → turn → listeners, timers
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+import headrace
+from headrace.engine.clock import RealClock
+from headrace.engine.engine import Engine
+from headrace.errors import HeadraceError
+from headrace.server.config import Config
+from headrace.server.directives import DIRECTIVES
+from headrace.server.host import ServerHost
+from headrace.server.listeners import Listeners
+from headrace.server.timers import Timers
+from headrace.server.turn import Turn
+
+DESCRIPTORS_KEPT = 64  # for what is no client: listeners, files, libraries
+LEVELS = {
+    "debug": logging.DEBUG,
+    "verbose": logging.INFO,
+    "notice": logging.WARNING,
+    "warning": logging.WARNING,
+    "nothing": logging.CRITICAL + 1,
+}
+USAGE = """\
+Usage: headrace serve [FILE] [--directive value ...]
+
+Runs a server for any Redis client. FILE is like redis.conf; directives given here win over it.
+
+Example: headrace serve --port 7777 --stream-node-max-entries 200
+
+Directives (default):
+"""
+
+
+def serve(arguments: list[str]) -> int:
+    """Run a server until SIGTERM, SIGINT or SHUTDOWN; the exit code. HeadraceError when it cannot start."""
+    if arguments in (["--help"], ["-h"]):
+        print(usage(), end="")
+        return 0
+    config = Config()
+    config.read_arguments(arguments)
+    server = Server(config)
+    with stopped_by_signals(server.stop):
+        server.open()
+        print(
+            f"headrace {headrace.__version__} ready on {', '.join(server.names)} (pid {os.getpid()})",
+            flush=True,
+        )
+        server.run()
+    return 0
+
+
+def usage() -> str:
+    """The help text, with every directive."""
+    lines = [f"  --{d.name:<28} {d.about} ({d.default or 'none'})\n" for d in DIRECTIVES]
+    return USAGE + "".join(lines)
+
+
+class Server:
+    """One server: open(), then run() until stop() is called, by whichever thread."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.clock = RealClock()
+        self.stopping = False
+        self.host = ServerHost(config, self.stop)
+        self.engine = Engine(self.host.settings, self.host)
+        self.turn = Turn(self.engine, self.clock.now_ms)
+        self.host.turn = self.turn
+        self.host.apply = self.apply
+        self.listeners = Listeners(config, self.host, self.turn)
+        self.timers = Timers(config, self.host, self.turn)
+        self.waker, self.woken = socket.socketpair()
+        self.files: list[str] = []  # to be removed at the end
+
+    @property
+    def names(self) -> list[str]:
+        """The addresses listened on, as a person would write them."""
+        return self.listeners.names
+
+    def open(self) -> None:
+        """Listen, and write the files that say so; raises HeadraceError."""
+        start_log(self.config)
+        directory = self.config.text("dir")
+        if not os.path.isdir(directory):
+            raise HeadraceError(f"dir {directory}: no such directory")
+        for warning in self.config.warnings:
+            logging.getLogger("headrace").warning("%s", warning)
+        self._make_room_for_clients()
+        self.apply()
+        self.waker.setblocking(False)
+        self.woken.setblocking(False)
+        self.turn.listen(self.woken.fileno(), self._hear_wake)
+        self.listeners.open()
+        self.host.port = self.listeners.port
+        self.config.values["port"] = self.listeners.port
+        self._write("pidfile", str(os.getpid()))
+        self._write("port-file", str(self.listeners.port))
+
+    def run(self) -> None:
+        """Turns, until told to stop; then everything is closed."""
+        gc.collect()
+        gc.freeze()  # what is there now stays: the collector need not look at it again
+        turn, timers, now_ms = self.turn, self.timers, self.clock.now_ms
+        try:
+            while not self.stopping:
+                turn.once(timers.run(now_ms()))
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """End run() after the turn it is in. May be called from any thread and from a signal handler."""
+        self.stopping = True
+        with suppress(OSError):  # it is awake already, or gone
+            self.waker.send(b".")
+
+    def close(self) -> None:
+        """Close the sockets and remove the files."""
+        self.listeners.close()
+        self.turn.close()
+        self.waker.close()
+        self.woken.close()
+        for path in self.files:
+            Path(path).unlink(missing_ok=True)
+        self.files.clear()
+
+    def apply(self) -> None:
+        """Act on what the configuration says now."""
+        config, turn = self.config, self.turn
+        self.host.apply_settings()
+        normal = config.values["client-output-buffer-limit"]
+        assert isinstance(normal, tuple)
+        turn.unsent_max = normal[0]
+        turn.query_max = config.number("client-query-buffer-limit")
+        turn.bulk_max = config.number("proto-max-bulk-len")
+        for connection in turn.connections.values():
+            connection.parser.bulk_max = turn.bulk_max
+        logging.getLogger("headrace").setLevel(LEVELS[config.text("loglevel")])
+
+    def _hear_wake(self) -> None:
+        self.woken.recv(4096)
+
+    def _make_room_for_clients(self) -> None:
+        """Ask the system for a descriptor per client; if it refuses, fewer clients are let in."""
+        wanted = self.config.number("maxclients") + DESCRIPTORS_KEPT
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY or soft >= wanted:
+            return
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            self.config.values["maxclients"] = max(most - DESCRIPTORS_KEPT, 1)
+            logging.getLogger("headrace").warning(
+                "maxclients is %d: the system allows no more than %d descriptors (ulimit -n)",
+                self.config.number("maxclients"),
+                most,
+            )
+
+    def _write(self, directive: str, text: str) -> None:
+        """Write a line to the file that the directive names, whole or not at all: somebody waits for it."""
+        path = self.config.text(directive)
+        if not path:
+            return
+        try:
+            Path(f"{path}.new").write_text(f"{text}\n")
+            os.replace(f"{path}.new", path)
+        except OSError as wrong:
+            raise HeadraceError(f"cannot write {directive} {path}: {wrong.strerror}") from None
+        self.files.append(path)
+
+
+def start_log(config: Config) -> None:
+    """Send the log to the file that the configuration names, or to standard error."""
+    path = config.text("logfile")
+    try:
+        handler = logging.FileHandler(path) if path else logging.StreamHandler(sys.stderr)
+    except OSError as wrong:
+        raise HeadraceError(f"cannot write logfile {path}: {wrong.strerror}") from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("headrace")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """While inside, SIGTERM and SIGINT call stop, in the main thread at least."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

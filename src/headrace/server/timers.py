@@ -1,0 +1,46 @@
+"""What comes round by itself: idle clients are closed, counters are sampled for INFO's rates."""
+
+from __future__ import annotations
+
+import logging
+
+from headrace.server.config import Config
+from headrace.server.host import ServerHost
+from headrace.server.turn import Turn
+
+SLOW_MS = 1000  # how often idle clients are looked for while nothing else happens
+
+
+class Timers:
+    """Runs `hz` times a second while there is traffic, once a second for idle clients, else not at all."""
+
+    def __init__(self, config: Config, host: ServerHost, turn: Turn) -> None:
+        self.config = config
+        self.host = host
+        self.turn = turn
+        self.due = 0  # milliseconds since 1970
+
+    def run(self, now: int) -> int:
+        """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
+        interval = 1000 // self.config.number("hz")
+        if self.due - interval <= now < self.due:  # else it is time, or the clock has been set back
+            return self.due - now
+        self.due = now + interval
+        moved = self.host.sample(now)
+        seconds = self.config.number("timeout")
+        if seconds:
+            self._close_idle(now - 1000 * seconds)
+        if moved:
+            return interval
+        return SLOW_MS if seconds else -1
+
+    def _close_idle(self, since: int) -> None:
+        """Close whoever has asked for nothing since then. Those who wait for an answer are not idle."""
+        idle = [
+            c
+            for c in self.turn.connections.values()
+            if c.session.active_ms < since and c.session.waiting is None and not c.session.answer.pending()
+        ]
+        for connection in idle:
+            logging.getLogger("headrace").info("closing idle client %d", connection.session.id)
+            self.turn.drop(connection)
