@@ -117,7 +117,8 @@ class Both:
         self.engine.tick(now_ms())
         for name, (session, connection) in self.clients.items():
             if session in self.engine.woken:
-                differ(name, because, session.answer.take(), connection.reply())
+                ours = session.answer.take()
+                differ(name, because, ours, connection.reply(PATIENCE_S if ours else QUIET_S))
         self.engine.woken.clear()
 
     def sleep(self, ms):

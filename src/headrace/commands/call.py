@@ -90,7 +90,7 @@ class Call:
         """A cursor on the first word after the command's (and subcommand's) name."""
         arguments: Arguments = self._arguments
         arguments.argv = self.argv
-        arguments.at = 1 if self.command.word is self.command.name else 2
+        arguments.at = self.command.name_words
         return arguments
 
     @cython.ccall

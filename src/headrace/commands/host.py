@@ -74,13 +74,13 @@ class Host:
                 f"ERR CONFIG SET failed (possibly related to argument '{shown}') - can't set immutable config"
             )
             raise CommandError(text)
+        text = f"ERR CONFIG SET failed (possibly related to argument '{shown}')"
         try:
             number = parse_i64(value)
         except NotAnInteger:
-            number = -1
+            raise CommandError(f"{text} - argument couldn't be parsed into an integer") from None
         if number < 0:
-            text = f"ERR CONFIG SET failed (possibly related to argument '{shown}')"
-            raise CommandError(f"{text} - argument couldn't be parsed into an integer")
+            raise CommandError(f"{text} - argument must be between 0 and 9223372036854775807 inclusive")
         return lambda: setattr(self.settings, fields[name], number)
 
     def config_resetstat(self) -> None:

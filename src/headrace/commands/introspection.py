@@ -31,7 +31,7 @@ def table(call: Call) -> list[Command]:
 
 def top_level(call: Call) -> list[Command]:
     """Every command that is not a subcommand."""
-    return [command for command in table(call) if command.word == command.name]
+    return [command for command in table(call) if command.name_words == 1]
 
 
 def find(call: Call, name: bytes) -> Command | None:
@@ -44,7 +44,7 @@ def answer_info(call: Call, command: Command | None) -> None:
     """The ten facts about one command; null when there is none."""
     answer = call.answer
     if command is None:
-        answer.null_array()
+        answer.null()
         return
     subcommands = command.unique_subcommands()
     answer.array(10)

@@ -4,6 +4,7 @@
 cdef class Command:
     cdef readonly bytes name
     cdef readonly bytes word
+    cdef readonly int name_words
     cdef readonly int arity
     cdef readonly object run
     cdef readonly object flags

@@ -46,6 +46,7 @@ class Command:
         "may_queue",
         "movable_keys",
         "name",
+        "name_words",
         "readonly",
         "run",
         "since",
@@ -58,6 +59,7 @@ class Command:
 
     name: bytes  # lower case; "config|get" for a subcommand
     word: bytes  # what the client writes last: b"get" of "config|get"
+    name_words: cython.int  # of the request that are its name: 1, or 2 for a subcommand
     arity: cython.int
     run: Callable[[Any], object] | None  # None for a container, which runs only through its subcommands
     flags: frozenset[str]
@@ -95,6 +97,7 @@ class Command:
     ) -> None:
         self.name = name.encode()
         self.word = name.rpartition("|")[2].encode()
+        self.name_words = 1 + name.count("|")
         self.arity = arity
         self.run = run
         self.flags = frozenset(flags.split())

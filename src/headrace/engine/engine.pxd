@@ -22,6 +22,7 @@ cdef class Engine:
     cdef readonly Effects effects
     cdef readonly Stats stats
     cdef dict rows
+    cdef dict by_name
     cdef Call call
     cdef Call inner
     cdef Call waking

@@ -21,7 +21,13 @@ from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.engine.effects import Effects
 from headrace.engine.pause import Pause, held, no_answer
-from headrace.engine.refusals import NotInTransaction, unknown_command, unknown_subcommand, wire_text
+from headrace.engine.refusals import (
+    ExecRefused,
+    NotInTransaction,
+    unknown_command,
+    unknown_subcommand,
+    wire_text,
+)
 from headrace.engine.stats import Row, Stats
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Waiter
@@ -40,6 +46,7 @@ class Engine:
     """One keyspace, its commands, and the sessions that use it. One thread owns it."""
 
     __slots__ = (
+        "by_name",
         "call",
         "clients",
         "dropped",
@@ -64,7 +71,8 @@ class Engine:
     pause: Pause
     effects: Effects
     stats: Stats
-    rows: dict[bytes, Row]  # by the exact word, lower and upper case at the ready; "config|get" too
+    rows: dict[bytes, Row]  # by the first word of a request, lower and upper case at the ready
+    by_name: dict[bytes, Row]  # subcommands too, as "config|get"
     call: Call
     inner: Call  # for what EXEC runs
     waking: Call  # for waiters
@@ -81,6 +89,7 @@ class Engine:
         self.effects = Effects()
         self.stats = Stats()
         self.rows = {}
+        self.by_name = {}
         self.next_client = 0
         self.swept_ms = 0
         self.call = Call(self, self.keyspace, self.host, self.effects)
@@ -89,15 +98,17 @@ class Engine:
         self.inner.may_block = False
         self.waking.may_block = False
         for command in COMMANDS:
-            self._add(command)
+            row = self._add(command)
+            self.rows[command.name] = row
+            self.rows[command.name.upper()] = row
             for sub in command.unique_subcommands():
                 self._add(sub)
 
-    def _add(self, command: Command) -> None:
+    def _add(self, command: Command) -> Row:
         row = Row(command)
         self.stats.rows.append(row)
-        self.rows[command.name] = row
-        self.rows[command.name.upper()] = row
+        self.by_name[command.name] = row
+        return row
 
     # Sessions.
 
@@ -223,7 +234,7 @@ class Engine:
         """The row of a name in mixed case, or of a subcommand; None when it was refused for there is none."""
         if row is None:
             row = self.rows.get(argv[0].lower())
-            if row is None or b"|" in argv[0]:
+            if row is None:
                 self._reject(session, None, unknown_command(argv))
                 return None
         if row.is_plain or len(argv) == 1:
@@ -232,7 +243,7 @@ class Engine:
         if sub is None:
             self._reject(session, None, unknown_subcommand(argv))
             return None
-        return self.rows[sub.name]
+        return self.by_name[sub.name]
 
     @cython.cfunc
     def _queue(self, session: Session, row: Row, argv: list[bytes]) -> cython.void:
@@ -250,6 +261,10 @@ class Engine:
         """Refuse a request that was not run: it spoils the transaction it was meant for."""
         if row is not None:
             row.rejected += 1
+            if row.command.name == b"exec":  # a malformed EXEC ends the transaction all the same
+                session.queue = None
+                self.unwatch(session)
+                refusal = ExecRefused(refusal)
         session.queue_spoilt = session.queue is not None
         self._refuse(session, refusal)
 
@@ -284,7 +299,7 @@ class Engine:
         """Let the waiter try again; if it answered, its session goes on."""
         call: Call = self._call_for(waiter)
         mark: cython.Py_ssize_t = call.answer.mark()
-        row: Row = self.rows[waiter.command.name]
+        row: Row = self.by_name[waiter.command.name]
         served: bool
         try:
             served = waiter.serve(call)

@@ -15,6 +15,14 @@ class NotInTransaction(CommandError):
     text = "ERR Command not allowed inside a transaction"
 
 
+class ExecRefused(CommandError):
+    """EXEC itself was malformed."""
+
+    def __init__(self, refusal: CommandError) -> None:
+        reason: str = refusal.args[0]
+        super().__init__(f"EXECABORT Transaction discarded because of: {reason.removeprefix('ERR ')}")
+
+
 def shown(word: bytes) -> str:
     """Bytes of the client's, as text that turns into the same bytes again."""
     return word.decode("utf-8", "surrogateescape")
