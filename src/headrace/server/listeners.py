@@ -20,8 +20,8 @@ ACCEPTS_MAX = 1000  # in one turn
 
 TOO_MANY = b"-ERR max number of clients reached\r\n"
 PROTECTED = (
-    b"-DENIED headrace has no passwords yet and answers only clients on its own machine. To let others in, on "
-    b"a network you trust, start it with --protected-mode no, or CONFIG SET protected-mode no from there.\r\n"
+    b"-DENIED headrace has no passwords yet and answers only clients on its own machine. To let others in, "
+    b"on a network you trust, start it with --protected-mode no, or CONFIG SET protected-mode no from there.\r\n"
 )
 
 
@@ -131,7 +131,7 @@ class Listeners:
             self._admit(client, address)
 
     def _turn_away(self, listener: socket.socket) -> None:
-        """No descriptor is left: use the spare one to say so. Unaccepted, the client would wake us for ever."""
+        """No descriptor is left: use the spare one to say so. Unaccepted it would wake us for ever."""
         self.host.rejected += 1
         os.close(self.spare)
         try:
