@@ -4,57 +4,15 @@ from __future__ import annotations
 
 import os
 import pathlib
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
-import redis
 
+sys.path.append(str(pathlib.Path(__file__).parent))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers are to be this interpreter
 
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-def start_server(kind: str, port: int, cwd: pathlib.Path) -> subprocess.Popen[bytes]:
-    words = {
-        "redis": ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"],
-        "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port)],
-    }[kind]
-    process = subprocess.Popen(words, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    client = redis.Redis(port=port)
-    for _ in range(200):
-        try:
-            client.ping()
-            return process
-        except redis.ConnectionError:
-            assert process.poll() is None, f"{kind} did not start"
-            time.sleep(0.05)
-    process.kill()
-    raise AssertionError(f"{kind} does not answer")
-
-
-class StreamServer:
-    """A running server, and shorthands to fill it."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.url = f"redis://127.0.0.1:{port}"
-        self.client = redis.Redis(port=port)
-
-    def fill(self, stream: str, count: int, first: int = 0) -> None:
-        """Entries numbered from first, one a millisecond from 1000000 on: n, its text, its half."""
-        for start in range(first, first + count, 2000):
-            pipe = self.client.pipeline(transaction=False)
-            for n in range(start, min(start + 2000, first + count)):
-                pipe.xadd(stream, {"n": n, "name": f"n{n}", "half": n / 2}, id=f"{1_000_000 + n}-0")
-            pipe.execute()
+from stream_server import StreamServer, free_port, start_server
 
 
 @pytest.fixture(scope="session", params=["redis", "headrace"])

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.offsets import START, Id, Offsets, format_id, in_order, parse_id
+from headrace.spark.offsets import START, Id, Offsets, in_order, parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.shards import Wire
@@ -62,11 +62,6 @@ class Stretch:
 def place(entry_id: Id) -> int:
     """An ID as one number, so that one can interpolate."""
     return entry_id[0] << 64 | entry_id[1]
-
-
-def id_at(number: int) -> Id:
-    """The ID at a place."""
-    return number >> 64, number & SEQ_MAX
 
 
 def plan(client: redis.Redis, start: Offsets, end: Offsets, options: Options) -> list[Range]:
@@ -135,6 +130,11 @@ def survey(client: redis.Redis, stream: str, after: str, upto: str, probes: int)
     return stretches
 
 
+def _name(number: int) -> str:
+    """The ID at a place, as Redis writes it."""
+    return f"{number >> 64}-{number & SEQ_MAX}"
+
+
 def _points(low: int, high: int, n: int) -> list[int]:
     """n places from low on, evenly spaced, fewer if there are not so many."""
     return sorted({low + (high - low) * i // n for i in range(n)})
@@ -145,53 +145,53 @@ def _id(entry: Any) -> Id:
 
 
 def _probe(client: redis.Redis, stream: str, points: list[int], end: int) -> list[Stretch]:
-    """Probe at each point, in one round trip; the stretches between the points, the last one up to end."""
+    """Probe at each point, and at the end of each stretch not yet counted: two round trips."""
     pipe = client.pipeline(transaction=False)
-    upto = format_id(id_at(end - 1))
+    upto = _name(end - 1)
     for point in points:
-        pipe.xrange(stream, format_id(id_at(point)), upto, WINDOW)
+        pipe.xrange(stream, _name(point), upto, WINDOW)
     stretches = []
-    crowded = []
+    full = []
     for low, high, entries in zip(points, [*points[1:], end], pipe.execute(), strict=True):
-        seen = [p for e in entries if (p := place(_id(e))) < high]
-        if len(seen) < WINDOW:
-            stretches.append(Stretch(low, high, len(seen), True))
-        elif seen[0] >> 64 == seen[-1] >> 64 and high >> 64 > seen[0] >> 64:
-            crowded.append((low, high, seen[0]))
+        head = [p for e in entries if (p := place(_id(e))) < high]
+        if len(head) < WINDOW:
+            stretches.append(Stretch(low, high, len(head), True))
         else:
-            density = (WINDOW - 1) / (seen[-1] - seen[0])
-            stretches.append(Stretch(low, high, WINDOW + (high - seen[-1]) * density, False))
-    if crowded:
-        stretches += _part_crowds(client, stream, crowded)
+            full.append((low, high, head))
+    for low, high, head in full:
+        ms = head[0] >> 64
+        pipe.xrevrange(stream, _name(high - 1), _name(low), WINDOW)
+        pipe.xrevrange(stream, f"{ms}-{SEQ_MAX}", f"{ms}-0", 1)
+    answers = iter(pipe.execute())
+    for low, high, head in full:
+        tail = [place(_id(e)) for e in next(answers)] or head[::-1]  # trimmed this moment: any guess will do
+        last_of_ms = max((place(_id(e)) for e in next(answers)), default=head[-1])
+        stretches += _measure(low, high, head, tail[::-1], last_of_ms)
     return sorted(stretches, key=lambda s: s.low)
 
 
-def _part_crowds(client: redis.Redis, stream: str, crowded: list[tuple[int, int, int]]) -> list[Stretch]:
-    """Stretches that begin with a window full of one millisecond: that one apart, by its sequence."""
-    pipe = client.pipeline(transaction=False)
-    for _, _, first in crowded:
-        ms = first >> 64
-        pipe.xrevrange(stream, f"{ms}-{SEQ_MAX}", f"{ms}-0", 1)
-    stretches = []
-    rest: list[tuple[int, int]] = []
-    for (low, high, first), entries in zip(crowded, pipe.execute(), strict=True):
-        last = place(_id(entries[0])) if entries else first
-        stretches.append(Stretch(low, min(last + 1, high), last - first + 1, False))
-        if last + 1 < high:
-            rest.append((last + 1, high))
-    pipe = client.pipeline(transaction=False)
-    for low, high in rest:
-        pipe.xrange(stream, format_id(id_at(low)), format_id(id_at(high - 1)), WINDOW)
-    for (low, high), entries in zip(rest, pipe.execute(), strict=True):
-        seen = [place(_id(e)) for e in entries]
-        if len(seen) < WINDOW:
-            stretches.append(Stretch(low, high, len(seen), True))
-        else:
-            density = (WINDOW - 1) / (seen[-1] - seen[0])
-            if seen[0] >> 64 == seen[-1] >> 64:  # crowded again: count milliseconds, not places
-                density = WINDOW / (1 << 64)
-            stretches.append(Stretch(low, high, WINDOW + (high - seen[-1]) * density, False))
-    return stretches
+def _measure(low: int, high: int, head: list[int], tail: list[int], last_of_ms: int) -> list[Stretch]:
+    """What the windows at its two ends tell: where the entries of a stretch begin and end, and how dense.
+
+    A window full of one millisecond says nothing about time: that millisecond is set apart, and its entries
+    are counted by their sequence numbers, which mostly run without a gap.
+    """
+    first, last = head[0], tail[-1]
+    spacings = [(window[-1] - window[0]) / (WINDOW - 1) for window in (head, tail)]
+    parts = [Stretch(low, first, 0, True), Stretch(last + 1, high, 0, True)]
+    if first >> 64 != last >> 64:
+        if head[0] >> 64 == head[-1] >> 64:
+            parts.append(Stretch(first, last_of_ms + 1, last_of_ms - first + 1, False))
+            first = last_of_ms + 1
+            spacings[0] = spacings[1]
+        if tail[0] >> 64 == tail[-1] >> 64:
+            begin = max(first, last >> 64 << 64)
+            parts.append(Stretch(begin, last + 1, last + 1 - begin, False))
+            last = begin - 1
+            spacings[1] = spacings[0] if head[0] >> 64 != head[-1] >> 64 else 1 << 64
+            spacings[0] = spacings[1]
+    parts.append(Stretch(first, last + 1, 2 * (last + 1 - first) / sum(spacings), False))
+    return [part for part in parts if part.low < part.high]
 
 
 def cut(client: redis.Redis, stream: str, stretches: list[Stretch], parts: int) -> list[str]:
@@ -200,19 +200,18 @@ def cut(client: redis.Redis, stream: str, stretches: list[Stretch], parts: int) 
         return []
     share = _mass(stretches) / parts
     pipe = client.pipeline(transaction=False)
-    first = format_id(id_at(stretches[0].low))
+    first = _name(stretches[0].low)
     passed = 0.0
     wanted = 1
     for stretch in stretches:
         while wanted < parts and share * wanted <= passed + stretch.mass:
             inside = (share * wanted - passed) / stretch.mass if stretch.mass else 0.0
             at = stretch.low + int((stretch.high - stretch.low) * min(inside, 1.0))
-            pipe.xrevrange(stream, format_id(id_at(max(at - 1, stretches[0].low))), first, 1)
+            pipe.xrevrange(stream, _name(max(at - 1, stretches[0].low)), first, 1)
             wanted += 1
         passed += stretch.mass
-    last = id_at(stretches[-1].high - 1)
-    found = {_id(entries[0]) for entries in pipe.execute() if entries}
-    return [format_id(i) for i in sorted(found) if i < last]
+    found = {place(_id(entries[0])) for entries in pipe.execute() if entries}
+    return [_name(p) for p in sorted(found) if p < stretches[-1].high - 1]
 
 
 def limited(client: redis.Redis, start: Offsets, end: Offsets, most: int, options: Options) -> Offsets:

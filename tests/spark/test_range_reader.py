@@ -1,0 +1,118 @@
+"""A range is read once and whole over pages, lost connections and trims, or it says what is lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from stream_server import StreamServer
+
+from headrace.errors import CommandError
+from headrace.spark.options import parse_options
+from headrace.spark.planner import Range
+from headrace.spark.range_reader import DataLoss, RangeReader, tail
+from headrace.spark.schema import Layout
+
+SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
+COUNT = 23_000  # more than two record batches
+LAST = f"{1_000_000 + COUNT - 1}-0"
+
+
+def batches(server: StreamServer, part: Range, **options: str) -> Iterator[Any]:
+    parsed = parse_options({"url": server.url, **options}, "batch")
+    return RangeReader(part, Layout(SCHEMA, "epoch_ms"), parsed).batches()
+
+
+def numbers(made: Iterator[Any]) -> list[int]:
+    return [n for batch in made for n in batch.column("n").to_pylist()]
+
+
+@pytest.mark.parametrize("page", ["7", "100", "1000"])
+def test_pages_join_without_a_gap_or_an_overlap(stream_server: StreamServer, page: str) -> None:
+    stream_server.fill("s", 1000)
+    part = Range("s", "1000099-0", "1000899-0", False)
+    assert numbers(batches(stream_server, part, entriesPerFetch=page)) == list(range(100, 900))
+    part = Range("s", "1000099-0", "1000899-0", True)
+    assert numbers(batches(stream_server, part, entriesPerFetch=page)) == list(range(100, 900))
+
+
+def test_an_empty_range_has_no_batch(stream_server: StreamServer) -> None:
+    assert list(batches(stream_server, Range("none", "0-0", "5-0", False))) == []
+
+
+def test_entries_trimmed_before_a_task_begins_are_missed(
+    stream_server: StreamServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream_server.fill("s", 1000)
+    stream_server.client.xtrim("s", maxlen=500, approximate=False)
+    part = Range("s", "1000099-0", "1000999-0", True)
+    with pytest.raises(DataLoss, match=r"'s' after 1000099-0 .* first entry there is 1000500-0"):
+        numbers(batches(stream_server, part))
+    with caplog.at_level(logging.WARNING):
+        assert numbers(batches(stream_server, part, failOnDataLoss="false")) == list(range(500, 1000))
+    assert "may have been trimmed" in caplog.text
+
+
+def test_entries_trimmed_during_a_read_are_missed(stream_server: StreamServer) -> None:
+    stream_server.fill("s", COUNT)
+    for fail in ("true", "false"):
+        made = batches(stream_server, Range("s", "0-0", LAST, False), failOnDataLoss=fail)
+        first = next(made).num_rows
+        stream_server.client.xtrim("s", maxlen=100 if fail == "true" else 50, approximate=False)
+        if fail == "true":
+            with pytest.raises(DataLoss):
+                list(made)
+            stream_server.client.delete("s")
+            stream_server.fill("s", COUNT)
+        else:
+            rest = numbers(made)
+            assert rest[-50:] == list(range(COUNT - 50, COUNT)) and first + len(rest) < COUNT
+
+
+def test_a_deleted_stream_is_a_loss_and_a_deleted_anchor_is_not(stream_server: StreamServer) -> None:
+    stream_server.fill("s", 1000)
+    part = Range("s", "1000099-0", "1000999-0", True)
+    stream_server.client.xdel("s", "1000099-0")
+    assert numbers(batches(stream_server, part)) == list(range(100, 1000))
+    stream_server.client.delete("s")
+    with pytest.raises(DataLoss, match="empty or deleted"):
+        numbers(batches(stream_server, part))
+
+
+def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(stream_server: StreamServer) -> None:
+    stream_server.fill("s", COUNT)
+    made = batches(stream_server, Range("s", "0-0", LAST, False), entriesPerFetch="900")
+    seen = []
+    for batch in made:
+        seen += batch.column("n").to_pylist()
+        ours = stream_server.client.client_id()
+        for client in stream_server.client.client_list():
+            if int(client["id"]) != ours:
+                stream_server.client.client_kill_filter(_id=client["id"])
+    assert seen == list(range(COUNT))
+
+
+def test_a_reader_stopped_half_way_leaves_no_connection(stream_server: StreamServer) -> None:
+    stream_server.fill("s", COUNT)
+    before = len(stream_server.client.client_list())
+    made = batches(stream_server, Range("s", "0-0", LAST, False))
+    next(made)
+    assert len(stream_server.client.client_list()) == before + 1
+    made.close()
+    stream_server.client.ping()
+    assert len(stream_server.client.client_list()) == before
+
+
+def test_a_key_that_is_no_stream_is_an_error_that_names_it(stream_server: StreamServer) -> None:
+    stream_server.client.set("text", "hello")
+    with pytest.raises(CommandError, match=r"WRONGTYPE.*'text'"):
+        list(batches(stream_server, Range("text", "0-0", "5-0", False)))
+
+
+def test_the_tail_of_a_stream_is_its_last_id_even_if_that_entry_is_gone(stream_server: StreamServer) -> None:
+    stream_server.fill("s", 10)
+    stream_server.client.xdel("s", "1000009-0")
+    assert tail(stream_server.client, ("none", "s")) == {"s": "1000009-0"}

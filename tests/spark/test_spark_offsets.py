@@ -1,0 +1,36 @@
+"""Offsets are ordered as numbers, kept in one order of keys, and never go back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headrace.spark.offsets import at_most, format_id, in_order, parse_id, raised
+
+
+def test_ids_are_numbers_not_text() -> None:
+    assert parse_id("10-0") > parse_id("5-1")
+    assert parse_id("7") == (7, 0)
+    assert format_id(parse_id(f"{2**64 - 1}-{2**64 - 1}")) == f"{2**64 - 1}-{2**64 - 1}"
+
+
+@pytest.mark.parametrize("text", ["", "-", "1-", "-1", "a-1", "1-1-1", "+1-1", "1_0-1", f"{2**64}-0", "٣-1"])
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no entry ID"):
+        parse_id(text)
+
+
+def test_the_same_offset_is_always_the_same_json() -> None:
+    assert json.dumps(in_order({"b": "1-0", "a": "2-0"})) == json.dumps(in_order({"a": "2-0", "b": "1-0"}))
+    assert list(raised({"b": "1-0"}, {"a": "5-0"})) == ["a", "b"]
+
+
+def test_offsets_only_go_forward_and_are_the_start_itself_when_nothing_is_new() -> None:
+    start = {"a": "5-0", "b": "9-0"}
+    assert raised(start, {"a": "4-0", "b": "9-0"}) is start
+    assert raised(start, {"a": "10-0", "b": "3-0", "c": "1-0"}) == {"a": "10-0", "b": "9-0", "c": "1-0"}
+
+
+def test_a_target_holds_offsets_back_and_hides_later_streams() -> None:
+    assert at_most({"a": "5-0", "b": "2-0", "c": "1-0"}, {"a": "3-0", "b": "9-0"}) == {"a": "3-0", "b": "2-0"}
