@@ -68,6 +68,8 @@ COMPILED = [
     "headrace.engine.pause",
     "headrace.engine.refusals",
     "headrace.engine.stats",
+    "headrace.server.connection",
+    "headrace.server.turn",
     "headrace.spark.arrow_columns",
     "headrace.spark.arrow_decoder",
     "headrace.spark.page_scanner",
