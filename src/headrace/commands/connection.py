@@ -173,7 +173,7 @@ COMMANDS = [
         "echo",
         2,
         run_echo,
-        "fast",
+        "loading stale fast",
         group="connection",
         summary="Answers the message.",
         syntax="message",

@@ -6,7 +6,9 @@ from headrace.commands.call import Call
 from headrace.commands.spec import Command
 
 
-def help_row(container: str, subcommands: list[Command], since: str = "5.0.0") -> Command:
+def help_row(
+    container: str, subcommands: list[Command], group: str = "server", categories: str = ""
+) -> Command:
     """The row of `<container> HELP`, which lists these subcommands and itself."""
     lines = [f"{container.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"]
     for sub in subcommands:
@@ -21,5 +23,12 @@ def help_row(container: str, subcommands: list[Command], since: str = "5.0.0") -
             call.answer.simple(line)
 
     return Command(
-        f"{container}|help", 2, run_help, "loading stale", since=since, summary="Lists the subcommands."
+        f"{container}|help",
+        2,
+        run_help,
+        "loading stale",
+        group=group,
+        since="5.0.0",
+        summary="Lists the subcommands.",
+        categories=categories,
     )

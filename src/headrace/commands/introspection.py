@@ -237,6 +237,6 @@ COMMANDS = [
         summary="Describes the commands.",
         complexity="O(N), N being the number of commands",
         categories="connection",
-        subcommands=[*SUBCOMMANDS, help_row("command", SUBCOMMANDS)],
+        subcommands=[*SUBCOMMANDS, help_row("command", SUBCOMMANDS, categories="connection")],
     )
 ]
