@@ -303,13 +303,15 @@ COMMANDS = [
         syntax="numreplicas timeout",
         categories="connection",
     ),
-    row(
+    Command(
         "role",
         1,
         run_role,
-        "2.8.12",
-        "Returns the server's part in replication.",
-        flags="noscript loading stale fast",
+        "noscript loading stale fast",
+        group="server",
+        since="2.8.12",
+        summary="Returns the server's part in replication.",
+        categories="admin dangerous",
     ),
     row(
         "shutdown",

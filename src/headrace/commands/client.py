@@ -341,6 +341,6 @@ COMMANDS = [
         since="2.4.0",
         summary="Connections: names, lists, ends.",
         complexity="Depends on the subcommand",
-        subcommands=[*SUBCOMMANDS, help_row("client", SUBCOMMANDS, "connection")],
+        subcommands=[*SUBCOMMANDS, help_row("client", SUBCOMMANDS)],
     )
 ]

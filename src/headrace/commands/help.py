@@ -7,7 +7,7 @@ from headrace.commands.spec import Command
 
 
 def help_row(
-    container: str, subcommands: list[Command], group: str = "server", categories: str = ""
+    container: str, subcommands: list[Command], since: str = "5.0.0", categories: str = ""
 ) -> Command:
     """The row of `<container> HELP`, which lists these subcommands and itself."""
     lines = [f"{container.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"]
@@ -27,8 +27,8 @@ def help_row(
         2,
         run_help,
         "loading stale",
-        group=group,
-        since="5.0.0",
+        group=subcommands[0].group,
+        since=since,
         summary="Lists the subcommands.",
         categories=categories,
     )
