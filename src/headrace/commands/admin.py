@@ -281,9 +281,31 @@ LATENCY = [
 ]
 
 SLOWLOG = [
-    row("slowlog|get", -2, run_slowlog_get, "2.2.12", "Returns the slowest requests.", "[count]"),
-    row("slowlog|len", 2, run_slowlog_len, "2.2.12", "Counts the recorded requests."),
-    row("slowlog|reset", 2, run_slowlog_reset, "2.2.12", "Forgets the recorded requests."),
+    row(
+        "slowlog|get",
+        -2,
+        run_slowlog_get,
+        "2.2.12",
+        "Returns the slowest requests.",
+        "[count]",
+        flags="admin loading stale",
+    ),
+    row(
+        "slowlog|len",
+        2,
+        run_slowlog_len,
+        "2.2.12",
+        "Counts the recorded requests.",
+        flags="admin loading stale",
+    ),
+    row(
+        "slowlog|reset",
+        2,
+        run_slowlog_reset,
+        "2.2.12",
+        "Forgets the recorded requests.",
+        flags="admin loading stale",
+    ),
 ]
 
 COMMANDS = [
