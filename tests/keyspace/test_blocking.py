@@ -1,0 +1,84 @@
+from headrace.keyspace.blocking import Blocking, Waiter
+
+
+def waiter(name, *keys, deadline=0, database=0):
+    return Waiter(name, database, list(keys), deadline, lambda call: True, lambda call: None)
+
+
+def names(waiters):
+    return [waiter.session for waiter in waiters]
+
+
+def test_who_came_first_stands_first_in_every_queue():
+    blocking = Blocking()
+    for name, keys in (("one", [b"a"]), ("two", [b"b", b"a"]), ("three", [b"a", b"b"])):
+        blocking.wait(waiter(name, *keys))
+    assert names(blocking.waiters(0, b"a")) == ["one", "two", "three"]
+    assert names(blocking.waiters(0, b"b")) == ["two", "three"]
+    assert names(blocking.waiters(1, b"a")) == []
+
+
+def test_who_is_forgotten_leaves_all_queues_at_once_and_the_rest_keep_their_places():
+    blocking = Blocking()
+    waiters = [waiter(i, b"a", b"b") for i in range(4)]
+    for one in waiters:
+        blocking.wait(one)
+    blocking.forget(waiters[1])
+    blocking.forget(waiters[1])
+    assert names(blocking.waiters(0, b"a")) == names(blocking.waiters(0, b"b")) == [0, 2, 3]
+    assert blocking.count == 3
+    for one in waiters:
+        blocking.forget(one)
+    assert blocking.count == 0 and not blocking.queues
+
+
+def test_only_keys_someone_waits_for_become_ready_in_the_order_of_the_news():
+    blocking = Blocking()
+    blocking.signal(0, b"a")
+    assert blocking.take_ready() == []
+    blocking.wait(waiter("one", b"a", b"b"))
+    for key in (b"b", b"none", b"a", b"b"):
+        blocking.signal(0, key)
+    blocking.signal(1, b"a")
+    assert blocking.take_ready() == [(0, b"b"), (0, b"a")]
+    assert blocking.take_ready() == []
+
+
+def test_all_keys_of_a_database_can_be_signalled():
+    blocking = Blocking()
+    blocking.wait(waiter("one", b"a", b"b"))
+    blocking.wait(waiter("two", b"c", database=1))
+    blocking.signal_all(0)
+    assert blocking.take_ready() == [(0, b"a"), (0, b"b")]
+
+
+def test_deadlines_pass_in_order_and_take_the_waiter_out():
+    blocking = Blocking()
+    for name, deadline in (("never", 0), ("late", 30), ("soon", 10), ("then", 20), ("too", 20)):
+        blocking.wait(waiter(name, b"a", deadline=deadline))
+    assert blocking.next_deadline() == 10
+    assert names(blocking.expired(9)) == []
+    assert names(blocking.expired(20)) == ["soon", "then", "too"]
+    assert names(blocking.waiters(0, b"a")) == ["never", "late"]
+    assert blocking.next_deadline() == 30
+
+
+def test_a_served_waiter_has_no_deadline_any_more():
+    blocking = Blocking()
+    served = waiter("served", b"a", deadline=10)
+    blocking.wait(served)
+    blocking.forget(served)
+    assert blocking.next_deadline() == -1
+    assert blocking.expired(100) == []
+
+
+def test_waiters_that_come_and_go_leave_nothing_behind():
+    blocking = Blocking()
+    kept = waiter("kept", b"a", deadline=10**9)
+    blocking.wait(kept)
+    for i in range(10_000):
+        one = waiter(i, b"a", deadline=10**8 + i)
+        blocking.wait(one)
+        blocking.forget(one)
+    assert blocking.next_deadline() == 10**9
+    assert blocking.count == 1 and names(blocking.waiters(0, b"a")) == ["kept"]

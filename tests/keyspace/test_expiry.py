@@ -1,0 +1,48 @@
+from headrace.keyspace.expiry import Expiry
+
+
+def test_the_earliest_death_comes_first():
+    expiry = Expiry()
+    for key, at in ((b"a", 30), (b"b", 10), (b"c", 20)):
+        expiry.set(key, at)
+    assert expiry.next_death() == 10
+    assert expiry.due(9) is None
+    buried = []
+    while (key := expiry.due(20)) is not None:
+        expiry.drop(key)
+        buried.append(key)
+    assert buried == [b"b", b"c"]
+    assert expiry.next_death() == 30
+
+
+def test_what_was_said_last_counts():
+    expiry = Expiry()
+    expiry.set(b"a", 10)
+    expiry.set(b"a", 50)
+    expiry.set(b"b", 20)
+    expiry.drop(b"b")
+    assert expiry.due(49) is None
+    assert expiry.next_death() == 50
+    assert expiry.get(b"a") == 50 and expiry.get(b"b") == -1
+    assert not expiry.is_due(b"a", 49) and expiry.is_due(b"a", 50) and not expiry.is_due(b"b", 50)
+    assert expiry.total == 50 and len(expiry) == 1
+
+
+def test_a_time_set_again_and_again_does_not_pile_up():
+    expiry = Expiry()
+    expiry.set(b"other", 7)
+    for at in range(100_000):
+        expiry.set(b"a", at)
+    stale = 0
+    while expiry.due(10**9) is not None:
+        expiry.drop(expiry.due(10**9))
+        stale += 1
+    assert stale == 2
+    assert expiry.total == 0
+
+
+def test_times_beyond_64_bits_in_sum_are_averaged_rightly():
+    expiry = Expiry()
+    for i in range(4):
+        expiry.set(b"%d" % i, 2**63 - 1)
+    assert expiry.total // len(expiry) == 2**63 - 1

@@ -1,0 +1,42 @@
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.watching import Watch
+
+
+def test_a_change_spoils_those_who_watch_that_key_of_that_database():
+    keyspace = Keyspace()
+    watches = [Watch() for _ in range(4)]
+    keyspace.database(0).watch(b"a", watches[0])
+    keyspace.database(0).watch(b"a", watches[1])
+    keyspace.database(0).watch(b"b", watches[2])
+    keyspace.database(1).watch(b"a", watches[3])
+    keyspace.database(0).touched(b"a")
+    assert [watch.spoilt for watch in watches] == [True, True, False, False]
+    assert keyspace.changes == 1
+
+
+def test_who_lets_go_is_spoilt_no_more_and_leaves_nothing_behind():
+    keyspace = Keyspace()
+    database = keyspace.database(0)
+    watch, other = Watch(), Watch()
+    for key in (b"a", b"b", b"a"):
+        database.watch(key, watch)
+    database.watch(b"a", other)
+    assert watch.keys == [(0, b"a"), (0, b"b")]
+    keyspace.unwatch(watch)
+    database.touched(b"a")
+    assert not watch.spoilt and other.spoilt
+    keyspace.unwatch(other)
+    assert database.watching.watches == {}
+
+
+def test_death_of_age_spoils_but_not_when_the_key_was_dead_before():
+    keyspace = Keyspace()
+    keyspace.now = 100
+    database = keyspace.database(0)
+    early, late = Watch(), Watch()
+    database.put(b"k", b"v")
+    database.set_expiry(b"k", 200)
+    database.watch(b"k", early)
+    keyspace.now = 200
+    database.watch(b"k", late)
+    assert early.spoilt and not late.spoilt
