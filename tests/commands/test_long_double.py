@@ -64,13 +64,38 @@ def test_a_sum_past_the_largest_number_is_refused():
             long_double.add(a, b)
 
 
-def test_reading_what_was_written_gives_the_number_to_seventeen_places():
+def value(held):
+    assert held is not None
+    return held[0] * Fraction(2) ** held[1]
+
+
+def test_rounding_errs_by_half_a_unit_at_most_and_reading_what_was_written_not_at_all():
     chance = random.Random(7)
     for _ in range(500):
-        exact = Fraction(chance.randrange(-(10**12), 10**12), 10 ** chance.randrange(12))
-        held = long_double.rounded(exact)
-        assert held is not None
-        read = long_double.parse(long_double.text(held))
-        assert read is not None
-        assert abs(read - held) <= Fraction(1, 10**17) + abs(held) / 2**63
-        assert abs(held - exact) <= abs(exact) / 2**64
+        numerator, places = chance.randrange(-(10**12), 10**12), chance.randrange(12)
+        held = long_double.nearest(numerator, 10**places, 0)
+        exact = Fraction(numerator, 10**places)
+        assert abs(value(held) - exact) <= abs(exact) / 2**64
+        assert abs(held[0]).bit_length() == 64 or numerator == 0
+        read = value(long_double.parse(long_double.text(held)))
+        assert abs(read - value(held)) <= Fraction(1, 10**17) + abs(exact) / 2**63
+
+
+@pytest.mark.parametrize(
+    "mantissa", [2**64 - 1, 2**64 + 1, 2**64 + 3, 2**65 - 1, 2**65 + 2, 2**65 + 6, 2**66 - 1]
+)
+def test_of_two_equally_near_numbers_the_even_one_is_held(mantissa):
+    for power in (-200, 0, 16000):
+        held = long_double.nearest(mantissa, 1, power)
+        near = Fraction(mantissa) * Fraction(2) ** power
+        unit = Fraction(2) ** held[1]
+        assert abs(value(held) - near) <= unit / 2
+        assert abs(value(held) - near) < unit / 2 or held[0] % 2 == 0
+
+
+def test_the_smallest_number_and_half_of_it():
+    assert long_double.nearest(1, 1, -16445) == (1, -16445)
+    assert long_double.nearest(1, 1, -16446)[0] == 0
+    assert long_double.nearest(3, 1, -16447) == (1, -16445)
+    assert long_double.nearest(2**64 - 1, 1, 16320) == (2**64 - 1, 16320)
+    assert long_double.nearest(2**64, 1, 16320) is None

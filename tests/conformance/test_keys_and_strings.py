@@ -12,6 +12,8 @@ import shlex
 
 import pytest
 
+from headrace.engine.engine import Engine
+
 HERE = pathlib.Path(__file__).parent
 I64_MAX, I64_MIN = "9223372036854775807", "-9223372036854775808"
 ODD_NUMBERS = ["", "x", "-0", "+1", "01", "1.5", " 1", "1 ", "1x", "0x1", "-", I64_MAX, I64_MIN]
@@ -98,6 +100,32 @@ def test_sums_with_fractions_have_the_same_digits(ask, number):
         ask(["SET", "x", other])
         ask(["INCRBYFLOAT", "x", number])
         ask(["GET", "x"])
+
+
+ARRIVALS = {
+    "rename": "RENAME s new",
+    "renamenx": "RENAMENX s new",
+    "copy": "COPY s new",
+    "copy over a string": "SET new x / COPY s new REPLACE",
+    "rename over a string": "SET new x / RENAME s new",
+    "from another database": "SELECT 1 / XADD new 1-1 f v / MOVE new 0",
+    "copy from another database": "SELECT 1 / XADD s 1-1 f v / COPY s new DB 0",
+    "swap": "SELECT 1 / XADD new 1-1 f v / SWAPDB 0 1",
+    "nothing": "RENAME s other / SET new x / DEL new / EXPIRE s 0 / FLUSHDB / XADD new 1-1 f v",
+    "in a transaction": "MULTI / RENAME s new / DEL new / EXEC / XADD new 2-2 f v",
+}
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("name", ARRIVALS)
+def test_a_blocked_reader_hears_of_a_stream_that_comes_under_its_key(peer, name, protocol):
+    both = peer.both(protocol)
+    both.say("A", [b"XADD", b"s", b"1-1", b"f", b"v"])
+    both.say("B", b"XREAD BLOCK 0 STREAMS new 0".split())
+    for line in ARRIVALS[name].split("/"):
+        both.say("A", line.encode().split())
+    both.say("B", [b"PING"])
+    both.close()
 
 
 class Chatter:
@@ -222,6 +250,34 @@ def test_random_commands_are_answered_the_same(ask, seed):
             ask(["TYPE", key])
             ask(["GET", key])
             ask(["PEXPIRETIME", key])
+
+
+def contents(engine: Engine) -> list[bytes]:
+    """What the keys of the first two databases hold, and until when."""
+    session = engine.session()
+    for database in (b"0", b"1"):
+        engine.execute(session, [b"SELECT", database], 0)
+        for key in b"abcdefgh":
+            for request in (b"TYPE %c", b"GET %c", b"PEXPIRETIME %c", b"XRANGE %c - +"):
+                engine.execute(session, (request % key).split(), 0)
+    return session.answer.take().splitlines()
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_the_log_of_random_commands_does_again_what_they_did(seed):
+    chatter = Chatter(seed)
+    engine, again = Engine(), Engine()
+    engine.listen(True)
+    speaker, reader = engine.session(), again.session()
+    now = 1_700_000_000_000
+    for turn in range(TURNS):
+        engine.execute(speaker, [word.encode() for word in chatter.words()], now + turn)
+    for database, argv in engine.effects.take():
+        again.execute(reader, [b"SELECT", b"%d" % database], now)
+        assert reader.answer.take() == b"+OK\r\n"
+        again.execute(reader, argv, now)
+        assert not reader.answer.take().startswith(b"-"), argv
+    assert contents(again) == contents(engine)
 
 
 PATTERNS = r"""

@@ -1,19 +1,18 @@
 """The numbers of INCRBYFLOAT: what C calls a long double on x86-64, computed exactly.
 
-    15 bits            64 bits
-    +----------+-------------------------+
-    | exponent | mantissa                |    value = mantissa * 2 ** exponent
-    +----------+-------------------------+
+    sign      15 bits            64 bits
+    +---+------------------+-------------------------+
+    |   | exponent         | mantissa                |    value = mantissa * 2 ** exponent
+    +---+------------------+-------------------------+
 
-A sum must come out with the same digits as in Redis, so a number is kept as the fraction it stands for and
-rounded where the processor would round: after reading the text, and after adding.
+A sum must come out with the same digits as in Redis, so all that is exact here is kept in whole numbers, and
+rounded where the processor would round: after reading a text, after adding, when writing.
 """
 
 from __future__ import annotations
 
 import re
 from decimal import Decimal
-from fractions import Fraction
 
 from headrace.errors import CommandError, NotAFloat
 
@@ -22,7 +21,7 @@ PLACES = 17  # digits behind the point, before the zeros at the end are cut off
 
 MANTISSA_BITS = 64
 EXPONENT_MIN = -16445  # of the last bit of the smallest number above zero
-LARGEST = Fraction((2**64 - 1) * 2**16320)
+EXPONENT_MAX = 16320  # of the last bit of the largest number
 
 # A number with more digits before its point, or more zeros behind it, need not be computed to be refused.
 MAGNITUDE_MAX = 5000
@@ -31,17 +30,23 @@ DECIMAL = re.compile(rb"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.IGNORECASE
 HEXADECIMAL = re.compile(rb"([+-]?)0x([0-9a-f]*)(?:\.([0-9a-f]*))?(?:p([+-]?\d+))?", re.IGNORECASE)
 INFINITE = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 
+Held = tuple[int, int]  # mantissa, with its sign, and exponent
+
 
 def add(a: bytes, b: bytes) -> bytes:
     """The sum of two numbers, as text. Raises NotAFloat; CommandError when the sum is not finite."""
     left, right = parse(a), parse(b)
-    total = None if left is None or right is None else rounded(left + right)
+    total = None
+    if left is not None and right is not None:
+        exponent = min(left[1], right[1])
+        exact = (left[0] << left[1] - exponent) + (right[0] << right[1] - exponent)
+        total = nearest(exact, 1, exponent)
     if total is None:
         raise CommandError("ERR increment would produce NaN or Infinity")
     return text(total)
 
 
-def parse(number: bytes) -> Fraction | None:
+def parse(number: bytes) -> Held | None:
     """The nearest number a long double can hold; None for an infinite one. Raises NotAFloat."""
     if INFINITE.fullmatch(number):
         return None
@@ -54,42 +59,60 @@ def parse(number: bytes) -> Fraction | None:
         raise NotAFloat()
     digits = (whole + part).lstrip(b"0")
     if not digits:
-        return Fraction(0)
+        return 0, 0
     digit_exponent = 1 if decimal else 4  # by how much the exponent grows with each digit
     exponent = _exponent(exponent_text) - digit_exponent * len(part)
     # Compare before the power is computed: the exponent comes from outside.
     if abs(exponent + digit_exponent * len(digits)) > digit_exponent * MAGNITUDE_MAX:
         raise NotAFloat()
-    exact = (
-        _integer(digits) * Fraction(10) ** exponent if decimal else int(digits, 16) * Fraction(2) ** exponent
-    )
-    value = rounded(-exact if sign == b"-" else exact)
-    if not value:  # too large, or too small to tell from zero
+    if not decimal:
+        value = nearest(int(digits, 16), 1, exponent)
+    elif exponent < 0:
+        value = nearest(_integer(digits), 10**-exponent, 0)
+    else:
+        value = nearest(_integer(digits) * 10**exponent, 1, 0)
+    if value is None or not value[0]:  # too large, or too small to tell from zero
         raise NotAFloat()
-    return value
+    return (-value[0], value[1]) if sign == b"-" else value
 
 
-def rounded(exact: Fraction) -> Fraction | None:
-    """The nearest number a long double can hold, the even one of two; None when it is past the largest."""
-    size = abs(exact)
-    if size == 0:
-        return exact
-    exponent = size.numerator.bit_length() - size.denominator.bit_length() - MANTISSA_BITS
-    if size / Fraction(2) ** exponent >= 2**MANTISSA_BITS:
-        exponent += 1
-    step = Fraction(2) ** max(exponent, EXPONENT_MIN)
-    nearest = round(exact / step) * step
-    return nearest if abs(nearest) <= LARGEST else None
+def nearest(numerator: int, denominator: int, power: int) -> Held | None:
+    """What holds numerator / denominator * 2 ** power best, the even one of two; None past the largest."""
+    size = abs(numerator)
+    shift = size.bit_length() - denominator.bit_length() - MANTISSA_BITS  # right, or one too few
+    if _quotient(size, denominator, shift).bit_length() > MANTISSA_BITS:
+        shift += 1
+    shift = max(shift, EXPONENT_MIN - power)
+    mantissa = _quotient(size, denominator, shift)
+    if mantissa.bit_length() > MANTISSA_BITS:  # rounded up to the next power of two
+        mantissa >>= 1
+        shift += 1
+    if mantissa and shift + power > EXPONENT_MAX:
+        return None
+    return (-mantissa if numerator < 0 else mantissa), shift + power
 
 
-def text(value: Fraction) -> bytes:
+def _quotient(numerator: int, denominator: int, shift: int) -> int:
+    """numerator / denominator / 2 ** shift, rounded; of two equally near the even one."""
+    if shift < 0:
+        numerator <<= -shift
+    else:
+        denominator <<= shift
+    quotient, rest = divmod(numerator, denominator)
+    if 2 * rest > denominator or (2 * rest == denominator and quotient & 1):
+        quotient += 1
+    return quotient
+
+
+def text(value: Held) -> bytes:
     """Decimal text with up to PLACES digits behind the point and no zeros at its end."""
-    digits = round(abs(value) * 10**PLACES)
+    mantissa, exponent = value
+    digits = _quotient(abs(mantissa) * 10**PLACES, 1, -exponent)
     if digits == 0:
         return b"0"
     whole, part = divmod(digits, 10**PLACES)
     written = f"{Decimal(whole):f}.{part:0{PLACES}d}".rstrip("0").rstrip(".").encode()
-    return b"-" + written if value < 0 else written
+    return b"-" + written if mantissa < 0 else written
 
 
 def _integer(digits: bytes) -> int:
