@@ -1,7 +1,8 @@
 """The stream commands answer a real redis-server's bytes: fixed conversations, and random ones by seed.
 
 Left to tests/commands, for the engine follows Redis 8 where 7.0 differs: `+` in XREAD and the text of an
-unbalanced XREAD (7.4), a BLOCK beyond all time (7.2), `ms-*` when that millisecond's sequences are used up.
+unbalanced XREAD (7.4), a BLOCK beyond all time (7.2), `ms-*` when that millisecond's sequences are used up,
+a blocked XREAD whose entry is gone before it is served (7.0 answers an empty list, 8 waits on).
 """
 
 from __future__ import annotations
@@ -575,3 +576,37 @@ def test_random_commands_have_the_same_effects(pair, seed):
     ours = [words for _, words in pair.engine.effects.take()][:-1]
     for i in range(max(len(ours), len(theirs))):
         assert ours[i : i + 1] == theirs[i : i + 1], f"effect {i}, after {theirs[max(0, i - 3) : i]}"
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_those_who_wait_are_answered_the_same(peer, protocol):
+    peer.compare(
+        """
+        XADD s 5-0 n 1
+        B> XREAD BLOCK 0 STREAMS none s $ $
+        C> XREAD COUNT 1 BLOCK 0 STREAMS s 5
+        XADD s 5-0 n 2
+        XADD s 6-0 n 2
+        B> XREAD BLOCK 0 STREAMS s 9
+        XADD s 7-0 n 3
+        DEL s
+        SET s string
+        DEL s
+        XADD s 9-0 n 4
+        XSETID s 10-0
+        MULTI
+        XREAD BLOCK 0 STREAMS s $
+        EXEC
+        MULTI
+        XADD s 12-0 n 6
+        XADD s 13-0 n 7
+        EXEC
+        B> XREAD BLOCK 30 STREAMS s $
+        sleep 80
+        B> XREAD BLOCK 0 STREAMS s $
+        C> XREAD BLOCK 0 STREAMS s 13-0
+        XADD s MAXLEN 1 14-0 n 8
+        XADD s 15-0 n 9
+        """,
+        protocol,
+    )
