@@ -21,7 +21,7 @@ ACCEPTS_MAX = 1000  # in one turn
 TOO_MANY = b"-ERR max number of clients reached\r\n"
 PROTECTED = (
     b"-DENIED headrace has no passwords yet and answers only clients on its own machine. To let others in, "
-    b"on a network you trust, start it with --protected-mode no, or CONFIG SET protected-mode no from there.\r\n"
+    b"on a network you trust, start it with --protected-mode no, or CONFIG SET it there.\r\n"
 )
 
 
