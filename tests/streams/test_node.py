@@ -19,9 +19,9 @@ def values_of(node):
 
 def node_of(*entries):
     (ms, seq, first), *rest = entries
-    node = open_node(ms, seq, first, 0)
+    node = open_node(ms, seq, first, 0, raw_bytes(first, 0))
     for ms, seq, words in rest:
-        node.append(ms, seq, words, 0)
+        node.append(ms, seq, words, 0, raw_bytes(words, 0))
     node.check()
     return node
 
@@ -90,33 +90,6 @@ def test_a_stored_node_is_read_back():
     assert entries_of(node) == entries_of(captured_node())
 
 
-def test_a_walk_may_turn_round_anywhere():
-    node = node_of(*((i, 0, [b"f", b"v" * i]) for i in range(1, 6)))
-    walk = EntryWalk(node)
-    seen = []
-    for step in (walk.next, walk.next, walk.next, walk.previous, walk.next, walk.next):
-        assert step()
-        seen.append(walk.ms)
-    assert seen == [1, 2, 3, 2, 3, 4]
-    assert walk.next() and not walk.next()
-    walk.enter_end(node)
-    assert [walk.ms for _ in range(5) if walk.previous()] == [5, 4, 3, 2, 1]
-    assert not walk.previous()
-
-
-def test_a_walk_may_leave_an_entry_half_read():
-    node = node_of((1, 0, [b"a", b"1", b"b", b"2"]), (2, 0, [b"c", b"3"]), (3, 0, [b"a", b"4", b"b", b"5"]))
-    for steps in range(5):
-        walk = EntryWalk(node)
-        assert walk.next()
-        for _ in range(steps):
-            assert walk.next_piece()
-        assert walk.next() and walk.ms == 2
-        assert walk.next_piece() and walk.piece() == b"c"
-        assert walk.next() and walk.ms == 3
-        assert walk.next_piece() and walk.piece() == b"a"
-
-
 def test_fields_are_the_same_only_with_the_same_names_in_the_same_order():
     master = [b"a", b"1", b"12", b"2", b"x" * 70, b"3"]
     node = node_of((1, 0, master))
@@ -132,7 +105,7 @@ def test_fields_are_the_same_only_with_the_same_names_in_the_same_order():
         ]
     ):
         before = len(node.pack)
-        node.append(2 + n, 0, words, 0)
+        node.append(2 + n, 0, words, 0, raw_bytes(words, 0))
         pairs = len(words) // 2
         assert len(node.pack) - before == (pairs + 4 if n == 0 else 2 * pairs + 5)
     node.check()
@@ -158,8 +131,8 @@ def test_counters_may_change_their_width():
 
 
 def test_words_before_the_start_are_no_part_of_the_entry():
-    node = open_node(1, 0, [b"XADD", b"s", b"*", b"f", b"v"], 3)
-    node.append(2, 0, [b"XADD", b"s", b"f", b"w"], 2)
+    node = open_node(1, 0, [b"XADD", b"s", b"*", b"f", b"v"], 3, 2)
+    node.append(2, 0, [b"XADD", b"s", b"f", b"w"], 2, 2)
     assert [e[3] for e in entries_of(node)] == [[b"f", b"v"], [b"f", b"w"]]
     assert raw_bytes([b"XADD", b"s", b"*", b"f", b"value"], 3) == 6
 

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.errors import IdsExhausted
+from headrace.errors import ElementsTooLarge, IdsExhausted
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id
@@ -84,6 +84,14 @@ def test_an_entry_larger_than_a_node_gets_one_of_its_own():
         stream.append(i + 1, 0, [b"f", b"x" * 10000], 0, 4096, 100)
     stream.check()
     assert stream.nodes.keys == 3
+
+
+def test_an_entry_of_more_than_a_gibibyte_is_refused_and_changes_nothing():
+    stream = numbered(2)
+    with pytest.raises(ElementsTooLarge, match="Elements are too large to be stored"):
+        stream.append(9, 0, [b"f", b"x" * 2**24] * 65, 0, 0, 0)
+    stream.check()
+    assert (ids_of(stream), stream.last_id()) == ([(1, 0), (2, 0)], StreamId(2, 0))
 
 
 def test_full_nodes_keep_no_spare_room():

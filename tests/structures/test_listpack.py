@@ -1,5 +1,6 @@
 import pytest
 
+from headrace.errors import ElementsTooLarge
 from headrace.structures.listpack import Listpack
 
 EMPTY = bytes.fromhex("0700000000 00ff")
@@ -186,6 +187,14 @@ def test_spare_room_is_given_back():
     assert pack.to_bytes() == before
     assert pack.append(b"more") == len(before) - 1
     assert len(pack) == 101
+
+
+def test_more_than_the_header_can_say_is_refused():
+    pack = pack_of(b"a")
+    with pytest.raises(ElementsTooLarge):
+        pack.reserve(2**32)
+    pack.check()
+    assert values_of(pack) == [b"a"]
 
 
 def test_a_copy_lives_its_own_life():

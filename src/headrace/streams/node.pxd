@@ -16,7 +16,8 @@ cdef class Node:
     cdef Py_ssize_t entries_at
 
     cpdef bytes key(self)
-    cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)
+    cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
+                      Py_ssize_t raw)
     cpdef void bury(self, Py_ssize_t at)
     cpdef void count(self, long long live, long long deleted)
     cpdef Node copy(self)
@@ -24,7 +25,8 @@ cdef class Node:
     cdef bint _has_fields_of(self, list[bytes] words, Py_ssize_t start) except -1
 
 
-cpdef Node open_node(unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)
+cpdef Node open_node(unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
+                     Py_ssize_t raw)
 cpdef Node node_at(RaxCursor cursor)
 cpdef Py_ssize_t raw_bytes(list[bytes] words, Py_ssize_t start)
 cdef void _check_entries(Listpack pack, unsigned long long ms, unsigned long long seq)

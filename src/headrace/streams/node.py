@@ -90,15 +90,20 @@ class Node:
 
     @cython.ccall
     def append(
-        self, ms: cython.ulonglong, seq: cython.ulonglong, words: list[bytes], start: cython.Py_ssize_t
+        self,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        words: list[bytes],
+        start: cython.Py_ssize_t,
+        raw: cython.Py_ssize_t,
     ) -> cython.void:
-        """Add the entry ms-seq with the pairs words[start:] = field, value, ...
+        """Add the entry ms-seq with the pairs words[start:] = field, value, ..., of raw bytes in all.
 
         All or nothing: the room is made first, and what comes after cannot fail.
         """
         pack: Listpack = self.pack
         end: cython.Py_ssize_t = len(words)
-        pack.reserve(raw_bytes(words, start) + (end - start) * ELEMENT_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX)
+        pack.reserve(raw + (end - start) * ELEMENT_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX)
         same: cython.bint = self._has_fields_of(words, start)
         pairs: cython.Py_ssize_t = (end - start) // 2
         pack.append_int(SAME_FIELDS if same else 0)
@@ -176,12 +181,16 @@ class Node:
 
 @cython.ccall
 def open_node(
-    ms: cython.ulonglong, seq: cython.ulonglong, words: list[bytes], start: cython.Py_ssize_t
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    words: list[bytes],
+    start: cython.Py_ssize_t,
+    raw: cython.Py_ssize_t,
 ) -> Node:
-    """A new node whose first entry is ms-seq with the pairs words[start:]."""
+    """A new node whose first entry is ms-seq with the pairs words[start:], of raw bytes in all."""
     end: cython.Py_ssize_t = len(words)
     overhead: cython.Py_ssize_t = MASTER_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX
-    pack: Listpack = Listpack(raw_bytes(words, start) + (end - start) * ELEMENT_OVERHEAD_MAX + overhead)
+    pack: Listpack = Listpack(raw + (end - start) * ELEMENT_OVERHEAD_MAX + overhead)
     pack.append_int(0)
     pack.append_int(0)
     pack.append_int((end - start) // 2)
@@ -191,7 +200,7 @@ def open_node(
         at += 2
     pack.append_int(0)
     node: Node = Node(ms, seq, pack)
-    node.append(ms, seq, words, start)
+    node.append(ms, seq, words, start, raw)
     return node
 
 

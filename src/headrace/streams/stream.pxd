@@ -41,8 +41,9 @@ cdef class Stream:
     cpdef Py_ssize_t memory_bytes(self)
     cpdef void check(self)
     cdef bint _first_is_next_of(self, EntryWalk walk) except -1
-    cdef void _open(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start)
+    cdef void _open(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
+                    Py_ssize_t raw)
 
 
-cdef bint _fits(Node tail, unsigned long long ms, unsigned long long seq, long long raw,
+cdef bint _fits(Node tail, unsigned long long ms, unsigned long long seq, Py_ssize_t raw,
                 long long node_bytes_max, long long node_entries_max) except -1

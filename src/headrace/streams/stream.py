@@ -93,14 +93,14 @@ class Stream:
         A node takes entries until it has node_entries_max of them or the raw bytes of the next would
         bring it to node_bytes_max; 0 is no limit. ElementsTooLarge, and nothing done, past 1 GiB.
         """
-        raw: cython.longlong = nodes_of.raw_bytes(words, start)
+        raw: cython.Py_ssize_t = nodes_of.raw_bytes(words, start)
         if raw > ENTRY_MAX:
             raise ElementsTooLarge()
         tail: Node | None = self.tail
         if tail is None or not _fits(tail, ms, seq, raw, node_bytes_max, node_entries_max):
-            self._open(ms, seq, words, start)
+            self._open(ms, seq, words, start, raw)
         else:
-            tail.append(ms, seq, words, start)
+            tail.append(ms, seq, words, start, raw)
         if self.length == 0:
             self.first_ms = ms
             self.first_seq = seq
@@ -357,10 +357,15 @@ class Stream:
 
     @cython.cfunc
     def _open(
-        self, ms: cython.ulonglong, seq: cython.ulonglong, words: list[bytes], start: cython.Py_ssize_t
+        self,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        words: list[bytes],
+        start: cython.Py_ssize_t,
+        raw: cython.Py_ssize_t,
     ) -> cython.void:
         """Add the entry as the first of a new node."""
-        node: Node = nodes_of.open_node(ms, seq, words, start)
+        node: Node = nodes_of.open_node(ms, seq, words, start, raw)
         tail: Node | None = self.tail
         if tail is not None:
             tail.pack.shrink()
@@ -377,7 +382,7 @@ def _fits(
     tail: Node,
     ms: cython.ulonglong,
     seq: cython.ulonglong,
-    raw: cython.longlong,
+    raw: cython.Py_ssize_t,
     node_bytes_max: cython.longlong,
     node_entries_max: cython.longlong,
 ) -> cython.bint:

@@ -6,7 +6,7 @@ cdef class StreamId:
     cdef readonly unsigned long long ms
     cdef readonly unsigned long long seq
 
-    cpdef bint precedes(self, StreamId other)
+    cpdef bint precedes(self, StreamId other) except -1
     cpdef StreamId successor(self)
     cpdef StreamId predecessor(self)
     cpdef bytes key(self)

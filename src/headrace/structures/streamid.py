@@ -42,6 +42,7 @@ class StreamId:
         self.seq = seq
 
     @cython.ccall
+    @cython.exceptval(-1, check=False)
     def precedes(self, other: StreamId) -> cython.bint:
         """Whether this ID comes before other."""
         if self.ms != other.ms:
