@@ -138,6 +138,8 @@ class ReplyParser(Inbox):
         end: cython.Py_ssize_t = self.line_end("a reply's line is too long")
         if end < 0:
             return INCOMPLETE
+        if end == self.at:
+            raise ProtocolError("not a reply: an empty line")
         kind: cython.uchar = self.p[self.at]
         begin: cython.Py_ssize_t = self.at + 1
         if kind in (BULK, VERBATIM, BLOB_ERROR):
