@@ -1,0 +1,208 @@
+"""The source in a real Spark session: exact counts, restarts, limits, schemas and lost data."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import spark_child
+from pyspark.sql import DataFrame, SparkSession
+from stream_server import StreamServer
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = spark_child.session(str(tmp_path_factory.mktemp("warehouse")))
+    yield session
+    session.stop()
+
+
+def batch(spark: SparkSession, server: StreamServer, schema: str = "", **options: str) -> DataFrame:
+    reader = spark.read.format("headrace").option("url", server.url).option("subscribe", "s")
+    return (reader.schema(schema) if schema else reader).options(**options).load()
+
+
+class Query:
+    """A streaming query to Parquet that can be run again from its checkpoint."""
+
+    def __init__(self, spark: SparkSession, server: StreamServer, folder: pathlib.Path) -> None:
+        self.spark = spark
+        self.server = server
+        self.folder = folder
+
+    def start(self, *, now: bool = True, **options: str) -> Any:
+        options = {"subscribe": "s", "startingOffsets": "earliest", **options}
+        frame = self.spark.readStream.format("headrace").option("url", self.server.url)
+        rows = frame.schema("_stream STRING, _id STRING, n LONG").options(**options).load()
+        writer = rows.writeStream.format("parquet").option("path", str(self.folder / "out"))
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        return (writer.trigger(availableNow=True) if now else writer).start()
+
+    def run(self, **options: str) -> list[int]:
+        """Read all that is there; the rows of each micro-batch that had any."""
+        query = self.start(**options)
+        assert query.awaitTermination(60), "AvailableNow does not end"
+        return [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]]
+
+    def numbers(self) -> list[int]:
+        rows = self.spark.read.parquet(str(self.folder / "out")).select("n").collect()
+        return sorted(row.n for row in rows)
+
+
+@pytest.fixture
+def query(spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path) -> Query:
+    return Query(spark, stream_server, tmp_path)
+
+
+def wait_for(what: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def test_a_batch_read_has_every_entry_once_in_several_tasks(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    stream_server.fill("s", 30_000)
+    frame = batch(spark, stream_server, minPartitions="4")
+    assert frame.schema.simpleString() == (
+        "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,string>>"
+    )
+    assert frame.rdd.getNumPartitions() == 4
+    [row] = frame.selectExpr(
+        "count(*) AS all",
+        "count(DISTINCT id) AS ids",
+        "sum(int(fields['n'])) AS total",
+        "max(timestamp) AS last",
+    ).collect()
+    assert (row.all, row.ids, row.total) == (30_000, 30_000, sum(range(30_000)))
+    assert row.last.isoformat() == "1970-01-01T00:17:09.999000"
+
+
+def test_a_batch_read_of_nothing_is_empty(spark: SparkSession, stream_server: StreamServer) -> None:
+    assert batch(spark, stream_server).count() == 0
+
+
+def test_a_batch_read_goes_from_after_one_id_up_to_another(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    stream_server.fill("s", 100)
+    frame = batch(
+        spark,
+        stream_server,
+        "n LONG",
+        startingOffsets='{"s": "1000009-0"}',
+        endingOffsets='{"s": "1000019-0"}',
+    )
+    assert [row.n for row in frame.orderBy("n").collect()] == list(range(10, 20))
+
+
+def test_a_schema_makes_typed_columns_and_bad_values_null(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    stream_server.fill("s", 10)
+    stream_server.client.xadd("s", {"n": "many", "half": "1.5"})
+    schema = "_stream STRING, n INT, half DOUBLE, none STRING, _corrupt_record STRING"
+    rows = batch(spark, stream_server, schema).orderBy("half", "n").collect()
+    assert len(rows) == 11 and {row._stream for row in rows} == {"s"}
+    assert [row.n for row in rows if row.half == 1.5] == [None, 3]
+    assert [row._corrupt_record is not None for row in rows].count(True) == 1
+    assert batch(spark, stream_server, schema, mode="DROPMALFORMED").count() == 10
+    with pytest.raises(Exception, match="field 'n' is missing or does not fit"):
+        batch(spark, stream_server, schema, mode="FAILFAST").collect()
+
+
+def test_a_wrong_option_fails_with_its_name(spark: SparkSession, stream_server: StreamServer) -> None:
+    with pytest.raises(Exception, match="Did you mean startingOffsets"):
+        batch(spark, stream_server, startingOffset="earliest").count()
+
+
+def test_a_stream_is_read_with_sql_by_its_format_name(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    stream_server.fill("s", 5)
+    options = f"OPTIONS (url '{stream_server.url}', subscribe 's')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING headrace {options}")
+    assert spark.sql("SELECT sum(fields['n']) AS n FROM v").first()[0] == 10
+
+
+def test_a_limit_holds_in_every_micro_batch_and_the_query_goes_on_where_it_stopped(query: Query) -> None:
+    query.server.fill("s", 1000)
+    assert query.run(maxOffsetsPerTrigger="300") == [300, 300, 300, 100]
+    query.server.fill("s", 500, first=1000)
+    assert query.run(minPartitions="4") == [500]
+    assert query.run() == []
+    assert query.numbers() == list(range(1500))
+
+
+def test_streams_that_appear_later_are_read_from_their_beginning(query: Query) -> None:
+    query.server.fill("s", 100)
+    query.run(subscribe="s,t")
+    query.server.fill("t", 100, first=100)
+    query.server.fill("u", 100, first=200)
+    query.run(subscribe="s,t,u")
+    assert query.numbers() == list(range(300))
+
+
+def test_a_query_that_starts_at_the_latest_misses_nothing_added_before_its_first_batch_failed(
+    query: Query,
+) -> None:
+    query.server.fill("s", 100)
+    assert query.run(startingOffsets="latest") == []
+    query.server.fill("s", 50, first=100)
+    assert query.run(startingOffsets="latest") == [50]
+    assert query.numbers() == list(range(100, 150))
+
+
+def test_a_query_that_is_stopped_and_started_has_every_entry_once(query: Query) -> None:
+    query.server.fill("s", 500)
+    running = query.start(now=False, maxOffsetsPerTrigger="100")
+    wait_for(lambda: running.lastProgress and running.lastProgress["batchId"] >= 2)
+    running.stop()
+    query.server.fill("s", 500, first=500)
+    running = query.start(now=False)
+    query.server.fill("s", 500, first=1000)
+    running.processAllAvailable()
+    running.stop()
+    assert query.numbers() == list(range(1500))
+
+
+def test_a_driver_that_is_killed_half_way_loses_and_repeats_nothing(query: Query) -> None:
+    query.server.fill("s", 20_000)
+    child = subprocess.Popen(
+        [sys.executable, spark_child.__file__, query.server.url, str(query.folder), "500"],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    commits = query.folder / "checkpoint" / "commits"
+    try:
+        wait_for(lambda: commits.exists() and len([n for n in os.listdir(commits) if n.isdigit()]) >= 4)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert sum(query.run(maxOffsetsPerTrigger="4000")) < 20_000, "the child had done nothing"
+    assert query.numbers() == list(range(20_000))
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_entries_trimmed_between_two_runs_fail_the_query_or_are_skipped(query: Query, fail: str) -> None:
+    query.server.fill("s", 100)
+    query.run()
+    query.server.fill("s", 100, first=100)
+    query.server.client.xtrim("s", maxlen=30, approximate=False)
+    if fail == "true":
+        with pytest.raises(Exception, match="may have been trimmed before they were read"):
+            query.run()
+    assert query.run(failOnDataLoss="false") == [30]
+    assert query.numbers() == [*range(100), *range(170, 200)]
