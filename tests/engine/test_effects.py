@@ -1,0 +1,30 @@
+from headrace.engine.effects import Effects
+
+
+def test_nothing_is_kept_while_nobody_listens():
+    effects = Effects()
+    effects.record(0, [b"SET", b"k", b"v"])
+    assert effects.take() == []
+
+
+def test_effects_are_taken_once_and_in_order():
+    effects = Effects()
+    effects.listening = True
+    effects.record(0, [b"A"])
+    effects.record(3, [b"B"])
+    assert effects.take() == [(0, [b"A"]), (3, [b"B"])]
+    assert effects.take() == []
+
+
+def test_several_effects_of_one_transaction_are_wrapped():
+    effects = Effects()
+    effects.listening = True
+    effects.record(0, [b"BEFORE"])
+    effects.begin()
+    effects.record(1, [b"A"])
+    effects.record(2, [b"B"])
+    effects.end()
+    effects.begin()
+    effects.record(1, [b"ALONE"])
+    effects.end()
+    assert [words[0] for _, words in effects.take()] == [b"BEFORE", b"MULTI", b"A", b"B", b"EXEC", b"ALONE"]

@@ -1,0 +1,246 @@
+import logging
+
+import pytest
+
+from headrace.commands import table
+from headrace.commands.spec import Command
+from headrace.engine import engine as engine_module
+from headrace.engine.engine import Engine
+from headrace.errors import CommandError
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+def ask(engine, session, line, now=1000):
+    engine.execute(session, line.encode().split(b" "), now)
+    return session.answer.take()
+
+
+@pytest.mark.parametrize("word", ["ping", "PING", "Ping", "pInG"])
+def test_a_command_is_found_in_any_case(engine, word):
+    assert ask(engine, engine.session(), word) == b"+PONG\r\n"
+
+
+@pytest.mark.parametrize("word", ["config get save", "CONFIG GET save", "Config Get save"])
+def test_a_subcommand_is_found_in_any_case(engine, word):
+    assert ask(engine, engine.session(), word) == b"*2\r\n$4\r\nsave\r\n$0\r\n\r\n"
+
+
+def test_requests_may_be_pipelined_into_one_answer(engine):
+    session = engine.session()
+    for line in ("SET k v", "NOSUCH", "GET k", "GET"):
+        engine.execute(session, line.encode().split(), 1000)
+    replies = session.answer.take().split(b"\r\n")
+    assert [reply[:1] for reply in replies] == [b"+", b"-", b"$", b"v", b"-", b""]
+
+
+def test_the_refusal_takes_back_what_was_half_said(engine, monkeypatch):
+    def half_said(call):
+        call.answer.array(3)
+        call.answer.integer(1)
+        raise CommandError("ERR not so")
+
+    session = with_command(monkeypatch, half_said)
+    assert session("oddity") == b"-ERR not so\r\n"
+    assert session("ping") == b"+PONG\r\n"
+    session("multi")
+    session("oddity")
+    session("ping")
+    assert session("exec") == b"*2\r\n-ERR not so\r\n+PONG\r\n"
+
+
+def with_command(monkeypatch, run):
+    """Ask an engine whose table holds the command `oddity` besides."""
+    oddity = Command("oddity", -1, run, "write", group="server")
+    monkeypatch.setattr(engine_module, "COMMANDS", [*table.COMMANDS, oddity])
+    engine = Engine()
+    session = engine.session()
+    return lambda line, now=1000: ask(engine, session, line, now)
+
+
+def test_a_bug_is_answered_and_logged_and_the_data_stays(monkeypatch, caplog):
+    def bug(call):
+        call.answer.array(2)
+        return {}["the bug"]
+
+    say = with_command(monkeypatch, bug)
+    say("SET k v")
+    with caplog.at_level(logging.ERROR, "headrace"):
+        assert say("oddity").startswith(b"-ERR internal error")
+    assert "oddity" in caplog.text and "the bug" in caplog.text
+    assert say("GET k") == b"$1\r\nv\r\n"
+
+
+def test_line_ends_never_get_into_an_error(engine):
+    session = engine.session()
+    engine.execute(session, [b"no\r\nsuch", b"a\nb"], 1000)
+    answer = session.answer.take()
+    assert answer == b"-ERR unknown command 'no  such', with args beginning with: 'a b' \r\n"
+
+
+def test_who_came_first_is_served_first(engine):
+    sessions = [engine.session() for _ in range(5)]
+    for session in sessions:
+        ask(engine, session, "XREAD BLOCK 0 STREAMS s $")
+    engine.close(sessions[2])
+    ask(engine, engine.session(), "XADD s 1-1 f v")
+    assert [session.id for session in engine.woken] == [1, 2, 4, 5]
+    assert all(session.waiting is None and session.answer.pending() for session in engine.woken)
+    assert sessions[2].answer.pending() == 0
+
+
+def test_a_wait_ends_at_its_deadline_and_not_before(engine):
+    session = engine.session()
+    assert ask(engine, session, "XREAD BLOCK 50 STREAMS s $", 1000) == b""
+    assert engine.next_deadline() == 1050
+    engine.tick(1049)
+    assert engine.woken == []
+    engine.tick(1050)
+    assert engine.woken == [session] and session.answer.take() == b"*-1\r\n"
+    assert engine.next_deadline() == -1
+
+
+def test_a_waiter_whose_key_becomes_something_else_still_waits(engine):
+    waiting, other = engine.session(), engine.session()
+    ask(engine, waiting, "XREAD BLOCK 0 STREAMS s 0")
+    ask(engine, other, "SET s string")
+    assert waiting.waiting is not None
+    ask(engine, other, "DEL s")
+    ask(engine, other, "XADD s 1-1 f v")
+    assert waiting.waiting is None and engine.woken == [waiting]
+
+
+def test_a_waiter_stays_in_the_database_it_asked_in(engine):
+    waiting, other = engine.session(), engine.session()
+    ask(engine, waiting, "SELECT 2")
+    ask(engine, waiting, "XREAD BLOCK 0 STREAMS s 0")
+    ask(engine, other, "XADD s 1-1 f v")
+    assert waiting.waiting is not None
+    ask(engine, other, "SWAPDB 0 2")
+    assert waiting.waiting is None and waiting.answer.take().startswith(b"*1\r\n")
+
+
+def test_dead_keys_are_swept_though_nobody_asks(engine):
+    session = engine.session()
+    ask(engine, session, "SET k v PX 500", 1000)
+    assert engine.next_deadline() == 1500
+    engine.tick(1500)
+    assert len(engine.keyspace.database(0).values) == 0
+    assert engine.next_deadline() == -1
+
+
+def test_a_death_of_age_has_an_effect(engine):
+    engine.listen(True)
+    session = engine.session()
+    ask(engine, session, "SET k v PXAT 1500")
+    ask(engine, session, "GET k", 1500)
+    assert engine.effects.take()[-1] == (0, [b"DEL", b"k"])
+    engine.listen(False)
+    ask(engine, session, "SET k v")
+    assert engine.effects.take() == []
+
+
+def test_effects_name_their_database(engine):
+    engine.listen(True)
+    session = engine.session()
+    for line in ("SELECT 5", "SET k v"):
+        ask(engine, session, line)
+    assert engine.effects.take() == [(5, [b"SET", b"k", b"v"])]
+
+
+def test_a_pause_holds_requests_back_and_keeps_their_order(engine):
+    admin, first, second = (engine.session() for _ in range(3))
+    assert ask(engine, admin, "CLIENT PAUSE 100", 1000) == b"+OK\r\n"
+    assert ask(engine, first, "SET k 1", 1010) == b"" and first.waiting is not None
+    assert ask(engine, second, "GET k", 1020) == b""
+    assert engine.next_deadline() == 1100
+    engine.tick(1099)
+    assert engine.woken == []
+    engine.tick(1100)
+    assert engine.woken == [first, second]
+    assert (first.answer.take(), second.answer.take()) == (b"+OK\r\n", b"$1\r\n1\r\n")
+    assert engine.next_deadline() == -1
+
+
+def test_a_pause_ends_by_itself_before_the_next_request(engine):
+    admin, session = engine.session(), engine.session()
+    ask(engine, admin, "CLIENT PAUSE 100", 1000)
+    ask(engine, session, "SET k 1", 1010)
+    assert ask(engine, admin, "GET k", 1100) == b"$1\r\n1\r\n"
+    assert engine.woken == [session]
+
+
+def test_a_pause_of_writes_lets_reads_pass(engine):
+    admin, writer = engine.session(), engine.session()
+    ask(engine, writer, "MULTI", 990)
+    ask(engine, writer, "SET k 1", 990)
+    ask(engine, admin, "CLIENT PAUSE 1000 WRITE", 1000)
+    assert ask(engine, admin, "GET k", 1001) == b"$-1\r\n"
+    assert ask(engine, admin, "EXISTS k", 1001) == b":0\r\n"
+    assert ask(engine, writer, "EXEC", 1001) == b"" and writer.waiting is not None
+    assert ask(engine, admin, "CLIENT UNPAUSE", 1002) == b"+OK\r\n"
+    engine.tick(1002)
+    assert writer.answer.take() == b"*1\r\n+OK\r\n" and engine.woken == [writer]
+
+
+def test_a_held_request_may_wait_on_its_own_account_afterwards(engine):
+    admin, session = engine.session(), engine.session()
+    ask(engine, admin, "CLIENT PAUSE 100", 1000)
+    ask(engine, session, "XREAD BLOCK 0 STREAMS s $", 1001)
+    engine.tick(1100)
+    assert engine.woken == [] and session.waiting is not None
+    ask(engine, admin, "XADD s * f v", 1101)
+    assert engine.woken == [session]
+
+
+def test_who_leaves_during_a_pause_is_not_heard_any_more(engine):
+    admin, session = engine.session(), engine.session()
+    ask(engine, admin, "CLIENT PAUSE 100", 1000)
+    ask(engine, session, "SET k 1", 1001)
+    engine.close(session)
+    engine.tick(1100)
+    assert engine.woken == [] and ask(engine, admin, "EXISTS k", 1101) == b":0\r\n"
+
+
+def test_pauses_only_grow(engine):
+    admin, session = engine.session(), engine.session()
+    ask(engine, admin, "CLIENT PAUSE 500 WRITE", 1000)
+    engine.pause.extend(1200, False)
+    assert engine.pause.until == 1500 and not engine.pause.writes_only
+    engine.pause.end()
+    assert ask(engine, session, "GET k", 1001) == b"$-1\r\n"
+    assert engine.pause.until == 0
+
+
+def test_closing_twice_is_closing_once(engine):
+    session = engine.session()
+    ask(engine, session, "WATCH k")
+    engine.close(session)
+    engine.close(session)
+    assert engine.clients == {}
+
+
+def test_clients_are_numbered_and_never_twice(engine):
+    first = engine.session()
+    engine.close(first)
+    assert engine.session().id == first.id + 1
+    assert engine.stats.connections == 2
+
+
+def test_the_same_requests_at_the_same_times_give_the_same_bytes():
+    def run():
+        engine = Engine()
+        engine.listen(True)
+        session = engine.session()
+        said = b"".join(
+            ask(engine, session, line, 1000 + i)
+            for i, line in enumerate(
+                ["XADD s * a b", "SET k v EX 5", "MULTI", "XADD s * c d", "EXEC", "TTL k", "INFO"]
+            )
+        )
+        return said, engine.effects.take()
+
+    assert run() == run()
