@@ -25,6 +25,7 @@ cdef class Append:
 
     cdef void read_id(self, bytes word)
     cdef void choose_id(self, Stream stream, long long now)
+    cdef void _take_time(self, Stream stream, unsigned long long now)
 
 
 cdef Append parse(Call call)

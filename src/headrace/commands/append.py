@@ -78,16 +78,27 @@ class Append:
         if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
             raise IdsExhausted()
         if self.source == CLOCK:
-            chosen: StreamId = stream.next_id(mem.as_unsigned(now))
-            self.ms = chosen.ms
-            self.seq = chosen.seq
+            self._take_time(stream, mem.as_unsigned(now))
             return
         if self.source == SEQUENCE and self.ms == stream.last_ms:
             if stream.last_seq == U64_MAX:
                 raise IdTooSmall()
             self.seq = stream.last_seq + 1
-        if self.ms < stream.last_ms or (self.ms == stream.last_ms and self.seq <= stream.last_seq):
+        if not streamid.before(stream.last_ms, stream.last_seq, self.ms, self.seq):
             raise IdTooSmall()
+
+    @cython.cfunc
+    def _take_time(self, stream: Stream, now: cython.ulonglong) -> cython.void:
+        """What Stream.next_id gives, without an object: nearly every entry passes here."""
+        if now > stream.last_ms:
+            self.ms = now
+            self.seq = 0
+        elif stream.last_seq < U64_MAX:
+            self.ms = stream.last_ms
+            self.seq = stream.last_seq + 1
+        else:
+            self.ms = stream.last_ms + 1
+            self.seq = 0
 
 
 @cython.cfunc

@@ -1,6 +1,7 @@
 # The C face of read.py.
 from headrace.commands cimport arguments, entries
 from headrace.commands.call cimport Call
+from headrace.resp.writer cimport Answer
 from headrace.streams.iterator cimport StreamIterator
 from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
@@ -20,11 +21,10 @@ cdef class Read:
 
     cdef void read_options(self, list[bytes] argv, long long now)
     cdef void resolve(self, Call call)
-    cpdef bint answer(self, Call call)
     cpdef bint serve(self, Call call)
+    cdef Py_ssize_t _answer_stream(self, Answer answer, Stream stream, Py_ssize_t i)
 
 
 cdef void _answer_range(Call call, StreamId first, StreamId last, bint reverse)
 cdef long long _parse_range_count(list[bytes] argv)
-cdef StreamId _news_after(Stream stream, StreamId after)
 cdef long long parse_timeout(bytes word, long long now)

@@ -13,7 +13,8 @@ import cython
 from headrace.commands import arguments, entries
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, WrongType
+from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
@@ -175,56 +176,53 @@ class Read:
                 self.after.append(streamid.parse(word, 0))
 
     @cython.ccall
-    def answer(self, call: Call) -> cython.bint:
-        """Answer the streams that have entries above their ID; False, and nothing said, when none has."""
+    def serve(self, call: Call) -> cython.bint:
+        """Answer the streams that have entries above their ID; False, and nothing said, when none has.
+
+        For one who waits this is tried again. A key that has become another type since is no news by
+        itself, but no answer passes over it.
+        """
         answered: cython.Py_ssize_t = 0
-        resp2: cython.bint = call.answer.protocol == 2
+        strays: cython.bint = False
         mark: cython.Py_ssize_t = call.answer.open_array()
         i: cython.Py_ssize_t
-        stream: Stream | None
-        after: StreamId | None
+        value: object
         for i in range(len(self.keys)):
-            stream = call.database.stream(self.keys[i])
-            if stream is None:
-                continue
-            after = _news_after(stream, self.after[i])
-            if after is None:
-                continue
-            if resp2:
-                call.answer.array(2)
-            call.answer.bulk(self.keys[i])
-            entries.answer_after(call.answer, stream, after, self.count)
-            answered += 1
+            value = call.database.find(self.keys[i])
+            if isinstance(value, Stream):
+                answered += self._answer_stream(call.answer, value, i)
+            elif value is not None:
+                strays = True
         if answered == 0:
             call.answer.rewind(mark)
             return False
-        if resp2:
+        if strays:
+            raise WrongType()
+        if call.answer.protocol == 2:
             call.answer.close_array(mark, answered)
         else:
             call.answer.close_map(mark, answered)
         return True
 
-    @cython.ccall
-    def serve(self, call: Call) -> cython.bint:
-        """Try again for one who waits. A key that became another type is no news by itself."""
-        i: cython.Py_ssize_t
-        value: object
-        for i in range(len(self.keys)):
-            value = call.database.find(self.keys[i])
-            if isinstance(value, Stream) and _news_after(value, self.after[i]) is not None:
-                return self.answer(call)
-        return False
-
-
-@cython.cfunc
-def _news_after(stream: Stream, after: StreamId | None) -> StreamId | None:
-    """The ID above which the stream has an entry: `after`, or for None the one before the last entry."""
-    last: StreamId | None = stream.last_entry_id()
-    if last is None:
-        return None
-    if after is None:
-        return last.predecessor()
-    return after if after.precedes(last) else None
+    @cython.cfunc
+    def _answer_stream(self, answer: Answer, stream: Stream, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Answer the i-th key and its entries; 0, and nothing said, when there are none, else 1."""
+        after: StreamId | None = self.after[i]
+        if after is None:
+            after = stream.last_entry_id()
+            if after is None:
+                return 0
+            after = after.predecessor()
+        elif not streamid.before(after.ms, after.seq, stream.last_ms, stream.last_seq):
+            return 0  # the usual case of one who polls, and the end of all IDs
+        mark: cython.Py_ssize_t = answer.mark()
+        if answer.protocol == 2:
+            answer.array(2)
+        answer.bulk(self.keys[i])
+        if entries.answer_after(answer, stream, after, self.count) > 0:
+            return 1
+        answer.rewind(mark)
+        return 0
 
 
 @cython.cfunc
@@ -246,7 +244,7 @@ def run_read(call: Call) -> None:
     request: Read = Read()
     request.read_options(call.argv, call.now)
     request.resolve(call)
-    if request.answer(call):
+    if request.serve(call):
         return
     if request.block == NO_BLOCK or not call.may_block:
         call.answer.null_array()
