@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import socket
 import subprocess
@@ -22,7 +23,8 @@ def start_server(kind: str, port: int, cwd: pathlib.Path) -> subprocess.Popen[by
         "redis": ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"],
         "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port)],
     }[kind]
-    process = subprocess.Popen(words, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # what we run on, from another folder
+    process = subprocess.Popen(words, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     client = redis.Redis(port=port)
     for _ in range(200):
         try:
