@@ -39,6 +39,8 @@ STREAM = "flights"
 MICRO_BATCHES = 5
 ARCHIVE_BATCHES = 3
 
+INDENT = " " * 11
+
 MARK = "headrace-demo.json"
 ARCHIVE = "archive"
 CHART = "delays.png"
@@ -46,7 +48,7 @@ HOURS = "delays-by-hour.csv"
 LOG = "spark.log"
 
 
-@click.command("demo", epilog="Example: headrace demo --output /tmp/flights")
+@click.command("demo", epilog="Example: headrace demo --output flights-demo")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -89,8 +91,8 @@ def command(output: Path, rows: int) -> None:
                 held = check(spark, output / ARCHIVE)
     exact = rows == loaded.rows == length == written == held.entries == held.distinct
     console.print(
-        f"           {rows:,} flights → {length:,} in the stream → {held.entries:,} in the archive, "
-        f"{held.entries - held.distinct:,} duplicates, {held.days} days  "
+        f"{INDENT}{rows:,} flights, {length:,} in the stream, {held.entries:,} in the archive,\n"
+        f"{INDENT}{held.entries - held.distinct:,} duplicates, {held.days} days: "
         + ("[bold green]exact[/]" if exact else "[bold red]NOT EXACT[/]")
     )
     show_result(console, output, windows)
@@ -133,18 +135,18 @@ def load_flights(console: Console, link: Link, rows: int) -> Report:
             on_progress=lambda now: bar.update(task, completed=now.rows, rows=now.rows),
         )
     rate = report.rows / report.seconds
-    console.print(f"           {report.rows:,} entries in {report.seconds:.1f} s, {rate:,.0f} a second")
+    console.print(f"{INDENT}{report.rows:,} entries in {report.seconds:.1f} s, {rate:,.0f} a second")
     return report
 
 
 def tell_batch(console: Console, batch: Batch) -> None:
     """One line about a micro-batch."""
     if batch.rows:
-        watermark = (batch.watermark or "")[:16].replace("T", " ")
+        known = batch.watermark is not None and not batch.watermark.startswith("1970")
+        watermark = f"watermark {str(batch.watermark)[:10]}" if known else "no watermark yet"
         console.print(
-            f"           batch {batch.number}  {batch.rows:>9,} entries  {batch.seconds:4.1f} s  "
-            f"{batch.rows_per_second:>9,.0f}/s  "
-            f"[dim]watermark {watermark}, {batch.state_rows:,} windows in memory[/]"
+            f"{INDENT}batch {batch.number}  {batch.rows:>7,} entries {batch.seconds:5.1f} s "
+            f"{batch.rows_per_second:>8,.0f}/s  [dim]{watermark}[/]"
         )
 
 
@@ -163,7 +165,7 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
         written = archive(
             spark, url, STREAM, directory, fields=fields, entries_per_batch=per_batch, on_batch=show
         )
-    console.print(f"           {written:,} entries in {time.monotonic() - started:.1f} s")
+    console.print(f"{INDENT}{written:,} entries in {time.monotonic() - started:.1f} s")
     return written
 
 

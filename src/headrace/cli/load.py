@@ -90,7 +90,7 @@ def command(
         with progress_bar(console) as bar:
             task = bar.add_task(stream, total=None, rows=0)
             try:
-                load(
+                report = load(
                     in_time_order(rows, times) if sort else rows,
                     times,
                     link,

@@ -39,7 +39,12 @@ class Program(click.Group):
         """The command, or None if there is none of that name."""
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"headrace.cli.{name}")
+        try:
+            module = importlib.import_module(f"headrace.cli.{name}")
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "headrace":
+                raise
+            raise UsageError(f"{name} needs {error.name}: pip install 'headrace[demo]'") from error
         command: click.Command = module.command
         return command
 
@@ -61,7 +66,7 @@ def program() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program and returns its exit code; what is wrong is said in one line on stderr."""
-    signal.signal(signal.SIGTERM, stop_cleanly)
+    previous = signal.signal(signal.SIGTERM, stop_cleanly)
     try:
         result = program.main(arguments, prog_name="headrace", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -83,6 +88,8 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader of our output has gone (`| head`); Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def complain(text: str, code: int) -> int:

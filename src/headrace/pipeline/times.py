@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,21 +16,19 @@ WELL_KNOWN = (
     "created_at",
 )  # fmt: skip
 
-# The unit of a bare number follows from its size: seconds until the year 5138, then milliseconds and so on.
-SECONDS_BELOW = 1e11
-MILLISECONDS_BELOW = 1e14
-MICROSECONDS_BELOW = 1e17
+# A bare number below this is in units of so many nanoseconds: seconds until the year 5138, and so on.
+UNITS = ((1e11, 1_000_000_000), (1e14, 1_000_000), (1e17, 1_000))
 
 
 @dataclass(frozen=True)
 class TimeColumn:
-    """The column that gives each row its time; `per_ms` is None for timestamps, else units in a millisecond.
+    """The column that gives each row its time: timestamps, or numbers in a unit of so many nanoseconds.
 
     One that is not a field gives the ID only, and does not appear in the entry.
     """
 
     name: str
-    per_ms: float | None = None
+    unit_ns: int | None = None
     is_field: bool = True
 
     def milliseconds(self, batch: pa.RecordBatch) -> list[int | None]:
@@ -37,7 +36,7 @@ class TimeColumn:
         if self.name not in batch.schema.names:
             return [None] * batch.num_rows
         column = batch.column(self.name)
-        if self.per_ms is None:
+        if self.unit_ns is None:
             stamps = timestamps(column)
             if stamps is None:
                 raise UsageError(f"column {self.name!r} holds {odd_one_out(column)!r}, which is not a time")
@@ -47,7 +46,7 @@ class TimeColumn:
         values = numbers(column)
         if values is None:
             raise UsageError(f"column {self.name!r} holds a value that is not a number, though others are")
-        return [None if value is None else int(value // self.per_ms) for value in values.to_pylist()]
+        return [None if value is None else milliseconds(value, self.unit_ns) for value in values.to_pylist()]
 
 
 def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> TimeColumn:
@@ -82,10 +81,18 @@ def time_column(batch: pa.RecordBatch, name: str) -> TimeColumn | None:
     if values is None or values.null_count == len(values):
         return None
     largest = float(pc.max(pc.abs(values)).as_py())
-    for below, per_ms in ((SECONDS_BELOW, 0.001), (MILLISECONDS_BELOW, 1.0), (MICROSECONDS_BELOW, 1e3)):
+    for below, unit_ns in UNITS:
         if largest < below:
-            return TimeColumn(name, per_ms)
-    return TimeColumn(name, 1e6)
+            return TimeColumn(name, unit_ns)
+    return TimeColumn(name, 1)
+
+
+def milliseconds(value: float, unit_ns: int) -> int:
+    """A number of units as whole milliseconds, rounded down; whole numbers exactly."""
+    if isinstance(value, int):
+        return value * unit_ns // 1_000_000
+    # To the microsecond first: 0.123 seconds may be a little less than 123 milliseconds in binary.
+    return math.floor(round(value * (unit_ns / 1_000_000), 3))
 
 
 def timestamps(column: pa.Array) -> pa.Array | None:

@@ -1,0 +1,84 @@
+"""`headrace load` as a process, against a real server."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+ROWS = "at,city,v\n2013-01-02,Rome,1\n2013-01-01,,2\n2013-01-03,NA,3\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def load(file: Path, url: str, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headrace", "load", str(file), "--stream", "s", "--url", url, *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_load_says_what_it_did(file: Path, server_url: str, client: redis.Redis) -> None:
+    done = load(file, server_url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "IDs from column at (chosen)" in done.stdout
+    assert "3 rows in stream s" in done.stdout
+    assert "IDs 1357084800000-0 to 1357171200000-0" in done.stdout
+    assert "1 rows went back in time" in done.stdout
+    assert client.xrange("s") == [
+        ("1357084800000-0", {"at": "2013-01-02", "city": "Rome", "v": "1"}),
+        ("1357084800000-1", {"at": "2013-01-01", "v": "2"}),
+        ("1357171200000-0", {"at": "2013-01-03", "city": "NA", "v": "3"}),
+    ]
+
+
+def test_sort_and_null_do_what_they_say(file: Path, server_url: str, client: redis.Redis) -> None:
+    done = load(file, server_url, "--sort", "--null", "NA", "--time-column", "at")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "back in time" not in done.stdout
+    assert [fields for _, fields in client.xrange("s")] == [
+        {"at": "2013-01-01", "v": "2"},
+        {"at": "2013-01-02", "city": "Rome", "v": "1"},
+        {"at": "2013-01-03", "v": "3"},
+    ]
+
+
+def test_a_second_load_is_refused_and_tells_the_choices(
+    file: Path, server_url: str, client: redis.Redis
+) -> None:
+    assert load(file, server_url).returncode == 0
+    again = load(file, server_url)
+    assert again.returncode == 2
+    assert again.stderr.startswith("headrace: stream 's' already has entries up to 1357171200000-0")
+    assert "--append" in again.stderr and "--resume" in again.stderr and again.stderr.count("\n") == 1
+    assert client.xlen("s") == 3
+
+    resumed = load(file, server_url, "--resume")
+    assert resumed.returncode == 0
+    assert "0 rows in stream s" in resumed.stdout and "3 rows were there already" in resumed.stdout
+    assert client.xlen("s") == 3
+
+    assert load(file, server_url, "--append").returncode == 0
+    assert client.xlen("s") == 6
+
+
+def test_a_file_that_goes_bad_half_way_says_how_to_go_on(
+    tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    file = tmp_path / "bad.jsonl"
+    good = "".join(f'{{"ts": {1_400_000_000_000 + n}, "pad": "{"x" * 1000}"}}\n' for n in range(12_000))
+    file.write_text(good + "{\n")
+    done = load(file, server_url)
+    assert done.returncode == 2
+    assert "line 12001 is not JSON" in done.stderr and "--resume goes on from there" in done.stderr
+    loaded = client.xlen("s")
+    assert 0 < loaded < 12_000
+
+    file.write_text(good)
+    assert load(file, server_url, "--resume").returncode == 0
+    assert client.xlen("s") == 12_000
+    assert client.xinfo_stream("s")["entries-added"] == 12_000

@@ -1,0 +1,92 @@
+"""The program as a whole: help, version, and how it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__
+from headrace.cli.main import COMMANDS, main
+
+OURS = sorted(set(COMMANDS) - {"serve"})  # serve's words are the server's
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program as a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_version_is_the_package_s() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"headrace {__version__}\n")
+
+
+def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name, does in COMMANDS.items():
+        assert name in text and does.split(".")[0][:30] in text
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_s_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"headrace {name} --" in capsys.readouterr().out.partition("Example")[2] or name == "load"
+
+
+def test_without_a_command_the_help_is_shown_and_the_code_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "Commands" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["load"], "Missing argument 'FILE'"),
+        (["load", "x.csv"], "Missing option '--stream'"),
+        (["load", "x.csv", "--stream", "s", "--batch", "0"], "0 is not in the range"),
+        (["load", "x.csv", "--stream", "s", "--nonsense"], "No such option"),
+        (["load", "missing.csv", "--stream", "s"], "missing.csv: no such file"),
+        (["load", "x.csv", "--stream", "s", "--append", "--resume"], "exclude each other"),
+        (["load", "x.csv", "--stream", "s", "--url", "nonsense"], "not a server's address"),
+        (["load", "x.csv", "--stream", "s", "--time-column", "at"], "no column 'at'; the columns are a, b"),
+        (["load", "x.csv", "--stream", "s"], "no column looks like a time"),
+        (["load", "empty.csv", "--stream", "s"], "has no rows"),
+        (["archive", "--stream", "s"], "Missing option '--to'"),
+        (
+            ["archive", "--stream", "s", "--to", "d", "--time-zone", "Mars/Olympus"],
+            "no time zone 'Mars/Olympus'",
+        ),
+        (["demo", "--rows", "0"], "0 is not in the range"),
+        (["demo", "--output", "."], "is not empty and not from an earlier demo"),
+        (["demo", "--output", "x.csv"], "is a file"),
+        (["demo", "--output", "x.csv/deeper"], "cannot write there"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: list[str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.csv").write_text("a,b\n1,2\n")
+    Path("empty.csv").write_text("a,b\n")
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.startswith("headrace: ") and error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.csv", "x.csv"]
+
+
+def test_no_server_is_one_line_and_code_1(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("at,v\n2013-01-01,1\n")
+    done = run("load", str(tmp_path / "x.csv"), "--stream", "s", "--url", "redis://127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("headrace: redis://127.0.0.1:1: ") and done.stderr.count("\n") == 1
+    assert "headrace serve" in done.stderr

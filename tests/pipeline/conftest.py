@@ -1,0 +1,42 @@
+"""A real redis-server for the tests of this room, on a free port, gone afterwards."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(port=port) as client:
+            for _ in range(200):
+                try:
+                    client.ping()
+                    break
+                except redis.ConnectionError:
+                    time.sleep(0.02)
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def client(server_url: str) -> Iterator[redis.Redis]:
+    """A client of the server, which is empty."""
+    with redis.Redis.from_url(server_url, decode_responses=True) as client:
+        client.flushall()
+        yield client

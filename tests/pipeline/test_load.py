@@ -1,0 +1,208 @@
+"""From files into a real server's streams."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import redis
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline import load as load_module
+from headrace.pipeline.link import Link
+from headrace.pipeline.load import Report, in_time_order, load
+from headrace.pipeline.tables import Table
+from headrace.pipeline.times import TimeColumn, choose_time_column
+
+
+@pytest.fixture
+def link(server_url: str, client: redis.Redis) -> Iterator[Link]:
+    with Link(server_url) as link:
+        yield link
+
+
+def rows(*times: int | None) -> pa.RecordBatch:
+    """Rows numbered from 0, with these times in milliseconds."""
+    return pa.RecordBatch.from_pydict(
+        {"at": pa.array(times, pa.timestamp("ms")), "n": [str(n) for n in range(len(times))]}
+    )
+
+
+TIMES = TimeColumn("at", is_field=False)
+
+
+def ids_and_numbers(client: redis.Redis) -> list[tuple[str, str]]:
+    return [(entry_id, fields["n"]) for entry_id, fields in client.xrange("s")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_file_arrives_exactly(kind: str, tmp_path: Path, link: Link, client: redis.Redis) -> None:
+    table = pa.table(
+        {
+            "at": ["1970-01-01T00:00:01Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:02.5Z"],
+            "city": ["Łódź", None, 'a "b", c'],
+            "n": [1, -2, None],
+        }
+    )
+    path = tmp_path / f"file.{kind}"
+    if kind == "csv":
+        path.write_text(
+            "at,city,n\n1970-01-01T00:00:01Z,Łódź,1\n1970-01-01T00:00:01Z,,-2\n"
+            '1970-01-01T00:00:02.5Z,"a ""b"", c",\n'
+        )
+    elif kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    else:
+        pyarrow.parquet.write_table(table, path)
+    with Table(path) as file:
+        batches = list(file.batches())
+        report = load(batches, choose_time_column(batches[0]), link, "s")
+    assert client.xrange("s") == [
+        ("1000-0", {"at": "1970-01-01T00:00:01Z", "city": "Łódź", "n": "1"}),
+        ("1000-1", {"at": "1970-01-01T00:00:01Z", "n": "-2"}),
+        ("2500-0", {"at": "1970-01-01T00:00:02.5Z", "city": 'a "b", c'}),
+    ]
+    assert (report.rows, report.first_id, report.last_id) == (3, "1000-0", "2500-0")
+    assert (report.moved, report.untimed, report.skipped) == (0, 0, 0)
+
+
+def test_rows_that_go_back_in_time_take_the_last_time_and_are_counted(
+    link: Link, client: redis.Redis
+) -> None:
+    report = load([rows(5, 3, None, 5), rows(4, 6)], TIMES, link, "s")
+    assert [entry_id for entry_id, _ in client.xrange("s")] == ["5-0", "5-1", "5-2", "5-3", "5-4", "6-0"]
+    assert (report.moved, report.untimed) == (2, 1)
+
+
+def test_the_first_id_of_all_is_not_nought(link: Link, client: redis.Redis) -> None:
+    load([rows(0, None)], TIMES, link, "s")
+    assert [entry_id for entry_id, _ in client.xrange("s")] == ["0-1", "0-2"]
+
+
+def test_a_time_before_1970_is_refused(link: Link, client: redis.Redis) -> None:
+    with pytest.raises(UsageError, match="before 1970"):
+        load([rows(-5)], TIMES, link, "s")
+    assert not client.exists("s")
+
+
+def test_sorting_puts_rows_in_time_order_and_keeps_the_order_of_equals(
+    link: Link, client: redis.Redis
+) -> None:
+    report = load(in_time_order([rows(5, 3), rows(5, 1)], TIMES), TIMES, link, "s")
+    assert ids_and_numbers(client) == [("1-0", "1"), ("3-0", "1"), ("5-0", "0"), ("5-1", "0")]
+    assert report.moved == 0
+
+
+def test_sorting_joins_batches_with_other_columns(link: Link, client: redis.Redis) -> None:
+    first = pa.RecordBatch.from_pydict({"at": ["1970-01-01T00:00:02Z"], "a": ["x"]})
+    second = pa.RecordBatch.from_pydict({"b": ["y"], "at": ["1970-01-01T00:00:01Z"]})
+    times = TimeColumn("at", is_field=False)
+    load(in_time_order([first, second], times), times, link, "s")
+    assert client.xrange("s") == [("1000-0", {"b": "y"}), ("2000-0", {"a": "x"})]
+
+
+def test_a_stream_that_has_such_ids_is_not_touched(link: Link, client: redis.Redis) -> None:
+    client.xadd("s", {"n": "old"}, id="7-0")
+    with pytest.raises(
+        UsageError, match=r"already has entries up to 7-0.*first row would be 7-0.*--append.*--resume"
+    ):
+        load([rows(7, 8)], TIMES, link, "s")
+    assert client.xlen("s") == 1
+
+
+def test_rows_after_the_last_entry_need_no_choice(link: Link, client: redis.Redis) -> None:
+    client.xadd("s", {"n": "old"}, id="6-0")
+    load([rows(7)], TIMES, link, "s")
+    assert ids_and_numbers(client) == [("6-0", "old"), ("7-0", "0")]
+
+
+def test_append_puts_rows_after_the_last_entry(link: Link, client: redis.Redis) -> None:
+    client.xadd("s", {"n": "old"}, id="7-3")
+    report = load([rows(5, 7, 8)], TIMES, link, "s", existing="append")
+    assert ids_and_numbers(client) == [("7-3", "old"), ("7-4", "0"), ("7-5", "1"), ("8-0", "2")]
+    assert report.moved == 1
+
+
+def test_resume_goes_on_where_a_load_stopped(link: Link, client: redis.Redis) -> None:
+    every = [rows(1, 1, 2), rows(2, 3), rows(4)]
+    load(every, TIMES, link, "whole")
+    load(every, TIMES, link, "s", rows_per_batch=2)
+    client.xtrim("s", minid="2-1", approximate=False)
+    client.xdel("s", "3-0", "4-0")
+    client.execute_command("XSETID", "s", "2-1")
+    report = load(every, TIMES, link, "s", existing="resume")
+    assert (report.rows, report.skipped) == (2, 4)
+    assert client.xrange("s") == client.xrange("whole", min="2-1")
+    assert load(every, TIMES, link, "s", existing="resume").rows == 0
+
+
+def test_maxlen_trims_while_loading(link: Link, client: redis.Redis) -> None:
+    report = load([rows(*range(1, 2001))], TIMES, link, "s", maxlen=500, rows_per_batch=100)
+    assert report.rows == 2000
+    assert 500 <= client.xlen("s") < 700
+
+
+def test_progress_counts_up_batch_by_batch(link: Link) -> None:
+    seen: list[int] = []
+
+    def watch(report: Report) -> None:
+        seen.append(report.rows)
+
+    load([rows(1, 2, 3), rows(4, 5)], TIMES, link, "s", rows_per_batch=2, on_progress=watch)
+    assert seen == [2, 3, 5]
+
+
+def test_large_rows_travel_in_smaller_batches(
+    link: Link, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_module, "BATCH_BYTES", 10_000)
+    seen: list[int] = []
+    large = pa.RecordBatch.from_pydict(
+        {"at": pa.array(range(1, 21), pa.timestamp("ms")), "v": ["x" * 4000] * 20}
+    )
+    load([large], TIMES, link, "s", on_progress=lambda report: seen.append(report.rows))
+    assert client.xlen("s") == 20
+    assert len(seen) >= 8
+
+
+def test_another_type_of_key_is_refused(link: Link, client: redis.Redis) -> None:
+    client.set("s", "text")
+    with pytest.raises(HeadraceError, match="WRONGTYPE"):
+        load([rows(1)], TIMES, link, "s")
+
+
+def test_what_the_server_refuses_is_told_in_its_words_and_the_batch_is_not_there(
+    link: Link, client: redis.Redis
+) -> None:
+    load([rows(1, 2)], TIMES, link, "s")
+    client.config_set("maxmemory", "1mb")
+    try:
+        with pytest.raises(HeadraceError, match="OOM"):
+            load([rows(3, 4, 5)], TIMES, link, "s")
+    finally:
+        client.config_set("maxmemory", "0")
+    assert client.xlen("s") == 2
+
+
+def test_a_writer_in_between_is_noticed(link: Link, client: redis.Redis) -> None:
+    def intrude(report: Report) -> None:
+        if report.rows == 1:
+            client.xadd("s", {"n": "other"}, id="100-0")
+
+    with pytest.raises(HeadraceError, match="equal or smaller"):
+        load([rows(1, 2, 3, 4, 5, 6)], TIMES, link, "s", rows_per_batch=1, on_progress=intrude)
+
+
+def test_no_server_is_said_with_its_address() -> None:
+    with (
+        Link("redis://127.0.0.1:1") as link,
+        pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1.*headrace serve"),
+    ):
+        load([rows(1)], TIMES, link, "s")
+
+
+def test_a_wrong_address_is_refused() -> None:
+    with pytest.raises(UsageError, match="not a server's address"):
+        Link("localhost:6379")
