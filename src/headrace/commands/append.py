@@ -197,6 +197,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Adds an entry at the end of a stream, and may cut the stream's beginning.",
+        complexity="O(1), and O(n) for the n entries that a trim removes",
         syntax="key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id>"
         " field value [field value ...]",
     ),

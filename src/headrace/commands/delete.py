@@ -45,6 +45,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Deletes single entries of a stream by their IDs.",
+        complexity="O(1) for each ID, however long the stream is",
         syntax="key id [id ...]",
     ),
 ]

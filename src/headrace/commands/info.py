@@ -156,6 +156,7 @@ COMMANDS = [
                 group="stream",
                 since="5.0.0",
                 summary="Describes a stream: its counters and its first and last entry, or all of it.",
+                complexity="O(1); with FULL, O(n) for the n entries that are shown",
                 syntax="key [FULL [COUNT count]]",
             ),
             Command(

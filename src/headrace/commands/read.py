@@ -291,6 +291,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Reads the entries of a stream between two IDs, oldest first.",
+        complexity="O(n) for the n entries that are answered",
         syntax="key start end [COUNT count]",
     ),
     Command(
@@ -302,6 +303,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Reads the entries of a stream between two IDs, newest first.",
+        complexity="O(n) for the n entries that are answered",
         syntax="key end start [COUNT count]",
     ),
     Command(
@@ -313,6 +315,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Reads the entries above an ID from one or more streams, and may wait for the first.",
+        complexity="O(n) for the n entries that are answered, and O(k) for k keys to wait for",
         syntax="[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
     ),
 ]

@@ -309,6 +309,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Removes the oldest entries of a stream, down to a length or up to an ID.",
+        complexity="O(n) for the n entries that go; little n, for whole nodes go at once",
         syntax="key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
     ),
     Command(
