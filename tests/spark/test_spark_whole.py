@@ -154,7 +154,7 @@ def test_streams_that_appear_later_are_read_from_their_beginning(query: Query) -
     assert query.numbers() == list(range(300))
 
 
-def test_a_query_that_starts_at_the_latest_misses_nothing_added_before_its_first_batch_failed(
+def test_a_query_that_starts_at_the_latest_keeps_that_place_before_it_has_any_data(
     query: Query,
 ) -> None:
     query.server.fill("s", 100)

@@ -7,6 +7,7 @@ sees trims that happen during the read.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from headrace.errors import CommandError, HeadraceError
+from headrace.spark import arrow_decoder
 from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import Options
@@ -33,8 +35,22 @@ RECEIVE_BYTES = 1 << 18
 log = logging.getLogger(__name__)
 
 
+@functools.cache
+def warn_if_interpreted() -> None:
+    """Say once in a worker that it lacks the compiled decoder, as under `--py-files`."""
+    if not str(arrow_decoder.__file__).endswith((".so", ".pyd")):
+        log.warning("headrace is not compiled here and reads slowly: install its wheel on every node.")
+
+
 class DataLoss(HeadraceError):
     """Entries that a query had yet to read are gone."""
+
+
+class StreamRefused(HeadraceError):
+    """The server refuses what was asked of a stream."""
+
+    def __init__(self, stream: str, refused: Exception) -> None:
+        super().__init__(f"Cannot read the stream {stream!r}: {refused}")
 
 
 class RangeReader:
@@ -54,6 +70,7 @@ class RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The entries of the range, in order. Closes its socket also when the caller stops half-way."""
+        warn_if_interpreted()
         decoder = self._decoder
         try:
             more = True
@@ -166,17 +183,10 @@ def tail(server: redis.Redis, streams: tuple[str, ...]) -> dict[str, str]:
         if isinstance(answer, redis.ResponseError):
             if "no such key" in str(answer).lower():
                 continue
-            raise UsageErrorFor(stream, answer)
+            raise StreamRefused(stream, answer)
         tails[stream] = _text(answer["last-generated-id"])
     return tails
 
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-class UsageErrorFor(HeadraceError):
-    """The server refuses what was asked of a stream."""
-
-    def __init__(self, stream: str, refused: Exception) -> None:
-        super().__init__(f"Cannot read the stream {stream!r}: {refused}")
