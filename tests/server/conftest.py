@@ -1,0 +1,115 @@
+"""A real server on free ports, in a thread of the test's own process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.server.config import Config
+from headrace.server.main import Server
+
+SECONDS_MAX = 30.0
+
+
+class Client:
+    """A plain socket that speaks the protocol when asked to."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.parser = ReplyParser()
+        sock.settimeout(SECONDS_MAX)
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def request(self, *words: bytes | str) -> object:
+        self.send(encoded(*words))
+        return self.reply()
+
+    def reply(self) -> object:
+        while (reply := self.parser.next()) is INCOMPLETE:
+            data = self.sock.recv(1 << 16)
+            if not data:
+                raise EOFError("the server closed the connection")
+            self.parser.feed(data)
+        return reply
+
+    def is_closed(self) -> bool:
+        """Whether the server closes the connection without another word."""
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def encoded(*words: bytes | str) -> bytes:
+    raw = [word.encode() if isinstance(word, str) else word for word in words]
+    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
+
+
+class Running:
+    """A server and the way to it."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        config = Config()
+        config.read_arguments(["--port", "free", "--bind", "127.0.0.1", *arguments])
+        self.server = Server(config)
+        self.server.open()
+        self.port = self.server.listeners.port
+        self.clients: list[Client] = []
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+
+    def connect(self) -> Client:
+        client = Client(socket.create_connection(("127.0.0.1", self.port), SECONDS_MAX))
+        self.clients.append(client)
+        return client
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.thread.join(SECONDS_MAX)
+        for client in self.clients:
+            client.close()
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Running]]:
+    """start("--maxclients", "3") gives a running server."""
+    monkeypatch.chdir(tmp_path)
+    started: list[Running] = []
+
+    def run(*arguments: str) -> Running:
+        started.append(Running(list(arguments)))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.stop()
+
+
+@pytest.fixture
+def server(start: Callable[..., Running]) -> Running:
+    return start()
+
+
+@pytest.fixture
+def client(server: Running) -> Client:
+    return server.connect()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for what another thread is about to do."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
