@@ -1,0 +1,197 @@
+"""redis.conf, the command line, CONFIG GET and CONFIG SET."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import CommandError, UsageError
+from headrace.server.config import Config
+from headrace.server.directives import DIRECTIVES, NOT_APPLICABLE, REFUSED
+
+
+def configured(*arguments: str) -> Config:
+    config = Config()
+    config.read_arguments(list(arguments))
+    return config
+
+
+def set_refusal(*pairs: tuple[bytes, bytes]) -> str:
+    with pytest.raises(CommandError) as refused:
+        Config().set(list(pairs))
+    return str(refused.value)
+
+
+def test_defaults_are_what_the_directives_declare():
+    config = Config()
+    for directive in DIRECTIVES:
+        assert config.shown(directive.name) == directive.kind.show(directive.kind.parse([directive.default]))
+        assert directive.about.endswith(".")
+    assert config.shown("port") == "7777"
+    assert config.shown("stream-node-max-bytes") == "4096"
+
+
+def test_no_name_stands_in_two_lists():
+    names = [directive.name for directive in DIRECTIVES]
+    assert len(names) == len(set(names))
+    assert not set(names) & NOT_APPLICABLE
+    assert not (set(names) | NOT_APPLICABLE) & REFUSED
+
+
+def test_the_command_line_takes_values_up_to_the_next_directive():
+    config = configured("--port", "1234", "--bind", "127.0.0.1", "::1", "--save", "", "--timeout=5")
+    assert config.shown("port") == "1234"
+    assert config.shown("bind") == "127.0.0.1 ::1"
+    assert config.shown("save") == ""
+    assert config.number("timeout") == 5
+
+
+def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path):
+    (tmp_path / "more.conf").write_text("hz 20\n")
+    file = tmp_path / "redis.conf"
+    file.write_text(
+        f'# a comment\n\n  port 1111\r\nDIR "{tmp_path}"\nmaxclients 10\ninclude {tmp_path}/more.conf\n'
+        "stream-node-max-bytes 8kb\n"
+    )
+    config = configured(str(file), "--maxclients", "20")
+    assert config.number("port") == 1111
+    assert config.text("dir") == str(tmp_path)
+    assert config.number("maxclients") == 20
+    assert config.number("hz") == 20
+    assert config.number("stream-node-max-bytes") == 8192
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("prot 1", "unknown directive 'prot'; did you mean port?"),
+        ("wibble 1", "unknown directive 'wibble'"),
+        ("port", "port : wrong number of arguments"),
+        ("port 1 2", "port 1 2: wrong number of arguments"),
+        ("port 65536", "port 65536: argument must be between 0 and 65535 inclusive"),
+        ("hz fast", "hz fast: argument couldn't be parsed into an integer"),
+        ("maxmemory lots", "maxmemory lots: argument must be a memory value"),
+        ("protected-mode perhaps", "protected-mode perhaps: argument must be 'yes' or 'no'"),
+        ("appendonly yes", "appendonly yes: not supported yet: data is kept in memory only"),
+        ("daemonize yes", "daemonize yes: run it under a supervisor instead"),
+        ("requirepass secret", "requirepass: not supported yet, and it would not be safe to ignore it"),
+        ("replicaof host 1", "replicaof: not supported yet, and it would not be safe to ignore it"),
+        ('dir "half', "unbalanced quotes"),
+        ("unixsocketperm 999", "unixsocketperm 999: argument must be an octal number up to 777"),
+        (
+            "appendfsync never",
+            "appendfsync never: argument(s) must be one of the following: always, everysec, no",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, line: str, reason: str):
+    file = tmp_path / "redis.conf"
+    file.write_text(f"port 1\n{line}\n")
+    with pytest.raises(UsageError) as wrong:
+        configured(str(file))
+    assert str(wrong.value) == f"{file}, line 2: {reason}"
+
+
+def test_a_file_that_includes_itself_is_refused(tmp_path: Path):
+    file = tmp_path / "redis.conf"
+    file.write_text(f"include {file}\n")
+    with pytest.raises(UsageError, match="16 deep"):
+        configured(str(file))
+
+
+def test_a_missing_file_and_a_stray_word_are_refused():
+    with pytest.raises(UsageError, match="cannot read /no/such/file"):
+        configured("/no/such/file")
+    with pytest.raises(UsageError, match="is no directive"):
+        configured("--port", "1", "--")
+
+
+def test_what_cannot_be_honoured_but_does_no_harm_is_warned_of():
+    config = configured("--save", "900", "1", "--maxmemory", "1gb", "--io-threads", "4", "--requirepass", "")
+    assert config.warnings == [
+        "the command line: save 900 1: not supported yet: data is kept in memory only",
+        "the command line: maxmemory 1gb: not supported yet: memory is not limited",
+        "the command line: io-threads: has no effect here",
+    ]
+    assert config.shown("save") == ""
+    assert config.shown("maxmemory") == "0"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("100", 100),
+        ("1k", 1000),
+        ("1kb", 1024),
+        ("2MB", 2 << 20),
+        ("1m", 10**6),
+        ("3gb", 3 << 30),
+        ("5b", 5),
+    ],
+)
+def test_memory_units(text: str, size: int):
+    assert configured("--stream-node-max-bytes", text).number("stream-node-max-bytes") == size
+
+
+def test_config_get_takes_several_patterns():
+    config = Config()
+    found = dict(config.get([b"stream-*", b"PORT", b"stream-node-max-bytes", b"nothing"]))
+    assert found == {b"port": b"7777", b"stream-node-max-bytes": b"4096", b"stream-node-max-entries": b"100"}
+    assert len(config.get([b"*"])) == len(DIRECTIVES)
+
+
+def test_config_set_changes_all_or_none():
+    config = Config()
+    config.set([(b"Stream-Node-Max-Bytes", b"1kb"), (b"timeout", b"7")])
+    assert config.number("stream-node-max-bytes") == 1024
+    with pytest.raises(CommandError):
+        config.set([(b"timeout", b"8"), (b"hz", b"x")])
+    assert config.number("timeout") == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        (b"stream-node-max-entries", b"-1", "argument must be between 0 and 9223372036854775807 inclusive"),
+        (b"stream-node-max-entries", b"x", "argument couldn't be parsed into an integer"),
+        (b"stream-node-max-bytes", b"x", "argument must be a memory value"),
+        (b"port", b"1", "can't set immutable config"),
+        (b"appendonly", b"yes", "not supported yet: data is kept in memory only"),
+        (b"save", b"60 1", "not supported yet: data is kept in memory only"),
+        (b"maxmemory-policy", b"allkeys-lru", "not supported yet: nothing is evicted"),
+        (
+            b"client-output-buffer-limit",
+            b"normal 1 2",
+            "Wrong number of arguments in buffer limit configuration.",
+        ),
+        (
+            b"client-output-buffer-limit",
+            b"odd 1 2 3",
+            "Invalid client class specified in buffer limit configuration.",
+        ),
+    ],
+)
+def test_config_set_refuses_in_redis_words(name: bytes, value: bytes, reason: str):
+    expected = f"ERR CONFIG SET failed (possibly related to argument '{name.decode()}') - {reason}"
+    assert set_refusal((name, value)) == expected
+
+
+def test_config_set_of_the_unknown():
+    assert set_refusal((b"wibble", b"1")) == (
+        "ERR Unknown option or number of arguments for CONFIG SET - 'wibble'"
+    )
+
+
+def test_what_clients_set_for_good_measure_is_accepted():
+    Config().set(
+        [(b"save", b""), (b"appendonly", b"no"), (b"maxmemory", b"0"), (b"maxmemory-policy", b"noeviction")]
+    )
+
+
+def test_buffer_limits_of_several_classes():
+    config = Config()
+    config.set([(b"client-output-buffer-limit", b"normal 1mb 0 0 replica 256mb 64mb 60")])
+    assert config.values["client-output-buffer-limit"] == (1 << 20, 0, 0)
+    assert config.shown("client-output-buffer-limit") == "normal 1048576 0 0"

@@ -1,0 +1,129 @@
+"""The server as a process, and what comes round by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+import headrace
+from headrace.server.main import usage
+
+PROGRAM = "import sys; from headrace.server.main import serve; sys.exit(serve(sys.argv[1:]))"
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def process(tmp_path: Path):
+    command = [sys.executable, "-c", PROGRAM, "--port", "free", "--bind", "127.0.0.1"]
+    command += ["--port-file", str(tmp_path / "port"), "--pidfile", str(tmp_path / "pid")]
+    here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=here) as child:
+        yield child
+        child.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_and_stops_cleanly(process, tmp_path: Path, number: int):
+    line = process.stdout.readline().decode()
+    port = int((tmp_path / "port").read_text())
+    assert line == f"headrace {headrace.__version__} ready on 127.0.0.1:{port} (pid {process.pid})\n"
+    assert int((tmp_path / "pid").read_text()) == process.pid
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"PING\r\n")
+        assert client.recv(100) == b"+PONG\r\n"
+        process.send_signal(number)
+        assert process.wait(30) == 0
+        assert client.recv(100) == b""
+    assert process.stderr.read() == b""
+    assert sorted(os.listdir(tmp_path)) == []
+
+
+def test_shutdown_ends_the_process_without_an_answer(process, tmp_path: Path):
+    process.stdout.readline()
+    with socket.create_connection(("127.0.0.1", int((tmp_path / "port").read_text()))) as client:
+        client.sendall(b"SHUTDOWN NOSAVE\r\n")
+        assert client.recv(100) == b""
+    assert process.wait(30) == 0
+
+
+def test_the_help_names_every_directive():
+    assert "--stream-node-max-entries" in usage()
+    assert all(len(line) <= 120 for line in usage().splitlines())
+
+
+def test_shutdown_save_is_refused_for_nothing_can_be_saved(client):
+    assert str(client.request("SHUTDOWN", "SAVE")).startswith("ERR Errors trying to SHUTDOWN")
+    assert client.request("PING") == "PONG"
+
+
+def test_an_idle_client_is_closed_after_the_timeout(start):
+    server = start("--timeout", "1", "--hz", "50")
+    idle, waiting = server.connect(), server.connect()
+    waiting.send(b"XREAD BLOCK 0 STREAMS orders $\r\n")
+    assert idle.request("PING") == "PONG"
+    assert idle.is_closed()
+    assert len(server.server.turn.connections) == 1
+
+
+def test_config_set_takes_effect(server, client):
+    assert (
+        client.request("CONFIG", "SET", "stream-node-max-entries", "3", "proto-max-bulk-len", "1mb") == "OK"
+    )
+    for n in range(1, 7):
+        client.request("XADD", "orders", f"{n}-0", "item", "pear")
+    info = client.request("XINFO", "STREAM", "orders")
+    assert dict(zip(info[::2], info[1::2], strict=True))[b"radix-tree-keys"] == 2
+    client.send(b"*2\r\n$4\r\nECHO\r\n$1048577\r\n")
+    assert str(client.reply()) == "ERR Protocol error: invalid bulk length"
+
+
+def test_config_get_shows_the_port_in_use(server, client):
+    assert client.request("CONFIG", "GET", "port") == [b"port", str(server.port).encode()]
+
+
+def test_info_knows_the_process(server, client):
+    text = client.request("INFO", "everything").decode()
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    assert int(fields["process_id"]) == os.getpid()
+    assert int(fields["tcp_port"]) == server.port
+    assert int(fields["used_memory_rss"]) > 1_000_000
+    assert int(fields["total_net_input_bytes"]) > 0
+    assert fields["maxclients"] == "10000"
+    assert fields["connected_clients"] == "1"
+
+
+def test_the_rate_of_requests_is_known_while_there_is_traffic(start):
+    server = start("--hz", "100")
+    client = server.connect()
+
+    def rate() -> int:
+        for _ in range(100):
+            client.request("PING")
+        text = client.request("INFO", "stats").decode()
+        return int(text.split("instantaneous_ops_per_sec:")[1].split("\r")[0])
+
+    wait_until(lambda: rate() > 0)
+
+
+def test_an_idle_server_sleeps(server, client):
+    """With nobody asking and nothing due, there are no turns."""
+    client.request("PING")
+    time.sleep(0.3)
+    turns = []
+    server.server.turn.commit = lambda: turns.append(None)
+    time.sleep(0.4)
+    assert len(turns) <= 1
