@@ -1,0 +1,95 @@
+"""Writes docs/commands.md and docs/options.md from what the code declares; `--check` only compares.
+
+python scripts/reference.py [--check]
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from headrace.commands.spec import Command
+from headrace.commands.table import COMMANDS
+from headrace.server.directives import DIRECTIVES
+from headrace.spark.options import OPTIONS
+
+DOCS = Path(__file__).parent.parent / "docs"
+MADE = "*Made from the code by `scripts/reference.py`; a test keeps it current.*"
+GROUPS = {
+    "stream": "Streams",
+    "string": "Strings",
+    "generic": "Keys",
+    "transactions": "Transactions",
+    "connection": "Connection",
+    "server": "Server",
+}
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def rows_of(command: Command) -> list[Command]:
+    """The command, or in place of a container all it contains."""
+    return command.unique_subcommands() or [command]
+
+
+def commands() -> str:
+    found = [row for command in COMMANDS for row in rows_of(command)]
+    order = list(GROUPS)
+    found.sort(key=lambda c: (order.index(c.group), c.name))
+    lines = ["# Commands", "", MADE, ""]
+    for group, rows in groupby(found, key=lambda c: c.group):
+        lines += [
+            f"## {GROUPS[group]}",
+            "",
+            "| command | what it does | since Redis | cost |",
+            "|---|---|---|---|",
+        ]
+        for row in rows:
+            name = row.name.decode().replace("|", " ").upper()
+            words = cell(f"{name} {row.syntax}".strip())
+            lines.append(f"| `{words}` | {cell(row.summary)} | {row.since} | {cell(row.complexity)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def options() -> str:
+    lines = ["# Options", "", MADE, "", '## Spark: `format("headrace")`', ""]
+    lines += ["| option | value | default | for | |", "|---|---|---|---|---|"]
+    for option in OPTIONS:
+        names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+        default = "" if option.default is None else f"`{option.default}`"
+        where = ", ".join(option.where)
+        lines.append(f"| {names} | {cell(option.type)} | {default} | {where} | {cell(option.help)} |")
+    lines += ["", "## Server: directives of `headrace serve`", ""]
+    lines += [
+        "A file says `name value`, the command line `--name value`; CONFIG SET changes what is mutable.",
+        "",
+    ]
+    lines += ["| directive | default | mutable | |", "|---|---|---|---|"]
+    for directive in DIRECTIVES:
+        default = f"`{directive.default}`" if directive.default else ""
+        about = cell(directive.about + (f" Now: {directive.why}." if directive.why else ""))
+        mutable = "yes" if directive.mutable else "at start"
+        lines.append(f"| `{directive.name}` | {default} | {mutable} | {about} |")
+    return "\n".join([*lines, ""])
+
+
+PAGES = {"commands.md": commands, "options.md": options}
+
+
+def main(arguments: list[str]) -> int:
+    stale = [name for name, page in PAGES.items() if (DOCS / name).read_text() != page()] if arguments else []
+    if stale:
+        print(f"stale: {', '.join(stale)}; run python scripts/reference.py", file=sys.stderr)
+        return 1
+    if not arguments:
+        for name, page in PAGES.items():
+            (DOCS / name).write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
