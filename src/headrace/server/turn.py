@@ -63,10 +63,9 @@ class Turn:
     engine: Engine
     now_ms: Callable[[], int]
     commit: Callable[[], None] | None  # makes durable what was executed, before any answer leaves
-    query_max: (
-        cython.longlong
-    )  # bytes of requests one client may have sent that are not executed; else it goes
-    unsent_max: cython.longlong  # bytes of answers one client may leave unread, or it goes; 0 for no limit
+    bulk_max: cython.longlong  # the longest word a new client may send
+    query_max: cython.longlong  # bytes a client may have sent that are not executed, or it goes
+    unsent_max: cython.longlong  # bytes of answers a client may leave unread, or it goes; 0 for no limit
     received: cython.longlong
     sent: cython.longlong
     poller: select.epoll
