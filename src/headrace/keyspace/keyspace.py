@@ -125,6 +125,8 @@ class Keyspace:
         earliest: cython.longlong = -1
         at: cython.longlong
         for database in self.databases:
+            if not len(database.expiry_times.at):
+                continue
             at = database.expiry_times.next_death()
             if at >= 0 and (earliest < 0 or at < earliest):
                 earliest = at
