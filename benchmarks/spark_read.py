@@ -104,7 +104,7 @@ def session() -> SparkSession:
     """Two cores, no UI."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    return builder.config("spark.log.level", "ERROR").getOrCreate()
+    return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
 def rate(frame: DataFrame, entries: int) -> float:

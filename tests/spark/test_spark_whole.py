@@ -206,3 +206,23 @@ def test_entries_trimmed_between_two_runs_fail_the_query_or_are_skipped(query: Q
             query.run()
     assert query.run(failOnDataLoss="false") == [30]
     assert query.numbers() == [*range(100), *range(170, 200)]
+
+
+def test_a_stream_is_copied_to_another_by_batch_and_by_streaming(
+    spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    stream_server.fill("s", 3000)
+    schema = "_id STRING, n LONG, half DOUBLE"
+    frame = batch(spark, stream_server, schema, minPartitions="1")
+    frame.drop("_id").write.format("headrace").option("url", stream_server.url).option("stream", "copy").mode(
+        "append"
+    ).save()
+    assert stream_server.client.xlen("copy") == 3000
+    reader = spark.readStream.format("headrace").option("url", stream_server.url).option("subscribe", "copy")
+    rows = reader.option("startingOffsets", "earliest").schema(schema).load()
+    writer = rows.writeStream.format("headrace").option("url", stream_server.url).option("stream", "again")
+    writer = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True)
+    assert writer.start().awaitTermination(60)
+    again = [fields for _, fields in stream_server.client.xrange("again")]
+    assert sorted(int(fields[b"n"]) for fields in again) == list(range(3000))
+    assert all(float(fields[b"half"]) == int(fields[b"n"]) / 2 for fields in again)

@@ -41,6 +41,10 @@ class Wire:
         """Send one command; its answer comes in through receive()."""
         self._connection.send_packed_command(self._connection.pack_command(*words), check_health=False)
 
+    def send_raw(self, commands: bytes) -> None:
+        """Send commands that are encoded already."""
+        self._connection.send_packed_command([commands], check_health=False)
+
     def receive(self, buffer: bytearray) -> int:
         """Read what has arrived into buffer, waiting for the first byte; how many bytes there are."""
         n = self._socket.recv_into(buffer)

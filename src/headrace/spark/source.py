@@ -1,4 +1,4 @@
-"""format("headrace"): options in, readers out. Light to import, for Spark loads it to know its name."""
+"""format("headrace"): options in, readers and writers out. Light to import."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.spark.reader import HeadraceReader, HeadraceStreamReader
+    from headrace.spark.writer import HeadraceStreamWriter, HeadraceWriter
 
 
 class HeadraceSource(DataSource):
-    """Streams of a Redis, Valkey or Headrace server as a Spark source."""
+    """Streams of a Redis, Valkey or Headrace server as a Spark source and sink."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,3 +40,17 @@ class HeadraceSource(DataSource):
         from headrace.spark.reader import HeadraceStreamReader
 
         return HeadraceStreamReader(parse_options(self.options, "stream"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> HeadraceWriter:
+        """The batch writer."""
+        from headrace.spark.options import parse_options
+        from headrace.spark.writer import HeadraceWriter
+
+        return HeadraceWriter(parse_options(self.options, "sink"), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> HeadraceStreamWriter:
+        """The stream writer."""
+        from headrace.spark.options import parse_options
+        from headrace.spark.writer import HeadraceStreamWriter
+
+        return HeadraceStreamWriter(parse_options(self.options, "sink"), schema, overwrite)
