@@ -155,6 +155,7 @@ def test_a_pause_holds_requests_back_and_keeps_their_order(engine):
     admin, first, second = (engine.session() for _ in range(3))
     assert ask(engine, admin, "CLIENT PAUSE 100", 1000) == b"+OK\r\n"
     assert ask(engine, first, "SET k 1", 1010) == b"" and first.waiting is not None
+    assert ask(engine, second, "GET", 1020).startswith(b"-ERR wrong number")
     assert ask(engine, second, "GET k", 1020) == b""
     assert engine.next_deadline() == 1100
     engine.tick(1099)

@@ -1,6 +1,6 @@
 """The one door: execute(session, argv, now). Everything that changes data passes here.
 
-    find the row → paused? → state and arity → queue inside MULTI → run → serve whom the news wakes → mute
+    find the row → arity → paused? → queue inside MULTI → run → serve whom the news wakes → mute
 
 Errors raised anywhere below are answered here and nowhere else: a CommandError with its own text, a bug
 with an apology and a traceback in the log; either way one reply a request, and the data stays.
@@ -175,11 +175,11 @@ class Engine:
             if row is None:
                 self._mute(session, mark)
                 return
-        if self.pause.until and self._postpone(session, row, argv):
-            return
         session.last_command = row.command
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
             self._reject(session, row, WrongArgumentCount(row.command.name.decode()))
+        elif self.pause.until and self._postpone(session, row, argv):
+            return
         elif session.queue is not None and row.command.may_queue:
             self._queue(session, row, argv)
         else:
