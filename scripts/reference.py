@@ -71,7 +71,7 @@ def options() -> str:
     lines += ["| directive | default | mutable | |", "|---|---|---|---|"]
     for directive in DIRECTIVES:
         default = f"`{directive.default}`" if directive.default else ""
-        about = cell(directive.about + (f" Now: {directive.why}." if directive.why else ""))
+        about = cell(directive.about + (f" ({directive.why})" if directive.why else ""))
         mutable = "yes" if directive.mutable else "at start"
         lines.append(f"| `{directive.name}` | {default} | {mutable} | {about} |")
     return "\n".join([*lines, ""])
