@@ -168,6 +168,11 @@ def test_config_set_changes_all_or_none():
         ),
         (
             b"client-output-buffer-limit",
+            b"normal 0 1mb 60",
+            "not supported yet: a soft limit; the hard limit is kept",
+        ),
+        (
+            b"client-output-buffer-limit",
             b"odd 1 2 3",
             "Invalid client class specified in buffer limit configuration.",
         ),

@@ -188,9 +188,11 @@ class BufferLimits:
             if words[at].lower() not in ("normal", "slave", "replica", "pubsub"):
                 raise ValueError("Invalid client class specified in buffer limit configuration.")
             hard, soft = memory(words[at + 1]), memory(words[at + 2])
-            seconds = within(int(words[at + 3]), 0, U31_MAX)
+            seconds = Number(0, U31_MAX).parse([words[at + 3]])
             if words[at].lower() == "normal":
-                normal = (hard, soft, seconds)
+                if soft and seconds:
+                    raise ValueError("not supported yet: a soft limit; the hard limit is kept")
+                normal = (hard, 0, 0)
         return normal
 
     def show(self, value: Value) -> str:

@@ -127,8 +127,11 @@ class Listeners:
                     continue
                 logging.getLogger("headrace").warning("accepting a client: %s", wrong)
                 return
-            client.setblocking(False)
-            self._admit(client, address)
+            try:
+                self._admit(client, address)
+            except OSError as wrong:  # it has gone already
+                logging.getLogger("headrace").info("admitting a client: %s", wrong)
+                client.close()
 
     def _turn_away(self, listener: socket.socket) -> None:
         """No descriptor is left: use the spare one to say so. Unaccepted it would wake us for ever."""
@@ -144,6 +147,7 @@ class Listeners:
             self.spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _admit(self, client: socket.socket, address: object) -> None:
+        client.setblocking(False)
         if len(self.turn.connections) >= self.config.number("maxclients"):
             self.host.rejected += 1
             refuse(client, TOO_MANY)

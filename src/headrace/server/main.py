@@ -102,7 +102,6 @@ class Server:
             raise HeadraceError(f"dir {directory}: no such directory")
         for warning in self.config.warnings:
             logging.getLogger("headrace").warning("%s", warning)
-        self._make_room_for_clients()
         self.apply()
         self.waker.setblocking(False)
         self.woken.setblocking(False)
@@ -144,6 +143,7 @@ class Server:
         """Act on what the configuration says now."""
         config, turn = self.config, self.turn
         self.host.apply_settings()
+        self._make_room_for_clients()
         normal = config.values["client-output-buffer-limit"]
         assert isinstance(normal, tuple)
         turn.unsent_max = normal[0]

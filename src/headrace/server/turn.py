@@ -36,6 +36,8 @@ IN = cython.declare(cython.uint, 0x1)  # epoll's own numbers
 OUT = cython.declare(cython.uint, 0x4)
 GONE = cython.declare(cython.uint, 0x2018)  # an error, a hang-up, or the other side has sent its last
 
+NO_MEMORY = "there is no memory for its request"
+
 
 @cython.final
 @cython.cclass
@@ -181,7 +183,11 @@ class Turn:
         n: cython.Py_ssize_t = descriptors.read(connection.fd, self.p, 0, READ_BYTES)
         if n > 0:
             self.received += n
-            parser.feed_from(self.p, 0, n)
+            try:
+                parser.feed_from(self.p, 0, n)
+            except MemoryError:
+                self._refuse(connection, NO_MEMORY)
+                return
             if parser.pending() > self.query_max:
                 self._refuse(connection, "it has sent more than client-query-buffer-limit unserved")
             elif connection.session.waiting is None:
@@ -230,6 +236,9 @@ class Turn:
         except ProtocolError as wrong:
             answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
             session.closing = True
+            return
+        except MemoryError:
+            self._refuse(connection, NO_MEMORY)
             return
         connection.ready = True
         self.ready.append(connection)
