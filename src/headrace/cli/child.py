@@ -22,7 +22,7 @@ def own_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="headrace-server-") as directory:
         log = Path(directory) / "server.log"
         port_file = Path(directory) / "port"
-        command = [sys.executable, "-m", "headrace", "serve", "--port", "0", "--port-file", str(port_file)]
+        command = [sys.executable, "-m", "headrace", "serve", "--port", "free", "--port-file", str(port_file)]
         command += ["--bind", "127.0.0.1", "--dir", directory, "--save", "", "--appendonly", "no"]
         with log.open("wb") as output:
             # A process group of its own: Ctrl-C on the terminal is ours, and then we stop the server.
@@ -41,9 +41,14 @@ def wait_until_it_listens(server: subprocess.Popen[bytes], port_file: Path, log:
     deadline = time.monotonic() + START_SECONDS
     while not port_file.exists():
         if server.poll() is not None or time.monotonic() > deadline:
-            words = log.read_text(errors="replace").strip().splitlines()
-            raise HeadraceError(f"the server did not start: {words[-1] if words else 'it said nothing'}")
+            raise HeadraceError(f"the server did not start: {last_words(log)}")
         time.sleep(0.02)
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("headrace: ") if lines else "it said nothing"
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

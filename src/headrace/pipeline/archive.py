@@ -116,9 +116,8 @@ def claim(directory: Path, stream: str, fields: StructType | None) -> None:
         if theirs["stream"] != stream:
             raise UsageError(f"{directory} is the archive of stream {theirs['stream']!r}; give another --to")
         if theirs != ours:
-            raise UsageError(
-                f"{directory} was written with other fields ({theirs['fields']}); give another --to"
-            )
+            what = theirs["fields"] or "all in one map"
+            raise UsageError(f"{directory} was written with other fields ({what}); give another --to")
         return
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} is not empty and not an archive; give another --to")

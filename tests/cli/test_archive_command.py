@@ -1,0 +1,86 @@
+"""`headrace archive` as a process, against a real server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+import redis
+
+pytestmark = pytest.mark.whole
+
+ENTRIES = 20_000
+STEP_MS = 60_000
+
+
+@pytest.fixture
+def stream(client: redis.Redis) -> redis.Redis:
+    """A stream `s` of an entry a minute from 2020 on."""
+    with client.pipeline(transaction=False) as pipeline:
+        for number in range(ENTRIES):
+            pipeline.xadd(
+                "s", {"n": number, "odd": number % 2}, id=f"{1_577_836_800_000 + number * STEP_MS}-0"
+            )
+        pipeline.execute()
+    return client
+
+
+def archive(url: str, directory: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "headrace", "archive", "--stream", "s", "--to", str(directory)]
+    return subprocess.Popen(
+        [*command, "--url", url, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    """The output of a process that must succeed without a word on stderr."""
+    output, error = process.communicate(timeout=240)
+    assert (process.returncode, error) == (0, "")
+    return output
+
+
+def test_an_archive_killed_half_way_and_run_again_is_exact(
+    tmp_path: Path, server_url: str, stream: redis.Redis
+) -> None:
+    directory = tmp_path / "archive"
+    process = archive(server_url, directory, "--fields", "n INT, odd INT", "--batch", "2000")
+    deadline = time.monotonic() + 120
+    while not (directory / "_spark_metadata" / "1").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=10)
+
+    output = finished(archive(server_url, directory, "--fields", "n INT, odd INT", "--batch", "2000"))
+    assert f"The archive holds {ENTRIES:,} entries, {ENTRIES:,} distinct, of 14 days" in output
+
+    stream.xadd("s", {"n": ENTRIES, "odd": 0})
+    output = finished(archive(server_url, directory, "--fields", "n INT, odd INT"))
+    assert "1 entries written" in output
+    assert f"holds {ENTRIES + 1:,} entries, {ENTRIES + 1:,} distinct, of 15 days" in output
+
+
+def test_without_fields_an_archive_holds_maps_and_a_day_begins_where_told(
+    tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    client.xadd("s", {"a": "1", "b": "é"}, id="1577880000000-7")  # 2020-01-01T12:00:00Z
+    output = finished(archive(server_url, tmp_path / "archive", "--time-zone", "Pacific/Auckland"))
+    assert "holds 1 entries, 1 distinct, of 1 days" in output
+    table = pyarrow.dataset.dataset(tmp_path / "archive" / "date=2020-01-02").to_table()
+    assert table.select(["id", "sequence", "fields"]).to_pylist() == [
+        {"id": "1577880000000-7", "sequence": 7, "fields": [("a", "1"), ("b", "é")]}
+    ]
+    other = archive(server_url, tmp_path / "archive", "--fields", "a INT")
+    _, error = other.communicate(timeout=120)
+    assert other.returncode == 2
+    assert (
+        error.startswith("headrace: ") and "other fields (all in one map)" in error and error.count("\n") == 1
+    )

@@ -1,0 +1,104 @@
+"""The demo as a process: what it makes, and that it leaves nothing behind however it ends."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+
+ROWS = 20_000
+
+pytestmark = pytest.mark.whole
+
+
+@contextmanager
+def demo(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The demo in a process session of its own, with a directory for temporary files of its own."""
+    scratch = directory / "scratch"
+    scratch.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "headrace", "demo", "--output", str(directory / "output"), *arguments]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(scratch)},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        for survivor in processes_of_session(process.pid):
+            os.kill(survivor, signal.SIGKILL)
+        process.wait(10)
+
+
+def processes_of_session(session: int) -> list[int]:
+    """Every process, however deep, that a process session's leader has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def test_the_demo_makes_an_exact_archive_a_table_and_a_chart(tmp_path: Path) -> None:
+    with demo(tmp_path, "--rows", str(ROWS)) as process:
+        output, error = process.communicate(timeout=240)
+        assert (process.returncode, error) == (0, "")
+        assert processes_of_session(process.pid) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert f"{ROWS:,} flights, {ROWS:,} in the stream, {ROWS:,} in the archive" in output
+    assert "0 duplicates, 23 days: exact" in output
+    assert output.count(" entries ") >= 5
+    assert "JetBlue Airways" in output and "Try next:" in output
+
+    made = tmp_path / "output"
+    assert (made / "delays.png").read_bytes().startswith(b"\x89PNG")
+    with (made / "delays-by-hour.csv").open(newline="") as file:
+        assert sum(int(row["flights"]) for row in csv.DictReader(file)) == ROWS
+    archive = pyarrow.dataset.dataset(made / "archive", partitioning="hive").to_table()
+    assert archive.num_rows == ROWS
+    assert len(set(archive["id"].to_pylist())) == ROWS
+    assert archive.schema.field("dep_delay").type == "int32"
+    assert archive["time_hour"].null_count == 0 < archive["dep_delay"].null_count
+
+
+@pytest.mark.parametrize("moment", ["2 Load", "batch 1"])
+def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(moment: str, tmp_path: Path) -> None:
+    with demo(tmp_path, "--rows", str(ROWS)) as process:
+        assert process.stdout is not None
+        while moment not in (line := process.stdout.readline()):
+            assert line, "the demo ended early"
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        assert (process.returncode, error) == (130, "headrace: interrupted\n")
+        assert processes_of_session(process.pid) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_demo_whose_server_dies_says_so_in_a_line(tmp_path: Path) -> None:
+    with demo(tmp_path, "--rows", str(ROWS)) as process:
+        assert process.stdout is not None
+        line = ""
+        while "process" not in line:
+            line = process.stdout.readline()
+        server = int(line.rpartition("process")[2])
+        while "batch 0" not in line:
+            line = process.stdout.readline()
+        os.kill(server, signal.SIGKILL)
+        _, error = process.communicate(timeout=120)
+        assert process.returncode == 1
+        assert error.startswith("headrace: ") and error.count("\n") == 1
+        assert processes_of_session(process.pid) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
