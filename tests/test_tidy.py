@@ -1,4 +1,4 @@
-"""The rules of docs/architecture.md, as tests: doors between rooms, no cycles, no host and no machine path."""
+"""The rules of docs/architecture.md, as tests: doors between rooms, no cycles, no host, no machine path."""
 
 import ast
 import pathlib
