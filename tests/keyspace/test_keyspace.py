@@ -215,6 +215,16 @@ def test_a_scan_finds_every_key_that_stays_whatever_comes_and_goes(database):
     assert len(found) == len(set(found))
 
 
+def test_few_keys_are_found_among_many_that_are_gone(database):
+    for i in range(50_000):
+        database.put(b"%d" % i, b"")
+    cursor, _ = database.scan(0, 10)
+    for i in range(49_999):
+        database.remove(b"%d" % i)
+    assert all(database.random_key() == b"49999" for _ in range(50))
+    assert database.scan(cursor, 2000) == (0, [b"49999"])
+
+
 def test_scanning_goes_on_after_a_flush(database):
     for i in range(100):
         database.put(b"%d" % i, b"")

@@ -234,6 +234,7 @@ class Database:
     def _arrivals(self) -> Order:
         if self.order is None:
             self.order = Order(self.values)
+        self.order.tidy(self.values)
         return self.order
 
     # Changing.

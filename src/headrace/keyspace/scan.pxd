@@ -16,6 +16,7 @@ cdef class Order:
     cdef object next_serial
 
     cpdef void add(self, bytes key, dict[bytes, object] live)
+    cpdef void tidy(self, dict[bytes, object] live)
     cpdef void empty(self)
 
 

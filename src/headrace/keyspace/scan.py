@@ -52,11 +52,13 @@ class Order:
         self.keys.append(key)
         self.serials.append(self.next_serial)
         self.next_serial += 1
-        if len(self.keys) > HOLES_MIN and len(self.keys) > 2 * len(live):
-            self._close_holes(live)
+        self.tidy(live)
 
-    def _close_holes(self, live: dict[bytes, object]) -> None:
-        """Keep each live key once, under its latest serial."""
+    @cython.ccall
+    def tidy(self, live: dict[bytes, object]) -> cython.void:
+        """Close the holes when they outnumber the keys: each live key stays once, under its latest serial."""
+        if len(self.keys) <= HOLES_MIN or len(self.keys) <= 2 * len(live):
+            return
         latest = {key: i for i, key in enumerate(self.keys) if key in live}
         places = sorted(latest.values())
         self.keys = [self.keys[i] for i in places]
