@@ -3,7 +3,8 @@
     python -m benchmarks.spark_read [--entries 500000] [--url redis://127.0.0.1:6379]
 
 Without --url it starts a redis-server of its own. Every figure is the best of three runs of a whole Spark job
-into the noop sink, which reads every column and writes nothing; the cores are shared by all of it.
+into the noop sink, which reads every column and writes nothing; the cores are shared by all of it. The plain
+source reads a tenth of the entries: it is slow, and its rate does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -133,8 +134,8 @@ def measure(entries: int, url: str | None) -> dict[str, float]:
             )
             return {
                 "redis-py, tuples": rate(
-                    spark.read.format("tuples").option("url", where).option("entries", entries).load(),
-                    entries,
+                    spark.read.format("tuples").option("url", where).option("entries", entries // 10).load(),
+                    entries // 10,
                 ),
                 "headrace, map of fields": rate(ours.load(), entries),
                 "headrace, device STRING, temp DOUBLE": rate(
