@@ -126,3 +126,11 @@ def test_out_of_descriptors_clients_are_told_and_the_rest_go_on(start):
         for sock in waiting:
             sock.close()
     assert server.connect().request("PING") == "PONG"
+
+
+def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headrace.server.listeners.is_local", lambda address: False)
+    refused = server.connect().reply()
+    assert isinstance(refused, ReplyError) and str(refused).startswith("DENIED headrace has no passwords yet")
+    assert client.request("CONFIG", "SET", "protected-mode", "no") == "OK"
+    assert server.connect().request("PING") == "PONG"

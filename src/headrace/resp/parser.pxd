@@ -2,6 +2,7 @@
 from headrace cimport mem
 from headrace.resp.inbox cimport Inbox
 
+cdef unsigned char CR
 cdef unsigned char LF
 cdef unsigned char ARRAY
 cdef unsigned char BULK
@@ -21,4 +22,5 @@ cdef class RequestParser(Inbox):
     cpdef list[bytes] next(self)
     cdef bint _begin_array(self)
     cdef list[bytes] _array(self)
+    cdef long long _size(self)
     cdef list[bytes] _inline(self)

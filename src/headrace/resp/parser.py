@@ -15,6 +15,7 @@ from headrace.errors import ProtocolError
 from headrace.resp.inbox import Inbox
 from headrace.resp.inline import split_line
 
+CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
@@ -94,19 +95,10 @@ class RequestParser(Inbox):
         assert words is not None
         begin: cython.Py_ssize_t = self.at
         size: cython.longlong = self.size
-        end: cython.Py_ssize_t
         while self.left > 0:
             if size == NONE:
-                end = self.line_end("Protocol error: too big bulk count string")
-                if end < 0:
-                    break
-                if self.p[self.at] != BULK:
-                    raise ProtocolError(f"Protocol error: expected '$', got '{chr(self.p[self.at])}'")
-                size = self.number(self.at + 1, end)
-                if size < 0 or size > self.bulk_max:
-                    raise ProtocolError("Protocol error: invalid bulk length")
-                self.at = end + 2
-            if size + 2 > self.filled - self.at:
+                size = self._size()
+            if size == NONE or size + 2 > self.filled - self.at:
                 break
             words.append(mem.take(self.p, self.at, size))
             self.at += size + 2
@@ -119,6 +111,28 @@ class RequestParser(Inbox):
         self.held = 0
         self.words = None
         return words
+
+    @cython.cfunc
+    def _size(self) -> cython.longlong:
+        """Step over `$<size>\\r\\n`; NONE when it is cut."""
+        p: cython.p_uchar = self.p
+        at: cython.Py_ssize_t = self.at
+        digit: cython.uint
+        if self.filled - at > 3 and p[at] == BULK and p[at + 2] == CR:  # one digit, as words mostly have
+            digit = p[at + 1]
+            if 48 <= digit <= 57:
+                self.at = at + 4
+                return digit - 48
+        end: cython.Py_ssize_t = self.line_end("Protocol error: too big bulk count string")
+        if end < 0:
+            return NONE
+        if p[at] != BULK:
+            raise ProtocolError(f"Protocol error: expected '$', got '{chr(p[at])}'")
+        size: cython.longlong = self.number(at + 1, end)
+        if size < 0 or size > self.bulk_max:
+            raise ProtocolError("Protocol error: invalid bulk length")
+        self.at = end + 2
+        return size
 
     @cython.cfunc
     def _inline(self) -> list[bytes] | None:

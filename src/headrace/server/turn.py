@@ -221,6 +221,8 @@ class Turn:
         engine: Engine = self.engine
         left: cython.Py_ssize_t = REQUESTS_MAX
         argv: list[bytes] | None
+        if session.waiting is not None or session.closing:
+            return
         try:
             while left > 0:
                 argv = parser.next()
