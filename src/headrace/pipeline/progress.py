@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
 from headrace.errors import HeadraceError
+from headrace.pipeline.interrupts import raise_if_noted
 
 POLL_SECONDS = 0.1
 
@@ -39,6 +40,7 @@ def follow(query: StreamingQuery) -> Iterator[Batch]:
         ended = False
         while not ended:
             ended = bool(query.awaitTermination(POLL_SECONDS))  # type: ignore[arg-type]
+            raise_if_noted()
             for batch in batches_of(query):
                 if batch.number > seen:
                     seen = batch.number

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError
+from headrace.pipeline.interrupts import hold, interrupts_held, raise_if_noted
 
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -65,18 +66,24 @@ def settings(scratch: Path, zone: str) -> dict[str, str]:
 
 @contextmanager
 def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSession]:
-    """A session that ends with the block: the JVM has left and its scratch files are deleted."""
+    """A session that ends with the block: the JVM has left and its scratch files are deleted.
+
+    Ctrl-C within the block is raised by `progress.follow`, or when the block ends.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     try:
         (scratch / "log4j2.properties").write_text(LOGGING)
-        spark = start(name, settings(scratch, zone), log)
-        try:
-            yield spark
-        except PySparkException as error:
-            # Its text comes from the JVM: it must be read while that is still there.
-            raise HeadraceError(f"Spark: {str(error).splitlines()[0]}") from error
-        finally:
-            stop(spark)
+        with interrupts_held(), logging_to(log):
+            spark = start(name, settings(scratch, zone), log)
+            try:
+                hold()
+                raise_if_noted()
+                yield spark
+            except PySparkException as error:
+                # Its text comes from the JVM: it must be read while that is still there.
+                raise HeadraceError(f"Spark: {str(error).splitlines()[0]}") from error
+            finally:
+                stop(spark)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -89,8 +96,6 @@ def start(name: str, conf: dict[str, str], log: Path) -> SparkSession:
         raise HeadraceError(
             "Spark needs Java 17 or later, and there is none (no java on the PATH, no JAVA_HOME)"
         )
-    # PySpark would write every failure on our stderr as JSON, stack and all; the exception says it as well.
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
@@ -117,6 +122,20 @@ def stop(spark: SparkSession) -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
+
+
+@contextmanager
+def logging_to(log: Path) -> Iterator[None]:
+    """What Python libraries log goes to the file: stacks of failures that the exceptions tell as well."""
+    handler = logging.FileHandler(log)
+    logging.getLogger().addHandler(handler)
+    # This one of PySpark's writes on stderr by itself.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
 
 
 @contextmanager
