@@ -6,7 +6,7 @@ from headrace.spark.page_scanner cimport PageScanner
 
 cdef unsigned char DASH
 cdef Py_ssize_t ID_DIGITS_MAX
-cdef unsigned long long U64_MAX
+cdef unsigned long long U64_TENTH
 cdef unsigned long long I64_MAX
 cdef unsigned long long TIMESTAMP_MS_MAX
 cdef Py_ssize_t FEW_PAIRS
@@ -24,6 +24,9 @@ cdef class ArrowDecoder:
     cdef Column items
     cdef Column corrupt
     cdef bint typed
+    cdef bint dated
+    cdef unsigned long long ms
+    cdef unsigned long long seq
     cdef list order
     cdef dict latest
     cdef str stream
@@ -40,7 +43,8 @@ cdef class ArrowDecoder:
     cdef Py_ssize_t _find(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs) except -1
     cdef Column _search(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n)
     cdef bint _malformed(self, const unsigned char *p, Py_ssize_t note, Column column) except -1
-    cdef bint _read_id(self, const unsigned char *p, Py_ssize_t note, Column column) except -1
+    cdef bint _read_id(self, const unsigned char *p, Py_ssize_t note) except -1
+    cdef bint _use_id(self, const unsigned char *p, Py_ssize_t note, Column column) except -1
     cdef unsigned long long _unsigned(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t end) except? 0
     cdef bint _is_text(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs) except -1
     cdef Py_ssize_t _write_pairs(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t pairs, Column column) except -1

@@ -19,7 +19,7 @@ from headrace.spark.page_scanner import PageScanner
 
 DASH = cython.declare(cython.uchar, 45)
 ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
-U64_MAX = cython.declare(cython.ulonglong, 18446744073709551615)
+U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)  # ten times this and 5 is the last u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
 TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # more does not fit as microseconds
 FEW_PAIRS = cython.declare(cython.Py_ssize_t, 16)  # up to here comparing names is cheaper than a dict
@@ -48,16 +48,19 @@ class ArrowDecoder:
     __slots__ = (
         "columns",
         "corrupt",
+        "dated",
         "dropped",
         "fields",
         "items",
         "keys",
         "latest",
         "mode",
+        "ms",
         "notes",
         "order",
         "rows",
         "scanner",
+        "seq",
         "size",
         "stream",
         "typed",
@@ -71,6 +74,9 @@ class ArrowDecoder:
     items: Column
     corrupt: Column | None
     typed: cython.bint  # whether any column is read from a field
+    dated: cython.bint  # whether any column is a part of the ID, which is then:
+    ms: cython.ulonglong
+    seq: cython.ulonglong
     order: list[Column]  # the columns in the order the last entry had its fields
     latest: dict[bytes, cython.Py_ssize_t]
     stream: str
@@ -90,6 +96,9 @@ class ArrowDecoder:
         self.keys = Column("text")
         self.items = Column("text")
         self.typed = False
+        self.dated = False
+        self.ms = 0
+        self.seq = 0
         column: Column
         for column in columns:
             if column.kind == arrow_columns.FIELDS:
@@ -98,6 +107,8 @@ class ArrowDecoder:
                 self.corrupt = column
             elif column.kind >= arrow_columns.TEXT:
                 self.typed = True
+            else:
+                self.dated = True
         self.order = []
         self.latest = {}
         self.stream = stream
@@ -149,6 +160,8 @@ class ArrowDecoder:
         good: cython.bint = True
         for column in self.columns:
             column.found = False
+        if self.dated:
+            self._read_id(p, note)
         if self.typed:
             self._find(p, note, pairs)
         for column in self.columns:
@@ -160,7 +173,7 @@ class ArrowDecoder:
                 if not column.found:
                     good = self._malformed(p, note, column)
             elif column.kind != arrow_columns.CORRUPT:
-                self._read_id(p, note, column)
+                self._use_id(p, note, column)
             if not column.found and not column.nullable:
                 good = self._malformed(p, note, column)
         if not good and self.mode == DROPMALFORMED:
@@ -229,30 +242,33 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _read_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
-        """The part of the ID that the column wants."""
+    def _read_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.bint:
+        """Read the two numbers of the ID."""
         at: cython.Py_ssize_t = self._at(note, 0)
         end: cython.Py_ssize_t = at + self._size(note, 0)
         dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
-        column.found = True
-        column.at = at
-        column.n = end - at
         if dash < 0:
             raise ProtocolError(f"{mem.take(p, at, end - at)!r} is no entry ID")
-        part: cython.ulonglong
+        self.ms = self._unsigned(p, at, dash)
+        self.seq = self._unsigned(p, dash + 1, end)
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _use_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
+        """Give the column the part of the ID that it wants."""
+        column.found = True
         if column.kind == arrow_columns.ID:
-            self._unsigned(p, at, dash)
-            self._unsigned(p, dash + 1, end)
+            column.at = self._at(note, 0)
+            column.n = self._size(note, 0)
         elif column.kind == arrow_columns.SEQUENCE:
-            part = self._unsigned(p, dash + 1, end)
-            if part > I64_MAX:
+            if self.seq > I64_MAX:
                 self._too_large(self._word(p, note, 0), "sequence", "LONG")
-            column.number = mem.as_signed(part)
+            column.number = mem.as_signed(self.seq)
         else:
-            part = self._unsigned(p, at, dash)
-            if part > TIMESTAMP_MS_MAX:
+            if self.ms > TIMESTAMP_MS_MAX:
                 self._too_large(self._word(p, note, 0), "time", "TIMESTAMP")
-            column.number = mem.as_signed(part * 1000)
+            column.number = mem.as_signed(self.ms * 1000)
         return True
 
     def _too_large(self, entry_id: bytes, part: str, kind: str) -> None:
@@ -275,7 +291,7 @@ class ArrowDecoder:
             if not 48 <= p[at] <= 57:
                 raise ProtocolError("an entry ID that is no pair of numbers")
             digit = p[at] - 48
-            if number > (U64_MAX - digit) // 10:
+            if number > U64_TENTH or (number == U64_TENTH and digit > 5):
                 raise ProtocolError("an entry ID past 64 bits")
             number = number * 10 + digit
             at += 1
