@@ -37,6 +37,12 @@ def test_every_command_s_help_has_an_example(name: str, capsys: pytest.CaptureFi
     assert f"headrace {name} --" in capsys.readouterr().out.partition("Example")[2] or name == "load"
 
 
+def test_the_server_tells_its_own_directives(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Example: headrace serve --port" in text and "--appendonly" in text
+
+
 def test_without_a_command_the_help_is_shown_and_the_code_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "Commands" in capsys.readouterr().err
@@ -61,6 +67,8 @@ def test_without_a_command_the_help_is_shown_and_the_code_says_so(capsys: pytest
             ["archive", "--stream", "s", "--to", "d", "--time-zone", "Mars/Olympus"],
             "no time zone 'Mars/Olympus'",
         ),
+        (["serve", "--port", "x"], "port x"),
+        (["serve", "--nonsense", "x"], "nonsense"),
         (["demo", "--rows", "0"], "0 is not in the range"),
         (["demo", "--output", "."], "is not empty and not from an earlier demo"),
         (["demo", "--output", "x.csv"], "is a file"),

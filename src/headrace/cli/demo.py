@@ -29,7 +29,7 @@ from headrace.cli.demo_query import (
 )
 from headrace.cli.drawing import progress_bar
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import archive, check, schema_of
+from headrace.pipeline.archive import Check, archive, check, schema_of
 from headrace.pipeline.link import Link
 from headrace.pipeline.load import Report, load
 from headrace.pipeline.progress import Batch
@@ -78,17 +78,10 @@ def command(output: Path, rows: int) -> None:
         with Link(url) as link:
             loaded = load_flights(console, link, rows)
             length = link.length(STREAM)
-        with ExitStack() as stack:
-            with console.status("Starting Spark"):
-                spark = stack.enter_context(local_spark("headrace demo", output / LOG, ZONE))
-            about = f"delays by carrier and hour, watermark {WATERMARK}, Spark {spark.version}"
-            console.print(f"[bold]3 Query[/]    {about}")
-            per_batch = -(-rows // MICRO_BATCHES)
-            windows = delays_by_hour(spark, url, STREAM, per_batch, lambda batch: tell_batch(console, batch))
-            console.print("[bold]4 Archive[/]  Parquet, a directory a day")
-            written = archive_flights(console, spark, url, output / ARCHIVE, rows)
-            with console.status("Counting the archive"):
-                held = check(spark, output / ARCHIVE)
+        try:
+            windows, written, held = query_and_archive(console, url, output, rows)
+        except HeadraceError as error:
+            raise HeadraceError(f"{error}; Spark's log is {output / LOG}") from error
     exact = rows == loaded.rows == length == written == held.entries == held.distinct
     console.print(
         f"{INDENT}{rows:,} flights, {length:,} in the stream, {held.entries:,} in the archive,\n"
@@ -99,6 +92,24 @@ def command(output: Path, rows: int) -> None:
     if not exact:
         raise HeadraceError("the archive is not what was loaded; this is a bug, please report it")
     what_next(console, output, time.monotonic() - started)
+
+
+def query_and_archive(
+    console: Console, url: str, output: Path, rows: int
+) -> tuple[dict[Window, Delays], int, Check]:
+    """Both streaming queries in turn: the windows, how many entries were archived, what is there."""
+    with ExitStack() as stack:
+        with console.status("Starting Spark"):
+            spark = stack.enter_context(local_spark("headrace demo", output / LOG, ZONE))
+        about = f"delays by carrier and hour, watermark {WATERMARK}, Spark {spark.version}"
+        console.print(f"[bold]3 Query[/]    {about}")
+        per_batch = -(-rows // MICRO_BATCHES)
+        with console.status("Waiting for the next micro-batch"):
+            windows = delays_by_hour(spark, url, STREAM, per_batch, lambda batch: tell_batch(console, batch))
+        console.print("[bold]4 Archive[/]  Parquet, a directory a day")
+        written = archive_flights(console, spark, url, output / ARCHIVE, rows)
+        with console.status("Counting the archive"):
+            return windows, written, check(spark, output / ARCHIVE)
 
 
 def prepare(output: Path) -> None:
