@@ -129,6 +129,7 @@ def test_out_of_descriptors_clients_are_told_and_the_rest_go_on(start):
 
 
 def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch: pytest.MonkeyPatch):
+    assert client.request("PING") == "PONG"
     monkeypatch.setattr("headrace.server.listeners.is_local", lambda address: False)
     refused = server.connect().reply()
     assert isinstance(refused, ReplyError) and str(refused).startswith("DENIED headrace has no passwords yet")

@@ -95,7 +95,14 @@ class Server:
         return self.listeners.names
 
     def open(self) -> None:
-        """Listen, and write the files that say so; raises HeadraceError."""
+        """Listen, and write the files that say so; raises HeadraceError, and then all is closed again."""
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
         start_log(self.config)
         directory = self.config.text("dir")
         if not os.path.isdir(directory):
