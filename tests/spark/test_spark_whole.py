@@ -164,6 +164,35 @@ def test_a_query_that_starts_at_the_latest_keeps_that_place_before_it_has_any_da
     assert query.numbers() == list(range(100, 150))
 
 
+def test_what_came_before_the_first_batch_failed_is_read_by_the_next_run(query: Query) -> None:
+    seen: list[int] = []
+    broken = True
+
+    def sink(rows: DataFrame, batch: int) -> None:
+        numbers = [row.n for row in rows.collect()]
+        if numbers and broken:
+            raise RuntimeError("the sink is broken")
+        seen.extend(numbers)
+
+    def start() -> Any:
+        frame = query.spark.readStream.format("headrace").option("url", query.server.url)
+        writer = frame.option("subscribe", "s").schema("n LONG").load().writeStream.foreachBatch(sink)
+        return writer.option("checkpointLocation", str(query.folder / "checkpoint")).start()
+
+    query.server.fill("s", 10)
+    running = start()
+    wait_for(lambda: running.lastProgress)
+    query.server.fill("s", 29, first=10)
+    with pytest.raises(Exception, match="the sink is broken"):
+        running.awaitTermination(60)
+    broken = False
+    query.server.fill("s", 1, first=39)
+    running = start()
+    running.processAllAvailable()
+    running.stop()
+    assert sorted(seen) == list(range(10, 40))
+
+
 def test_a_query_that_is_stopped_and_started_has_every_entry_once(query: Query) -> None:
     query.server.fill("s", 500)
     running = query.start(now=False, maxOffsetsPerTrigger="100")
