@@ -16,6 +16,6 @@ from headrace.server.main import serve
 def command(arguments: tuple[str, ...]) -> int:
     """Run the server, with an optional redis.conf and directives.
 
-    Example: headrace serve redis.conf --port 7777 --appendonly yes
+    Example: headrace serve redis.conf --port 7777 --stream-node-max-entries 200
     """
     return serve(list(arguments))
