@@ -31,12 +31,15 @@ def stream(client: redis.Redis) -> redis.Redis:
 
 def archive(url: str, directory: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "headrace", "archive", "--stream", "s", "--to", str(directory)]
+    # A killed process cannot tidy up: what it leaves is left in the test's own directory.
+    environment = os.environ | {"TMPDIR": str(directory.parent)}
     return subprocess.Popen(
         [*command, "--url", url, *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=environment,
     )
 
 
