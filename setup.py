@@ -27,6 +27,7 @@ COMPILED = [
     "headrace.streams.stream",
     "headrace.streams.trim",
     "headrace.keyspace.blocking",
+    "headrace.keyspace.events",
     "headrace.keyspace.expiry",
     "headrace.keyspace.keyspace",
     "headrace.keyspace.scan",

@@ -25,4 +25,5 @@ cdef class Call:
     cpdef Arguments arguments(self)
     cpdef void record(self, list[bytes] words)
     cpdef void record_verbatim(self)
+    cpdef void notify(self, str cls, bytes event, bytes key)
     cpdef void wait(self, list[bytes] keys, long long deadline_ms, object serve, str on_timeout=*)

@@ -106,6 +106,12 @@ class Call:
             self.effects.record(self.database.index, self.argv)
 
     @cython.ccall
+    def notify(self, cls: str, event: bytes, key: bytes) -> cython.void:
+        """The event, of the class with this letter (see keyspace/events.py), has happened to the key."""
+        if self.keyspace.settings.notify_keyspace_events:
+            self.keyspace.events.tell(cls, event, key, self.database.index)
+
+    @cython.ccall
     def wait(
         self,
         keys: list[bytes],

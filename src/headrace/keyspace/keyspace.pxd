@@ -1,5 +1,6 @@
 # The C face of keyspace.py.
 from headrace.keyspace.blocking cimport Blocking
+from headrace.keyspace.events cimport Events
 from headrace.keyspace.expiry cimport Expiry
 from headrace.keyspace.scan cimport Order
 from headrace.keyspace.settings cimport Settings
@@ -16,6 +17,7 @@ cdef class Keyspace:
     cdef readonly list databases
     cdef readonly Settings settings
     cdef readonly Blocking blocking
+    cdef readonly Events events
     cdef public long long now
     cdef public bint reading
     cdef public long long changes

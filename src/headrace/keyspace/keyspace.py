@@ -13,6 +13,7 @@ import cython
 
 from headrace.errors import WrongType
 from headrace.keyspace.blocking import Blocking
+from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
 from headrace.keyspace.scan import Order
 from headrace.keyspace.settings import Settings
@@ -40,6 +41,7 @@ class Keyspace:
         "blocking",
         "changes",
         "databases",
+        "events",
         "expired",
         "hits",
         "misses",
@@ -53,6 +55,7 @@ class Keyspace:
     databases: list[Database]
     settings: Settings
     blocking: Blocking
+    events: Events
     now: cython.longlong  # milliseconds; one moment for a whole batch of commands
     reading: cython.bint  # the command that runs only reads: its look-ups are hits and misses
     changes: cython.longlong  # how often a key was modified
@@ -65,6 +68,7 @@ class Keyspace:
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()
         self.blocking = Blocking()
+        self.events = Events(self.settings)
         self.now = 0
         self.reading = False
         self.changes = 0

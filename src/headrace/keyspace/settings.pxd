@@ -3,5 +3,6 @@
 
 cdef class Settings:
     cdef public Py_ssize_t databases
+    cdef public int notify_keyspace_events
     cdef public long long stream_node_max_bytes
     cdef public long long stream_node_max_entries

@@ -1,0 +1,70 @@
+"""Keyspace notifications: what happens to keys, told to who has subscribed to it.
+
+    SET k v in database 0   →   channel __keyspace@0__:k     message set      (with K)
+                                channel __keyevent@0__:set   message k        (with E)
+
+Which classes of events are told stands in the settings, one bit a letter, 0 for none: a command's cost
+while nothing is told is one comparison. Who listens is not known here: publish is handed in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from headrace.keyspace.settings import Settings
+
+# The letters of notify-keyspace-events, each with its bit; A stands for those of ALL.
+LETTERS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnmoc")}
+ALL = "g$lshzxetd"
+
+KEYSPACE = cython.declare(cython.int, LETTERS["K"])
+KEYEVENT = cython.declare(cython.int, LETTERS["E"])
+
+
+def parse(text: str) -> int:
+    """The bits of a word of letters; ValueError, for the operator, when one of them is no class."""
+    bits = 0
+    for letter in text:
+        if letter == "A":
+            bits |= parse(ALL)
+        elif letter in LETTERS:
+            bits |= LETTERS[letter]
+        else:
+            raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdnoc'.")
+    return bits
+
+
+def show(bits: int) -> str:
+    """The letters of the bits, in the order that CONFIG GET answers."""
+    whole = parse(ALL)
+    classes = "A" if bits & whole == whole else "".join(c for c in ALL if bits & LETTERS[c])
+    return classes + "".join(letter for letter in "nKEmoc" if bits & LETTERS[letter])
+
+
+@cython.final
+@cython.cclass
+class Events:
+    """The way from a key to the subscribers. One per keyspace."""
+
+    __slots__ = ("publish", "settings")
+
+    settings: Settings
+    publish: Any  # called with (channel, message); None while there are no channels
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.publish = None
+
+    @cython.ccall
+    def tell(self, cls: str, event: bytes, key: bytes, database: cython.Py_ssize_t) -> cython.void:
+        """The event, of the class with this letter, has happened to the key of the database."""
+        told: cython.int = self.settings.notify_keyspace_events
+        bit: cython.int = LETTERS[cls]
+        if not told & bit or self.publish is None:
+            return
+        if told & KEYSPACE:
+            self.publish(b"__keyspace@%d__:%s" % (database, key), event)
+        if told & KEYEVENT:
+            self.publish(b"__keyevent@%d__:%s" % (database, event), key)
