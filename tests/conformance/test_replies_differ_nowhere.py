@@ -1,4 +1,4 @@
-"""Connections, transactions, clients and operators' commands: the same bytes as a real redis-server, in RESP2 and RESP3.
+"""Connections, transactions and operators' commands: the same bytes as a real redis-server sends."""
 
 Where this server follows Redis 8 and the server at hand may be older (CLIENT SETINFO, CLIENT NO-TOUCH,
 CLIENT KILL MAXAGE, WATCH in CLIENT LIST) the command stands in tests/commands alone.
@@ -635,7 +635,7 @@ def test_who_waits_is_unblocked_alike(peer, protocol):
             _, control = both.client("A")
             control.send([b"CLIENT", b"LIST"])
             listed = control.reply()
-            number = [line for line in listed.split(b"\n") if b"cmd=xread" in line][0].partition(b"id=")[2]
+            number = next(line for line in listed.split(b"\n") if b"cmd=xread" in line).partition(b"id=")[2]
             number = number.split()[0]
             control.send([b"CLIENT", b"UNBLOCK", number, *words])
             theirs = control.reply()
