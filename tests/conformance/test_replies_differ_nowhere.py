@@ -1,4 +1,4 @@
-"""Connections, transactions and operators' commands: the same bytes as a real redis-server sends."""
+"""Connections, transactions and operators' commands: the same bytes as a real redis-server sends.
 
 Where this server follows Redis 8 and the server at hand may be older (CLIENT SETINFO, CLIENT NO-TOUCH,
 CLIENT KILL MAXAGE, WATCH in CLIENT LIST) the command stands in tests/commands alone.
