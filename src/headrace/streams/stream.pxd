@@ -1,5 +1,6 @@
 # The C face of stream.py.
 from headrace.streams cimport node as nodes_of
+from headrace.streams.group cimport Group
 from headrace.streams.node cimport Node
 from headrace.streams.node_walk cimport EntryWalk
 from headrace.structures cimport streamid
@@ -20,6 +21,11 @@ cdef class Stream:
     cdef public unsigned long long first_seq
     cdef public unsigned long long max_deleted_ms
     cdef public unsigned long long max_deleted_seq
+    cdef dict groups_by_name
+    cdef readonly Py_ssize_t group_count
+    cdef public object idempotency
+    cdef public long long idmp_duration_s
+    cdef public long long idmp_maxsize
 
     cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
                       long long node_bytes_max, long long node_entries_max)
@@ -37,6 +43,10 @@ cdef class Stream:
     cpdef StreamId max_deleted_id(self)
     cpdef StreamId first_stored_id(self)
     cpdef StreamId last_entry_id(self)
+    cpdef Group group(self, bytes name)
+    cpdef Group make_group(self, bytes name, unsigned long long ms, unsigned long long seq, long long entries_read)
+    cpdef bint drop_group(self, bytes name) except -1
+    cpdef list[Group] groups(self)
     cpdef Stream copy(self)
     cpdef Py_ssize_t memory_bytes(self)
     cpdef void check(self)

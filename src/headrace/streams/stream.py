@@ -12,11 +12,14 @@ trim drops it whole.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from headrace.errors import ElementsTooLarge, IdsExhausted
 from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import node as nodes_of
+from headrace.streams.group import Group
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures import streamid
@@ -31,6 +34,8 @@ NODE_BYTES_MAX = cython.declare(cython.longlong, 1 << 30)  # what a node limit o
 STREAM_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 256)
 NODE_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 224)
 RAX_NODE_BYTES = cython.declare(cython.Py_ssize_t, 128)
+IDMP_DURATION_S = cython.declare(cython.longlong, 100)
+IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
 
 
 @cython.final
@@ -45,7 +50,12 @@ class Stream:
         "entries_added",
         "first_ms",
         "first_seq",
+        "group_count",
+        "groups_by_name",
         "head",
+        "idempotency",
+        "idmp_duration_s",
+        "idmp_maxsize",
         "last_ms",
         "last_seq",
         "length",
@@ -66,6 +76,11 @@ class Stream:
     first_seq: cython.ulonglong
     max_deleted_ms: cython.ulonglong
     max_deleted_seq: cython.ulonglong
+    groups_by_name: dict[bytes, Group] | None  # None until the first group
+    group_count: cython.Py_ssize_t
+    idempotency: Any  # what is remembered of idempotent producers; None until the first
+    idmp_duration_s: cython.longlong
+    idmp_maxsize: cython.longlong
 
     def __init__(self) -> None:
         self.nodes = Rax()
@@ -75,6 +90,11 @@ class Stream:
         self.last_ms = self.last_seq = 0
         self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
+        self.groups_by_name = None
+        self.group_count = 0
+        self.idempotency = None
+        self.idmp_duration_s = IDMP_DURATION_S
+        self.idmp_maxsize = IDMP_MAXSIZE
 
     # ---- adding
 
@@ -272,11 +292,46 @@ class Stream:
             node = nodes_of.node_at(cursor) if cursor.previous() else None
         return None
 
+    # ---- groups
+
+    @cython.ccall
+    def group(self, name: bytes) -> Group | None:
+        """The consumer group of that name; None when there is none."""
+        return None if self.groups_by_name is None else self.groups_by_name.get(name)
+
+    @cython.ccall
+    def make_group(
+        self, name: bytes, ms: cython.ulonglong, seq: cython.ulonglong, entries_read: cython.longlong
+    ) -> Group:
+        """A new group that has read up to ms-seq. There must be none of that name."""
+        made: Group = Group(name, ms, seq, entries_read)
+        if self.groups_by_name is None:
+            self.groups_by_name = {}
+        self.groups_by_name[name] = made
+        self.group_count += 1
+        return made
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def drop_group(self, name: bytes) -> cython.bint:
+        """Forget the group and all that is pending in it; False when there is none of that name."""
+        if self.groups_by_name is None or self.groups_by_name.pop(name, None) is None:
+            return False
+        self.group_count -= 1
+        return True
+
+    @cython.ccall
+    def groups(self) -> list[Group]:
+        """All groups, in byte order of their names."""
+        if self.groups_by_name is None:
+            return []
+        return [self.groups_by_name[name] for name in sorted(self.groups_by_name)]
+
     # ---- the whole
 
     @cython.ccall
     def copy(self) -> Stream:
-        """Another stream with the same entries and counters."""
+        """Another stream with the same entries, counters, groups and remembered producers."""
         other: Stream = Stream()
         cursor: RaxCursor = RaxCursor(self.nodes)
         node: Node
@@ -294,6 +349,13 @@ class Stream:
         other.first_seq = self.first_seq
         other.max_deleted_ms = self.max_deleted_ms
         other.max_deleted_seq = self.max_deleted_seq
+        if self.groups_by_name is not None:
+            other.groups_by_name = {name: group.copy() for name, group in self.groups_by_name.items()}
+            other.group_count = self.group_count
+        if self.idempotency is not None:
+            other.idempotency = self.idempotency.copy()
+        other.idmp_duration_s = self.idmp_duration_s
+        other.idmp_maxsize = self.idmp_maxsize
         return other
 
     @cython.ccall
@@ -307,6 +369,11 @@ class Stream:
             node = nodes_of.node_at(cursor)
             total += NODE_OBJECT_BYTES + node.pack.cap
             more = cursor.next()
+        group: Group
+        for group in self.groups():
+            total += group.memory_bytes()
+        if self.idempotency is not None:
+            total += self.idempotency.memory_bytes()
         return total
 
     @cython.ccall
@@ -341,6 +408,9 @@ class Stream:
         assert self.first_id() == (first or StreamId(0, 0)), f"first is {first}, not {self.first_id()}"
         assert last == self.last_entry_id()
         assert last is None or last <= self.last_id(), f"{last} lies after the last ID, {self.last_id()}"
+        group: Group
+        for group in self.groups():
+            group.check()
 
     # ---- inside
 

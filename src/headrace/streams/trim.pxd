@@ -5,9 +5,10 @@ from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
 
 
-cpdef long long trim_by_length(Stream stream, unsigned long long maxlen, bint approximate, long long limit)
+cpdef long long trim_by_length(Stream stream, unsigned long long maxlen, bint approximate, long long limit,
+                              int policy=*)
 cpdef long long trim_by_id(Stream stream, unsigned long long ms, unsigned long long seq, bint approximate,
-                           long long limit)
+                           long long limit, int policy=*)
 cdef long long _bury_oldest(Stream stream, Node node, long long n)
 cdef long long _bury_before(Stream stream, Node node, unsigned long long ms, unsigned long long seq)
 cdef long long _buried(Stream stream, Node node, long long n)

@@ -16,7 +16,11 @@ from headrace.structures import streamid
 
 @cython.ccall
 def trim_by_length(
-    stream: Stream, maxlen: cython.ulonglong, approximate: cython.bint, limit: cython.longlong
+    stream: Stream,
+    maxlen: cython.ulonglong,
+    approximate: cython.bint,
+    limit: cython.longlong,
+    policy: cython.int = 0,
 ) -> cython.longlong:
     """Remove the oldest entries down to maxlen, or, approximate, the nodes that are not needed for that.
 
@@ -48,6 +52,7 @@ def trim_by_id(
     seq: cython.ulonglong,
     approximate: cython.bint,
     limit: cython.longlong,
+    policy: cython.int = 0,
 ) -> cython.longlong:
     """Remove the entries before ms-seq, or, approximate, the nodes that hold none but such.
 

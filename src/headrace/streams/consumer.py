@@ -1,0 +1,28 @@
+"""A consumer of a group: its name, when it was seen, and which pending entries it owns."""
+
+from __future__ import annotations
+
+import cython
+
+NEVER = cython.declare(cython.longlong, -1)
+
+
+@cython.final
+@cython.cclass
+class Consumer:
+    """Made by Group.make_consumer; number and pending_count are kept by the group's Pending."""
+
+    __slots__ = ("active_ms", "name", "number", "pending_count", "seen_ms")
+
+    name: bytes
+    number: cython.Py_ssize_t  # from 1 on; that of a dropped consumer is given again
+    seen_ms: cython.longlong  # when a command last named it
+    active_ms: cython.longlong  # when it last got an entry; -1: never
+    pending_count: cython.Py_ssize_t
+
+    def __init__(self, name: bytes, now_ms: cython.longlong) -> None:
+        self.name = name
+        self.number = 0
+        self.seen_ms = now_ms
+        self.active_ms = NEVER
+        self.pending_count = 0

@@ -1,0 +1,121 @@
+"""What delivering an entry does to a group, and how far behind a group is.
+
+The counters are Redis's: entries_read and the lag are exact or unknown. They are unknown when an entry
+deleted by itself lies where it could have been counted or not; trims only ever take the oldest, which
+the stream's first ID tells.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+
+UNKNOWN = cython.declare(cython.longlong, -1)
+# A lag can be below zero: XSETID may set entries-added lower than what a group has read.
+NO_LAG = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF)
+
+
+@cython.ccall
+def distance(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
+    """How many entries were ever added up to and with ms-seq; -1 when nobody can know."""
+    added: cython.longlong = mem.as_signed(stream.entries_added)
+    length: cython.longlong = mem.as_signed(stream.length)
+    after_last: cython.bint = streamid.before(stream.last_ms, stream.last_seq, ms, seq)
+    if added == 0:
+        return 0
+    if length == 0 and not after_last:
+        return added
+    if (ms > 0 or seq > 0) and streamid.before(ms, seq, stream.max_deleted_ms, stream.max_deleted_seq):
+        return UNKNOWN
+    if after_last:
+        return UNKNOWN
+    if ms == stream.last_ms and seq == stream.last_seq:
+        return added
+    if streamid.before(stream.max_deleted_ms, stream.max_deleted_seq, stream.first_ms, stream.first_seq):
+        if streamid.before(ms, seq, stream.first_ms, stream.first_seq):
+            return added - length
+        if ms == stream.first_ms and seq == stream.first_seq:
+            return added - length + 1
+    return UNKNOWN
+
+
+@cython.ccall
+def lag(stream: Stream, group: Group) -> cython.longlong:
+    """How many entries the group has still to read; NO_LAG when nobody can know (then the reply is nil)."""
+    passed: cython.longlong
+    if stream.length == 0:
+        return 0
+    first_ms: cython.ulonglong = stream.first_ms
+    first_seq: cython.ulonglong = stream.first_seq
+    if streamid.before(group.last_ms, group.last_seq, first_ms, first_seq) and streamid.before(
+        stream.max_deleted_ms, stream.max_deleted_seq, first_ms, first_seq
+    ):
+        return mem.as_signed(stream.length)
+    if group.entries_read != UNKNOWN and not _tombstone_from(stream, group.last_ms, group.last_seq):
+        return mem.as_signed(stream.entries_added) - group.entries_read
+    passed = distance(stream, group.last_ms, group.last_seq)
+    return NO_LAG if passed == UNKNOWN else mem.as_signed(stream.entries_added) - passed
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def has_lag(stream: Stream, group: Group) -> cython.bint:
+    """Whether the group's lag is known."""
+    return lag(stream, group) != NO_LAG
+
+
+@cython.ccall
+def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+    """Let the group have read the entry ms-seq, the next one after its last."""
+    if (
+        group.entries_read != UNKNOWN
+        and not streamid.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
+        and not _tombstone_from(stream, group.last_ms, group.last_seq)
+    ):
+        group.entries_read += 1
+    else:
+        group.entries_read = distance(stream, ms, seq)
+    group.last_ms = ms
+    group.last_seq = seq
+
+
+@cython.ccall
+def deliver(
+    stream: Stream,
+    group: Group,
+    consumer: Consumer,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+    now_ms: cython.longlong,
+    pending: cython.bint,
+) -> cython.void:
+    """Let consumer have got the entry ms-seq as a new one; pending: it has to acknowledge it.
+
+    What was pending already, for whomever, is the consumer's from now on, as if delivered once.
+    """
+    entries: Pending = group.pending
+    slot: cython.Py_ssize_t
+    advance(stream, group, ms, seq)
+    consumer.active_ms = now_ms
+    if not pending:
+        return
+    slot = entries.find(ms, seq)
+    if slot < 0:
+        entries.add(ms, seq, consumer, now_ms, 1)
+    else:
+        entries.assign(slot, consumer, now_ms, 1)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _tombstone_from(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+    """Whether an entry that was deleted by itself may lie at or after ms-seq."""
+    if stream.length == 0 or (stream.max_deleted_ms == 0 and stream.max_deleted_seq == 0):
+        return False
+    return not streamid.before(stream.max_deleted_ms, stream.max_deleted_seq, ms, seq)

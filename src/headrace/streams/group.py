@@ -1,0 +1,99 @@
+"""A consumer group of a stream: how far it has read, what is pending, and its consumers.
+
+last          the highest ID given to `>` readers, or where somebody set it
+entries_read  how many entries of the stream's lifetime that is; -1: unknown
+pending       delivered and not yet acknowledged
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.streams.consumer import Consumer
+from headrace.streams.pending import Pending
+
+GROUP_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 400)
+CONSUMER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 250)
+
+
+@cython.final
+@cython.cclass
+class Group:
+    """Made by Stream.make_group; delivery.py has the rules by which it moves on."""
+
+    __slots__ = ("by_name", "entries_read", "last_ms", "last_seq", "name", "pending")
+
+    name: bytes
+    last_ms: cython.ulonglong
+    last_seq: cython.ulonglong
+    entries_read: cython.longlong
+    pending: Pending
+    by_name: dict[bytes, Consumer]
+
+    def __init__(
+        self, name: bytes, ms: cython.ulonglong, seq: cython.ulonglong, entries_read: cython.longlong
+    ) -> None:
+        self.name = name
+        self.last_ms = ms
+        self.last_seq = seq
+        self.entries_read = entries_read
+        self.pending = Pending()
+        self.by_name = {}
+
+    @cython.ccall
+    def consumer(self, name: bytes) -> Consumer | None:
+        """The consumer of that name; None when there is none."""
+        return self.by_name.get(name)
+
+    @cython.ccall
+    def make_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
+        """A new consumer, seen now, never active. There must be none of that name."""
+        made: Consumer = Consumer(name, now_ms)
+        self.pending.enroll(made)
+        self.by_name[name] = made
+        return made
+
+    @cython.ccall
+    def drop_consumer(self, consumer: Consumer) -> cython.Py_ssize_t:
+        """Forget consumer and all that is pending for it; returns how many entries that were."""
+        del self.by_name[consumer.name]
+        return self.pending.dismiss(consumer)
+
+    @cython.ccall
+    def consumers(self) -> list[Consumer]:
+        """All consumers, in byte order of their names."""
+        names: list[bytes] = sorted(self.by_name)
+        return [self.by_name[name] for name in names]
+
+    @cython.ccall
+    def consumer_count(self) -> cython.Py_ssize_t:
+        """How many consumers there are."""
+        return len(self.by_name)
+
+    @cython.ccall
+    def copy(self) -> Group:
+        """Another group with the same state, consumers and pending entries."""
+        other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
+        other.pending = self.pending.copy()
+        consumer: Consumer
+        for consumer in other.pending.enrolled():
+            other.by_name[consumer.name] = consumer
+        return other
+
+    @cython.ccall
+    def memory_bytes(self) -> cython.Py_ssize_t:
+        """About how many bytes of memory the group takes."""
+        total: cython.Py_ssize_t = GROUP_OBJECT_BYTES + len(self.name) + self.pending.memory_bytes()
+        name: bytes
+        for name in self.by_name:
+            total += CONSUMER_OBJECT_BYTES + len(name)
+        return total
+
+    @cython.ccall
+    def check(self) -> cython.void:
+        """Assert all that must hold."""
+        self.pending.check()
+        consumer: Consumer
+        for consumer in self.pending.enrolled():
+            assert self.by_name.get(consumer.name) is consumer, f"{consumer.name!r} is not in the group"
+        assert len(self.pending.enrolled()) == len(self.by_name)
