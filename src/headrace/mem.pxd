@@ -146,3 +146,25 @@ cdef inline bint is_utf8(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) 
                 return False
         at += tail
     return True
+
+
+cdef inline unsigned long long mul_u64(unsigned long long a, unsigned long long b) noexcept nogil:
+    return a * b
+
+
+cdef extern from *:
+    ctypedef unsigned long long u128 "unsigned __int128"
+
+
+cdef inline unsigned long long mul_high_u64(unsigned long long a, unsigned long long b) noexcept nogil:
+    cdef u128 wide = a
+    wide = wide * b
+    return <unsigned long long> (wide >> 64)
+
+
+cdef inline unsigned long long swap_u64(unsigned long long v) noexcept nogil:
+    cdef unsigned long long swapped = 0
+    cdef Py_ssize_t i
+    for i in range(8):
+        swapped = swapped << 8 | v >> (8 * i) & 0xFF
+    return swapped

@@ -13,9 +13,7 @@ _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
 
 
-def copy(
-    target: bytearray, target_at: int, source: bytes | bytearray, source_at: int, n: int
-) -> None:
+def copy(target: bytearray, target_at: int, source: bytes | bytearray, source_at: int, n: int) -> None:
     """Copy n bytes of source over target. The two must not overlap."""
     assert 0 <= target_at <= target_at + n <= len(target), "copy past the end of the target"
     assert 0 <= source_at <= source_at + n <= len(source), "copy past the end of the source"
@@ -155,3 +153,18 @@ def is_utf8(buf: bytes | bytearray, at: int, n: int) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def mul_u64(a: int, b: int) -> int:
+    """a * b modulo 2^64."""
+    return (a * b) & _MASK
+
+
+def mul_high_u64(a: int, b: int) -> int:
+    """The upper 64 bits of the 128 that a * b has."""
+    return (a * b) >> 64
+
+
+def swap_u64(v: int) -> int:
+    """The eight bytes of v in opposite order."""
+    return int.from_bytes(v.to_bytes(8, "little"), "big")

@@ -1,0 +1,179 @@
+"""What a stream remembers of idempotent requests, and how it forgets."""
+
+import gc
+
+import pytest
+
+from headrace.streams.idempotency import Forgetting, Idempotency, iid_of
+from headrace.structures.streamid import StreamId
+
+
+@pytest.fixture
+def forgetting():
+    return Forgetting()
+
+
+@pytest.fixture
+def store(forgetting):
+    return Idempotency(10, forgetting)
+
+
+def iids(store, pid):
+    return [iid for p, iid, _ in store.items() if p == pid]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "iid"),
+    [
+        ([b"f", b"v"], "6e95729ee727f0814aedffba55730079"),
+        ([b"field", b"value"], "626368b66e85051415a2b01bf8e32dc5"),
+        ([b"a", b"1", b"b", b"2"], "c5b282935f77a53123e1ff7a302a11f2"),
+        ([b"b", b"2", b"a", b"1"], "c5b282935f77a53123e1ff7a302a11f2"),
+        ([b"f", b"v", b"f", b"v"], "9a79073b2d2a35cba229f103f1b26a64"),
+        ([b"fv", b""], "e3567d0a61d4ef6b654a49dbcd9ddb90"),
+        ([b"", b""], "1a9f7ebbaea1d61d30b6b8daa3e38da7"),
+    ],
+)
+def test_pairs_have_one_iid_in_any_order(pairs, iid):
+    assert iid_of([b"XADD", b"s", b"*", *pairs], 3).hex() == iid
+
+
+def test_what_was_recorded_is_found_under_its_producer_only(store):
+    store.record(b"p", b"1", 5, 6, 100)
+    assert store.lookup(b"p", b"1") == StreamId(5, 6)
+    assert store.lookup(b"p", b"2") is None
+    assert store.lookup(b"q", b"1") is None
+    assert (store.producers(), store.tracked(), store.added, store.duplicates) == (1, 1, 1, 0)
+
+
+def test_the_oldest_beyond_the_size_goes(store):
+    for i in range(5):
+        store.record(b"p", b"%d" % i, 100 + i, 0, 3)
+    store.record(b"q", b"0", 100, 9, 3)
+    assert iids(store, b"p") == [b"2", b"3", b"4"]
+    assert iids(store, b"q") == [b"0"]
+    assert (store.tracked(), store.added) == (4, 6)
+
+
+def test_an_iid_recorded_again_is_the_newest_with_its_new_id(store):
+    store.record(b"p", b"1", 100, 0, 3)
+    store.record(b"p", b"2", 101, 0, 3)
+    store.record(b"p", b"1", 102, 0, 3)
+    assert store.items() == [(b"p", b"2", StreamId(101, 0)), (b"p", b"1", StreamId(102, 0))]
+
+
+def test_clearing_keeps_the_counters(store):
+    store.record(b"p", b"1", 100, 0, 3)
+    store.duplicates += 2
+    store.clear()
+    assert (store.producers(), store.tracked(), store.added, store.duplicates) == (0, 0, 1, 2)
+
+
+def test_an_iid_expires_when_its_entry_is_as_old_as_the_duration(store):
+    store.record(b"p", b"1", 1000, 0, 100)
+    store.record(b"p", b"2", 1001, 0, 100)
+    store.expire(10_999, 100)
+    assert iids(store, b"p") == [b"1", b"2"]
+    store.expire(11_000, 100)
+    assert iids(store, b"p") == [b"2"]
+    store.expire(11_001, 100)
+    assert store.producers() == 0
+
+
+def test_nothing_expires_while_the_clock_is_younger_than_the_duration(store):
+    store.record(b"p", b"1", 0, 1, 100)
+    store.expire(9_999, 100)
+    assert store.tracked() == 1
+    store.expire(10_000, 100)
+    assert store.tracked() == 0
+
+
+def test_expiry_stops_at_the_first_young_one_of_a_producer(store):
+    store.record(b"p", b"young", 5000, 0, 100)
+    store.record(b"p", b"old", 1000, 0, 100)
+    store.record(b"q", b"old", 1000, 0, 100)
+    store.expire(11_000, 100)
+    assert iids(store, b"p") == [b"young", b"old"]
+    assert iids(store, b"q") == []
+
+
+def test_an_id_in_the_far_future_does_not_expire(store):
+    store.record(b"p", b"1", 2**64 - 1, 0, 100)
+    store.expire(2**62, 100)
+    assert store.tracked() == 1
+
+
+def test_one_expiry_does_bounded_work_and_the_next_goes_on(store):
+    for i in range(100):
+        store.record(b"p%d" % i, b"1", 5000, 0, 100)
+    for i in range(100, 110):
+        store.record(b"p%d" % i, b"1", 1000, 0, 100)
+    assert store.expire(11_000, 60) == 60
+    assert store.tracked() == 110
+    store.expire(11_000, 60)
+    assert store.tracked() == 100
+
+
+def test_a_copy_remembers_the_same_and_goes_its_own_way(store, forgetting):
+    store.record(b"p", b"1", 1000, 0, 100)
+    store.duplicates += 1
+    other = store.copy()
+    other.record(b"p", b"2", 1001, 0, 100)
+    assert iids(store, b"p") == [b"1"]
+    assert iids(other, b"p") == [b"1", b"2"]
+    assert (other.duration_s, other.added, other.duplicates) == (10, 2, 1)
+    forgetting.sweep(20_000)
+    assert store.tracked() == other.tracked() == 0
+
+
+def test_memory_grows_with_what_is_remembered(store):
+    empty = store.memory_bytes()
+    store.record(b"p", b"x" * 1000, 1, 1, 100)
+    assert store.memory_bytes() > empty + 1000
+
+
+def test_a_sweep_comes_about_once_a_second_while_there_is_something(store, forgetting):
+    assert forgetting.next_sweep() == -1
+    store.record(b"p", b"1", 1000, 0, 100)
+    forgetting.sweep(10_500)
+    assert forgetting.next_sweep() == 11_500
+    forgetting.sweep(11_499)
+    assert store.tracked() == 1
+    forgetting.sweep(11_500)
+    assert store.tracked() == 0
+    assert forgetting.next_sweep() == -1
+
+
+def test_who_remembers_again_is_swept_again(store, forgetting):
+    store.record(b"p", b"1", 1000, 0, 100)
+    forgetting.sweep(11_000)
+    store.record(b"p", b"2", 11_000, 0, 100)
+    store.record(b"p", b"3", 11_000, 0, 100)
+    forgetting.sweep(21_000)
+    assert store.tracked() == 0
+
+
+def test_every_stream_gets_its_turn_though_a_sweep_is_bounded(forgetting):
+    stores = []
+    for i in range(30):
+        one = Idempotency(10, forgetting)
+        for k in range(1000):
+            one.record(b"p%d" % k, b"1", 1000 if i == 29 else 10_000, 0, 100)
+        stores.append(one)
+    now = 11_000
+    for _ in range(8):
+        forgetting.sweep(now)
+        now = forgetting.next_sweep()
+    assert stores[29].tracked() == 0
+    assert sum(one.tracked() for one in stores) == 29_000
+
+
+def test_streams_that_come_and_go_do_not_pile_up(forgetting):
+    for _ in range(1000):
+        Idempotency(10, forgetting).record(b"p", b"1", 1000, 0, 100)
+        gc.collect(0)
+    last = Idempotency(10, forgetting)
+    last.record(b"p", b"1", 1000, 0, 100)
+    assert len(forgetting) <= 3
+    forgetting.sweep(11_000)
+    assert forgetting.next_sweep() == -1
