@@ -44,6 +44,7 @@ COMPILED = [
     "headrace.commands.append",
     "headrace.commands.arguments",
     "headrace.commands.call",
+    "headrace.commands.channels",
     "headrace.commands.client",
     "headrace.commands.client_list",
     "headrace.commands.connection",

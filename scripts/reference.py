@@ -21,6 +21,7 @@ GROUPS = {
     "string": "Strings",
     "generic": "Keys",
     "transactions": "Transactions",
+    "pubsub": "Channels",
     "connection": "Connection",
     "server": "Server",
 }

@@ -13,7 +13,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
 
-# The kinds of clients Redis tells apart; ours are all of the first.
+# The kinds of clients Redis tells apart; ours are of the first and the last.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
 
 
@@ -68,6 +68,11 @@ def check_type(word: bytes) -> bytes:
     if kind not in CLIENT_TYPES:
         raise CommandError(f"ERR Unknown client type '{word.decode('utf-8', 'surrogateescape')}'")
     return b"replica" if kind == b"slave" else kind
+
+
+def kind_of(session: Session) -> bytes:
+    """Which of CLIENT_TYPES the session is of."""
+    return b"pubsub" if session.subscribed else b"normal"
 
 
 def on_or_off(call: Call) -> bool:
@@ -131,7 +136,7 @@ def run_list(call: Call) -> None:
     if arguments.option(b"TYPE"):
         kind = check_type(arguments.word())
         arguments.end()
-        chosen = chosen if kind == b"normal" else []
+        chosen = [session for session in chosen if kind_of(session) == kind]
     elif arguments.option(b"ID"):
         ids = [_listed_id(word) for word in arguments.rest()]
         clients = call.engine.clients
@@ -187,7 +192,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
             keep.append(lambda s, number=number: s.id == number)  # type: ignore[misc]
         elif arguments.option(b"TYPE"):
             kind = check_type(arguments.word())
-            keep.append(lambda s, kind=kind: kind == b"normal")  # type: ignore[misc]
+            keep.append(lambda s, kind=kind: kind_of(s) == kind)  # type: ignore[misc]
         elif arguments.option(b"ADDR"):
             address = arguments.word()
             keep.append(lambda s, address=address: s.address == address)  # type: ignore[misc]

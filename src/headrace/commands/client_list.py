@@ -25,8 +25,8 @@ def line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> b
         (b"idle", max(0, now - session.active_ms) // 1000),
         (b"flags", flags(session)),
         (b"db", session.database),
-        (b"sub", 0),
-        (b"psub", 0),
+        (b"sub", len(session.channels)),
+        (b"psub", len(session.patterns)),
         (b"ssub", 0),
         (b"multi", -1 if queued is None else len(queued)),
         (b"watch", 0 if watch is None else len(watch.keys)),
@@ -55,6 +55,7 @@ def flags(session: Session) -> bytes:
     """What the session is up to, a letter each, as Redis has them; N for nothing."""
     watch = session.watch
     marks = (
+        (b"P", session.subscribed > 0),
         (b"x", session.queue is not None),
         (b"b", session.waiting is not None),
         (b"d", watch is not None and watch.spoilt),

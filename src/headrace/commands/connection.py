@@ -61,12 +61,16 @@ def check_name(name: bytes) -> bytes:
 
 def run_ping(call: Call) -> None:
     """PONG, or the message back."""
-    if len(call.argv) == 1:
-        call.answer.simple(b"PONG")
+    if len(call.argv) > 2:
+        raise WrongArgumentCount("ping")
+    if call.session.subscribed and call.answer.protocol == 2:  # among messages it must look like one
+        call.answer.array(2)
+        call.answer.bulk(b"pong")
+        call.answer.bulk(call.argv[1] if len(call.argv) == 2 else b"")
     elif len(call.argv) == 2:
         call.answer.bulk(call.argv[1])
     else:
-        raise WrongArgumentCount("ping")
+        call.answer.simple(b"PONG")
 
 
 def run_echo(call: Call) -> None:
@@ -155,6 +159,7 @@ def run_quit(call: Call) -> None:
 def run_reset(call: Call) -> None:
     """The connection as it was when it was new."""
     call.engine.unwatch(call.session)
+    call.engine.channels.leave(call.session)
     call.session.reset()
     call.answer.simple(b"RESET")
 

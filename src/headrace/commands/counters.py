@@ -37,6 +37,7 @@ def add(call: Call, amount: cython.longlong) -> cython.void:
         raise CounterOverflow()
     number += amount
     keep(database, key, value, b"%d" % number)
+    call.notify("$", b"incrby", key)
     if call.recording:
         call.record_verbatim()
     call.answer.integer(number)
@@ -82,6 +83,7 @@ def run_incrbyfloat(call: Call) -> None:
     value = database.string(key)
     total = long_double.add(b"0" if value is None else bytes(value), call.argv[2])
     keep(database, key, value, total)
+    call.notify("$", b"incrbyfloat", key)
     if call.recording:
         call.record([b"SET", key, total, b"KEEPTTL"])
     call.answer.bulk(total)

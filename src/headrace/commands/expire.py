@@ -85,11 +85,13 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
         return
     if moment <= call.now:
         database.remove(key)
+        call.notify("g", b"del", key)
         database.ready(key)
         if call.recording:
             call.record([b"DEL", key])
     else:
         database.set_expiry(key, moment)
+        call.notify("g", b"expire", key)
         if call.recording:
             call.record([b"PEXPIREAT", key, b"%d" % moment])
     database.touched(key)
@@ -160,6 +162,7 @@ def run_persist(call: Call) -> None:
     if database.find(key) is None or not database.clear_expiry(key):
         call.answer.integer(0)
         return
+    call.notify("g", b"persist", key)
     database.touched(key)
     if call.recording:
         call.record_verbatim()

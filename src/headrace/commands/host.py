@@ -9,10 +9,19 @@ import headrace
 from headrace.commands.arguments import parse_i64
 from headrace.commands.session import Session
 from headrace.errors import CommandError, NotAnInteger
+from headrace.keyspace import events
 from headrace.keyspace.scan import matches
 from headrace.keyspace.settings import Settings
 
 Section = list[tuple[str, object]]
+
+# Name, field of Settings, least and greatest value.
+STREAM_SETTINGS: dict[bytes, tuple[str, int, int]] = {
+    b"stream-idmp-duration": ("stream_idmp_duration", 1, 86400),
+    b"stream-idmp-maxsize": ("stream_idmp_maxsize", 1, 10000),
+    b"stream-node-max-bytes": ("stream_node_max_bytes", 0, 2**63 - 1),
+    b"stream-node-max-entries": ("stream_node_max_entries", 0, 2**63 - 1),
+}
 
 
 class ShutdownRequested(Exception):
@@ -43,8 +52,11 @@ class Host:
             b"databases": b"%d" % self.settings.databases,
             b"maxmemory": b"0",
             b"maxmemory-policy": b"noeviction",
+            b"notify-keyspace-events": events.show(self.settings.notify_keyspace_events).encode(),
             b"proto-max-bulk-len": b"536870912",
             b"save": b"",
+            b"stream-idmp-duration": b"%d" % self.settings.stream_idmp_duration,
+            b"stream-idmp-maxsize": b"%d" % self.settings.stream_idmp_maxsize,
             b"stream-node-max-bytes": b"%d" % self.settings.stream_node_max_bytes,
             b"stream-node-max-entries": b"%d" % self.settings.stream_node_max_entries,
             b"timeout": b"0",
@@ -64,12 +76,10 @@ class Host:
             change()
 
     def _change(self, name: bytes, shown: str, value: bytes) -> Callable[[], None]:
-        """What setting name to value will do; the settings of this host are node sizes."""
-        fields = {
-            b"stream-node-max-bytes": "stream_node_max_bytes",
-            b"stream-node-max-entries": "stream_node_max_entries",
-        }
-        if name not in fields:
+        """What setting name to value will do; the settings of this host are streams' and events."""
+        if name == b"notify-keyspace-events":
+            return self._change_events(shown, value)
+        if name not in STREAM_SETTINGS:
             text = (
                 f"ERR CONFIG SET failed (possibly related to argument '{shown}') - can't set immutable config"
             )
@@ -79,9 +89,19 @@ class Host:
             number = parse_i64(value)
         except NotAnInteger:
             raise CommandError(f"{text} - argument couldn't be parsed into an integer") from None
-        if number < 0:
-            raise CommandError(f"{text} - argument must be between 0 and 9223372036854775807 inclusive")
-        return lambda: setattr(self.settings, fields[name], number)
+        field, least, most = STREAM_SETTINGS[name]
+        if not least <= number <= most:
+            raise CommandError(f"{text} - argument must be between {least} and {most} inclusive")
+        return lambda: setattr(self.settings, field, number)
+
+    def _change_events(self, shown: str, value: bytes) -> Callable[[], None]:
+        """What setting notify-keyspace-events to value will do."""
+        try:
+            bits = events.parse(value.decode("utf-8", "surrogateescape"))
+        except ValueError as wrong:
+            text = f"ERR CONFIG SET failed (possibly related to argument '{shown}') - {wrong}"
+            raise CommandError(text) from None
+        return lambda: setattr(self.settings, "notify_keyspace_events", bits)
 
     def config_resetstat(self) -> None:
         """Set the host's own counters to zero."""

@@ -18,6 +18,7 @@ def run_del(call: Call) -> None:
     at: cython.Py_ssize_t
     for at in range(1, len(argv)):
         if database.remove(argv[at]):
+            call.notify("g", b"del", argv[at])
             database.touched(argv[at])
             database.ready(argv[at])
             removed += 1

@@ -38,6 +38,15 @@ def encoding(value: object) -> bytes:
 
 
 @cython.cfunc
+def value_of(call: Call) -> object:
+    """The value at the key, or None: a miss that, unlike others, is no event."""
+    if call.database.contains(call.argv[2]):
+        return call.database.find(call.argv[2])
+    call.keyspace.misses += 1
+    return None
+
+
+@cython.cfunc
 def is_shared(value: object) -> cython.bint:
     """Whether Redis would keep the value once for all keys that hold it."""
     if not isinstance(value, bytes) or len(value) > len(b"9999"):
@@ -47,13 +56,13 @@ def is_shared(value: object) -> cython.bint:
 
 def run_encoding(call: Call) -> None:
     """OBJECT ENCODING: the encoding, or null."""
-    value = call.database.find(call.argv[2])
+    value = value_of(call)
     call.answer.value(None if value is None else encoding(value))
 
 
 def run_refcount(call: Call) -> None:
     """OBJECT REFCOUNT: how many share the value, or null."""
-    value = call.database.find(call.argv[2])
+    value = value_of(call)
     if value is None:
         call.answer.null()
     else:
@@ -62,12 +71,12 @@ def run_refcount(call: Call) -> None:
 
 def run_idletime(call: Call) -> None:
     """OBJECT IDLETIME: 0, or null."""
-    call.answer.value(None if call.database.find(call.argv[2]) is None else 0)
+    call.answer.value(None if value_of(call) is None else 0)
 
 
 def run_freq(call: Call) -> None:
     """OBJECT FREQ: refused, or null."""
-    if call.database.find(call.argv[2]) is not None:
+    if value_of(call) is not None:
         raise NoFrequency()
     call.answer.null()
 

@@ -12,6 +12,7 @@ from headrace.commands.call import Call
 from headrace.commands.databases import NoSuchDatabase
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.keyspace import keyspace
 from headrace.keyspace.keyspace import Database
 from headrace.streams.stream import Stream
 
@@ -31,7 +32,8 @@ def database_at(call: Call, text: bytes) -> Database:
 
 @cython.cfunc
 def place(database: Database, key: bytes, value: object, moment: cython.longlong) -> cython.void:
-    """Key holds value until the moment (-1: for good), whatever it held before."""
+    """Key holds value until the moment (-1: for good), whatever it held before: that has gone first."""
+    database.remove(key)
     database.put(key, value)
     if moment >= 0:
         database.set_expiry(key, moment)
@@ -48,6 +50,23 @@ def leave(database: Database, key: bytes) -> cython.void:
 
 
 @cython.cfunc
+def tell(database: Database, event: bytes, key: bytes) -> cython.void:
+    """As Call.notify, of a key in a database that need not be the caller's."""
+    if database.keyspace.settings.notify_keyspace_events:
+        database.keyspace.events.tell("g", event, key, database.index)
+
+
+@cython.cfunc
+def tell_former(database: Database, key: bytes, former: bytes, value: object) -> cython.void:
+    """Tell what became of the value that key held before, former being its type."""
+    if former == b"none" or not database.keyspace.settings.notify_keyspace_events:
+        return
+    database.keyspace.events.tell("o", b"overwritten", key, database.index)
+    if former != keyspace.type_name(value):
+        database.keyspace.events.tell("c", b"type_changed", key, database.index)
+
+
+@cython.cfunc
 def rename(call: Call, replace: cython.bint) -> cython.bint:
     """Move the value to the other key; False, and nothing done, when that exists and may not be replaced."""
     database: Database = call.database
@@ -61,8 +80,12 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
     if not replace and database.contains(target):
         return False
     moment: cython.longlong = database.expiry(key)
+    former = keyspace.type_name(database.find(target))
     leave(database, key)
     place(database, target, value, moment)
+    call.notify("g", b"rename_from", key)
+    call.notify("g", b"rename_to", target)
+    tell_former(database, target, former, value)
     if call.recording:
         call.record_verbatim()
     return True
@@ -102,7 +125,10 @@ def run_copy(call: Call) -> None:
     if value is None or (database.contains(target) and not replace):
         call.answer.integer(0)
         return
+    former = keyspace.type_name(database.find(target))
     place(database, target, duplicate(value), call.database.expiry(key))
+    tell(database, b"copy_to", target)
+    tell_former(database, target, former, value)
     if call.recording:
         call.record_verbatim()
     call.answer.integer(1)
@@ -130,6 +156,8 @@ def run_move(call: Call) -> None:
     moment: cython.longlong = call.database.expiry(key)
     leave(call.database, key)
     place(database, key, value, moment)
+    call.notify("g", b"move_from", key)
+    tell(database, b"move_to", key)
     if call.recording:
         call.record_verbatim()
     call.answer.integer(1)

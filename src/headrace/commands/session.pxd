@@ -29,7 +29,12 @@ cdef class Session:
     cdef public Waiter waiting
     cdef public bint closing
     cdef public bint killed
+    cdef public bint replayed
     cdef public int reply
+    cdef public bint aloud
+    cdef public int subscribed
+    cdef readonly dict channels
+    cdef readonly dict patterns
     cdef public bint no_evict
     cdef public bint no_touch
     cdef public object transport

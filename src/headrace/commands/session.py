@@ -29,7 +29,9 @@ class Session:
     __slots__ = (
         "active_ms",
         "address",
+        "aloud",
         "answer",
+        "channels",
         "closing",
         "created_ms",
         "database",
@@ -43,9 +45,12 @@ class Session:
         "name",
         "no_evict",
         "no_touch",
+        "patterns",
         "queue",
         "queue_spoilt",
+        "replayed",
         "reply",
+        "subscribed",
         "transport",
         "user",
         "waiting",
@@ -71,7 +76,12 @@ class Session:
     waiting: Waiter | None  # what the session is blocked on
     closing: cython.bint
     killed: cython.bint  # closed by another client: nothing more is sent
+    replayed: cython.bint  # its requests come from a log or a master: each was carried out once before
     reply: cython.int
+    aloud: cython.bint  # what was just answered is sent even when replies are off
+    subscribed: cython.int  # to how many channels and patterns; in RESP2 it may do little else then
+    channels: dict[bytes, None]  # in the order they were subscribed to
+    patterns: dict[bytes, None]
     no_evict: cython.bint
     no_touch: cython.bint
     transport: Any  # the server's connection object; the commands ask nothing of it
@@ -94,11 +104,19 @@ class Session:
         self.waiting = None
         self.transport = None
         self.watch = None
+        self.replayed = False
+        self.aloud = False
+        self.subscribed = 0
+        self.channels = {}
+        self.patterns = {}
         self.reset()
 
     @cython.ccall
     def reset(self) -> cython.void:
-        """As a new connection has it, but for id, addresses and library. The watch must have been let go."""
+        """As a new connection has it, but for id, addresses and library.
+
+        Its watch and its channels must have been let go.
+        """
         self.database = 0
         self.name = b""
         self.queue = None

@@ -24,7 +24,7 @@ FLAG_CATEGORIES = {
     "readonly": "read",
 }
 GROUP_CATEGORIES = {"string": "string", "stream": "stream", "generic": "keyspace", "connection": "connection"}
-GROUP_CATEGORIES |= {"transactions": "transaction", "pubsub": "pubsub"}
+GROUP_CATEGORIES["transactions"] = "transaction"
 
 
 @cython.final

@@ -28,10 +28,20 @@ def answer_string(answer: Answer, value: bytes | bytearray | None) -> cython.voi
 
 
 @cython.cfunc
+def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
+    """The string that a command reads before it changes it; WrongType when key holds something else."""
+    value = call.database.string(key)
+    if value is None:
+        call.notify("m", b"keymiss", key)
+    return value
+
+
+@cython.cfunc
 def store(call: Call, key: bytes, value: bytes) -> cython.void:
     """Key holds value from now on, whatever it held, and lives for good."""
     database: Database = call.database
     database.put(key, value)
+    call.notify("$", b"set", key)
     database.touched(key)
     database.ready(key)  # readers of a stream that is a string now must hear of it
 
@@ -41,6 +51,7 @@ def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -
     """As store, until the moment; recorded."""
     store(call, key, value)
     call.database.set_expiry(key, moment)
+    call.notify("g", b"expire", key)
     if call.recording:
         call.record([b"SET", key, value, b"PXAT", b"%d" % moment])
 
@@ -50,6 +61,7 @@ def remove(call: Call, key: bytes) -> cython.void:
     """Take key, which exists, away; recorded as DEL."""
     database: Database = call.database
     database.remove(key)
+    call.notify("g", b"del", key)
     database.touched(key)
     database.ready(key)
     if call.recording:
@@ -84,7 +96,7 @@ def set_with_options(call: Call) -> cython.void:
     if options.unit != set_options.NO_TIME:
         moment = set_options.moment_of(call, options.unit, options.amount)
     if options.get:
-        answer_string(call.answer, database.string(key))
+        answer_string(call.answer, replaceable(call, key))
     found: cython.bint = database.contains(key)
     if options.condition == (set_options.IF_ABSENT if found else set_options.IF_PRESENT):
         if not options.get:
@@ -93,7 +105,10 @@ def set_with_options(call: Call) -> cython.void:
     if options.unit != set_options.NO_TIME:
         store_until(call, key, value, moment)
     elif options.keep and found:
+        if call.keyspace.settings.notify_keyspace_events:
+            database.announce(key, value)
         database.replace(key, value)
+        call.notify("$", b"set", key)
         database.touched(key)
         database.ready(key)
         if call.recording:
@@ -135,7 +150,7 @@ def run_psetex(call: Call) -> None:
 def run_getset(call: Call) -> None:
     """GETSET: store the value, answer the one before."""
     key: bytes = call.argv[1]
-    answer_string(call.answer, call.database.string(key))
+    answer_string(call.answer, replaceable(call, key))
     store(call, key, call.argv[2])
     if call.recording:
         call.record([b"SET", key, call.argv[2]])
@@ -144,7 +159,7 @@ def run_getset(call: Call) -> None:
 def run_getdel(call: Call) -> None:
     """GETDEL: the string, which is gone then."""
     key: bytes = call.argv[1]
-    value = call.database.string(key)
+    value = replaceable(call, key)
     answer_string(call.answer, value)
     if value is not None:
         remove(call, key)
@@ -156,7 +171,7 @@ def run_getex(call: Call) -> None:
     key: bytes = call.argv[1]
     options: SetOptions = SetOptions()
     options.read_getex(call.argv)
-    value = database.string(key)
+    value = replaceable(call, key)
     if value is None:
         call.answer.null()
         return
@@ -166,10 +181,12 @@ def run_getex(call: Call) -> None:
             remove(call, key)
         else:
             database.set_expiry(key, moment)
+            call.notify("g", b"expire", key)
             database.touched(key)
             if call.recording:
                 call.record([b"PEXPIREAT", key, b"%d" % moment])
     elif options.persist and database.clear_expiry(key):
+        call.notify("g", b"persist", key)
         database.touched(key)
         if call.recording:
             call.record([b"PERSIST", key])

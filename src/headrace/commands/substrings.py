@@ -45,6 +45,7 @@ def run_append(call: Call) -> None:
         grown += suffix
         database.replace(key, grown)
         call.answer.integer(len(grown))
+    call.notify("$", b"append", key)
     database.touched(key)
     if call.recording:
         call.record_verbatim()
@@ -72,6 +73,7 @@ def run_setrange(call: Call) -> None:
         database.put(key, grown)
     else:
         database.replace(key, grown)
+    call.notify("$", b"setrange", key)
     database.touched(key)
     if call.recording:
         call.record_verbatim()

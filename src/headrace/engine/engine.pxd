@@ -1,5 +1,6 @@
 # The C face of engine.py.
 from headrace.commands.call cimport Call
+from headrace.commands.channels cimport Channels
 from headrace.commands.session cimport Session
 from headrace.commands.spec cimport Command
 from headrace.engine.effects cimport Effects
@@ -18,6 +19,7 @@ cdef class Engine:
     cdef readonly dict clients
     cdef public list woken
     cdef public list dropped
+    cdef readonly Channels channels
     cdef readonly Pause pause
     cdef readonly Effects effects
     cdef readonly Stats stats

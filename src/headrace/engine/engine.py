@@ -1,6 +1,7 @@
 """The one door: execute(session, argv, now). Everything that changes data passes here.
 
-    find the row → arity → paused? → queue inside MULTI → run → serve whom the news wakes → mute
+    find the row → arity → only listening? → paused? → queue inside MULTI → run → mute
+    → send messages → serve whom the news wakes
 
 Errors raised anywhere below are answered here and nowhere else: a CommandError with its own text, a bug
 with an apology and a traceback in the log; either way one reply a request, and the data stays.
@@ -15,6 +16,7 @@ from typing import Any
 import cython
 
 from headrace.commands.call import Call
+from headrace.commands.channels import Channels
 from headrace.commands.host import Host
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -24,6 +26,8 @@ from headrace.engine.pause import Pause, held, no_answer
 from headrace.engine.refusals import (
     ExecRefused,
     NotInTransaction,
+    OnlyListening,
+    fits_listener,
     unknown_command,
     unknown_subcommand,
     wire_text,
@@ -48,6 +52,7 @@ class Engine:
     __slots__ = (
         "by_name",
         "call",
+        "channels",
         "clients",
         "dropped",
         "effects",
@@ -68,6 +73,7 @@ class Engine:
     clients: dict[int, Session]  # by id, oldest first
     woken: list[Session]  # answered outside a request of their own: flush them, go on with their requests
     dropped: list[Session]  # killed by another client: close them
+    channels: Channels
     pause: Pause
     effects: Effects
     stats: Stats
@@ -85,6 +91,7 @@ class Engine:
         self.clients = {}
         self.woken = []
         self.dropped = []
+        self.channels = Channels(self.keyspace.events)
         self.pause = Pause()
         self.effects = Effects()
         self.stats = Stats()
@@ -123,9 +130,10 @@ class Engine:
         return made
 
     def close(self, session: Session) -> None:
-        """The client is gone: nothing waits, watches or is queued in its name. Twice does nothing."""
+        """The client is gone: nothing waits, watches, listens or is queued for it. Twice does nothing."""
         self.clients.pop(session.id, None)
         self.unwatch(session)
+        self.channels.leave(session)
         session.queue = None
         session.closing = True
         self._stop_waiting(session)
@@ -178,6 +186,8 @@ class Engine:
         session.last_command = row.command
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
             self._reject(session, row, WrongArgumentCount(row.command.name.decode()))
+        elif session.subscribed and session.answer.protocol == 2 and not fits_listener(row.command):
+            self._reject(session, row, OnlyListening(row.command.name.decode()))
         elif self.pause.until and self._postpone(session, row, argv):
             return
         elif session.queue is not None and row.command.may_queue:
@@ -189,6 +199,10 @@ class Engine:
             self._run(call, row)
             if self.keyspace.blocking.ready:
                 self._serve_ready()
+        if self.channels.outbox:
+            self.channels.deliver(self.woken)
+        if self.keyspace.blocking.ready:
+            self._serve_ready()
         if session.reply and session.waiting is None:
             self._mute(session, mark)
 
@@ -277,7 +291,8 @@ class Engine:
     @cython.cfunc
     def _mute(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
         """Take back the answer since mark when CLIENT REPLY wants none."""
-        if session.is_muted():
+        session.aloud = False
+        if session.is_muted() and not session.aloud:
             session.answer.rewind(mark)
         session.next_reply()
 
@@ -375,11 +390,14 @@ class Engine:
             self._time_out(waiter, None)
         if self.pause.until and self.pause.until <= now_ms:
             self.resume(now_ms)
-        if not self.pause.until and now_ms >= self.swept_ms + SWEEP_INTERVAL_MS:
-            if not self.keyspace.sweep():
-                self.swept_ms = now_ms
-            if self.keyspace.blocking.ready:
-                self._serve_ready()
+        if self.pause.until:
+            return
+        if now_ms >= self.swept_ms + SWEEP_INTERVAL_MS and not self.keyspace.sweep():
+            self.swept_ms = now_ms
+        if self.channels.outbox:
+            self.channels.deliver(self.woken)
+        if self.keyspace.blocking.ready:
+            self._serve_ready()
 
     @cython.ccall
     def next_deadline(self) -> cython.longlong:

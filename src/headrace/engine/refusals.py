@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from headrace.commands.spec import Command
 from headrace.errors import CommandError
 
 # How much of an unknown request the answer repeats: the name, and the arguments together.
 NAME_SHOWN_MAX = 128
 ARGUMENTS_SHOWN_MAX = 128
+
+# What a client that listens to channels may still ask for in RESP2, where it could not tell replies apart.
+LISTENERS_MAY = frozenset(
+    {b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ping", b"quit", b"reset"}
+)
 
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
@@ -15,12 +21,27 @@ class NotInTransaction(CommandError):
     text = "ERR Command not allowed inside a transaction"
 
 
+class OnlyListening(CommandError):
+    """The command's name, lower case."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET"
+            " are allowed in this context"
+        )
+
+
 class ExecRefused(CommandError):
     """EXEC itself was malformed."""
 
     def __init__(self, refusal: CommandError) -> None:
         reason: str = refusal.args[0]
         super().__init__(f"EXECABORT Transaction discarded because of: {reason.removeprefix('ERR ')}")
+
+
+def fits_listener(command: Command) -> bool:
+    """Whether a client that listens to channels may run the command in RESP2."""
+    return command.name in LISTENERS_MAY
 
 
 def shown(word: bytes) -> str:

@@ -16,7 +16,7 @@ import cython
 from headrace.keyspace.settings import Settings
 
 # The letters of notify-keyspace-events, each with its bit; A stands for those of ALL.
-LETTERS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnmoc")}
+LETTERS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnocamSTIV")}
 ALL = "g$lshzxetd"
 
 KEYSPACE = cython.declare(cython.int, LETTERS["K"])
@@ -32,15 +32,16 @@ def parse(text: str) -> int:
         elif letter in LETTERS:
             bits |= LETTERS[letter]
         else:
-            raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdnoc'.")
+            raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdnocaSTIV'.")
     return bits
 
 
 def show(bits: int) -> str:
-    """The letters of the bits, in the order that CONFIG GET answers."""
+    """The letters of the bits as CONFIG GET answers them: as in Redis, n, o, c and a go unseen beside A."""
     whole = parse(ALL)
-    classes = "A" if bits & whole == whole else "".join(c for c in ALL if bits & LETTERS[c])
-    return classes + "".join(letter for letter in "nKEmoc" if bits & LETTERS[letter])
+    shown = "KEmSTIV" if bits & whole == whole else ALL + "nocaKEmSTIV"
+    letters = "".join(letter for letter in shown if bits & LETTERS[letter])
+    return letters if shown.startswith(ALL) else "A" + letters
 
 
 @cython.final

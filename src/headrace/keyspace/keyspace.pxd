@@ -5,6 +5,7 @@ from headrace.keyspace.expiry cimport Expiry
 from headrace.keyspace.scan cimport Order
 from headrace.keyspace.settings cimport Settings
 from headrace.keyspace.watching cimport Watch, Watching
+from headrace.streams.idempotency cimport Forgetting
 from headrace.streams.stream cimport Stream
 
 cdef Py_ssize_t SWEEP_KEYS_MAX
@@ -18,6 +19,7 @@ cdef class Keyspace:
     cdef readonly Settings settings
     cdef readonly Blocking blocking
     cdef readonly Events events
+    cdef readonly Forgetting forgetting
     cdef public long long now
     cdef public bint reading
     cdef public long long changes
@@ -52,6 +54,7 @@ cdef class Database:
     cpdef bytes random_key(self)
     cdef Order _arrivals(self)
     cpdef void put(self, bytes key, object value)
+    cpdef void announce(self, bytes key, object value)
     cpdef void replace(self, bytes key, object value)
     cpdef bint remove(self, bytes key)
     cpdef Py_ssize_t flush(self)

@@ -18,6 +18,7 @@ from headrace.keyspace.expiry import Expiry
 from headrace.keyspace.scan import Order
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, Watching
+from headrace.streams.idempotency import Forgetting
 from headrace.streams.stream import Stream
 
 # How many dead keys a sweep may bury before it lets others have their turn.
@@ -43,6 +44,7 @@ class Keyspace:
         "databases",
         "events",
         "expired",
+        "forgetting",
         "hits",
         "misses",
         "now",
@@ -56,6 +58,7 @@ class Keyspace:
     settings: Settings
     blocking: Blocking
     events: Events
+    forgetting: Forgetting
     now: cython.longlong  # milliseconds; one moment for a whole batch of commands
     reading: cython.bint  # the command that runs only reads: its look-ups are hits and misses
     changes: cython.longlong  # how often a key was modified
@@ -69,6 +72,7 @@ class Keyspace:
         self.settings = settings if settings is not None else Settings()
         self.blocking = Blocking()
         self.events = Events(self.settings)
+        self.forgetting = Forgetting()
         self.now = 0
         self.reading = False
         self.changes = 0
@@ -115,18 +119,19 @@ class Keyspace:
 
     @cython.ccall
     def sweep(self) -> cython.bint:
-        """Bury keys that have died, not too many at once; whether some are left."""
+        """Bury keys that have died, not too many at once; whether some are left. Let streams forget iids."""
         database: Database
         budget: cython.Py_ssize_t = SWEEP_KEYS_MAX
         for database in self.databases:
             budget -= database.sweep(budget)
+        self.forgetting.sweep(self.now)
         return budget <= 0
 
     @cython.ccall
     def next_death(self) -> cython.longlong:
-        """When the next key of any database dies; -1 for never."""
+        """When the next key of any database dies, or streams are to forget; -1 for never."""
         database: Database
-        earliest: cython.longlong = -1
+        earliest: cython.longlong = self.forgetting.next_sweep()
         at: cython.longlong
         for database in self.databases:
             if not len(database.expiry_times.at):
@@ -176,6 +181,8 @@ class Database:
         if self.keyspace.reading:
             if value is None:
                 self.keyspace.misses += 1
+                if self.keyspace.settings.notify_keyspace_events:
+                    self.keyspace.events.tell("m", b"keymiss", key, self.index)
             else:
                 self.keyspace.hits += 1
         return value
@@ -246,11 +253,24 @@ class Database:
     @cython.ccall
     def put(self, key: bytes, value: object) -> cython.void:
         """Key now holds value, for good: an expiry it had is dropped."""
+        if self.keyspace.settings.notify_keyspace_events:
+            self.announce(key, value)
         if self.order is not None and key not in self.values:
             self.order.add(key, self.values)
         self.values[key] = value
         if len(self.expiry_times.at):
             self.expiry_times.drop(key)
+
+    @cython.ccall
+    def announce(self, key: bytes, value: object) -> cython.void:
+        """Tell that key will hold value: that it is new, or what becomes of the value it had."""
+        events: Events = self.keyspace.events
+        if not self.contains(key):
+            events.tell("n", b"new", key, self.index)
+            return
+        events.tell("o", b"overwritten", key, self.index)
+        if type_name(self.values[key]) != type_name(value):
+            events.tell("c", b"type_changed", key, self.index)
 
     @cython.ccall
     def replace(self, key: bytes, value: object) -> cython.void:
@@ -325,6 +345,8 @@ class Database:
         self.keyspace.expired += 1
         self.watching.spoil(key)
         self.keyspace.blocking.signal(self.index, key)
+        if self.keyspace.settings.notify_keyspace_events:
+            self.keyspace.events.tell("x", b"expired", key, self.index)
         if self.keyspace.on_expired is not None:
             self.keyspace.on_expired(self.index, key)
 

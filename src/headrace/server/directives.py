@@ -13,6 +13,7 @@ from headrace.server.kinds import (
     U31_MAX,
     BufferLimits,
     Choice,
+    EventClasses,
     Flag,
     Kind,
     Memory,
@@ -132,6 +133,12 @@ DIRECTIVES = [
         only="noeviction",
         why="not supported yet: nothing is evicted",
     ),
+    Directive(
+        "notify-keyspace-events",
+        EventClasses(),
+        "",
+        "Which events of keys are published: letters of classes, with K or E.",
+    ),
     Directive("pidfile", Text(), "", "A file to write the process number to.", mutable=False),
     Directive("port", Port(), "7777", "TCP port; 0 for none, free for any that is free.", mutable=False),
     Directive("port-file", Text(), "", "A file to write the TCP port to once it is open.", mutable=False),
@@ -190,7 +197,7 @@ _NOT_APPLICABLE = """
     lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
     list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate lua-time-limit
     busy-reply-threshold maxmemory-clients maxmemory-eviction-tenacity maxmemory-samples
-    no-appendfsync-on-rewrite notify-keyspace-events oom-score-adj oom-score-adj-values proc-title-template
+    no-appendfsync-on-rewrite oom-score-adj oom-score-adj-values proc-title-template
     rdb-del-sync-files rdb-save-incremental-fsync rdbchecksum rdbcompression repl-backlog-size
     repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load repl-diskless-sync
     repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-ping-replica-period repl-timeout

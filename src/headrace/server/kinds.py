@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace.keyspace import events
+
 Value = int | bool | str | list[str] | tuple[int, int, int]
 
 U31_MAX = (1 << 31) - 1
@@ -141,6 +143,20 @@ class Words:
         """With blanks between them."""
         assert isinstance(value, list)
         return " ".join(value)
+
+
+@dataclass(frozen=True)
+class EventClasses:
+    """Letters of notify-keyspace-events, kept as bits."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Letters in any order; none is none."""
+        return events.parse(one(words))
+
+    def show(self, value: Value) -> str:
+        """The letters in Redis's order."""
+        assert isinstance(value, int)
+        return events.show(value)
 
 
 @dataclass(frozen=True)

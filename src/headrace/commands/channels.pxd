@@ -1,0 +1,22 @@
+# The C face of channels.py.
+from headrace.commands.session cimport Session
+from headrace.keyspace cimport scan
+from headrace.keyspace.events cimport Events
+from headrace.resp.writer cimport Answer
+
+
+cdef class Channels:
+    cdef readonly dict names
+    cdef readonly dict patterns
+    cdef readonly list outbox
+    cdef Events events
+
+    cpdef void subscribe(self, Session session, bytes name)
+    cpdef void subscribe_pattern(self, Session session, bytes glob)
+    cpdef void unsubscribe(self, Session session, bytes name)
+    cpdef void unsubscribe_pattern(self, Session session, bytes glob)
+    cpdef void leave(self, Session session)
+    cpdef long long publish(self, bytes channel, bytes message)
+    cpdef void deliver(self, list[Session] woken)
+    cdef void _add(self, dict listeners, dict own, Session session, bytes name)
+    cdef void _drop(self, dict listeners, dict own, Session session, bytes name)

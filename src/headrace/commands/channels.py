@@ -1,0 +1,132 @@
+"""Who listens to which channels and patterns, and the messages on their way there.
+
+    names:     channel -> sessions        a message to the channel goes to each of them
+    patterns:  glob -> sessions           and to each whose glob matches the channel, once per glob
+
+A message waits in the outbox until the request that caused it has been answered; so what a client is
+told comes behind its own reply, and never inside of one.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.session import Session
+from headrace.keyspace import scan
+from headrace.keyspace.events import Events
+from headrace.resp.writer import Answer
+
+
+@cython.final
+@cython.cclass
+class Channels:
+    """All subscriptions of one engine. While there are none, the keyspace's events are not even worded."""
+
+    __slots__ = ("events", "names", "outbox", "patterns")
+
+    names: dict[bytes, dict[Session, None]]
+    patterns: dict[bytes, dict[Session, None]]
+    outbox: list[tuple[Session, bytes | None, bytes, bytes]]  # to whom, by which pattern, channel, message
+    events: Events
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.names = {}
+        self.patterns = {}
+        self.outbox = []
+
+    @cython.ccall
+    def subscribe(self, session: Session, name: bytes) -> cython.void:
+        """The session hears the channel from now on."""
+        self._add(self.names, session.channels, session, name)
+
+    @cython.ccall
+    def subscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
+        """The session hears every channel that the glob describes from now on."""
+        self._add(self.patterns, session.patterns, session, glob)
+
+    @cython.ccall
+    def unsubscribe(self, session: Session, name: bytes) -> cython.void:
+        """The session hears the channel no more."""
+        self._drop(self.names, session.channels, session, name)
+
+    @cython.ccall
+    def unsubscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
+        """The session has no use for the glob any more."""
+        self._drop(self.patterns, session.patterns, session, glob)
+
+    @cython.ccall
+    def leave(self, session: Session) -> cython.void:
+        """The session hears nothing any more."""
+        for name in list(session.channels):
+            self.unsubscribe(session, name)
+        for glob in list(session.patterns):
+            self.unsubscribe_pattern(session, glob)
+
+    @cython.ccall
+    def publish(self, channel: bytes, message: bytes) -> cython.longlong:
+        """Send the message to the channel; how many subscriptions it reaches."""
+        before: cython.longlong = len(self.outbox)
+        session: Session
+        for session in self.names.get(channel, ()):
+            self.outbox.append((session, None, channel, message))
+        for glob, sessions in self.patterns.items():
+            if scan.matches(glob, channel):
+                for session in sessions:
+                    self.outbox.append((session, glob, channel, message))
+        return len(self.outbox) - before
+
+    @cython.ccall
+    def deliver(self, woken: list[Session]) -> cython.void:
+        """Write what waits to the answers of those it is for, and add them to woken."""
+        session: Session
+        glob: bytes | None
+        batch = self.outbox
+        self.outbox = []
+        for session, glob, channel, message in batch:
+            if session.closing:
+                continue
+            answer: Answer = session.answer
+            if glob is None:
+                answer.push(3)
+                answer.bulk(b"message")
+            else:
+                answer.push(4)
+                answer.bulk(b"pmessage")
+                answer.bulk(glob)
+            answer.bulk(channel)
+            answer.bulk(message)
+            if not woken or woken[-1] is not session:
+                woken.append(session)
+
+    @cython.cfunc
+    def _add(
+        self,
+        listeners: dict[bytes, dict[Session, None]],
+        own: dict[bytes, None],
+        session: Session,
+        name: bytes,
+    ) -> cython.void:
+        listeners.setdefault(name, {})[session] = None
+        own[name] = None
+        session.subscribed = len(session.channels) + len(session.patterns)
+        self.events.publish = self.publish
+
+    @cython.cfunc
+    def _drop(
+        self,
+        listeners: dict[bytes, dict[Session, None]],
+        own: dict[bytes, None],
+        session: Session,
+        name: bytes,
+    ) -> cython.void:
+        if name not in own:
+            return
+        del own[name]
+        session.subscribed = len(session.channels) + len(session.patterns)
+        others = listeners[name]
+        del others[session]
+        if not others:
+            del listeners[name]
+        if not self.names and not self.patterns:
+            self.events.publish = None
