@@ -60,6 +60,7 @@ COMPILED = [
     "headrace.commands.keys",
     "headrace.commands.long_double",
     "headrace.commands.object",
+    "headrace.commands.pubsub",
     "headrace.commands.read",
     "headrace.commands.rename",
     "headrace.commands.server_info",
