@@ -1,4 +1,7 @@
 # The C face of consumer.py.
+from headrace.streams.records cimport Records
+from headrace.streams.slots cimport Slots
+
 cdef long long NEVER
 
 
@@ -8,3 +11,4 @@ cdef class Consumer:
     cdef public long long seen_ms
     cdef public long long active_ms
     cdef readonly Py_ssize_t pending_count
+    cdef Slots owned

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import cython
 
+from headrace.streams.records import Records
+from headrace.streams.slots import Slots
+
 NEVER = cython.declare(cython.longlong, -1)
 
 
 @cython.final
 @cython.cclass
 class Consumer:
-    """Made by Group.make_consumer; number and pending_count are kept by the group's Pending."""
+    """Made by Group.make_consumer. What it owns, and its number, are its group's Pending's to change."""
 
-    __slots__ = ("active_ms", "name", "number", "pending_count", "seen_ms")
+    __slots__ = ("active_ms", "name", "number", "owned", "pending_count", "seen_ms")
 
     name: bytes
     number: cython.Py_ssize_t  # from 1 on; that of a dropped consumer is given again
     seen_ms: cython.longlong  # when a command last named it
     active_ms: cython.longlong  # when it last got an entry; -1: never
-    pending_count: cython.Py_ssize_t
+    pending_count: cython.Py_ssize_t  # how many entries it owns
+    owned: Slots
 
-    def __init__(self, name: bytes, now_ms: cython.longlong) -> None:
+    def __init__(
+        self, name: bytes, number: cython.Py_ssize_t, now_ms: cython.longlong, records: Records
+    ) -> None:
         self.name = name
-        self.number = 0
+        self.number = number
         self.seen_ms = now_ms
         self.active_ms = NEVER
         self.pending_count = 0
+        self.owned = Slots(records)

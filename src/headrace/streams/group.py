@@ -12,8 +12,7 @@ import cython
 from headrace.streams.consumer import Consumer
 from headrace.streams.pending import Pending
 
-GROUP_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 400)
-CONSUMER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 250)
+GROUP_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 600)
 
 
 @cython.final
@@ -48,8 +47,7 @@ class Group:
     @cython.ccall
     def make_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
         """A new consumer, seen now, never active. There must be none of that name."""
-        made: Consumer = Consumer(name, now_ms)
-        self.pending.enroll(made)
+        made: Consumer = self.pending.enroll(name, now_ms)
         self.by_name[name] = made
         return made
 
@@ -83,11 +81,7 @@ class Group:
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """About how many bytes of memory the group takes."""
-        total: cython.Py_ssize_t = GROUP_OBJECT_BYTES + len(self.name) + self.pending.memory_bytes()
-        name: bytes
-        for name in self.by_name:
-            total += CONSUMER_OBJECT_BYTES + len(name)
-        return total
+        return GROUP_OBJECT_BYTES + len(self.name) + self.pending.memory_bytes()
 
     @cython.ccall
     def check(self) -> cython.void:

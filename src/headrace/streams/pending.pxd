@@ -1,17 +1,25 @@
 # The C face of pending.py. A slot is the number of a pending entry; -1 is none.
 from headrace.streams.consumer cimport Consumer
+from headrace.streams.records cimport Records
+from headrace.streams.slots cimport Slots
+
+cdef Py_ssize_t NONE
+cdef Py_ssize_t NOBODY
+cdef Py_ssize_t CONSUMER_OBJECT_BYTES
 
 
 cdef class Pending:
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t unowned
+    cdef Records records
+    cdef Slots by_id
     cdef list owners
-    cdef dict entries
-    cdef list sorted_ids
-    cdef list order
-    cdef Py_ssize_t next_slot
+    cdef list spare
+    cdef Py_ssize_t first
+    cdef Py_ssize_t zone_end
+    cdef Py_ssize_t end
 
-    cpdef void enroll(self, Consumer consumer)
+    cpdef Consumer enroll(self, bytes name, long long now_ms)
     cpdef Py_ssize_t dismiss(self, Consumer consumer)
     cpdef list[Consumer] enrolled(self)
     cpdef Py_ssize_t find(self, unsigned long long ms, unsigned long long seq)
@@ -36,5 +44,8 @@ cdef class Pending:
     cpdef Pending copy(self)
     cpdef Py_ssize_t memory_bytes(self)
     cpdef void check(self)
-    cdef void _link(self, Py_ssize_t slot)
-    cdef void _unlink(self, Py_ssize_t slot)
+    cdef Consumer _owner(self, Py_ssize_t number)
+    cdef void _hand(self, Py_ssize_t slot, Consumer owner, long long time_ms, long long deliveries)
+    cdef void _line_up(self, Py_ssize_t slot, bint owned, long long time_ms)
+    cdef void _step_out(self, Py_ssize_t slot, bint owned)
+    cdef void _check_order(self)

@@ -1,71 +1,94 @@
-"""The pending entries of a group: delivered and not yet acknowledged. A slot numbers one; -1 is none."""
+"""The pending entries of a group: delivered, or given back, and not yet acknowledged.
+
+    records (arena)         one record per entry: ID, owner, delivery time, delivery count, links
+    by_id                   the slots of all records, by ID
+    consumer.owned          the slots of those that the consumer owns, by ID
+    delivery order          the links of the records:
+
+    first -> [ unowned ] <-> [ unowned ] <-> [ owned, 1000 ms ] <-> [ owned, 1742 ms ] <- end
+                             zone_end
+
+The unowned ones, given back by XNACK, stand in the order they were given back; those after them by
+delivery time, equal times in the order of delivery. An entry takes about 37 bytes.
+
+An entry is named by its slot, a number from 0 on that is good until the entry is removed; -1 is
+none. Steps (`after`, `of_consumer_after`, `newer`) start from any slot that is in. A loop that moves
+or removes entries takes its next step before it does so.
+"""
 
 from __future__ import annotations
-
-import bisect
-from typing import Any
 
 import cython
 
 from headrace.streams.consumer import Consumer
+from headrace.streams.records import Records
+from headrace.streams.slots import Slots
+
+NONE = cython.declare(cython.Py_ssize_t, -1)
+NOBODY = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
+CONSUMER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 320)
 
 
 @cython.final
 @cython.cclass
 class Pending:
-    """By ID, by consumer, and in delivery order: first the unowned ones as they came, then by time.
+    """Pending entries by ID, by consumer, and in delivery order.
 
-    A slot stays good until its entry is removed.
+    Finding, adding and removing cost O(log n), at the end O(1). Times are Unix milliseconds.
     """
 
-    __slots__ = ("count", "entries", "next_slot", "order", "owners", "sorted_ids", "unowned")
+    __slots__ = ("by_id", "count", "end", "first", "owners", "records", "spare", "unowned", "zone_end")
 
     count: cython.Py_ssize_t
-    unowned: cython.Py_ssize_t
-    owners: list[Any]
-    entries: dict[int, list[Any]]
-    sorted_ids: list[Any]
-    order: list[Any]
-    next_slot: cython.Py_ssize_t
+    unowned: cython.Py_ssize_t  # how many of them are nobody's
+    records: Records
+    by_id: Slots
+    owners: list[Consumer | None]  # by number; 0 is nobody
+    spare: list[int]  # numbers of consumers that are no more
+    first: cython.Py_ssize_t
+    zone_end: cython.Py_ssize_t
+    end: cython.Py_ssize_t
 
     def __init__(self) -> None:
-        self.count = self.unowned = self.next_slot = 0
+        self.count = self.unowned = 0
+        self.records = Records()
+        self.by_id = Slots(self.records)
         self.owners = [None]
-        self.entries = {}
-        self.sorted_ids = []
-        self.order = []
+        self.spare = []
+        self.first = self.zone_end = self.end = NONE
+
+    # ---- consumers
 
     @cython.ccall
-    def enroll(self, consumer: Consumer) -> cython.void:
-        """Let consumer own entries; gives it its number."""
-        consumer.number = len(self.owners)
-        self.owners.append(consumer)
+    def enroll(self, name: bytes, now_ms: cython.longlong) -> Consumer:
+        """A new consumer that may own entries; it was seen now and never active."""
+        number: cython.Py_ssize_t = self.spare.pop() if self.spare else len(self.owners)
+        consumer: Consumer = Consumer(name, number, now_ms, self.records)
+        if number == len(self.owners):
+            self.owners.append(consumer)
+        else:
+            self.owners[number] = consumer
+        return consumer
 
     @cython.ccall
     def dismiss(self, consumer: Consumer) -> cython.Py_ssize_t:
-        """Remove all that consumer owns, and forget it; returns how many entries that were."""
-        n: cython.Py_ssize_t = 0
-        slot: cython.Py_ssize_t = self.of_consumer_from(consumer, 0, 0)
-        while slot >= 0:
-            self.remove(slot)
-            n += 1
-            slot = self.of_consumer_from(consumer, 0, 0)
+        """Forget consumer and remove all it owns; returns how many entries that were."""
+        slot: cython.Py_ssize_t
+        for slot in consumer.owned.slots():
+            self._step_out(slot, True)
+            self.by_id.remove(slot)
+            self.records.give(slot)
+        self.count -= consumer.pending_count
         self.owners[consumer.number] = None
-        return n
+        self.spare.append(consumer.number)
+        return consumer.pending_count
 
     @cython.ccall
     def enrolled(self) -> list[Consumer]:
-        """The consumers, by number."""
-        return [c for c in self.owners if c is not None]
+        """The consumers, in no order."""
+        return [consumer for consumer in self.owners if consumer is not None]
 
-    @cython.ccall
-    def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """The slot of ms-seq; -1 when it is not pending."""
-        at: cython.Py_ssize_t = bisect.bisect_left(self.sorted_ids, (ms, seq))
-        if at < len(self.sorted_ids) and self.sorted_ids[at][:2] == (ms, seq):
-            slot: cython.Py_ssize_t = self.sorted_ids[at][2]
-            return slot
-        return -1
+    # ---- adding, changing, removing
 
     @cython.ccall
     def add(
@@ -76,43 +99,30 @@ class Pending:
         time_ms: cython.longlong,
         deliveries: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """Add ms-seq, which must not be pending yet."""
-        slot: cython.Py_ssize_t = self.next_slot
-        self.next_slot += 1
-        self.entries[slot] = [ms, seq, time_ms, deliveries, owner]
-        bisect.insort(self.sorted_ids, (ms, seq, slot))
+        """The slot of a new entry, assigned as assign does; ValueError when ms-seq is pending already."""
+        slot: cython.Py_ssize_t = self.records.take(ms, seq)
+        try:
+            self.by_id.insert(slot)
+        except ValueError:
+            self.records.give(slot)
+            raise
         self.count += 1
-        self._link(slot)
-        return slot
-
-    @cython.cfunc
-    def _link(self, slot: cython.Py_ssize_t) -> cython.void:
-        owner: Consumer | None = self.entries[slot][4]
-        at: cython.Py_ssize_t = self.unowned
-        if owner is None:
-            self.unowned += 1
-        else:
+        if owner is not None:
+            owner.owned.insert(slot)
             owner.pending_count += 1
-            at = len(self.order)
-            while at > self.unowned and self.entries[self.order[at - 1]][2] > self.entries[slot][2]:
-                at -= 1
-        self.order.insert(at, slot)
-
-    @cython.cfunc
-    def _unlink(self, slot: cython.Py_ssize_t) -> cython.void:
-        owner: Consumer | None = self.entries[slot][4]
-        self.order.remove(slot)
-        if owner is None:
-            self.unowned -= 1
-        else:
-            owner.pending_count -= 1
+        self._hand(slot, owner, time_ms, deliveries)
+        return slot
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Take the entry out."""
-        self._unlink(slot)
-        entry = self.entries.pop(slot)
-        self.sorted_ids.remove((entry[0], entry[1], slot))
+        """Take the entry out; its slot will be another's."""
+        owner: Consumer | None = self.owner_of(slot)
+        self._step_out(slot, owner is not None)
+        self.by_id.remove(slot)
+        if owner is not None:
+            owner.owned.remove(slot)
+            owner.pending_count -= 1
+        self.records.give(slot)
         self.count -= 1
 
     @cython.ccall
@@ -123,130 +133,244 @@ class Pending:
         time_ms: cython.longlong,
         deliveries: cython.longlong,
     ) -> cython.void:
-        """Give the entry to owner; None: to nobody, at the end of the unowned ones, its time being 0."""
-        self._unlink(slot)
-        entry = self.entries[slot]
-        entry[2:] = [time_ms if owner is not None else 0, deliveries, owner]
-        self._link(slot)
+        """Give the entry to owner, as delivered then and so often.
+
+        owner None: it is given back, and goes behind all others given back; its time is then 0.
+        """
+        was: Consumer | None = self.owner_of(slot)
+        self._step_out(slot, was is not None)
+        if owner is not was:
+            if was is not None:
+                was.owned.remove(slot)
+                was.pending_count -= 1
+            if owner is not None:
+                owner.owned.insert(slot)
+                owner.pending_count += 1
+        self._hand(slot, owner, time_ms, deliveries)
 
     @cython.ccall
     def touch(
         self, slot: cython.Py_ssize_t, time_ms: cython.longlong, deliveries: cython.longlong
     ) -> cython.void:
-        """Deliver the entry again to whom it belongs."""
+        """Note that the entry was delivered again, to whom it belongs."""
         self.assign(slot, self.owner_of(slot), time_ms, deliveries)
+
+    # ---- what an entry says
 
     @cython.ccall
     def ms_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """The first half of its ID."""
-        v: cython.ulonglong = self.entries[slot][0]
-        return v
+        return self.records.ms_of(slot)
 
     @cython.ccall
     def seq_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """The second half of its ID."""
-        v: cython.ulonglong = self.entries[slot][1]
-        return v
+        return self.records.seq_of(slot)
 
     @cython.ccall
     def time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """When it was last delivered, in Unix milliseconds; 0 when it is unowned."""
-        v: cython.longlong = self.entries[slot][2]
-        return v
+        """When it was last delivered; 0 when it is unowned."""
+        return self.records.time_of(slot)
 
     @cython.ccall
     def deliveries_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """How often it was delivered."""
-        v: cython.longlong = self.entries[slot][3]
-        return v
+        return self.records.count_of(slot)
 
     @cython.ccall
     def owner_of(self, slot: cython.Py_ssize_t) -> Consumer | None:
         """Whose it is; None when it is unowned."""
-        owner: Consumer | None = self.entries[slot][4]
-        return owner
+        return self._owner(self.records.owner_of(slot))
+
+    # ---- by ID
+
+    @cython.ccall
+    def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+        """The slot of ms-seq; -1 when it is not pending."""
+        return self.by_id.find(ms, seq)
 
     @cython.ccall
     def from_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """The first entry, by ID, that is not before ms-seq."""
-        at: cython.Py_ssize_t = bisect.bisect_left(self.sorted_ids, (ms, seq))
-        slot: cython.Py_ssize_t = self.sorted_ids[at][2] if at < len(self.sorted_ids) else -1
-        return slot
+        """The first entry that is not before ms-seq."""
+        return self.by_id.seek(ms, seq)
 
     @cython.ccall
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The next entry by ID."""
-        at: cython.Py_ssize_t = bisect.bisect_left(self.sorted_ids, (*self.entries[slot][:2], slot)) + 1
-        follower: cython.Py_ssize_t = self.sorted_ids[at][2] if at < len(self.sorted_ids) else -1
-        return follower
+        return self.by_id.after(slot)
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
         """The entry with the highest ID."""
-        slot: cython.Py_ssize_t = self.sorted_ids[-1][2] if self.sorted_ids else -1
-        return slot
+        return self.by_id.last()
 
     @cython.ccall
     def of_consumer_from(
         self, consumer: Consumer, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.Py_ssize_t:
-        """The first entry, by ID, of consumer that is not before ms-seq."""
-        slot: cython.Py_ssize_t = self.from_id(ms, seq)
-        while slot >= 0 and self.owner_of(slot) is not consumer:
-            slot = self.after(slot)
-        return slot
+        """The first entry of consumer that is not before ms-seq."""
+        return consumer.owned.seek(ms, seq)
 
     @cython.ccall
     def of_consumer_after(self, consumer: Consumer, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The next entry, by ID, of consumer, whose slot is."""
-        slot = self.after(slot)
-        while slot >= 0 and self.owner_of(slot) is not consumer:
-            slot = self.after(slot)
-        return slot
+        """The next entry by ID of consumer, whose this one is; KeyError when it is not."""
+        return consumer.owned.after(slot)
+
+    # ---- in delivery order
 
     @cython.ccall
     def oldest(self) -> cython.Py_ssize_t:
         """The first entry in delivery order: an unowned one if there is any."""
-        slot: cython.Py_ssize_t = self.order[0] if self.order else -1
-        return slot
+        return self.first
 
     @cython.ccall
     def newest(self) -> cython.Py_ssize_t:
         """The last entry in delivery order."""
-        slot: cython.Py_ssize_t = self.order[-1] if self.order else -1
-        return slot
+        return self.end
 
     @cython.ccall
     def newer(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The next entry in delivery order."""
-        at: cython.Py_ssize_t = self.order.index(slot) + 1
-        follower: cython.Py_ssize_t = self.order[at] if at < len(self.order) else -1
-        return follower
+        return self.records.next_of(slot)
+
+    # ---- the whole
 
     @cython.ccall
     def copy(self) -> Pending:
-        """Another list with the same entries, owned by copies of the consumers (`enrolled`)."""
+        """Another list with the same entries under the same slots, owned by copies of the consumers."""
         other: Pending = Pending()
         consumer: Consumer | None
         twin: Consumer
+        other.records = self.records.copy()
+        other.by_id = self.by_id.copy(other.records)
+        other.count = self.count
+        other.unowned = self.unowned
+        other.first = self.first
+        other.zone_end = self.zone_end
+        other.end = self.end
+        other.spare = self.spare.copy()
         for consumer in self.owners[1:]:
             if consumer is None:
                 other.owners.append(None)
                 continue
-            twin = Consumer(consumer.name, consumer.seen_ms)
+            twin = Consumer(consumer.name, consumer.number, consumer.seen_ms, other.records)
             twin.active_ms = consumer.active_ms
-            other.enroll(twin)
-        for slot in self.order:
-            ms, seq, time_ms, deliveries, owner = self.entries[slot]
-            other.add(ms, seq, None if owner is None else other.owners[owner.number], time_ms, deliveries)
+            twin.pending_count = consumer.pending_count
+            twin.owned = consumer.owned.copy(other.records)
+            other.owners.append(twin)
         return other
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """How many bytes of memory the entries take, all indexes included."""
-        return self.count * 40
+        """How many bytes of memory the entries and consumers take; walks blocks, not entries."""
+        total: cython.Py_ssize_t = self.records.memory_bytes() + self.by_id.memory_bytes()
+        consumer: Consumer | None
+        for consumer in self.owners:
+            if consumer is not None:
+                total += CONSUMER_OBJECT_BYTES + len(consumer.name) + consumer.owned.memory_bytes()
+        return total
 
     @cython.ccall
     def check(self) -> cython.void:
         """Assert all that must hold."""
-        assert len(self.order) == len(self.sorted_ids) == self.count
+        owned: cython.Py_ssize_t = 0
+        number: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
+        consumer: Consumer | None
+        self.records.check()
+        self.by_id.check()
+        assert self.count == self.by_id.count == self.records.live
+        assert self.owners[0] is None
+        assert sorted(self.spare) == [i for i, c in enumerate(self.owners) if i > 0 and c is None]
+        for number in range(len(self.owners)):
+            consumer = self.owners[number]
+            if consumer is None:
+                continue
+            assert consumer.number == number
+            assert consumer.pending_count == consumer.owned.count
+            consumer.owned.check()
+            for slot in consumer.owned.slots():
+                assert self.owner_of(slot) is consumer, f"slot {slot} is not {consumer.name!r}'s"
+                assert self.find(self.ms_of(slot), self.seq_of(slot)) == slot
+            owned += consumer.pending_count
+        assert owned + self.unowned == self.count
+        self._check_order()
+
+    # ---- inside
+
+    @cython.cfunc
+    def _owner(self, number: cython.Py_ssize_t) -> Consumer | None:
+        return self.owners[number]
+
+    @cython.cfunc
+    def _hand(
+        self,
+        slot: cython.Py_ssize_t,
+        owner: Consumer | None,
+        time_ms: cython.longlong,
+        deliveries: cython.longlong,
+    ) -> cython.void:
+        """Write down that the entry, in nobody's order at the moment, is owner's, and put it in order."""
+        number: cython.Py_ssize_t = NOBODY
+        if owner is None:
+            time_ms = 0
+        else:
+            number = owner.number
+        self.records.deliver(slot, number, time_ms, deliveries)
+        self._line_up(slot, owner is not None, time_ms)
+
+    @cython.cfunc
+    def _line_up(self, slot: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong) -> cython.void:
+        """Put the entry where it belongs in delivery order; walks back over those delivered later."""
+        records: Records = self.records
+        before: cython.Py_ssize_t = self.end if owned else self.zone_end
+        if owned:
+            while before >= 0 and before != self.zone_end and records.time_of(before) > time_ms:
+                before = records.previous_of(before)
+        else:
+            self.zone_end = slot
+            self.unowned += 1
+        follower: cython.Py_ssize_t = self.first if before < 0 else records.next_of(before)
+        records.link(before, slot)
+        records.link(slot, follower)
+        if before < 0:
+            self.first = slot
+        if follower < 0:
+            self.end = slot
+
+    @cython.cfunc
+    def _step_out(self, slot: cython.Py_ssize_t, owned: cython.bint) -> cython.void:
+        """Take the entry out of the delivery order."""
+        before: cython.Py_ssize_t = self.records.previous_of(slot)
+        follower: cython.Py_ssize_t = self.records.next_of(slot)
+        if not owned:
+            self.unowned -= 1
+            if slot == self.zone_end:
+                self.zone_end = before
+        self.records.link(before, follower)
+        if before < 0:
+            self.first = follower
+        if follower < 0:
+            self.end = before
+
+    @cython.cfunc
+    def _check_order(self) -> cython.void:
+        """Assert what must hold of the delivery order."""
+        n: cython.Py_ssize_t = 0
+        before: cython.Py_ssize_t = NONE
+        slot: cython.Py_ssize_t = self.first
+        while slot >= 0:
+            n += 1
+            assert n <= self.count, "the delivery order goes round in a circle"
+            assert self.records.previous_of(slot) == before
+            assert (self.owner_of(slot) is None) == (n <= self.unowned), "owned before unowned"
+            assert n != self.unowned or slot == self.zone_end
+            if n <= self.unowned:
+                assert self.time_of(slot) == 0
+            elif n > self.unowned + 1:
+                assert self.time_of(before) <= self.time_of(slot), "out of order by time"
+            before = slot
+            slot = self.records.next_of(slot)
+        assert n == self.count
+        assert before == self.end
+        assert self.unowned > 0 or self.zone_end == NONE

@@ -1,0 +1,64 @@
+# The C face of records.py.
+from headrace cimport mem
+
+cdef int CHUNK_BITS
+cdef Py_ssize_t CHUNK_RECORDS
+cdef Py_ssize_t CHUNK_FIRST
+cdef Py_ssize_t CHUNKS_MAX
+cdef Py_ssize_t PLACE
+cdef Py_ssize_t NARROW
+cdef Py_ssize_t WIDE
+cdef unsigned long long U16_MAX
+cdef unsigned long long U32_MAX
+cdef unsigned long long U48_MAX
+cdef Py_ssize_t NEXT
+cdef Py_ssize_t PREVIOUS
+cdef Py_ssize_t CHUNK_OBJECT_BYTES
+
+
+cdef class Chunk:
+    cdef Py_ssize_t number
+    cdef bytearray buf
+    cdef unsigned char *p
+    cdef Py_ssize_t cap
+    cdef Py_ssize_t used
+    cdef Py_ssize_t live
+    cdef Py_ssize_t free
+    cdef Py_ssize_t width
+
+    cdef void clear(self)
+    cdef Py_ssize_t take(self)
+    cdef void give(self, Py_ssize_t place)
+    cdef void widen(self)
+    cdef Chunk copy(self)
+    cdef void check(self)
+
+
+cdef class Records:
+    cdef list chunks
+    cdef list roomy
+    cdef Py_ssize_t live
+
+    cpdef Py_ssize_t take(self, unsigned long long ms, unsigned long long seq)
+    cpdef void give(self, Py_ssize_t slot)
+    cpdef unsigned long long ms_of(self, Py_ssize_t slot)
+    cpdef unsigned long long seq_of(self, Py_ssize_t slot)
+    cpdef bint precedes(self, Py_ssize_t slot, unsigned long long ms, unsigned long long seq) except -1
+    cpdef bint stands_for(self, Py_ssize_t slot, unsigned long long ms, unsigned long long seq) except -1
+    cpdef long long time_of(self, Py_ssize_t slot)
+    cpdef long long count_of(self, Py_ssize_t slot)
+    cpdef Py_ssize_t owner_of(self, Py_ssize_t slot)
+    cpdef void deliver(self, Py_ssize_t slot, Py_ssize_t owner, long long time_ms, long long count)
+    cpdef Py_ssize_t next_of(self, Py_ssize_t slot)
+    cpdef Py_ssize_t previous_of(self, Py_ssize_t slot)
+    cpdef void link(self, Py_ssize_t slot, Py_ssize_t follower)
+    cpdef Records copy(self)
+    cpdef Py_ssize_t memory_bytes(self)
+    cpdef void check(self)
+    cdef Chunk _chunk(self, Py_ssize_t slot)
+    cdef Py_ssize_t _link(self, Py_ssize_t slot, Py_ssize_t which)
+    cdef void _open(self)
+
+
+cdef unsigned long long _u48(const unsigned char *p, Py_ssize_t at) noexcept
+cdef void _put_u48(unsigned char *p, Py_ssize_t at, unsigned long long v) noexcept
