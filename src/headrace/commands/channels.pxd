@@ -18,5 +18,4 @@ cdef class Channels:
     cpdef void leave(self, Session session)
     cpdef long long publish(self, bytes channel, bytes message)
     cpdef void deliver(self, list[Session] woken)
-    cdef void _add(self, dict listeners, dict own, Session session, bytes name)
-    cdef void _drop(self, dict listeners, dict own, Session session, bytes name)
+    cdef void _count(self, Session session)

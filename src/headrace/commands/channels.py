@@ -38,22 +38,32 @@ class Channels:
     @cython.ccall
     def subscribe(self, session: Session, name: bytes) -> cython.void:
         """The session hears the channel from now on."""
-        self._add(self.names, session.channels, session, name)
+        self.names.setdefault(name, {})[session] = None
+        session.channels[name] = None
+        self._count(session)
 
     @cython.ccall
     def subscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
         """The session hears every channel that the glob describes from now on."""
-        self._add(self.patterns, session.patterns, session, glob)
+        self.patterns.setdefault(glob, {})[session] = None
+        session.patterns[glob] = None
+        self._count(session)
 
     @cython.ccall
     def unsubscribe(self, session: Session, name: bytes) -> cython.void:
         """The session hears the channel no more."""
-        self._drop(self.names, session.channels, session, name)
+        if name in session.channels:
+            del session.channels[name]
+            take_away(self.names, name, session)
+            self._count(session)
 
     @cython.ccall
     def unsubscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
         """The session has no use for the glob any more."""
-        self._drop(self.patterns, session.patterns, session, glob)
+        if glob in session.patterns:
+            del session.patterns[glob]
+            take_away(self.patterns, glob, session)
+            self._count(session)
 
     @cython.ccall
     def leave(self, session: Session) -> cython.void:
@@ -100,33 +110,15 @@ class Channels:
                 woken.append(session)
 
     @cython.cfunc
-    def _add(
-        self,
-        listeners: dict[bytes, dict[Session, None]],
-        own: dict[bytes, None],
-        session: Session,
-        name: bytes,
-    ) -> cython.void:
-        listeners.setdefault(name, {})[session] = None
-        own[name] = None
+    def _count(self, session: Session) -> cython.void:
+        """The session's subscriptions have changed."""
         session.subscribed = len(session.channels) + len(session.patterns)
-        self.events.publish = self.publish
+        self.events.publish = self.publish if self.names or self.patterns else None
 
-    @cython.cfunc
-    def _drop(
-        self,
-        listeners: dict[bytes, dict[Session, None]],
-        own: dict[bytes, None],
-        session: Session,
-        name: bytes,
-    ) -> cython.void:
-        if name not in own:
-            return
-        del own[name]
-        session.subscribed = len(session.channels) + len(session.patterns)
-        others = listeners[name]
-        del others[session]
-        if not others:
-            del listeners[name]
-        if not self.names and not self.patterns:
-            self.events.publish = None
+
+def take_away(listeners: dict[bytes, dict[Session, None]], name: bytes, session: Session) -> None:
+    """The session is none of the listeners of that name any more."""
+    others = listeners[name]
+    del others[session]
+    if not others:
+        del listeners[name]

@@ -197,14 +197,12 @@ class Engine:
             call.answer = session.answer
             call.argv = argv
             self._run(call, row)
-            if self.keyspace.blocking.ready:
-                self._serve_ready()
+        if session.reply and session.waiting is None:
+            self._mute(session, mark)
         if self.channels.outbox:
             self.channels.deliver(self.woken)
         if self.keyspace.blocking.ready:
             self._serve_ready()
-        if session.reply and session.waiting is None:
-            self._mute(session, mark)
 
     @cython.ccall
     def execute_queue(self, session: Session, queue: list[tuple[Row, list[bytes]]]) -> cython.void:
@@ -291,9 +289,9 @@ class Engine:
     @cython.cfunc
     def _mute(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
         """Take back the answer since mark when CLIENT REPLY wants none."""
-        session.aloud = False
         if session.is_muted() and not session.aloud:
             session.answer.rewind(mark)
+        session.aloud = False
         session.next_reply()
 
     # Waiting.
@@ -331,6 +329,8 @@ class Engine:
             call.answer.error(INTERNAL_ERROR)
         if served:
             self._wake(call.session, mark)
+        if self.channels.outbox:
+            self.channels.deliver(self.woken)
 
     @cython.cfunc
     def _call_for(self, waiter: Waiter) -> Call:
