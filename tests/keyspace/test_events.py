@@ -1,0 +1,117 @@
+"""Keyspace notifications: which classes are told, under which names, and what the letters show as."""
+
+import pytest
+
+from headrace.keyspace.events import ALL, LETTERS, Events, parse, show
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import Settings
+
+
+@pytest.fixture
+def told():
+    """Turn letters on; what is published from then on."""
+    keyspace = Keyspace()
+    heard = []
+    keyspace.events.publish = lambda channel, message: heard.append((channel, message))
+
+    def begin(letters):
+        keyspace.settings.notify_keyspace_events = parse(letters)
+        return keyspace, heard
+
+    return begin
+
+
+def test_an_event_goes_to_the_channel_of_its_key_and_to_that_of_its_name(told):
+    keyspace, heard = told("KEg")
+    keyspace.events.tell("g", b"del", b"k\x00", 3)
+    assert heard == [(b"__keyspace@3__:k\x00", b"del"), (b"__keyevent@3__:del", b"k\x00")]
+
+
+@pytest.mark.parametrize(
+    ("letters", "channels"), [("Kg", [b"__keyspace@0__:k"]), ("Eg", [b"__keyevent@0__:del"]), ("g", [])]
+)
+def test_without_k_or_e_there_is_nowhere_to_go(told, letters, channels):
+    keyspace, heard = told(letters)
+    keyspace.events.tell("g", b"del", b"k", 0)
+    assert [channel for channel, _ in heard] == channels
+
+
+def test_classes_that_are_not_wanted_are_not_told(told):
+    keyspace, heard = told("KE$")
+    keyspace.events.tell("g", b"del", b"k", 0)
+    keyspace.events.tell("n", b"new", b"k", 0)
+    assert heard == []
+
+
+def test_nothing_is_worded_while_nobody_listens():
+    settings = Settings()
+    settings.notify_keyspace_events = parse("KEA")
+    events = Events(settings)
+    assert events.publish is None
+    events.tell("g", b"del", b"k", 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("", ""),
+        ("KEA", "AKE"),
+        ("KEg$lshzxetd", "AKE"),
+        ("AKEnm", "AKEm"),
+        ("tnE", "tnE"),
+        ("Kn", "nK"),
+        ("mnEK", "nKEm"),
+        ("mKx", "xKm"),
+        ("co$K", "$ocK"),
+        ("VITSg", "gSTIV"),
+        ("ggg", "g"),
+    ],
+)
+def test_the_letters_are_shown_in_one_order(said, shown):
+    assert show(parse(said)) == shown
+
+
+def test_a_letter_of_no_class_is_refused_with_those_there_are():
+    for wrong in ("q", "KEA ", "k", "KE\x00"):
+        with pytest.raises(ValueError, match=r"Invalid event class character\. Use 'Ag\$lshzxeKEtmdn"):
+            parse(wrong)
+
+
+def test_every_class_has_a_bit_of_its_own():
+    assert len(set(LETTERS.values())) == len(LETTERS)
+    assert parse("A") == sum(LETTERS[letter] for letter in ALL)
+
+
+def test_a_key_that_is_stored_is_new_or_overwritten_and_perhaps_of_another_type(told):
+    keyspace, heard = told("Enoc")
+    database = keyspace.databases[1]
+    database.put(b"k", b"1")
+    database.put(b"k", b"2")
+    database.put(b"k", bytearray(b"3"))
+    from_stream = [channel for channel, _ in heard]
+    assert from_stream == [
+        b"__keyevent@1__:new",
+        b"__keyevent@1__:overwritten",
+        b"__keyevent@1__:overwritten",
+    ]
+
+
+def test_a_key_that_died_is_told_of_when_it_is_found_dead(told):
+    keyspace, heard = told("Exmn")
+    database = keyspace.databases[0]
+    database.put(b"k", b"1")
+    database.set_expiry(b"k", 10)
+    keyspace.now = 10
+    keyspace.reading = True
+    assert database.find(b"k") is None
+    assert [channel.partition(b":")[2] for channel, _ in heard] == [b"new", b"expired", b"keymiss"]
+
+
+def test_storing_over_a_key_that_died_is_an_expiry_and_a_new_key(told):
+    keyspace, heard = told("Exno")
+    database = keyspace.databases[0]
+    database.put(b"k", b"1")
+    database.set_expiry(b"k", 10)
+    keyspace.now = 11
+    database.put(b"k", b"2")
+    assert [channel.partition(b":")[2] for channel, _ in heard] == [b"new", b"expired", b"new"]
