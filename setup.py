@@ -58,6 +58,7 @@ COMPILED = [
     "headrace.commands.help",
     "headrace.commands.host",
     "headrace.commands.idempotency",
+    "headrace.commands.idempotency",
     "headrace.commands.info",
     "headrace.commands.introspection",
     "headrace.commands.keys",

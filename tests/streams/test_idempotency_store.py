@@ -161,7 +161,7 @@ def test_every_stream_gets_its_turn_though_a_sweep_is_bounded(forgetting):
             one.record(b"p%d" % k, b"1", 1000 if i == 29 else 10_000, 0, 100)
         stores.append(one)
     now = 11_000
-    for _ in range(8):
+    for _ in range(12):
         forgetting.sweep(now)
         now = forgetting.next_sweep()
     assert stores[29].tracked() == 0

@@ -1,8 +1,10 @@
 # The C face of append.py.
 from headrace cimport mem
-from headrace.commands cimport arguments
+from headrace.commands cimport arguments, idempotency
 from headrace.commands.call cimport Call
 from headrace.commands.trim cimport Trim
+from headrace.streams cimport idempotency as requests
+from headrace.streams.idempotency cimport Idempotency
 from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
 from headrace.structures.streamid cimport StreamId
@@ -22,12 +24,17 @@ cdef class Append:
     cdef unsigned long long ms
     cdef unsigned long long seq
     cdef Py_ssize_t id_at
+    cdef bytes pid
+    cdef bytes iid
 
     cdef void read_id(self, bytes word)
+    cdef Py_ssize_t read_option(self, list[bytes] argv, Py_ssize_t at)
+    cdef void _take_producer(self, bytes pid, str option)
     cdef void choose_id(self, Stream stream, long long now)
     cdef void _take_time(self, Stream stream, unsigned long long now)
 
 
 cdef Append parse(Call call)
 cdef Py_ssize_t _read_options(Append request, Call call, list[bytes] argv)
+cdef bint _is_duplicate(Call call, Append request, Stream stream)
 cdef list[bytes] _effect(Append request, list[bytes] argv, Stream stream)

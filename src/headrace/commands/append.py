@@ -1,6 +1,7 @@
 """Adding an entry.
 
-XADD key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value …]
+XADD key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid]
+    [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value …]
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.commands import arguments
+from headrace.commands import arguments, idempotency
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.trim import Trim
 from headrace.errors import CommandError, IdsExhausted, IdTooSmall, InvalidStreamId, WrongArgumentCount
 from headrace.limits import ID_TEXT_MAX
+from headrace.streams import idempotency as requests
+from headrace.streams.idempotency import Idempotency
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
@@ -32,13 +35,30 @@ class IdZero(CommandError):
     text = "ERR The ID specified in XADD must be greater than 0-0"
 
 
+class TwoIdmp(CommandError):
+    text = "ERR syntax error, IDMP/IDMPAUTO specified multiple times"
+
+
+class NoProducer(CommandError):
+    def __init__(self, option: str) -> None:
+        super().__init__(f"ERR syntax error, {option} requires a non-empty producer ID")
+
+
+class NoIid(CommandError):
+    text = "ERR syntax error, IDMP requires a non-empty idempotent ID"
+
+
+class IdmpOfChosenId(CommandError):
+    text = "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs"
+
+
 @cython.final
 @cython.freelist(8)
 @cython.cclass
 class Append:
     """What an XADD asks for; the key is the first word after the command, the pairs follow the ID."""
 
-    __slots__ = ("id_at", "make_stream", "ms", "seq", "source", "trim")
+    __slots__ = ("id_at", "iid", "make_stream", "ms", "pid", "seq", "source", "trim")
 
     make_stream: cython.bint
     trim: Trim | None  # None when there are no options at all
@@ -46,6 +66,8 @@ class Append:
     ms: cython.ulonglong
     seq: cython.ulonglong
     id_at: cython.Py_ssize_t
+    pid: bytes  # the producer of an idempotent request; empty: it is none
+    iid: bytes  # empty: to be made of the pairs
 
     def __init__(self) -> None:
         self.make_stream = True
@@ -54,6 +76,8 @@ class Append:
         self.ms = 0
         self.seq = 0
         self.id_at = 2
+        self.pid = b""
+        self.iid = b""
 
     @cython.cfunc
     def read_id(self, word: bytes) -> cython.void:
@@ -71,6 +95,33 @@ class Append:
         wanted: StreamId = streamid.parse(word, 0)
         self.ms = wanted.ms
         self.seq = wanted.seq
+
+    @cython.cfunc
+    def read_option(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read the option at `at`, of those that are not a trim's; the place after it, or `at` for none."""
+        left: cython.Py_ssize_t = len(argv) - at - 1
+        word: bytes = argv[at]
+        if arguments.is_word(word, b"NOMKSTREAM"):
+            self.make_stream = False
+            return at + 1
+        if left >= 2 and arguments.is_word(word, b"IDMP"):
+            self._take_producer(argv[at + 1], "IDMP")
+            if not argv[at + 2]:
+                raise NoIid()
+            self.iid = argv[at + 2]
+            return at + 3
+        if left >= 1 and arguments.is_word(word, b"IDMPAUTO"):
+            self._take_producer(argv[at + 1], "IDMPAUTO")
+            return at + 2
+        return at
+
+    @cython.cfunc
+    def _take_producer(self, pid: bytes, option: str) -> cython.void:
+        if self.pid:
+            raise TwoIdmp()
+        if not pid:
+            raise NoProducer(option)
+        self.pid = pid
 
     @cython.cfunc
     def choose_id(self, stream: Stream, now: cython.longlong) -> cython.void:
@@ -131,13 +182,14 @@ def _read_options(request: Append, call: Call, argv: list[bytes]) -> cython.Py_s
     while at < n:
         after = trim.read(argv, at)
         if after == at:
-            if not arguments.is_word(argv[at], b"NOMKSTREAM"):
-                request.read_id(argv[at])
-                break
-            request.make_stream = False
-            after = at + 1
+            after = request.read_option(argv, at)
+        if after == at:
+            request.read_id(argv[at])
+            break
         at = after
-    trim.settle(False, call.keyspace.settings.stream_node_max_entries)
+    trim.settle(False, call.keyspace.settings.stream_node_max_entries, call.replayed())
+    if request.pid and request.source != CLOCK and at < n and not call.replayed():
+        raise IdmpOfChosenId()
     request.trim = trim
     return at
 
@@ -152,9 +204,11 @@ def run(call: Call) -> None:
     if found is not None:
         stream = found
     elif request.make_stream:
-        stream = Stream()
+        stream = idempotency.new_stream(call)
     else:
         call.answer.null()
+        return
+    if request.pid and _is_duplicate(call, request, stream):
         return
     request.choose_id(stream, call.now)
     stream.append(
@@ -168,12 +222,44 @@ def run(call: Call) -> None:
     if found is None:
         call.database.put(key, stream)
     call.answer.stream_id(request.ms, request.seq)
-    if request.trim is not None:
-        request.trim.apply(stream)
+    if request.pid:
+        memory: Idempotency = idempotency.memory_of(call, stream)
+        memory.record(request.pid, request.iid, request.ms, request.seq, stream.idmp_maxsize)
+    trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(stream)
     if call.recording:
         call.record(_effect(request, argv, stream))
     call.database.touched(key)
+    call.notify("t", b"xadd", key)
+    if trimmed > 0:
+        call.notify("t", b"xtrim", key)
     call.database.ready(key)
+
+
+@cython.cfunc
+def _is_duplicate(call: Call, request: Append, stream: Stream) -> cython.bint:
+    """Whether the producer's request has become an entry before: then its ID is the answer, and that is all.
+
+    Request and log agree on it whatever this stream still remembers: what a log gives an ID was new once,
+    and a duplicate is in the log as it came, with `*`.
+    """
+    if not request.iid:
+        request.iid = requests.iid_of(call.argv, request.id_at + 1)
+    memory: Idempotency | None = stream.idempotency
+    known: StreamId | None = None
+    if memory is not None:
+        known = memory.lookup(request.pid, request.iid)
+    if request.source != CLOCK or (known is None and not call.replayed()):
+        return False
+    if memory is not None:
+        memory.duplicates += 1
+    if known is None:
+        call.answer.null()
+    else:
+        call.answer.stream_id(known.ms, known.seq)
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
+    return True
 
 
 @cython.cfunc
@@ -198,7 +284,8 @@ COMMANDS = [
         since="5.0.0",
         summary="Adds an entry at the end of a stream, and may cut the stream's beginning.",
         complexity="O(1), and O(n) for the n entries that a trim removes",
-        syntax="key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id>"
+        syntax="key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid]"
+        " [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id>"
         " field value [field value ...]",
     ),
 ]

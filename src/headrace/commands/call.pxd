@@ -23,6 +23,7 @@ cdef class Call:
     cdef Arguments _arguments
 
     cpdef Arguments arguments(self)
+    cpdef bint replayed(self)
     cpdef void record(self, list[bytes] words)
     cpdef void record_verbatim(self)
     cpdef void notify(self, str cls, bytes event, bytes key)

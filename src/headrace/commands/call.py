@@ -94,6 +94,11 @@ class Call:
         return arguments
 
     @cython.ccall
+    def replayed(self) -> cython.bint:
+        """Whether the request comes from a log or a master: it was carried out once, and must be again."""
+        return self.session.replayed
+
+    @cython.ccall
     def record(self, words: list[bytes]) -> cython.void:
         """The effect: what a log or a replica must repeat, in this order. Nothing while nobody listens."""
         if self.recording:

@@ -2,7 +2,9 @@
 from headrace cimport mem
 from headrace.commands cimport arguments
 from headrace.commands.call cimport Call
+from headrace.streams cimport references
 from headrace.streams cimport trim as trimming
+from headrace.streams.iterator cimport StreamIterator
 from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
 from headrace.structures.streamid cimport StreamId
@@ -13,6 +15,8 @@ cdef int MINID
 cdef long long NODES_PER_TRIM
 cdef long long LIMIT_UNKNOWN
 cdef long long LIMIT_MAX
+cdef unsigned long long U64_MAX
+cdef int NO_POLICY
 
 
 cdef class Trim:
@@ -24,12 +28,14 @@ cdef class Trim:
     cdef long long limit
     cdef bint limit_given
     cdef Py_ssize_t threshold_at
+    cdef int policy
 
     cdef Py_ssize_t read(self, list[bytes] argv, Py_ssize_t at)
     cdef void _begin(self, int strategy, list[bytes] argv, Py_ssize_t at)
-    cdef void settle(self, bint required, long long node_entries_max)
+    cdef void settle(self, bint required, long long node_entries_max, bint replayed)
     cdef long long apply(self, Stream stream)
     cdef void make_exact(self, Stream stream, list[bytes] words)
+    cdef bytes _threshold_reached(self, Stream stream, bytes asked)
 
 
 cdef class SetId:
@@ -38,6 +44,7 @@ cdef class SetId:
     cdef StreamId max_deleted
 
 
+cdef int policy_of(bytes word)
 cdef long long default_limit(long long node_entries_max)
 cdef bytes first_record(Stream stream)
 cdef Trim parse_trim(Call call)

@@ -1,6 +1,6 @@
 """XTRIM and XSETID, and the trim options that XADD shares.
 
-XTRIM key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]
+XTRIM key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]
 XSETID key last-id [ENTRIESADDED count] [MAXDELETEDID id]
 """
 
@@ -13,7 +13,9 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.streams import references
 from headrace.streams import trim as trimming
+from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
@@ -26,6 +28,9 @@ MINID = cython.declare(cython.int, 2)
 NODES_PER_TRIM = cython.declare(cython.longlong, 100)
 LIMIT_UNKNOWN = cython.declare(cython.longlong, 10_000)  # when a node may hold any number of entries
 LIMIT_MAX = cython.declare(cython.longlong, 1_000_000)
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+NO_POLICY = cython.declare(cython.int, -1)
 
 ID_MAX_TEXT = b"18446744073709551615-18446744073709551615"
 
@@ -79,7 +84,17 @@ class AddedBelowLength(CommandError):
 class Trim:
     """How much of a stream is to go: the words of XTRIM and XADD that say so."""
 
-    __slots__ = ("approximate", "limit", "limit_given", "maxlen", "ms", "seq", "strategy", "threshold_at")
+    __slots__ = (
+        "approximate",
+        "limit",
+        "limit_given",
+        "maxlen",
+        "ms",
+        "policy",
+        "seq",
+        "strategy",
+        "threshold_at",
+    )
 
     strategy: cython.int
     approximate: cython.bint
@@ -89,6 +104,7 @@ class Trim:
     limit: cython.longlong  # entries that an approximate trim may remove; 0: no limit
     limit_given: cython.bint
     threshold_at: cython.Py_ssize_t  # where the threshold stands among the words
+    policy: cython.int  # what becomes of references; NO_POLICY: not said, which means KEEPREF
 
     def __init__(self) -> None:
         self.strategy = NO_TRIM
@@ -99,13 +115,18 @@ class Trim:
         self.limit = 0
         self.limit_given = False
         self.threshold_at = 0
+        self.policy = NO_POLICY
 
     @cython.cfunc
     def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read the option at `at`; the place after it, or `at` when it is no trim option with a value."""
+        """Read the option at `at`; the place after it, or `at` when it is none or lacks its value."""
+        word: bytes = argv[at]
+        if self.policy == NO_POLICY:
+            self.policy = policy_of(word)
+            if self.policy != NO_POLICY:
+                return at + 1
         if at + 1 >= len(argv):
             return at
-        word: bytes = argv[at]
         if arguments.is_word(word, b"MAXLEN"):
             self._begin(MAXLEN, argv, at)
             self.maxlen = arguments.parse_i64(argv[self.threshold_at])
@@ -142,14 +163,21 @@ class Trim:
                 self.threshold_at = at + 2
 
     @cython.cfunc
-    def settle(self, required: cython.bint, node_entries_max: cython.longlong) -> cython.void:
-        """Refuse what does not fit together, once all options are read, and choose the limit."""
+    def settle(
+        self, required: cython.bint, node_entries_max: cython.longlong, replayed: cython.bint
+    ) -> cython.void:
+        """Refuse what does not fit together, once all options are read, and choose the limit.
+
+        What a log or a master says was exact already, whatever LIMIT is still among its words.
+        """
         if self.strategy == NO_TRIM:
             if self.limit != 0:
                 raise LimitWithoutStrategy()
             if required:
                 raise NoStrategy()
-        if self.limit_given:
+        if replayed:
+            self.limit = 0
+        elif self.limit_given:
             if not self.approximate:
                 raise LimitOfExact()
         elif self.approximate:
@@ -158,10 +186,12 @@ class Trim:
     @cython.cfunc
     def apply(self, stream: Stream) -> cython.longlong:
         """Cut the stream; returns how many entries went."""
+        policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
         if self.strategy == MAXLEN:
-            return trimming.trim_by_length(stream, mem.as_unsigned(self.maxlen), self.approximate, self.limit)
+            maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
+            return trimming.trim_by_length(stream, maxlen, self.approximate, self.limit, policy)
         if self.strategy == MINID:
-            return trimming.trim_by_id(stream, self.ms, self.seq, self.approximate, self.limit)
+            return trimming.trim_by_id(stream, self.ms, self.seq, self.approximate, self.limit, policy)
         return 0
 
     @cython.cfunc
@@ -172,8 +202,35 @@ class Trim:
         words[self.threshold_at - 1] = b"="
         if self.strategy == MAXLEN:
             words[self.threshold_at] = b"%d" % stream.length
-        else:
+        elif self.policy <= references.KEEPREF:
             words[self.threshold_at] = first_record(stream)
+        else:
+            words[self.threshold_at] = self._threshold_reached(stream, words[self.threshold_at])
+
+    @cython.cfunc
+    def _threshold_reached(self, stream: Stream, asked: bytes) -> bytes:
+        """How far a MINID trim that heeds references has come: to the threshold asked for, or to LIMIT.
+
+        An exact trim up to there removes the same entries. The first record would not do: it may be one
+        that is still referenced, or a tombstone, and what was removed may lie behind it.
+        """
+        entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False)
+        while entries.next() and streamid.before(entries.ms, entries.seq, self.ms, self.seq):
+            if self.policy != references.ACKED or not references.referenced(stream, entries.ms, entries.seq):
+                return StreamId(entries.ms, entries.seq).text()
+        return asked
+
+
+@cython.cfunc
+def policy_of(word: bytes) -> cython.int:
+    """Which of the three policies the word is; NO_POLICY when it is none."""
+    if arguments.is_word(word, b"KEEPREF"):
+        return references.KEEPREF
+    if arguments.is_word(word, b"DELREF"):
+        return references.DELREF
+    if arguments.is_word(word, b"ACKED"):
+        return references.ACKED
+    return NO_POLICY
 
 
 @cython.cfunc
@@ -204,7 +261,7 @@ def parse_trim(call: Call) -> Trim:
         if after == at:
             raise SyntaxRefused()
         at = after
-    trim.settle(True, call.keyspace.settings.stream_node_max_entries)
+    trim.settle(True, call.keyspace.settings.stream_node_max_entries, call.replayed())
     return trim
 
 
@@ -222,7 +279,9 @@ def run_trim(call: Call) -> None:
             words: list[bytes] = call.argv.copy()
             trim.make_exact(stream, words)
             call.record(words)
+        call.keyspace.changes += removed - 1
         call.database.touched(key)
+        call.notify("t", b"xtrim", key)
     call.answer.integer(removed)
 
 
@@ -296,6 +355,7 @@ def run_set_id(call: Call) -> None:
     call.keyspace.changes += 1
     if call.recording:
         call.record_verbatim()
+    call.notify("t", b"xsetid", call.argv[1])
     call.answer.ok()
 
 
@@ -310,7 +370,7 @@ COMMANDS = [
         since="5.0.0",
         summary="Removes the oldest entries of a stream, down to a length or up to an ID.",
         complexity="O(n) for the n entries that go; little n, for whole nodes go at once",
-        syntax="key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
+        syntax="key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]",
     ),
     Command(
         "xsetid",

@@ -4,5 +4,7 @@
 cdef class Settings:
     cdef public Py_ssize_t databases
     cdef public int notify_keyspace_events
+    cdef public long long stream_idmp_duration
+    cdef public long long stream_idmp_maxsize
     cdef public long long stream_node_max_bytes
     cdef public long long stream_node_max_entries

@@ -162,6 +162,18 @@ DIRECTIVES = [
     ),
     Directive("slowlog-max-len", Number(0, I63_MAX), "128", "How many slow requests are kept."),
     Directive(
+        "stream-idmp-duration",
+        Number(1, 86400),
+        "100",
+        "Seconds for which a new stream remembers idempotent requests.",
+    ),
+    Directive(
+        "stream-idmp-maxsize",
+        Number(1, 10000),
+        "100",
+        "Idempotent requests of one producer that a new stream remembers.",
+    ),
+    Directive(
         "stream-node-max-bytes", Memory(0, I63_MAX), "4096", "Bytes in one node of a stream; 0 for no limit."
     ),
     Directive(

@@ -42,6 +42,9 @@ class ServerHost(Host):
     def apply_settings(self) -> None:
         """Tell the keyspace what the configuration says."""
         self.settings.databases = self.config.number("databases")
+        self.settings.notify_keyspace_events = self.config.number("notify-keyspace-events")
+        self.settings.stream_idmp_duration = self.config.number("stream-idmp-duration")
+        self.settings.stream_idmp_maxsize = self.config.number("stream-idmp-maxsize")
         self.settings.stream_node_max_bytes = self.config.number("stream-node-max-bytes")
         self.settings.stream_node_max_entries = self.config.number("stream-node-max-entries")
 

@@ -1,0 +1,193 @@
+"""What a stream remembers of XADD … IDMP: how long and how much, and how a log brings it back.
+
+XCFGSET key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]
+XIDMPRECORD key pid iid id
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.streams.idempotency import Idempotency
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+from headrace.structures.streamid import StreamId
+
+DURATION_MAX = cython.declare(cython.longlong, 86400)  # seconds: a day
+MAXSIZE_MAX = cython.declare(cython.longlong, 10_000)
+NOT_GIVEN = cython.declare(cython.longlong, 0)
+
+
+class SaidTwice(CommandError):
+    def __init__(self, parameter: str) -> None:
+        super().__init__(f"ERR {parameter} specified multiple times")
+
+
+class DurationOutOfRange(CommandError):
+    text = "ERR IDMP-DURATION must be between 1 and 86400 seconds"
+
+
+class MaxsizeOutOfRange(CommandError):
+    text = "ERR IDMP-MAXSIZE must be between 1 and 10000 entries"
+
+
+class NothingToSet(CommandError):
+    text = "ERR At least one parameter must be specified"
+
+
+class EmptyProducer(CommandError):
+    text = "ERR producer ID must be non-empty"
+
+
+class EmptyIid(CommandError):
+    text = "ERR idempotent ID must be non-empty"
+
+
+class NoSuchEntry(CommandError):
+    text = "ERR No such message in stream"
+
+
+class IidTaken(CommandError):
+    text = "ERR IID already exists for this producer with a different stream ID"
+
+
+@cython.cfunc
+def new_stream(call: Call) -> Stream:
+    """An empty stream that remembers as long and as much as the settings now say."""
+    stream: Stream = Stream()
+    stream.idmp_duration_s = call.keyspace.settings.stream_idmp_duration
+    stream.idmp_maxsize = call.keyspace.settings.stream_idmp_maxsize
+    return stream
+
+
+@cython.cfunc
+def memory_of(call: Call, stream: Stream) -> Idempotency:
+    """What the stream remembers; from now on it does."""
+    memory: Idempotency | None = stream.idempotency
+    if memory is None:
+        memory = Idempotency(stream.idmp_duration_s, call.keyspace.forgetting)
+        stream.idempotency = memory
+    return memory
+
+
+@cython.final
+@cython.cclass
+class Configuration:
+    """The parameters of an XCFGSET."""
+
+    __slots__ = ("duration_s", "maxsize")
+
+    duration_s: cython.longlong
+    maxsize: cython.longlong
+
+    def __init__(self) -> None:
+        self.duration_s = NOT_GIVEN
+        self.maxsize = NOT_GIVEN
+
+    @cython.cfunc
+    def read(self, argv: list[bytes]) -> cython.void:
+        """Read them from left to right; each may stand there once."""
+        at: cython.Py_ssize_t = 2
+        while at < len(argv):
+            if at + 1 == len(argv):
+                raise SyntaxRefused()
+            if arguments.is_word(argv[at], b"IDMP-DURATION"):
+                if self.duration_s != NOT_GIVEN:
+                    raise SaidTwice("IDMP-DURATION")
+                self.duration_s = arguments.parse_i64(argv[at + 1])
+                if not 1 <= self.duration_s <= DURATION_MAX:
+                    raise DurationOutOfRange()
+            elif arguments.is_word(argv[at], b"IDMP-MAXSIZE"):
+                if self.maxsize != NOT_GIVEN:
+                    raise SaidTwice("IDMP-MAXSIZE")
+                self.maxsize = arguments.parse_i64(argv[at + 1])
+                if not 1 <= self.maxsize <= MAXSIZE_MAX:
+                    raise MaxsizeOutOfRange()
+            else:
+                raise SyntaxRefused()
+            at += 2
+        if self.duration_s == NOT_GIVEN and self.maxsize == NOT_GIVEN:
+            raise NothingToSet()
+
+
+def run_configure(call: Call) -> None:
+    """XCFGSET: when a value really changes, everything remembered so far is forgotten."""
+    stream: Stream | None = call.database.stream(call.argv[1])
+    if stream is None:
+        raise NoSuchKey()
+    asked: Configuration = Configuration()
+    asked.read(call.argv)
+    if asked.duration_s == NOT_GIVEN:
+        asked.duration_s = stream.idmp_duration_s
+    if asked.maxsize == NOT_GIVEN:
+        asked.maxsize = stream.idmp_maxsize
+    if asked.duration_s != stream.idmp_duration_s or asked.maxsize != stream.idmp_maxsize:
+        stream.idmp_duration_s = asked.duration_s
+        stream.idmp_maxsize = asked.maxsize
+        memory: Idempotency | None = stream.idempotency
+        if memory is not None:
+            memory.duration_s = asked.duration_s
+            memory.clear()
+        call.keyspace.changes += 1
+        if call.recording:
+            call.record_verbatim()
+    call.answer.ok()
+
+
+def run_record(call: Call) -> None:
+    """XIDMPRECORD: remember an iid for an entry that is there; for whoever restores a stream."""
+    argv: list[bytes] = call.argv
+    pid: bytes = argv[2]
+    iid: bytes = argv[3]
+    entry: StreamId = streamid.parse(argv[4], 0)
+    if not pid:
+        raise EmptyProducer()
+    if not iid:
+        raise EmptyIid()
+    stream: Stream | None = call.database.stream(argv[1])
+    if stream is None:
+        raise NoSuchKey()
+    if not stream.contains(entry.ms, entry.seq):
+        raise NoSuchEntry()
+    memory: Idempotency = memory_of(call, stream)
+    known: StreamId | None = memory.lookup(pid, iid)
+    if known is None:
+        memory.record(pid, iid, entry.ms, entry.seq, stream.idmp_maxsize)
+        call.keyspace.changes += 1
+        if call.recording:
+            call.record_verbatim()
+    elif known.ms != entry.ms or known.seq != entry.seq:
+        raise IidTaken()
+    call.answer.ok()
+
+
+COMMANDS = [
+    Command(
+        "xcfgset",
+        -2,
+        run_configure,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="8.6.0",
+        summary="Sets how long, and how many, idempotent requests a stream remembers.",
+        complexity="O(1), and O(n) for the n requests forgotten when a value changes",
+        syntax="key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]",
+    ),
+    Command(
+        "xidmprecord",
+        5,
+        run_record,
+        "write denyoom fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="8.6.2",
+        summary="Makes a stream remember an idempotent request, for whoever restores one.",
+        complexity="O(1)",
+        syntax="key pid iid id",
+    ),
+]
