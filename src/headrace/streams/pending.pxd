@@ -45,7 +45,6 @@ cdef class Pending:
     cpdef Py_ssize_t memory_bytes(self)
     cpdef void check(self)
     cdef Consumer _owner(self, Py_ssize_t number)
-    cdef void _hand(self, Py_ssize_t slot, Consumer owner, long long time_ms, long long deliveries)
     cdef void _line_up(self, Py_ssize_t slot, bint owned, long long time_ms)
     cdef void _step_out(self, Py_ssize_t slot, bint owned)
     cdef void _check_order(self)

@@ -100,17 +100,20 @@ class Pending:
         deliveries: cython.longlong,
     ) -> cython.Py_ssize_t:
         """The slot of a new entry, assigned as assign does; ValueError when ms-seq is pending already."""
-        slot: cython.Py_ssize_t = self.records.take(ms, seq)
+        number: cython.Py_ssize_t = NOBODY if owner is None else owner.number
+        if owner is None:
+            time_ms = 0
+        slot: cython.Py_ssize_t = self.records.take(ms, seq, number, time_ms, deliveries)
         try:
-            self.by_id.insert(slot)
+            self.by_id.insert(slot, ms, seq)
         except ValueError:
             self.records.give(slot)
             raise
         self.count += 1
         if owner is not None:
-            owner.owned.insert(slot)
+            owner.owned.insert(slot, ms, seq)
             owner.pending_count += 1
-        self._hand(slot, owner, time_ms, deliveries)
+        self._line_up(slot, owner is not None, time_ms)
         return slot
 
     @cython.ccall
@@ -138,15 +141,19 @@ class Pending:
         owner None: it is given back, and goes behind all others given back; its time is then 0.
         """
         was: Consumer | None = self.owner_of(slot)
+        number: cython.Py_ssize_t = NOBODY if owner is None else owner.number
+        if owner is None:
+            time_ms = 0
         self._step_out(slot, was is not None)
         if owner is not was:
             if was is not None:
                 was.owned.remove(slot)
                 was.pending_count -= 1
             if owner is not None:
-                owner.owned.insert(slot)
+                owner.owned.insert(slot, self.records.ms_of(slot), self.records.seq_of(slot))
                 owner.pending_count += 1
-        self._hand(slot, owner, time_ms, deliveries)
+        self.records.deliver(slot, number, time_ms, deliveries)
+        self._line_up(slot, owner is not None, time_ms)
 
     @cython.ccall
     def touch(
@@ -303,23 +310,6 @@ class Pending:
         return self.owners[number]
 
     @cython.cfunc
-    def _hand(
-        self,
-        slot: cython.Py_ssize_t,
-        owner: Consumer | None,
-        time_ms: cython.longlong,
-        deliveries: cython.longlong,
-    ) -> cython.void:
-        """Write down that the entry, in nobody's order at the moment, is owner's, and put it in order."""
-        number: cython.Py_ssize_t = NOBODY
-        if owner is None:
-            time_ms = 0
-        else:
-            number = owner.number
-        self.records.deliver(slot, number, time_ms, deliveries)
-        self._line_up(slot, owner is not None, time_ms)
-
-    @cython.cfunc
     def _line_up(self, slot: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong) -> cython.void:
         """Put the entry where it belongs in delivery order; walks back over those delivered later."""
         records: Records = self.records
@@ -330,7 +320,9 @@ class Pending:
         else:
             self.zone_end = slot
             self.unowned += 1
-        follower: cython.Py_ssize_t = self.first if before < 0 else records.next_of(before)
+        follower: cython.Py_ssize_t = NONE
+        if before != self.end:
+            follower = self.first if before < 0 else records.next_of(before)
         records.link(before, slot)
         records.link(slot, follower)
         if before < 0:

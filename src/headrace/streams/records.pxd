@@ -8,6 +8,7 @@ cdef Py_ssize_t CHUNKS_MAX
 cdef Py_ssize_t PLACE
 cdef Py_ssize_t NARROW
 cdef Py_ssize_t WIDE
+cdef Py_ssize_t OWNER_NARROW_MAX
 cdef unsigned long long U16_MAX
 cdef unsigned long long U32_MAX
 cdef unsigned long long U48_MAX
@@ -30,6 +31,7 @@ cdef class Chunk:
     cdef Py_ssize_t take(self)
     cdef void give(self, Py_ssize_t place)
     cdef void widen(self)
+    cdef void deliver(self, Py_ssize_t at, Py_ssize_t owner, long long time_ms, long long count) noexcept
     cdef Chunk copy(self)
     cdef void check(self)
 
@@ -39,7 +41,8 @@ cdef class Records:
     cdef list roomy
     cdef Py_ssize_t live
 
-    cpdef Py_ssize_t take(self, unsigned long long ms, unsigned long long seq)
+    cpdef Py_ssize_t take(self, unsigned long long ms, unsigned long long seq, Py_ssize_t owner, long long time_ms,
+                          long long count)
     cpdef void give(self, Py_ssize_t slot)
     cpdef unsigned long long ms_of(self, Py_ssize_t slot)
     cpdef unsigned long long seq_of(self, Py_ssize_t slot)
@@ -60,5 +63,6 @@ cdef class Records:
     cdef void _open(self)
 
 
+cdef bint fits(Py_ssize_t owner, long long time_ms, long long count) noexcept
 cdef unsigned long long _u48(const unsigned char *p, Py_ssize_t at) noexcept
 cdef void _put_u48(unsigned char *p, Py_ssize_t at, unsigned long long v) noexcept

@@ -34,6 +34,7 @@ PLACE = cython.declare(cython.Py_ssize_t, 1023)  # the bits of a slot that say w
 CHUNKS_MAX = cython.declare(cython.Py_ssize_t, (1 << 22) - 1)  # a slot plus one must fit a link
 NARROW = cython.declare(cython.Py_ssize_t, 28)
 WIDE = cython.declare(cython.Py_ssize_t, 44)
+OWNER_NARROW_MAX = cython.declare(cython.Py_ssize_t, 0xFFFF)
 U16_MAX = cython.declare(cython.ulonglong, 0xFFFF)
 U32_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 U48_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFF)
@@ -122,6 +123,28 @@ class Chunk:
         self.width = WIDE
 
     @cython.cfunc
+    @cython.exceptval(check=False)
+    def deliver(
+        self,
+        at: cython.Py_ssize_t,
+        owner: cython.Py_ssize_t,
+        time_ms: cython.longlong,
+        count: cython.longlong,
+    ) -> cython.void:
+        """Write owner, time and count into the record at offset at; they must fit."""
+        whose: cython.uint = owner
+        times: cython.uint
+        if self.width == NARROW:
+            times = count
+            _put_u48(self.p, at + 18, mem.as_unsigned(time_ms))
+            mem.put_u16le(self.p, at + 24, times)
+            mem.put_u16le(self.p, at + 26, whose)
+        else:
+            mem.put_u32le(self.p, at + 8, whose)
+            mem.put_u64le(self.p, at + 28, mem.as_unsigned(time_ms))
+            mem.put_u64le(self.p, at + 36, mem.as_unsigned(count))
+
+    @cython.cfunc
     def copy(self) -> Chunk:
         """Another chunk with the same records at the same places."""
         other: Chunk = Chunk(self.number)
@@ -168,31 +191,33 @@ class Records:
         self.live = 0
 
     @cython.ccall
-    def take(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """The slot of a new record for ms-seq: owner, time and count are 0, links none."""
+    def take(
+        self,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        owner: cython.Py_ssize_t,
+        time_ms: cython.longlong,
+        count: cython.longlong,
+    ) -> cython.Py_ssize_t:
+        """The slot of a new record for ms-seq, linked to nothing; see deliver for the rest."""
         if not self.roomy:
             self._open()
         chunk: Chunk = self.roomy[len(self.roomy) - 1]
-        if chunk.width == NARROW and (ms > U48_MAX or seq > U32_MAX):
+        if chunk.width == NARROW and (ms > U48_MAX or seq > U32_MAX or not fits(owner, time_ms, count)):
             chunk.widen()
         place: cython.Py_ssize_t = chunk.take()
         if chunk.live == CHUNK_RECORDS:
             self.roomy.pop()
         self.live += 1
-        p: cython.p_uchar = chunk.p
         at: cython.Py_ssize_t = place * chunk.width
-        mem.put_u64le(p, at, 0)
+        mem.put_u64le(chunk.p, at, 0)
         if chunk.width == NARROW:
-            mem.put_u32le(p, at + 8, seq & U32_MAX)
-            _put_u48(p, at + 12, ms)
-            _put_u48(p, at + 18, 0)
-            mem.put_u32le(p, at + 24, 0)
+            mem.put_u32le(chunk.p, at + 8, seq & U32_MAX)
+            _put_u48(chunk.p, at + 12, ms)
         else:
-            mem.put_u32le(p, at + 8, 0)
-            mem.put_u64le(p, at + 12, ms)
-            mem.put_u64le(p, at + 20, seq)
-            mem.put_u64le(p, at + 28, 0)
-            mem.put_u64le(p, at + 36, 0)
+            mem.put_u64le(chunk.p, at + 12, ms)
+            mem.put_u64le(chunk.p, at + 20, seq)
+        chunk.deliver(at, owner, time_ms, count)
         return chunk.number * CHUNK_RECORDS + place
 
     @cython.ccall
@@ -240,7 +265,11 @@ class Records:
     @cython.exceptval(-1, check=False)
     def stands_for(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Whether the record's ID is ms-seq."""
-        return self.ms_of(slot) == ms and self.seq_of(slot) == seq
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        if chunk.width == NARROW:
+            return _u48(chunk.p, at + 12) == ms and mem.u32le(chunk.p, at + 8) == seq
+        return mem.u64le(chunk.p, at + 12) == ms and mem.u64le(chunk.p, at + 20) == seq
 
     @cython.ccall
     def time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
@@ -275,23 +304,11 @@ class Records:
         time_ms: cython.longlong,
         count: cython.longlong,
     ) -> cython.void:
-        """Write whose it is, when it was delivered, and how often."""
+        """Write the number of the owner, when it was delivered, and how often."""
         chunk: Chunk = self._chunk(slot)
-        when: cython.ulonglong = mem.as_unsigned(time_ms)
-        times: cython.ulonglong = mem.as_unsigned(count)
-        whose: cython.uint = owner
-        at: cython.Py_ssize_t
-        if chunk.width == NARROW and (when > U48_MAX or times > U16_MAX or whose > U16_MAX):
+        if chunk.width == NARROW and not fits(owner, time_ms, count):
             chunk.widen()
-        at = (slot & PLACE) * chunk.width
-        if chunk.width == NARROW:
-            _put_u48(chunk.p, at + 18, when)
-            mem.put_u16le(chunk.p, at + 24, times & U16_MAX)
-            mem.put_u16le(chunk.p, at + 26, whose)
-        else:
-            mem.put_u32le(chunk.p, at + 8, whose)
-            mem.put_u64le(chunk.p, at + 28, when)
-            mem.put_u64le(chunk.p, at + 36, times)
+        chunk.deliver((slot & PLACE) * chunk.width, owner, time_ms, count)
 
     # ---- links
 
@@ -383,6 +400,18 @@ class Records:
         chunk: Chunk = Chunk(number)
         self.chunks.append(chunk)
         self.roomy.append(chunk)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def fits(owner: cython.Py_ssize_t, time_ms: cython.longlong, count: cython.longlong) -> cython.bint:
+    """Whether a narrow record can say this."""
+    return (
+        mem.as_unsigned(time_ms) <= U48_MAX
+        and mem.as_unsigned(count) <= U16_MAX
+        and owner <= OWNER_NARROW_MAX
+    )
 
 
 @cython.cfunc

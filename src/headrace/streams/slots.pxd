@@ -1,7 +1,6 @@
 # The C face of slots.py.
 from headrace cimport mem
 from headrace.streams.records cimport Records
-from headrace.structures cimport streamid
 
 cdef Py_ssize_t BLOCK_SLOTS
 cdef Py_ssize_t BLOCK_FIRST
@@ -39,7 +38,7 @@ cdef class Slots:
     cpdef Py_ssize_t seek(self, unsigned long long ms, unsigned long long seq)
     cpdef Py_ssize_t after(self, Py_ssize_t slot)
     cpdef Py_ssize_t last(self)
-    cpdef void insert(self, Py_ssize_t slot)
+    cpdef void insert(self, Py_ssize_t slot, unsigned long long ms, unsigned long long seq)
     cpdef void remove(self, Py_ssize_t slot)
     cpdef list slots(self)
     cpdef Slots copy(self, Records records)

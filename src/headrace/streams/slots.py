@@ -19,7 +19,6 @@ import cython
 
 from headrace import mem
 from headrace.streams.records import Records
-from headrace.structures import streamid
 
 BLOCK_SLOTS = cython.declare(cython.Py_ssize_t, 512)
 BLOCK_FIRST = cython.declare(cython.Py_ssize_t, 4)  # the slots a block has room for to begin with
@@ -132,10 +131,16 @@ class Slots:
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """The slot of ms-seq."""
+        last: cython.Py_ssize_t = self.last()
+        if last < 0 or self.records.precedes(last, ms, seq):
+            return NONE
         slot: cython.Py_ssize_t = self._remembered()
-        if slot >= 0 and self.records.stands_for(slot, ms, seq):
-            return slot
-        slot = self.seek(ms, seq)
+        if slot >= 0 and self.records.precedes(slot, ms, seq):
+            self.place += 1
+            slot = self._settled()
+        if slot < 0 or not self.records.stands_for(slot, ms, seq):
+            self._bisect(ms, seq)
+            slot = self._settled()
         return slot if slot >= 0 and self.records.stands_for(slot, ms, seq) else NONE
 
     @cython.ccall
@@ -165,24 +170,31 @@ class Slots:
     # ---- changing
 
     @cython.ccall
-    def insert(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Put slot where its ID belongs; ValueError when that ID is in."""
-        ms: cython.ulonglong = self.records.ms_of(slot)
-        seq: cython.ulonglong = self.records.seq_of(slot)
-        last: cython.Py_ssize_t = self.last()
+    def insert(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+        """Put slot, whose ID is ms-seq, where it belongs; ValueError when that ID is in."""
+        n: cython.Py_ssize_t = len(self.blocks)
         block: Block
-        if last < 0 or self.records.precedes(last, ms, seq):
+        if n == 0:
             self._append(slot, ms, seq)
-        else:
+            return
+        block = self.blocks[n - 1]
+        if block.count == 0 or self.records.precedes(block.at(block.count - 1), ms, seq):
+            if block.count == block.cap:
+                self._append(slot, ms, seq)
+                return
+            mem.put_u32le(block.p, block.count * SLOT, slot)
+            block.count += 1
+            self.count += 1
+            return
+        self._bisect(ms, seq)
+        block = self.blocks[self.block_at]
+        if self.place < block.count and self.records.stands_for(block.at(self.place), ms, seq):
+            raise ValueError(f"{ms}-{seq} is in already")
+        if block.count == BLOCK_SLOTS:
+            self._split(block)
             self._bisect(ms, seq)
             block = self.blocks[self.block_at]
-            if self.place < block.count and self.records.stands_for(block.at(self.place), ms, seq):
-                raise ValueError(f"{ms}-{seq} is in already")
-            if block.count == BLOCK_SLOTS:
-                self._split(block)
-                self._bisect(ms, seq)
-                block = self.blocks[self.block_at]
-            block.insert(self.place, slot)
+        block.insert(self.place, slot)
         self.count += 1
 
     @cython.ccall
@@ -265,7 +277,7 @@ class Slots:
         while high - low > 1:
             middle = (low + high) // 2
             block = self.blocks[middle]
-            if streamid.before(ms, seq, block.low_ms, block.low_seq):
+            if ms < block.low_ms or (ms == block.low_ms and seq < block.low_seq):
                 high = middle
             else:
                 low = middle
@@ -311,13 +323,14 @@ class Slots:
 
     @cython.cfunc
     def _append(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-        """Put slot, of the highest ID, at the end."""
+        """Put slot, of the highest ID, at the end, where there is no room yet."""
         n: cython.Py_ssize_t = len(self.blocks)
         block: Block | None = self.blocks[n - 1] if n > 0 else None
         if block is None or block.count == BLOCK_SLOTS:
             block = Block(ms, seq)
             self.blocks.append(block)
         block.insert(block.count, slot)
+        self.count += 1
 
     @cython.cfunc
     def _split(self, block: Block) -> cython.void:
