@@ -27,4 +27,5 @@ cdef class Call:
     cpdef void record(self, list[bytes] words)
     cpdef void record_verbatim(self)
     cpdef void notify(self, str cls, bytes event, bytes key)
-    cpdef void wait(self, list[bytes] keys, long long deadline_ms, object serve, str on_timeout=*)
+    cpdef void wait(self, list[bytes] keys, long long deadline_ms, object serve, str on_timeout=*,
+                    object lane=*)

@@ -123,15 +123,17 @@ class Call:
         deadline_ms: cython.longlong,
         serve: Callable[[Any], bool],
         on_timeout: str = "null_array",
+        lane: object = None,
     ) -> cython.void:
         """Park the session until serve answers or the deadline (0 for never) passes. Only when may_block.
 
         serve(call) is tried again, with the session's own call, whenever one of the keys has news; it says
         whether it answered. A CommandError it raises is an answer, too. on_timeout names one of ON_TIMEOUT.
+        In a lane, when one finds nothing, neither do those behind him (see keyspace/blocking.py).
         """
         assert self.may_block, "a command may not block here"
-        waiter = Waiter(
-            self.session, self.database.index, keys, deadline_ms, serve, ON_TIMEOUT[on_timeout], self.command
-        )
+        timeout = ON_TIMEOUT[on_timeout]
+        database = self.database.index
+        waiter = Waiter(self.session, database, keys, deadline_ms, serve, timeout, self.command, lane)
         self.session.waiting = waiter
         self.keyspace.blocking.wait(waiter)

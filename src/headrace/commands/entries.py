@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace.commands.read_options import Room
 from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
@@ -19,6 +20,12 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 def answer_entry(answer: Answer, entry: StreamIterator) -> cython.void:
     """Answer the entry the iterator stands on."""
     answer.array(2)
+    answer_parts(answer, entry)
+
+
+@cython.cfunc
+def answer_parts(answer: Answer, entry: StreamIterator) -> cython.void:
+    """Answer its ID and its pieces: what an entry's array begins with, however long that is."""
     answer.stream_id(entry.ms, entry.seq)
     answer.array(2 * entry.fields)
     while entry.next_piece():
@@ -38,11 +45,25 @@ def answer_entries(answer: Answer, entries: StreamIterator, count: cython.longlo
 
 
 @cython.cfunc
-def answer_after(answer: Answer, stream: Stream, after: StreamId, count: cython.longlong) -> cython.longlong:
-    """Answer an array of the entries above an ID that is not the last possible one."""
+def answer_after(answer: Answer, stream: Stream, after: StreamId, room: Room) -> cython.longlong:
+    """Answer an array of what there is room for above an ID that is not the last possible one."""
     first: StreamId = after.successor()
     entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
-    return answer_entries(answer, entries, count)
+    found: cython.longlong = 0
+    most: cython.longlong = room.for_stream()
+    mark: cython.Py_ssize_t = answer.open_array()
+    while found < most and not room.is_full() and entries.next():
+        answer_entry(answer, entries)
+        room.take()
+        found += 1
+    answer.close_array(mark, found)
+    return found
+
+
+@cython.cfunc
+def one_entry(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> StreamIterator:
+    """An iterator over the entry ms-seq, if it is there, and nothing else."""
+    return StreamIterator(stream, ms, seq, ms, seq, False)
 
 
 @cython.cfunc

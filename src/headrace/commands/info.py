@@ -13,10 +13,16 @@ import cython
 from headrace import mem
 from headrace.commands import arguments, entries
 from headrace.commands.call import Call
+from headrace.commands.members import NoSuchGroup, UnknownForm
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NoSuchKey
+from headrace.errors import NoSuchKey
 from headrace.resp.writer import Answer
+from headrace.streams import delivery
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.idempotency import Idempotency
 from headrace.streams.iterator import StreamIterator
+from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -35,23 +41,6 @@ HELP = [
 ]
 
 
-class UnknownForm(CommandError):
-    """A subcommand whose further words do not fit; it is named as the client typed it."""
-
-    def __init__(self, subcommand: bytes) -> None:
-        name = subcommand.decode("utf-8", "surrogateescape")
-        super().__init__(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try XINFO HELP.")
-
-
-class NoSuchGroup(CommandError):
-    """A key has no group of that name."""
-
-    def __init__(self, group: bytes, key: bytes) -> None:
-        group_name = group.decode("utf-8", "surrogateescape")
-        key_name = key.decode("utf-8", "surrogateescape")
-        super().__init__(f"NOGROUP No such consumer group '{group_name}' for key name '{key_name}'")
-
-
 @cython.cfunc
 def existing_stream(call: Call) -> Stream:
     """The stream the subcommand names; NoSuchKey when there is none."""
@@ -68,22 +57,25 @@ def run_stream(call: Call) -> None:
     n: cython.Py_ssize_t = len(argv)
     answer: Answer = call.answer
     if n == 3:
-        answer.map(10)
+        answer.map(16)
         answer_counters(answer, stream)
         answer.bulk(b"groups")
-        answer.integer(0)
+        answer.integer(stream.group_count)
         answer.bulk(b"first-entry")
         entries.answer_edge(answer, stream, False)
         answer.bulk(b"last-entry")
         entries.answer_edge(answer, stream, True)
         return
     count: cython.longlong = parse_full(argv)
-    answer.map(9)
+    answer.map(15)
     answer_counters(answer, stream)
     answer.bulk(b"entries")
     entries.answer_entries(answer, StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False), count)
     answer.bulk(b"groups")
-    answer.array(0)
+    answer.array(stream.group_count)
+    group: Group
+    for group in stream.groups():
+        answer_group(answer, stream, group, count)
 
 
 @cython.cfunc
@@ -91,18 +83,18 @@ def parse_full(argv: list[bytes]) -> cython.longlong:
     """The COUNT of `XINFO STREAM key FULL [COUNT count]`; 0 shows all."""
     n: cython.Py_ssize_t = len(argv)
     if n not in (4, 6) or not arguments.is_word(argv[3], b"FULL"):
-        raise UnknownForm(argv[1])
+        raise UnknownForm("XINFO", argv[1])
     if n == 4:
         return FULL_COUNT
     if not arguments.is_word(argv[4], b"COUNT"):
-        raise UnknownForm(argv[1])
+        raise UnknownForm("XINFO", argv[1])
     count: cython.longlong = arguments.parse_i64(argv[5])
     return count if count >= 0 else FULL_COUNT
 
 
 @cython.cfunc
 def answer_counters(answer: Answer, stream: Stream) -> cython.void:
-    """The seven pairs that both forms of XINFO STREAM begin with."""
+    """The thirteen pairs that both forms of XINFO STREAM begin with."""
     answer.bulk(b"length")
     answer.integer(mem.as_signed(stream.length))
     answer.bulk(b"radix-tree-keys")
@@ -117,18 +109,136 @@ def answer_counters(answer: Answer, stream: Stream) -> cython.void:
     answer.integer(mem.as_signed(stream.entries_added))
     answer.bulk(b"recorded-first-entry-id")
     answer.stream_id(stream.first_ms, stream.first_seq)
+    memory: Idempotency | None = stream.idempotency
+    answer.bulk(b"idmp-duration")
+    answer.integer(stream.idmp_duration_s)
+    answer.bulk(b"idmp-maxsize")
+    answer.integer(stream.idmp_maxsize)
+    answer.bulk(b"pids-tracked")
+    answer.integer(0 if memory is None else memory.producers())
+    answer.bulk(b"iids-tracked")
+    answer.integer(0 if memory is None else memory.tracked())
+    answer.bulk(b"iids-added")
+    answer.integer(0 if memory is None else mem.as_signed(memory.added))
+    answer.bulk(b"iids-duplicates")
+    answer.integer(0 if memory is None else mem.as_signed(memory.duplicates))
+
+
+@cython.cfunc
+def answer_progress(answer: Answer, stream: Stream, group: Group) -> cython.void:
+    """How far the group has come, and how far it is behind; null for what nobody can know."""
+    lag: cython.longlong = delivery.lag(stream, group)
+    answer.bulk(b"last-delivered-id")
+    answer.stream_id(group.last_ms, group.last_seq)
+    answer.bulk(b"entries-read")
+    if group.entries_read < 0:
+        answer.null()
+    else:
+        answer.integer(group.entries_read)
+    answer.bulk(b"lag")
+    if delivery.has_lag(stream, group):
+        answer.integer(lag)
+    else:
+        answer.null()
+
+
+@cython.cfunc
+def answer_group(answer: Answer, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
+    """A group as FULL shows it, with at most count (0: all) pending entries each time."""
+    pending: Pending = group.pending
+    slot: cython.Py_ssize_t = pending.from_id(0, 0)
+    shown: cython.longlong = 0
+    owner: Consumer | None
+    consumer: Consumer
+    answer.map(8)
+    answer.bulk(b"name")
+    answer.bulk(group.name)
+    answer_progress(answer, stream, group)
+    answer.bulk(b"pel-count")
+    answer.integer(pending.count)
+    answer.bulk(b"nacked-count")
+    answer.integer(pending.unowned)
+    answer.bulk(b"pending")
+    mark: cython.Py_ssize_t = answer.open_array()
+    while slot >= 0 and (count == 0 or shown < count):
+        owner = pending.owner_of(slot)
+        answer.array(4)
+        answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+        answer.bulk(b"" if owner is None else owner.name)
+        answer.integer(pending.time_of(slot))
+        answer.integer(pending.deliveries_of(slot))
+        shown += 1
+        slot = pending.after(slot)
+    answer.close_array(mark, shown)
+    answer.bulk(b"consumers")
+    answer.array(group.consumer_count())
+    for consumer in group.consumers():
+        answer_consumer(answer, pending, consumer, count)
+
+
+@cython.cfunc
+def answer_consumer(
+    answer: Answer, pending: Pending, consumer: Consumer, count: cython.longlong
+) -> cython.void:
+    """A consumer as FULL shows it, with at most count (0: all) of its pending entries."""
+    slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
+    shown: cython.longlong = 0
+    answer.map(5)
+    answer.bulk(b"name")
+    answer.bulk(consumer.name)
+    answer.bulk(b"seen-time")
+    answer.integer(consumer.seen_ms)
+    answer.bulk(b"active-time")
+    answer.integer(consumer.active_ms)
+    answer.bulk(b"pel-count")
+    answer.integer(consumer.pending_count)
+    answer.bulk(b"pending")
+    mark: cython.Py_ssize_t = answer.open_array()
+    while slot >= 0 and (count == 0 or shown < count):
+        answer.array(3)
+        answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+        answer.integer(pending.time_of(slot))
+        answer.integer(pending.deliveries_of(slot))
+        shown += 1
+        slot = pending.of_consumer_after(consumer, slot)
+    answer.close_array(mark, shown)
 
 
 def run_groups(call: Call) -> None:
-    """XINFO GROUPS: answer the stream's groups; it cannot have any yet."""
-    existing_stream(call)
-    call.answer.array(0)
+    """XINFO GROUPS: answer the stream's groups, in byte order of their names."""
+    stream: Stream = existing_stream(call)
+    answer: Answer = call.answer
+    group: Group
+    answer.array(stream.group_count)
+    for group in stream.groups():
+        answer.map(6)
+        answer.bulk(b"name")
+        answer.bulk(group.name)
+        answer.bulk(b"consumers")
+        answer.integer(group.consumer_count())
+        answer.bulk(b"pending")
+        answer.integer(group.pending.count)
+        answer_progress(answer, stream, group)
 
 
 def run_consumers(call: Call) -> None:
-    """XINFO CONSUMERS: refused, for no stream has a group yet."""
-    existing_stream(call)
-    raise NoSuchGroup(call.argv[3], call.argv[2])
+    """XINFO CONSUMERS: answer the group's consumers, in byte order of their names."""
+    group: Group | None = existing_stream(call).group(call.argv[3])
+    if group is None:
+        raise NoSuchGroup(call.argv[3], call.argv[2])
+    answer: Answer = call.answer
+    consumer: Consumer
+    answer.array(group.consumer_count())
+    for consumer in group.consumers():
+        answer.map(4)
+        answer.bulk(b"name")
+        answer.bulk(consumer.name)
+        answer.bulk(b"pending")
+        answer.integer(consumer.pending_count)
+        answer.bulk(b"idle")
+        answer.integer(max(0, call.now - consumer.seen_ms))
+        answer.bulk(b"inactive")
+        answer.integer(-1 if consumer.active_ms < 0 else max(0, call.now - consumer.active_ms))
 
 
 def run_help(call: Call) -> None:

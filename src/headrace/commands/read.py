@@ -3,51 +3,25 @@
 XLEN key
 XRANGE key start end [COUNT count]
 XREVRANGE key end start [COUNT count]
-XREAD [COUNT count] [BLOCK milliseconds] STREAMS key [key …] id [id …]
+XREAD [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds] STREAMS key [key …] id [id …]
 """
 
 from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments, entries
+from headrace.commands import arguments, entries, read_options
 from headrace.commands.call import Call
+from headrace.commands.read_options import ReadOptions, Room
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, WrongType
+from headrace.errors import CommandError, SyntaxRefused, WrongType
 from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
 
-I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 NO_COUNT = cython.declare(cython.longlong, -1)
-NO_BLOCK = cython.declare(cython.longlong, -1)
-
-
-class TimeoutNotAnInteger(CommandError):
-    text = "ERR timeout is not an integer or out of range"
-
-
-class TimeoutNegative(CommandError):
-    text = "ERR timeout is negative"
-
-
-class TimeoutTooLong(CommandError):
-    text = "ERR timeout is out of range"
-
-
-class Unbalanced(CommandError):
-    text = "ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified."
-
-
-class OnlyForGroups(CommandError):
-    """An option of XREADGROUP in an XREAD."""
-
-    def __init__(self, option: str) -> None:
-        super().__init__(
-            f"ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
-        )
 
 
 class NewOnlyForGroups(CommandError):
@@ -110,59 +84,28 @@ def _parse_range_count(argv: list[bytes]) -> cython.longlong:
 class Read:
     """What an XREAD asks for. It is also what waits: `serve` is run again when a key has news."""
 
-    __slots__ = ("after", "block", "count", "keys", "streams_at")
+    __slots__ = ("after", "keys", "options")
 
-    count: cython.longlong  # entries per stream; 0: no limit
-    block: cython.longlong  # milliseconds, 0: for ever; NO_BLOCK: not at all
-    streams_at: cython.Py_ssize_t  # the first key
+    options: ReadOptions
     keys: list[bytes]
     after: list[StreamId | None]  # per key; None is `+`: whatever comes before the last entry then
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.block = NO_BLOCK
-        self.streams_at = 0
+    def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
+        self.options = ReadOptions(False)
+        self.options.read(argv, now)
         self.keys = []
         self.after = []
-
-    @cython.cfunc
-    def read_options(self, argv: list[bytes], now: cython.longlong) -> cython.void:
-        """Read up to STREAMS, behind which everything is keys and IDs."""
-        n: cython.Py_ssize_t = len(argv)
-        at: cython.Py_ssize_t = 1
-        left: cython.Py_ssize_t
-        word: bytes
-        while at < n:
-            word = argv[at]
-            left = n - at - 1
-            if left >= 1 and arguments.is_word(word, b"BLOCK"):
-                self.block = parse_timeout(argv[at + 1], now)
-                at += 2
-            elif left >= 1 and arguments.is_word(word, b"COUNT"):
-                self.count = max(0, arguments.parse_i64(argv[at + 1]))
-                at += 2
-            elif left >= 1 and arguments.is_word(word, b"STREAMS"):
-                if left % 2 != 0:
-                    raise Unbalanced()
-                self.streams_at = at + 1
-                return
-            elif left >= 2 and arguments.is_word(word, b"GROUP"):
-                raise OnlyForGroups("GROUP")
-            elif arguments.is_word(word, b"NOACK"):
-                raise OnlyForGroups("NOACK")
-            else:
-                raise SyntaxRefused()
-        raise SyntaxRefused()
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
         """Read keys and IDs, pair by pair. `$` becomes an ID here, once: while we wait it must not move."""
         argv: list[bytes] = call.argv
-        pairs: cython.Py_ssize_t = (len(argv) - self.streams_at) // 2
+        at: cython.Py_ssize_t = self.options.streams_at
+        pairs: cython.Py_ssize_t = (len(argv) - at) // 2
         i: cython.Py_ssize_t
         stream: Stream | None
         word: bytes
-        for i in range(self.streams_at, self.streams_at + pairs):
+        for i in range(at, at + pairs):
             stream = call.database.stream(argv[i])
             word = argv[i + pairs]
             self.keys.append(argv[i])
@@ -185,12 +128,15 @@ class Read:
         answered: cython.Py_ssize_t = 0
         strays: cython.bint = False
         mark: cython.Py_ssize_t = call.answer.open_array()
+        room: Room = Room(self.options, call.answer)
         i: cython.Py_ssize_t
         value: object
         for i in range(len(self.keys)):
+            if room.for_stream() == 0:
+                break
             value = call.database.find(self.keys[i])
             if isinstance(value, Stream):
-                answered += self._answer_stream(call.answer, value, i)
+                answered += self._answer_stream(call.answer, value, i, room)
             elif value is not None:
                 strays = True
         if answered == 0:
@@ -205,7 +151,9 @@ class Read:
         return True
 
     @cython.cfunc
-    def _answer_stream(self, answer: Answer, stream: Stream, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _answer_stream(
+        self, answer: Answer, stream: Stream, i: cython.Py_ssize_t, room: Room
+    ) -> cython.Py_ssize_t:
         """Answer the i-th key and its entries; 0, and nothing said, when there are none, else 1."""
         after: StreamId | None = self.after[i]
         if after is None:
@@ -219,43 +167,27 @@ class Read:
         if answer.protocol == 2:
             answer.array(2)
         answer.bulk(self.keys[i])
-        if entries.answer_after(answer, stream, after, self.count) > 0:
+        if entries.answer_after(answer, stream, after, room) > 0:
             return 1
         answer.rewind(mark)
         return 0
 
 
-@cython.cfunc
-def parse_timeout(word: bytes, now: cython.longlong) -> cython.longlong:
-    """The milliseconds a BLOCK says; the deadline must be a time, too."""
-    try:
-        timeout: cython.longlong = arguments.parse_i64(word)
-    except NotAnInteger:
-        raise TimeoutNotAnInteger() from None
-    if timeout < 0:
-        raise TimeoutNegative()
-    if timeout > I64_MAX - now:
-        raise TimeoutTooLong()
-    return timeout
-
-
 def run_read(call: Call) -> None:
     """XREAD: answer what lies above the IDs, or wait for it."""
-    request: Read = Read()
-    request.read_options(call.argv, call.now)
+    request: Read = Read(call.argv, call.now)
     request.resolve(call)
     if request.serve(call):
         return
-    if request.block == NO_BLOCK or not call.may_block:
+    if request.options.block == read_options.NO_BLOCK or not call.may_block:
         call.answer.null_array()
     else:
-        deadline: cython.longlong = call.now + request.block if request.block > 0 else 0
-        call.wait(request.keys, deadline, request.serve)
+        call.wait(request.keys, request.options.deadline(call.now), request.serve)
 
 
 def stream_keys(argv: list[bytes]) -> list[int]:
     """The places of the keys among the words of an XREAD or XREADGROUP."""
-    skip = {b"BLOCK": 2, b"COUNT": 2, b"GROUP": 3, b"NOACK": 1}
+    skip = {b"BLOCK": 2, b"COUNT": 2, b"MAXCOUNT": 2, b"MAXSIZE": 2, b"CLAIM": 2, b"GROUP": 3, b"NOACK": 1}
     at = 1
     while at < len(argv):
         word = argv[at].upper()
@@ -316,6 +248,7 @@ COMMANDS = [
         since="5.0.0",
         summary="Reads the entries above an ID from one or more streams, and may wait for the first.",
         complexity="O(n) for the n entries that are answered, and O(k) for k keys to wait for",
-        syntax="[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        syntax="[COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]"
+        " STREAMS key [key ...] id [id ...]",
     ),
 ]

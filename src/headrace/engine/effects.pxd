@@ -5,6 +5,7 @@ cdef class Effects:
     cdef public bint listening
     cdef readonly list items
     cdef Py_ssize_t _transaction
+    cdef Py_ssize_t _depth
 
     cpdef void record(self, Py_ssize_t database, list[bytes] words)
     cpdef void begin(self)

@@ -6,7 +6,7 @@ from headrace.commands.spec cimport Command
 from headrace.engine.effects cimport Effects
 from headrace.engine.pause cimport Pause
 from headrace.engine.stats cimport Row, Stats
-from headrace.keyspace.blocking cimport Blocking, Waiter
+from headrace.keyspace.blocking cimport Blocking, Turns, Waiter
 from headrace.keyspace.keyspace cimport Keyspace
 from headrace.keyspace.settings cimport Settings
 
@@ -41,7 +41,7 @@ cdef class Engine:
     cdef void _refuse(self, Session session, object refusal)
     cdef void _mute(self, Session session, Py_ssize_t mark)
     cdef void _serve_ready(self)
-    cdef void _try(self, Waiter waiter)
+    cdef bint _try(self, Waiter waiter)
     cdef Call _call_for(self, Waiter waiter)
     cdef void _wake(self, Session session, Py_ssize_t mark)
     cdef void _stop_waiting(self, Session session)

@@ -34,7 +34,7 @@ from headrace.engine.refusals import (
 )
 from headrace.engine.stats import Row, Stats
 from headrace.errors import CommandError, WrongArgumentCount
-from headrace.keyspace.blocking import Blocking, Waiter
+from headrace.keyspace.blocking import Blocking, Turns, Waiter
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 
@@ -300,16 +300,19 @@ class Engine:
     def _serve_ready(self) -> cython.void:
         """Try the waiters of every key with news, first come first served, until there is no more news."""
         blocking: Blocking = self.keyspace.blocking
-        waiter: Waiter
+        turns: Turns
+        waiter: Waiter | None
         while blocking.ready:
             for index, key in blocking.take_ready():
-                for waiter in blocking.waiters(index, key):
-                    if waiter.alive:
-                        self._try(waiter)
+                turns = blocking.turns(index, key)
+                waiter = turns.next()
+                while waiter is not None:
+                    turns.found(waiter, not waiter.alive or self._try(waiter))
+                    waiter = turns.next()
 
     @cython.cfunc
-    def _try(self, waiter: Waiter) -> cython.void:
-        """Let the waiter try again; if it answered, its session goes on."""
+    def _try(self, waiter: Waiter) -> cython.bint:
+        """Let the waiter try again; if it answered, its session goes on, and True is returned."""
         call: Call = self._call_for(waiter)
         mark: cython.Py_ssize_t = call.answer.mark()
         row: Row = self.by_name[waiter.command.name]
@@ -331,6 +334,7 @@ class Engine:
             self._wake(call.session, mark)
         if self.channels.outbox:
             self.channels.deliver(self.woken)
+        return served
 
     @cython.cfunc
     def _call_for(self, waiter: Waiter) -> Call:
@@ -388,6 +392,7 @@ class Engine:
         self.keyspace.now = now_ms
         for waiter in self.keyspace.blocking.expired(now_ms):
             self._time_out(waiter, None)
+        self.keyspace.blocking.ring(now_ms)
         if self.pause.until and self.pause.until <= now_ms:
             self.resume(now_ms)
         if self.pause.until:

@@ -11,7 +11,19 @@ cdef class Waiter:
     cdef readonly object serve
     cdef readonly object on_timeout
     cdef readonly object command
+    cdef readonly object lane
+    cdef readonly long long number
     cdef readonly bint alive
+
+
+cdef class Turns:
+    cdef dict lanes
+    cdef list heads
+    cdef object alone
+
+    cpdef Waiter next(self)
+    cpdef void found(self, Waiter waiter, bint served)
+    cdef void _advance(self, object lane)
 
 
 cdef class Blocking:
@@ -20,11 +32,18 @@ cdef class Blocking:
     cdef readonly dict queues
     cdef readonly dict ready
     cdef list heap
+    cdef list alarms
+    cdef dict armed
 
     cpdef void wait(self, Waiter waiter)
     cpdef void forget(self, Waiter waiter)
+    cdef void _leave(self, Waiter waiter, bytes key)
     cpdef void signal(self, Py_ssize_t database, bytes key)
     cpdef void signal_all(self, Py_ssize_t database)
     cpdef list[Waiter] waiters(self, Py_ssize_t database, bytes key)
+    cpdef Turns turns(self, Py_ssize_t database, bytes key)
+    cpdef void arm(self, Py_ssize_t database, bytes key, long long at)
+    cpdef void ring(self, long long now)
+    cdef long long _next_alarm(self)
     cpdef list[Waiter] expired(self, long long now)
     cpdef long long next_deadline(self)

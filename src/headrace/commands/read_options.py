@@ -1,0 +1,255 @@
+"""What XREAD and XREADGROUP have in common: the words before STREAMS, and the limits of one reply.
+
+[COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds], and for groups
+GROUP group consumer [CLAIM min-idle-time] [NOACK], in any order; what is repeated counts as said last.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.resp.writer import Answer
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+NO_BLOCK = cython.declare(cython.longlong, -1)
+NO_CLAIM = cython.declare(cython.longlong, -1)
+
+
+class TimeoutNotAnInteger(CommandError):
+    text = "ERR timeout is not an integer or out of range"
+
+
+class TimeoutNegative(CommandError):
+    text = "ERR timeout is negative"
+
+
+class TimeoutTooLong(CommandError):
+    text = "ERR timeout is out of range"
+
+
+class IdleNotAnInteger(CommandError):
+    text = "ERR min-idle-time is not an integer or out of range"
+
+
+class IdleNegative(CommandError):
+    text = "ERR min-idle-time must be a positive integer"
+
+
+class Unbalanced(CommandError):
+    """Keys and IDs that do not pair up."""
+
+    def __init__(self, grouped: bool) -> None:
+        command, ids = ("xreadgroup", "an ID or '>'") if grouped else ("xread", "an ID, '+', or '$'")
+        super().__init__(
+            f"ERR Unbalanced '{command}' list of streams: for each stream key {ids} must be specified."
+        )
+
+
+class OnlyForGroups(CommandError):
+    """An option of XREADGROUP in an XREAD."""
+
+    def __init__(self, option: str) -> None:
+        super().__init__(
+            f"ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
+        )
+
+
+class GroupMissing(CommandError):
+    text = "ERR Missing GROUP option for XREADGROUP"
+
+
+class LimitNotPositive(CommandError):
+    """MAXCOUNT or MAXSIZE of zero or less."""
+
+    def __init__(self, option: str) -> None:
+        super().__init__(f"ERR {option} must be a positive integer")
+
+
+class CountAboveMaxcount(CommandError):
+    text = "ERR MAXCOUNT must be greater than or equal to COUNT"
+
+
+@cython.final
+@cython.freelist(8)
+@cython.cclass
+class ReadOptions:
+    """The options of one XREAD or, when grouped, XREADGROUP."""
+
+    __slots__ = (
+        "block",
+        "claim",
+        "consumer",
+        "count",
+        "group",
+        "grouped",
+        "maxcount",
+        "maxsize",
+        "noack",
+        "streams_at",
+    )
+
+    grouped: cython.bint
+    count: cython.longlong  # entries of one stream; 0: no limit
+    maxcount: cython.longlong  # entries of all streams; 0: no limit
+    maxsize: cython.longlong  # bytes of the reply; 0: no limit
+    block: cython.longlong  # milliseconds, 0: for ever; NO_BLOCK: not at all
+    claim: cython.longlong  # milliseconds that a pending entry must have been idle; NO_CLAIM: do not claim
+    noack: cython.bint
+    group: bytes | None
+    consumer: bytes | None
+    streams_at: cython.Py_ssize_t  # the first key
+
+    def __init__(self, grouped: cython.bint) -> None:
+        self.grouped = grouped
+        self.count = 0
+        self.maxcount = 0
+        self.maxsize = 0
+        self.block = NO_BLOCK
+        self.claim = NO_CLAIM
+        self.noack = False
+        self.group = None
+        self.consumer = None
+        self.streams_at = 0
+
+    @cython.ccall
+    def read(self, argv: list[bytes], now: cython.longlong) -> cython.void:
+        """Read up to STREAMS, behind which everything is keys and IDs."""
+        at: cython.Py_ssize_t = 1
+        while self.streams_at == 0:
+            if at >= len(argv):
+                raise SyntaxRefused()
+            at = self._read_option(argv, at, now)
+        if self.grouped and self.group is None:
+            raise GroupMissing()
+        if self.maxcount > 0 and self.count > self.maxcount:
+            raise CountAboveMaxcount()
+
+    @cython.cfunc
+    def _read_option(
+        self, argv: list[bytes], at: cython.Py_ssize_t, now: cython.longlong
+    ) -> cython.Py_ssize_t:
+        """Read the option at `at`; returns the place behind it."""
+        word: bytes = argv[at]
+        left: cython.Py_ssize_t = len(argv) - at - 1
+        if left >= 1 and arguments.is_word(word, b"STREAMS"):
+            if left % 2 != 0:
+                raise Unbalanced(self.grouped)
+            self.streams_at = at + 1
+        elif left >= 1 and arguments.is_word(word, b"COUNT"):
+            self.count = max(0, arguments.parse_i64(argv[at + 1]))
+        elif left >= 1 and arguments.is_word(word, b"BLOCK"):
+            self.block = parse_timeout(argv[at + 1], now)
+        elif left >= 2 and arguments.is_word(word, b"GROUP"):
+            self._for_groups("GROUP")
+            self.group = argv[at + 1]
+            self.consumer = argv[at + 2]
+            return at + 3
+        elif arguments.is_word(word, b"NOACK"):
+            self._for_groups("NOACK")
+            self.noack = True
+            return at + 1
+        elif left >= 1 and arguments.is_word(word, b"MAXCOUNT"):
+            self.maxcount = _parse_limit(argv[at + 1], "MAXCOUNT")
+        elif left >= 1 and arguments.is_word(word, b"MAXSIZE"):
+            self.maxsize = _parse_limit(argv[at + 1], "MAXSIZE")
+        elif left >= 1 and arguments.is_word(word, b"CLAIM"):
+            self._for_groups("CLAIM")
+            self.claim = _parse_idle(argv[at + 1])
+        else:
+            raise SyntaxRefused()
+        return at + 2
+
+    @cython.cfunc
+    def _for_groups(self, option: str) -> cython.void:
+        if not self.grouped:
+            raise OnlyForGroups(option)
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def deadline(self, now: cython.longlong) -> cython.longlong:
+        """When a wait that begins now is over, 0 for never."""
+        return now + self.block if self.block > 0 else 0
+
+
+@cython.cfunc
+def parse_timeout(word: bytes, now: cython.longlong) -> cython.longlong:
+    """The milliseconds a BLOCK says; the deadline must be a time, too."""
+    try:
+        timeout: cython.longlong = arguments.parse_i64(word)
+    except NotAnInteger:
+        raise TimeoutNotAnInteger() from None
+    if timeout < 0:
+        raise TimeoutNegative()
+    if timeout > I64_MAX - now:
+        raise TimeoutTooLong()
+    return timeout
+
+
+@cython.cfunc
+def _parse_limit(word: bytes, option: str) -> cython.longlong:
+    limit: cython.longlong = arguments.parse_i64(word)
+    if limit <= 0:
+        raise LimitNotPositive(option)
+    return limit
+
+
+@cython.cfunc
+def _parse_idle(word: bytes) -> cython.longlong:
+    try:
+        idle: cython.longlong = arguments.parse_i64(word)
+    except NotAnInteger:
+        raise IdleNotAnInteger() from None
+    if idle < 0:
+        raise IdleNegative()
+    return idle
+
+
+@cython.final
+@cython.freelist(8)
+@cython.cclass
+class Room:
+    """What one reply may still hold. The first entry is always let in, however large."""
+
+    __slots__ = ("_left", "_maxsize", "_per_stream", "_start", "answer", "entries")
+
+    answer: Answer
+    entries: cython.longlong  # let in so far
+    _left: cython.longlong
+    _per_stream: cython.longlong
+    _maxsize: cython.longlong
+    _start: cython.Py_ssize_t
+
+    def __init__(self, options: ReadOptions, answer: Answer) -> None:
+        self.answer = answer
+        self.entries = 0
+        self._left = options.maxcount if options.maxcount > 0 else I64_MAX
+        self._per_stream = options.count if options.count > 0 else I64_MAX
+        self._maxsize = options.maxsize
+        self._start = answer.mark()
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def for_stream(self) -> cython.longlong:
+        """How many entries the next stream may give; 0: the reply is full."""
+        if self.is_full():
+            return 0
+        return self._per_stream if self._per_stream < self._left else self._left
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def is_full(self) -> cython.bint:
+        """Whether nothing more fits, be it by size or by count."""
+        if self._left <= 0:
+            return True
+        if self._maxsize == 0 or self.entries == 0:
+            return False
+        return self.answer.mark() - self._start >= self._maxsize
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def take(self) -> cython.void:
+        """One entry more."""
+        self.entries += 1
+        self._left -= 1
