@@ -211,3 +211,135 @@ def test_xsetid_refuses_what_the_stream_belies(five):
     assert five("XSETID s 5-0") == "OK"
     five("XTRIM s MAXLEN 0")
     assert five("XSETID s 5-0 ENTRIESADDED 0") == "OK"
+
+
+# ---- KEEPREF, DELREF, ACKED
+
+
+@pytest.fixture
+def acked(five):
+    """Of 1-0 to 5-0, two to a node, group g has read all and acknowledged 1, 2 and 4."""
+    five("XGROUP CREATE s g 0")
+    five("XREADGROUP GROUP g ann STREAMS s >")
+    five("XACK s g 1-0 2-0 4-0")
+    five.effects()
+    return five
+
+
+def pending(talk):
+    return [row[0] for row in talk("XPENDING s g - + 100")]
+
+
+@pytest.mark.parametrize(
+    "trim", ["MINID = 6", "MINID ~ 6", "MAXLEN = 0", "MAXLEN ~ 0", "MINID ~ 6-0 LIMIT 0"]
+)
+def test_acked_keeps_what_is_referenced_wherever_it_stands(acked, trim):
+    assert acked(f"XTRIM s {trim} ACKED") == 3
+    assert ids(acked) == ["3-0", "5-0"]
+    assert pending(acked) == ["3-0", "5-0"]
+
+
+@pytest.mark.parametrize("trim", ["MINID = 4", "MINID ~ 4", "MAXLEN = 2", "MAXLEN ~ 2"])
+def test_delref_takes_references_along_and_looks_inside_nodes(acked, trim):
+    assert acked(f"XTRIM s DELREF {trim}") == 3
+    assert ids(acked) == ["4-0", "5-0"]
+    assert pending(acked) == ["5-0"]
+
+
+def test_keepref_leaves_references(acked):
+    assert acked("XTRIM s MAXLEN 0 KEEPREF") == 5
+    assert pending(acked) == ["3-0", "5-0"]
+
+
+def test_acked_removes_newer_entries_when_older_ones_are_needed(acked):
+    assert acked("XTRIM s MAXLEN = 3 ACKED") == 2
+    assert ids(acked) == ["3-0", "4-0", "5-0"]
+    assert acked("XTRIM s MAXLEN = 2 ACKED") == 1
+    assert ids(acked) == ["3-0", "5-0"]
+    assert acked("XTRIM s MAXLEN = 1 ACKED") == 0
+
+
+def test_acked_needs_what_no_group_has_read(acked):
+    acked("XADD s 6-0 f v")
+    acked("XACK s g 3-0 5-0")
+    assert acked("XTRIM s MAXLEN 0 ACKED") == 5
+    assert ids(acked) == ["6-0"]
+
+
+def test_the_limit_holds_inside_nodes_too(acked):
+    assert acked("XTRIM s MINID ~ 6 ACKED LIMIT 2") == 2
+    assert ids(acked) == ["3-0", "4-0", "5-0"]
+
+
+def test_adding_heeds_references(acked):
+    assert acked("XADD s MAXLEN = 1 ACKED 6-0 f v") == "6-0"
+    assert ids(acked) == ["3-0", "5-0", "6-0"]
+    assert acked("XADD s DELREF MAXLEN = 1 7-0 f v") == "7-0"
+    assert ids(acked) == ["7-0"]
+    assert pending(acked) == []
+    assert acked("XADD s DELREF 8-0 f v") == "8-0"
+    assert ids(acked) == ["7-0", "8-0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("XTRIM s MAXLEN 1 ACKED ACKED", SYNTAX),
+        ("XTRIM s KEEPREF MAXLEN 1 DELREF", SYNTAX),
+        ("XTRIM s KEEPREF ACKED 5", SYNTAX),
+        ("XTRIM s KEEPREF LIMIT 0", NO_STRATEGY),
+        ("XTRIM s acked MAXLEN", SYNTAX),
+        ("XADD s ACKED ACKED 9-0 f v", INVALID),
+        ("XADD s KEEPREF MAXLEN 1 delref 9-0 f v", INVALID),
+    ],
+)
+def test_a_policy_is_said_once(acked, words, answer):
+    assert acked(words) == answer
+    assert len(ids(acked)) == 5
+
+
+def test_the_log_gets_the_policy_and_the_threshold_that_was_reached(acked):
+    acked("XTRIM s MINID ~ 6 ACKED LIMIT 2")
+    acked("XTRIM s MINID ~ 6-0 ACKED")
+    acked("XADD s MAXLEN ~ 1 DELREF 7-0 f v")
+    acked("XADD s MINID ~ 9 acked LIMIT 5 8-0 f v")
+    assert acked.effects() == [
+        "XTRIM s MINID = 4-0 ACKED LIMIT 2",
+        "XTRIM s MINID = 6-0 ACKED",
+        "XADD s MAXLEN = 1 DELREF 7-0 f v",
+        "XADD s MINID = 9 acked LIMIT 5 8-0 f v",
+    ]
+
+
+@pytest.mark.parametrize("policy", ["KEEPREF", "DELREF", "ACKED"])
+@pytest.mark.parametrize("limit", ["", " LIMIT 1", " LIMIT 2", " LIMIT 3", " LIMIT 4", " LIMIT 0"])
+@pytest.mark.parametrize("strategy", ["MINID ~ 4", "MINID ~ 6", "MINID ~ 9", "MAXLEN ~ 2", "MAXLEN ~ 0"])
+def test_what_the_log_gets_does_the_same_again(acked, strategy, limit, policy):
+    acked("XADD s 6-0 f v")
+    acked("XDEL s 1-0")
+    acked("XADD s 7-0 f v")
+    acked("COPY s replica")
+    acked.effects()
+    acked(f"XTRIM s {strategy} {policy}{limit}")
+    acked("HELLO 2", client="log")
+    acked.clients["log"].replayed = True
+    for line in acked.effects():
+        acked(line.replace(" s ", " replica ", 1), client="log")
+    assert acked("XRANGE replica - +") == acked("XRANGE s - +")
+    assert acked("XPENDING replica g - + 100") == acked("XPENDING s g - + 100")
+
+
+def test_trims_tell_once_and_only_when_something_went(acked):
+    acked("CONFIG SET notify-keyspace-events KEA")
+    acked("PSUBSCRIBE __keyevent*", client="b")
+    heard = acked.clients["b"].answer
+    heard.take()
+    acked("XTRIM s MAXLEN 9")
+    assert heard.take() == b""
+    acked("XTRIM s MAXLEN 3")
+    assert heard.take().count(b"__keyevent@0__:xtrim") == 1
+    acked("XADD s MAXLEN 2 6-0 f v")
+    told = heard.take()
+    assert told.index(b"__keyevent@0__:xadd") < told.index(b"__keyevent@0__:xtrim")
+    acked("XSETID s 9-0")
+    assert heard.take().count(b"__keyevent@0__:xsetid") == 1
