@@ -67,6 +67,7 @@ COMPILED = [
     "headrace.commands.keys",
     "headrace.commands.long_double",
     "headrace.commands.members",
+    "headrace.commands.nack",
     "headrace.commands.object",
     "headrace.commands.pending",
     "headrace.commands.pubsub",

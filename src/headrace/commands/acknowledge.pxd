@@ -1,5 +1,8 @@
 # The C face of acknowledge.py.
+from headrace.commands cimport delete
 from headrace.commands.call cimport Call
+from headrace.commands.delete cimport Removal
+from headrace.streams cimport references
 from headrace.streams.group cimport Group
 from headrace.streams.pending cimport Pending
 from headrace.streams.stream cimport Stream

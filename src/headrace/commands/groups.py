@@ -149,7 +149,6 @@ def place_stream(call: Call, key: bytes, stream: Stream) -> cython.void:
     """Key holds the new, empty stream from now on."""
     call.database.put(key, stream)
     call.database.touched(key)
-    call.notify("n", b"new", key)
 
 
 def run_set_id(call: Call) -> None:
