@@ -27,5 +27,6 @@ cdef class Call:
     cpdef void record(self, list[bytes] words)
     cpdef void record_verbatim(self)
     cpdef void notify(self, str cls, bytes event, bytes key)
+    cpdef void missed(self, bytes key)
     cpdef void wait(self, list[bytes] keys, long long deadline_ms, object serve, str on_timeout=*,
                     object lane=*)

@@ -117,6 +117,12 @@ class Call:
             self.keyspace.events.tell(cls, event, key, self.database.index)
 
     @cython.ccall
+    def missed(self, key: bytes) -> cython.void:
+        """A key is not there that a command meant to read; for commands that only read, find() has told."""
+        if not self.keyspace.reading:
+            self.notify("m", b"keymiss", key)
+
+    @cython.ccall
     def wait(
         self,
         keys: list[bytes],

@@ -80,6 +80,8 @@ class GroupRead:
         assert name is not None
         for i in range(pairs):
             stream = call.database.stream(self.keys[i])
+            if stream is None:
+                call.missed(self.keys[i])
             group = None if stream is None else stream.group(name)
             if stream is None or group is None:
                 raise NoSuchKeyOrGroup(self.keys[i], name, " in XREADGROUP with GROUP option")

@@ -52,6 +52,8 @@ def stream_of_group(call: Call) -> Stream:
     """The stream of argv[1], which has the group of argv[2]; WrongType, NoSuchKeyOrGroup."""
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
+    if stream is None:
+        call.missed(argv[1])
     if stream is None or stream.group(argv[2]) is None:
         raise NoSuchKeyOrGroup(argv[1], argv[2])
     return stream

@@ -122,6 +122,8 @@ def run_copy(call: Call) -> None:
     if database is call.database and key == target:
         raise SameObject()
     value = call.database.find(key)
+    if value is None:
+        call.missed(key)
     if value is None or (database.contains(target) and not replace):
         call.answer.integer(0)
         return

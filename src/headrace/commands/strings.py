@@ -32,7 +32,7 @@ def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
     """The string that a command reads before it changes it; WrongType when key holds something else."""
     value = call.database.string(key)
     if value is None:
-        call.notify("m", b"keymiss", key)
+        call.missed(key)
     return value
 
 
