@@ -25,7 +25,10 @@ def group_or_none(call: Call) -> Group | None:
     """The group of argv[2] of the stream of argv[1]; None when one of them is not there."""
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
-    return None if stream is None else stream.group(argv[2])
+    if stream is None:
+        call.missed(argv[1])
+        return None
+    return stream.group(argv[2])
 
 
 def run_ack(call: Call) -> None:
