@@ -58,7 +58,7 @@ class IdmpOfChosenId(CommandError):
 class Append:
     """What an XADD asks for; the key is the first word after the command, the pairs follow the ID."""
 
-    __slots__ = ("id_at", "iid", "make_stream", "ms", "pid", "seq", "source", "trim")
+    __slots__ = ("id_at", "iid_at", "make_stream", "ms", "pid_at", "seq", "source", "trim")
 
     make_stream: cython.bint
     trim: Trim | None  # None when there are no options at all
@@ -66,8 +66,8 @@ class Append:
     ms: cython.ulonglong
     seq: cython.ulonglong
     id_at: cython.Py_ssize_t
-    pid: bytes  # the producer of an idempotent request; empty: it is none
-    iid: bytes  # empty: to be made of the pairs
+    pid_at: cython.Py_ssize_t  # where the producer of an idempotent request stands; 0: it is none
+    iid_at: cython.Py_ssize_t  # 0: the iid is to be made of the pairs
 
     def __init__(self) -> None:
         self.make_stream = True
@@ -76,8 +76,8 @@ class Append:
         self.ms = 0
         self.seq = 0
         self.id_at = 2
-        self.pid = b""
-        self.iid = b""
+        self.pid_at = 0
+        self.iid_at = 0
 
     @cython.cfunc
     def read_id(self, word: bytes) -> cython.void:
@@ -105,23 +105,28 @@ class Append:
             self.make_stream = False
             return at + 1
         if left >= 2 and arguments.is_word(word, b"IDMP"):
-            self._take_producer(argv[at + 1], "IDMP")
+            self._take_producer(argv, at + 1, "IDMP")
             if not argv[at + 2]:
                 raise NoIid()
-            self.iid = argv[at + 2]
+            self.iid_at = at + 2
             return at + 3
         if left >= 1 and arguments.is_word(word, b"IDMPAUTO"):
-            self._take_producer(argv[at + 1], "IDMPAUTO")
+            self._take_producer(argv, at + 1, "IDMPAUTO")
             return at + 2
         return at
 
     @cython.cfunc
-    def _take_producer(self, pid: bytes, option: str) -> cython.void:
-        if self.pid:
+    def _take_producer(self, argv: list[bytes], at: cython.Py_ssize_t, option: str) -> cython.void:
+        if self.pid_at != 0:
             raise TwoIdmp()
-        if not pid:
+        if not argv[at]:
             raise NoProducer(option)
-        self.pid = pid
+        self.pid_at = at
+
+    @cython.cfunc
+    def iid(self, argv: list[bytes]) -> bytes:
+        """What the producer calls this request, or what it is called after its pairs."""
+        return argv[self.iid_at] if self.iid_at != 0 else requests.iid_of(argv, self.id_at + 1)
 
     @cython.cfunc
     def choose_id(self, stream: Stream, now: cython.longlong) -> cython.void:
@@ -158,10 +163,8 @@ def parse(call: Call) -> Append:
     argv: list[bytes] = call.argv
     n: cython.Py_ssize_t = len(argv)
     request: Append = Append()
-    word: bytes = argv[2]
-    p: cython.p_const_uchar = word
-    if len(word) == 0 or p[0] <= 57:  # no option begins with a digit or `*`: most words here are IDs
-        request.read_id(word)
+    if _is_no_option(argv[2]):
+        request.read_id(argv[2])
     else:
         request.id_at = _read_options(request, call, argv)
     pairs: cython.Py_ssize_t = n - request.id_at - 1
@@ -173,22 +176,30 @@ def parse(call: Call) -> Append:
 
 
 @cython.cfunc
+def _is_no_option(word: bytes) -> cython.bint:
+    """True for what begins with a digit or `*`: most IDs do, no option does; the rest must be compared."""
+    p: cython.p_const_uchar = word
+    return len(word) == 0 or p[0] <= 57
+
+
+@cython.cfunc
 def _read_options(request: Append, call: Call, argv: list[bytes]) -> cython.Py_ssize_t:
     """Read options and the ID behind them; returns the ID's place, the end when there is none."""
     n: cython.Py_ssize_t = len(argv)
     at: cython.Py_ssize_t = 2
     after: cython.Py_ssize_t
     trim: Trim = Trim()
-    while at < n:
+    while at < n and not _is_no_option(argv[at]):
         after = trim.read(argv, at)
         if after == at:
             after = request.read_option(argv, at)
         if after == at:
-            request.read_id(argv[at])
             break
         at = after
+    if at < n:
+        request.read_id(argv[at])
     trim.settle(False, call.keyspace.settings.stream_node_max_entries, call.replayed())
-    if request.pid and request.source != CLOCK and at < n and not call.replayed():
+    if request.pid_at != 0 and request.source != CLOCK and at < n and not call.replayed():
         raise IdmpOfChosenId()
     request.trim = trim
     return at
@@ -208,8 +219,11 @@ def run(call: Call) -> None:
     else:
         call.answer.null()
         return
-    if request.pid and _is_duplicate(call, request, stream):
-        return
+    iid: bytes = b""
+    if request.pid_at != 0:
+        iid = request.iid(argv)
+        if _is_duplicate(call, request, iid, stream):
+            return
     request.choose_id(stream, call.now)
     stream.append(
         request.ms,
@@ -222,9 +236,9 @@ def run(call: Call) -> None:
     if found is None:
         call.database.put(key, stream)
     call.answer.stream_id(request.ms, request.seq)
-    if request.pid:
+    if request.pid_at != 0:
         memory: Idempotency = idempotency.memory_of(call, stream)
-        memory.record(request.pid, request.iid, request.ms, request.seq, stream.idmp_maxsize)
+        memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
     trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(stream)
     if call.recording:
         call.record(_effect(request, argv, stream))
@@ -236,18 +250,16 @@ def run(call: Call) -> None:
 
 
 @cython.cfunc
-def _is_duplicate(call: Call, request: Append, stream: Stream) -> cython.bint:
+def _is_duplicate(call: Call, request: Append, iid: bytes, stream: Stream) -> cython.bint:
     """Whether the producer's request has become an entry before: then its ID is the answer, and that is all.
 
     Request and log agree on it whatever this stream still remembers: what a log gives an ID was new once,
     and a duplicate is in the log as it came, with `*`.
     """
-    if not request.iid:
-        request.iid = requests.iid_of(call.argv, request.id_at + 1)
     memory: Idempotency | None = stream.idempotency
     known: StreamId | None = None
     if memory is not None:
-        known = memory.lookup(request.pid, request.iid)
+        known = memory.lookup(call.argv[request.pid_at], iid)
     if request.source != CLOCK or (known is None and not call.replayed()):
         return False
     if memory is not None:

@@ -31,6 +31,7 @@ cdef class Trim:
     cdef int policy
 
     cdef Py_ssize_t read(self, list[bytes] argv, Py_ssize_t at)
+    cdef Py_ssize_t _read_valued(self, bytes word, list[bytes] argv, Py_ssize_t at)
     cdef void _begin(self, int strategy, list[bytes] argv, Py_ssize_t at)
     cdef void settle(self, bint required, long long node_entries_max, bint replayed)
     cdef long long apply(self, Stream stream)

@@ -121,12 +121,19 @@ class Trim:
     def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read the option at `at`; the place after it, or `at` when it is none or lacks its value."""
         word: bytes = argv[at]
+        if at + 1 < len(argv):
+            after: cython.Py_ssize_t = self._read_valued(word, argv, at)
+            if after > at:
+                return after
         if self.policy == NO_POLICY:
             self.policy = policy_of(word)
             if self.policy != NO_POLICY:
                 return at + 1
-        if at + 1 >= len(argv):
-            return at
+        return at
+
+    @cython.cfunc
+    def _read_valued(self, word: bytes, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read the option `word` at `at`, with the value that follows it; the place after it, or `at`."""
         if arguments.is_word(word, b"MAXLEN"):
             self._begin(MAXLEN, argv, at)
             self.maxlen = arguments.parse_i64(argv[self.threshold_at])
