@@ -46,6 +46,7 @@ cdef class Slots:
     cpdef void check(self)
     cdef void _bisect(self, unsigned long long ms, unsigned long long seq)
     cdef Py_ssize_t _remembered(self)
+    cdef bint _before_is_before(self, unsigned long long ms, unsigned long long seq) except -1
     cdef Py_ssize_t _settled(self)
     cdef void _locate(self, Py_ssize_t slot)
     cdef void _append(self, Py_ssize_t slot, unsigned long long ms, unsigned long long seq)

@@ -138,9 +138,13 @@ class Slots:
         if slot >= 0 and self.records.precedes(slot, ms, seq):
             self.place += 1
             slot = self._settled()
-        if slot < 0 or not self.records.stands_for(slot, ms, seq):
-            self._bisect(ms, seq)
-            slot = self._settled()
+        if slot >= 0 and not self.records.precedes(slot, ms, seq):
+            if self.records.stands_for(slot, ms, seq):
+                return slot
+            if self._before_is_before(ms, seq):
+                return NONE
+        self._bisect(ms, seq)
+        slot = self._settled()
         return slot if slot >= 0 and self.records.stands_for(slot, ms, seq) else NONE
 
     @cython.ccall
@@ -300,6 +304,15 @@ class Slots:
             return NONE
         block: Block = self.blocks[self.block_at]
         return block.at(self.place) if self.place < block.count else NONE
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _before_is_before(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Whether what stands before the place remembered is seen at once to come before ms-seq."""
+        if self.place == 0:
+            return self.block_at == 0
+        block: Block = self.blocks[self.block_at]
+        return self.records.precedes(block.at(self.place - 1), ms, seq)
 
     @cython.cfunc
     def _settled(self) -> cython.Py_ssize_t:

@@ -31,7 +31,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 NODE_BYTES_MAX = cython.declare(cython.longlong, 1 << 30)  # what a node limit of 0 means
 # What the objects take beside the packed bytes, in bytes, as the 64-bit interpreter lays them out.
-STREAM_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 256)
+STREAM_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 304)
 NODE_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 224)
 RAX_NODE_BYTES = cython.declare(cython.Py_ssize_t, 128)
 IDMP_DURATION_S = cython.declare(cython.longlong, 100)

@@ -2,16 +2,25 @@
 
 A limit above 0 bounds the work: the trim stops before a node whose live entries would bring what it
 removed above the limit. Trims leave max-deleted alone.
+
+With the policy DELREF or ACKED (references.py) every entry has to be looked at. Then an approximate
+trim, too, goes inside a node; all that is left of it is the limit. ACKED steps over what is still
+referenced, so entries may stay that are older than some that went.
 """
 
 from __future__ import annotations
 
 import cython
 
+from headrace import mem
+from headrace.streams import node as nodes_of
+from headrace.streams import references
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
+from headrace.structures.rax_walk import RaxCursor
+from headrace.structures.streamid import StreamId
 
 
 @cython.ccall
@@ -26,6 +35,8 @@ def trim_by_length(
 
     Returns how many entries went.
     """
+    if policy != references.KEEPREF:
+        return _trim_by_policy(stream, policy, limit, False, maxlen, 0, 0)
     removed: cython.longlong = 0
     excess: cython.longlong
     node: Node | None
@@ -59,6 +70,8 @@ def trim_by_id(
     A tombstone counts as an entry here: a node whose last one is not before ms-seq stays, even if all
     before it goes. Returns how many entries went.
     """
+    if policy != references.KEEPREF:
+        return _trim_by_policy(stream, policy, limit, True, 0, ms, seq)
     removed: cython.longlong = 0
     walk: EntryWalk
     node: Node | None
@@ -77,6 +90,65 @@ def trim_by_id(
     if removed > 0:
         stream.find_first()
     return removed
+
+
+@cython.cfunc
+def _trim_by_policy(
+    stream: Stream,
+    policy: cython.int,
+    limit: cython.longlong,
+    by_id: cython.bint,
+    maxlen: cython.ulonglong,
+    ms: cython.ulonglong,
+    seq: cython.ulonglong,
+) -> cython.longlong:
+    """Remove the oldest entries that policy lets go: down to maxlen; by_id, all those before ms-seq."""
+    removed: cython.longlong = 0
+    gone: cython.longlong
+    whole: cython.bint
+    node: Node
+    read: StreamId | None = references.read_by_all(stream) if policy == references.ACKED else None
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    more: cython.bint = cursor.seek("^")
+    while more and stream.length > maxlen:
+        node = nodes_of.node_at(cursor)
+        if limit > 0 and removed + node.live > limit:
+            break
+        whole = mem.as_signed(stream.length - maxlen) >= node.live
+        walk: EntryWalk = EntryWalk(node)
+        gone = 0
+        while walk.next():
+            if read is not None and streamid.before(read.ms, read.seq, walk.ms, walk.seq):
+                whole = False  # referenced, and so is all that follows
+                break
+            if by_id:
+                whole = streamid.before(walk.ms, walk.seq, ms, seq)
+                if not whole:
+                    break
+            elif mem.as_signed(stream.length - maxlen) == gone:
+                break
+            if not walk.deleted and _let_go(stream, walk.ms, walk.seq, policy):
+                node.bury(walk.at)
+                gone += 1
+        removed += _buried(stream, node, gone)
+        if node.live == 0:
+            stream.drop(node)
+        if not whole:
+            break
+        more = cursor.next()
+    if removed > 0:
+        stream.find_first()
+    return removed
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _let_go(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy: cython.int) -> cython.bint:
+    """Whether policy lets the entry ms-seq go, which all have read; DELREF takes it from all that hold it."""
+    if policy == references.ACKED:
+        return not references.held(stream, ms, seq)
+    references.drop_references(stream, ms, seq)
+    return True
 
 
 @cython.cfunc

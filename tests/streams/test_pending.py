@@ -1,0 +1,279 @@
+import os
+import random
+
+import pytest
+
+from headrace.streams.group import Group
+
+COMPILED = "HEADRACE_COMPILED" in os.environ
+U64_MAX = 2**64 - 1
+NOW = 1700000000000
+
+
+def group_with(*names):
+    group = Group(b"g", 0, 0, -1)
+    return group, group.pending, *(group.make_consumer(name, NOW) for name in names)
+
+
+def ids_by(pending, slot, step):
+    found = []
+    while slot >= 0:
+        found.append((pending.ms_of(slot), pending.seq_of(slot)))
+        slot = step(slot)
+    return found
+
+
+def ids(pending):
+    return ids_by(pending, pending.from_id(0, 0), pending.after)
+
+
+def order(pending):
+    return [ms for ms, _ in ids_by(pending, pending.oldest(), pending.newer)]
+
+
+def own_ids(pending, consumer):
+    return ids_by(
+        pending,
+        pending.of_consumer_from(consumer, 0, 0),
+        lambda slot: pending.of_consumer_after(consumer, slot),
+    )
+
+
+def test_nothing_is_pending_at_first():
+    group, pending, alice = group_with(b"alice")
+    group.check()
+    assert (pending.count, pending.unowned, alice.pending_count) == (0, 0, 0)
+    assert {
+        pending.oldest(),
+        pending.newest(),
+        pending.last(),
+        pending.find(0, 0),
+        pending.from_id(0, 0),
+    } == {-1}
+    assert pending.of_consumer_from(alice, 0, 0) == -1
+
+
+def test_an_entry_says_what_it_was_added_with():
+    group, pending, alice = group_with(b"alice")
+    slot = pending.add(5, 7, alice, NOW, 1)
+    assert pending.find(5, 7) == slot
+    assert (pending.ms_of(slot), pending.seq_of(slot)) == (5, 7)
+    assert (pending.time_of(slot), pending.deliveries_of(slot)) == (NOW, 1)
+    assert pending.owner_of(slot) is alice
+    assert {pending.find(5, 6), pending.find(5, 8), pending.find(0, 0), pending.find(U64_MAX, 0)} == {-1}
+    group.check()
+
+
+def test_an_id_is_pending_once():
+    group, pending, alice, bob = group_with(b"alice", b"bob")
+    for i in (1, 2, 3):
+        pending.add(i, 0, alice, NOW, 1)
+    for i in (1, 2, 3):
+        with pytest.raises(ValueError, match=f"{i}-0"):
+            pending.add(i, 0, bob, NOW, 1)
+    group.check()
+    assert (pending.count, alice.pending_count, bob.pending_count) == (3, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("ms", "seq", "time", "count"),
+    [
+        (2**48, 0, NOW, 1),
+        (U64_MAX, U64_MAX, NOW, 1),
+        (1, 2**32, NOW, 1),
+        (1, 1, 2**48, 1),
+        (1, 1, 2**63 - 1, 1),
+        (1, 1, NOW, 65536),
+        (1, 1, NOW, 2**63 - 1),
+    ],
+)
+def test_large_numbers_make_records_wide_and_change_nothing_else(ms, seq, time, count):
+    group, pending, alice, bob = group_with(b"alice", b"bob")
+    before = [pending.add(i, i, (alice, bob, None)[i % 3], i, i) for i in range(2, 9)]
+    narrow = pending.memory_bytes()
+    slot = pending.add(ms, seq, alice, time, count)
+    group.check()
+    assert pending.memory_bytes() > narrow
+    assert (pending.ms_of(slot), pending.seq_of(slot)) == (ms, seq)
+    assert (pending.time_of(slot), pending.deliveries_of(slot)) == (time, count)
+    for i, other in enumerate(before, 2):
+        assert (pending.ms_of(other), pending.seq_of(other), pending.deliveries_of(other)) == (i, i, i)
+        assert pending.time_of(other) == (0 if i % 3 == 2 else i)
+
+
+def test_more_consumers_than_a_narrow_record_can_number():
+    if not COMPILED:
+        pytest.skip("long, interpreted")
+    group, pending = group_with()
+    consumers = [group.make_consumer(b"%d" % i, 0) for i in range(65600)]
+    for i, consumer in enumerate(consumers):
+        pending.add(i, 0, consumer, 0, 1)
+    assert all(pending.owner_of(pending.find(i, 0)) is consumers[i] for i in range(0, 65600, 99))
+    assert pending.owner_of(pending.find(65599, 0)) is consumers[65599]
+    group.check()
+
+
+def test_delivery_order_is_by_time_and_then_by_when_it_was_said():
+    group, pending, alice = group_with(b"alice")
+    for ms, time in [(1, 100), (2, 200), (3, 100), (4, 50), (5, 200), (6, 150), (7, 0)]:
+        pending.add(ms, 0, alice, time, 1)
+    group.check()
+    assert order(pending) == [7, 4, 1, 3, 6, 2, 5]
+    pending.touch(pending.find(4, 0), 300, 2)
+    pending.assign(pending.find(2, 0), alice, 100, 2)
+    group.check()
+    assert order(pending) == [7, 1, 3, 2, 6, 5, 4]
+
+
+def test_the_unowned_stand_first_and_in_the_order_they_were_given_back():
+    group, pending, alice, bob = group_with(b"alice", b"bob")
+    for ms in range(1, 7):
+        pending.add(ms, 0, alice, 10 - ms, 1)
+    for ms in (3, 1, 5):
+        pending.assign(pending.find(ms, 0), None, 999, 4)
+    pending.add(9, 0, None, 999, 0)
+    group.check()
+    assert order(pending) == [3, 1, 5, 9, 6, 4, 2]
+    assert (pending.unowned, alice.pending_count) == (4, 3)
+    slot = pending.find(3, 0)
+    assert (pending.owner_of(slot), pending.time_of(slot), pending.deliveries_of(slot)) == (None, 0, 4)
+
+    pending.touch(slot, 5, 6)  # given back again: behind the others
+    assert order(pending) == [1, 5, 9, 3, 6, 4, 2]
+    assert (pending.time_of(slot), pending.deliveries_of(slot)) == (0, 6)
+    pending.assign(pending.find(9, 0), bob, 0, 1)  # the oldest time there is goes behind the unowned
+    group.check()
+    assert order(pending) == [1, 5, 3, 9, 6, 4, 2]
+    assert (pending.unowned, bob.pending_count) == (3, 1)
+    pending.remove(slot)
+    pending.remove(pending.find(5, 0))
+    pending.remove(pending.find(1, 0))
+    group.check()
+    assert pending.unowned == 0
+    assert order(pending) == [9, 6, 4, 2]
+
+
+def test_claiming_up_to_what_was_newest_meets_every_entry_once():
+    group, pending, alice, bob = group_with(b"alice", b"bob")
+    for ms in range(1, 8):
+        pending.add(ms, 0, alice, ms, 1)
+    claimed = []
+    slot, stop = pending.oldest(), pending.newest()
+    while slot >= 0:
+        following = -1 if slot == stop else pending.newer(slot)
+        pending.assign(slot, bob, 1000, 2)
+        claimed.append(pending.ms_of(slot))
+        slot = following
+    group.check()
+    assert claimed == order(pending) == list(range(1, 8))
+    assert (alice.pending_count, bob.pending_count) == (0, 7)
+
+
+def test_a_step_from_an_entry_of_another_consumer_is_an_error():
+    _, pending, alice, bob = group_with(b"alice", b"bob")
+    slot = pending.add(1, 0, alice, NOW, 1)
+    pending.add(2, 0, bob, NOW, 1)
+    with pytest.raises(KeyError):
+        pending.of_consumer_after(bob, slot)
+
+
+def test_a_slot_that_never_was_is_an_error():
+    _, pending, alice = group_with(b"alice")
+    for slot in (0, 5, 1024, 10**9):
+        with pytest.raises(IndexError):
+            pending.ms_of(slot)
+    pending.add(1, 0, alice, NOW, 1)
+    with pytest.raises(IndexError):
+        pending.remove(3)
+
+
+@pytest.mark.parametrize("how", ["rising", "falling", "shuffled", "from the middle"])
+def test_many_entries_in_any_order(how):
+    rng = random.Random(how)
+    n = 6000 if COMPILED else 1500
+    group, pending, *consumers = group_with(b"a", b"b", b"c")
+    new = [(i // 3, i % 3) for i in range(n)]
+    if how == "falling":
+        new.reverse()
+    elif how == "shuffled":
+        rng.shuffle(new)
+    elif how == "from the middle":
+        new.sort(key=lambda one: abs(one[0] - n // 6))
+    owner = {}
+    for i, one in enumerate(new):
+        owner[one] = consumers[rng.randrange(3)]
+        pending.add(*one, owner[one], NOW + i, 1)
+    group.check()
+    gone = rng.sample(new, n * 9 // 10)
+    for one in gone:
+        pending.remove(pending.find(*one))
+        del owner[one]
+    group.check()
+    assert ids(pending) == sorted(owner)
+    for consumer in consumers:
+        assert own_ids(pending, consumer) == sorted(one for one in owner if owner[one] is consumer)
+    for one in new:
+        assert (pending.find(*one) >= 0) == (one in owner)
+    for one in gone:
+        pending.add(*one, consumers[0], NOW + n, 1)
+    group.check()
+    assert ids(pending) == sorted(new)
+
+
+def test_an_entry_takes_at_most_41_bytes():
+    n = 60000 if COMPILED else 12000
+    group, pending, *consumers = group_with(b"a", b"b", b"c")
+    nothing = pending.memory_bytes()
+    for i in range(n):
+        pending.add(NOW + i, 0, consumers[i % 3], NOW + i, 1)
+    assert pending.memory_bytes() - nothing <= 41 * n
+    for i in range(n):
+        pending.remove(pending.find(NOW + i, 0))
+    group.check()
+    assert pending.memory_bytes() < nothing + 3000, "the memory was not given back"
+
+
+def test_one_large_number_widens_only_its_neighbourhood():
+    _, pending, alice = group_with(b"alice")
+    for i in range(8000):
+        pending.add(NOW + i, 0, alice, NOW + i, 1)
+    before = pending.memory_bytes()
+    pending.touch(pending.find(NOW + 4000, 0), NOW, 2**63 - 1)
+    assert 0 < pending.memory_bytes() - before <= 1024 * 16
+
+
+def test_memory_is_given_back_while_a_queue_moves_on():
+    _, pending, alice = group_with(b"alice")
+    sizes = []
+    for i in range(12000):
+        pending.add(NOW + i, 0, alice, NOW + i, 1)
+        if i >= 2000:
+            pending.remove(pending.find(NOW + i - 2000, 0))
+        if i % 2000 == 1999:
+            sizes.append(pending.memory_bytes())
+    assert max(sizes) < 2 * sizes[0]
+
+
+def test_a_copy_and_its_model_go_separate_ways():
+    group, pending, alice, bob = group_with(b"alice", b"bob")
+    carol = group.make_consumer(b"carol", 5)
+    group.drop_consumer(bob)
+    for i in range(2000):
+        pending.add(i, 0, (alice, carol, None)[i % 3], NOW + i % 7, 65530 + i)
+    alice.active_ms = 99
+    twin = group.copy()
+    twin.check()
+    assert ids(twin.pending) == ids(pending)
+    assert order(twin.pending) == order(pending)
+    assert [(c.name, c.number, c.seen_ms, c.active_ms, c.pending_count) for c in twin.consumers()] == [
+        (c.name, c.number, c.seen_ms, c.active_ms, c.pending_count) for c in group.consumers()
+    ]
+    was = order(pending)
+    twin.drop_consumer(twin.consumer(b"alice"))
+    while twin.pending.count:
+        twin.pending.remove(twin.pending.oldest())
+    twin.check()
+    group.check()
+    assert order(pending) == was
+    assert pending.owner_of(pending.find(0, 0)) is alice
+    assert twin.make_consumer(b"dave", 0).number in (1, 2)
