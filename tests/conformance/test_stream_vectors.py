@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from headrace.streams import trim
+from headrace.streams import delivery, trim
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
@@ -16,6 +16,7 @@ from headrace.structures.rax_walk import RaxCursor
 U64_MAX = 2**64 - 1
 FILES = sorted((pathlib.Path(__file__).parent / "vectors" / "streams").iterdir())
 PLAIN = {"XADD", "XDEL", "XTRIM", "XSETID"}
+GROUPED = {"XGROUP", "XREADGROUP", "XCLAIM", "XAUTOCLAIM", "XACK"}
 REDIS = ("redis-7.0.15", "redis-8.0.6")
 
 
@@ -63,7 +64,8 @@ class Replay:
         self.entries_max = int(vector["config"].get("stream-node-max-entries", 100))
         for command, reply in zip(vector["commands"], replies, strict=True):
             words = [as_bytes(word) for word in command]
-            if command[0] in PLAIN and not (isinstance(reply, dict) and "error" in reply):
+            if command[0] in PLAIN | GROUPED and not (isinstance(reply, dict) and "error" in reply):
+                self.subcommand = command[1]
                 getattr(self, command[0].lower())(words[2:], reply)
 
     def xadd(self, words, reply):
@@ -100,6 +102,59 @@ class Replay:
         ids = [streamid.parse(word, 0) for word in words]
         assert sum(self.stream.delete(i.ms, i.seq) for i in ids) == reply
 
+    def xgroup(self, words, reply):
+        # words[0] is the key; the subcommand has gone before it
+        stream, (name, *rest) = self.stream, words[1:]
+        subcommand, group = self.subcommand, stream.group(name)
+        if subcommand in ("CREATE", "SETID"):
+            at = stream.last_id() if rest[0] == b"$" else streamid.parse(rest[0], 0)
+            read = int(rest[rest.index(b"ENTRIESREAD") + 1]) if b"ENTRIESREAD" in rest else -1
+            if subcommand == "CREATE":
+                stream.make_group(name, at.ms, at.seq, read)
+            else:
+                group.last_ms, group.last_seq, group.entries_read = at.ms, at.seq, read
+        elif subcommand == "CREATECONSUMER":
+            self.consumer(group, rest[0])
+        elif subcommand == "DELCONSUMER":
+            assert group.drop_consumer(group.consumer(rest[0])) == reply
+        else:
+            raise NotImplementedError(subcommand)
+
+    def consumer(self, group, name):
+        return group.consumer(name) or group.make_consumer(name, 0)
+
+    def xreadgroup(self, words, reply):
+        group = self.stream.group(words[0])
+        consumer = self.consumer(group, words[1])
+        pending = b"NOACK" not in words
+        for _, entries in reply or []:
+            for one, _ in entries:
+                new = streamid.parse(one.encode(), 0)
+                delivery.deliver(self.stream, group, consumer, new.ms, new.seq, 0, pending)
+
+    def xclaim(self, words, reply):
+        group = self.stream.group(words[0])
+        consumer = self.consumer(group, words[1])
+        time, count = (int(words[words.index(w) + 1]) if w in words else 0 for w in (b"TIME", b"RETRYCOUNT"))
+        for one in reply:
+            claimed = streamid.parse(one.encode(), 0)
+            slot = group.pending.find(claimed.ms, claimed.seq)
+            if slot < 0:
+                group.pending.add(claimed.ms, claimed.seq, consumer, time, count)
+            else:
+                group.pending.assign(slot, consumer, time, count)
+
+    def xack(self, words, reply):
+        pending = self.stream.group(words[0]).pending
+        slots = [pending.find(i.ms, i.seq) for i in (streamid.parse(word, 0) for word in words[1:])]
+        assert len(slots) == reply
+        for slot in slots:
+            pending.remove(slot)
+
+    def xautoclaim(self, words, reply):
+        assert reply[1:] == [[], []]
+        self.consumer(self.stream.group(words[0]), words[1])
+
     def xsetid(self, words, reply):
         new = streamid.parse(words[0], 0)
         self.stream.last_ms, self.stream.last_seq = new.ms, new.seq
@@ -129,6 +184,37 @@ def counters_of(stream):
         "entries-added": stream.entries_added,
         "recorded-first-entry-id": str(stream.first_id()),
     }
+
+
+def text_of(name):
+    """A name as the vectors write it."""
+    plain = all(32 <= byte < 127 for byte in name)
+    return name.decode() if plain else {"b64": base64.b64encode(name).decode()}
+
+
+def groups_of(stream):
+    found = []
+    for group in stream.groups():
+        pending, rows = group.pending, []
+        owned = {consumer.name: [] for consumer in group.consumers()}
+        slot = pending.from_id(0, 0)
+        while slot >= 0:
+            one, owner = f"{pending.ms_of(slot)}-{pending.seq_of(slot)}", pending.owner_of(slot)
+            rows.append([one, text_of(owner.name), pending.time_of(slot), pending.deliveries_of(slot)])
+            owned[owner.name].append(one)
+            slot = pending.after(slot)
+        lag = delivery.lag(stream, group) if delivery.has_lag(stream, group) else None
+        found.append(
+            {
+                "name": text_of(group.name),
+                "last-delivered-id": f"{group.last_ms}-{group.last_seq}",
+                "entries-read": None if group.entries_read == -1 else group.entries_read,
+                "lag": lag,
+                "pending": rows,
+                "consumers": [{"name": text_of(name), "pending": ids} for name, ids in owned.items()],
+            }
+        )
+    return found
 
 
 def replayed(vector, server):
@@ -169,6 +255,17 @@ def test_the_same_commands_give_the_same_counters_and_entries(path):
         copy = stream.copy()
         copy.check()
         assert (counters_of(copy), entries_of(copy)) == (counters_of(stream), entries)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if "group" in path.name or "differs" in path.name], ids=lambda p: p.stem
+)
+def test_the_same_commands_leave_the_same_groups(path):
+    vector = load(path)
+    stream = replayed(vector, "redis-8.0.6")
+    stream.check()
+    assert groups_of(stream) == expected(vector, "redis-8.0.6").get("groups", [])
+    assert groups_of(stream.copy()) == groups_of(stream)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name.split(".")[0])
