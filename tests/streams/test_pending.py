@@ -277,3 +277,13 @@ def test_a_copy_and_its_model_go_separate_ways():
     assert order(pending) == was
     assert pending.owner_of(pending.find(0, 0)) is alice
     assert twin.make_consumer(b"dave", 0).number in (1, 2)
+
+
+def test_entries_that_come_sorted_consumer_by_consumer_are_in_order():
+    n = 20000 if COMPILED else 2000
+    group, pending, alice, bob, carol = group_with(b"alice", b"bob", b"carol")
+    for k, consumer in enumerate((alice, bob, carol)):
+        for i in range(k, n, 3):
+            pending.add(i, 0, consumer, NOW + i, 1)
+    group.check()
+    assert order(pending) == list(range(n))

@@ -18,6 +18,7 @@ cdef class Pending:
     cdef Py_ssize_t first
     cdef Py_ssize_t zone_end
     cdef Py_ssize_t end
+    cdef Py_ssize_t finger
 
     cpdef Consumer enroll(self, bytes name, long long now_ms)
     cpdef Py_ssize_t dismiss(self, Consumer consumer)
@@ -46,5 +47,6 @@ cdef class Pending:
     cpdef void check(self)
     cdef Consumer _owner(self, Py_ssize_t number)
     cdef void _line_up(self, Py_ssize_t slot, bint owned, long long time_ms)
+    cdef Py_ssize_t _last_by(self, long long time_ms)
     cdef void _step_out(self, Py_ssize_t slot, bint owned)
     cdef void _check_order(self)

@@ -37,7 +37,18 @@ class Pending:
     Finding, adding and removing cost O(log n), at the end O(1). Times are Unix milliseconds.
     """
 
-    __slots__ = ("by_id", "count", "end", "first", "owners", "records", "spare", "unowned", "zone_end")
+    __slots__ = (
+        "by_id",
+        "count",
+        "end",
+        "finger",
+        "first",
+        "owners",
+        "records",
+        "spare",
+        "unowned",
+        "zone_end",
+    )
 
     count: cython.Py_ssize_t
     unowned: cython.Py_ssize_t  # how many of them are nobody's
@@ -48,6 +59,7 @@ class Pending:
     first: cython.Py_ssize_t
     zone_end: cython.Py_ssize_t
     end: cython.Py_ssize_t
+    finger: cython.Py_ssize_t  # the owned entry that last came out of order, or one beside it; or none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
@@ -55,7 +67,7 @@ class Pending:
         self.by_id = Slots(self.records)
         self.owners = [None]
         self.spare = []
-        self.first = self.zone_end = self.end = NONE
+        self.first = self.zone_end = self.end = self.finger = NONE
 
     # ---- consumers
 
@@ -255,6 +267,7 @@ class Pending:
         other.first = self.first
         other.zone_end = self.zone_end
         other.end = self.end
+        other.finger = self.finger
         other.spare = self.spare.copy()
         for consumer in self.owners[1:]:
             if consumer is None:
@@ -311,15 +324,15 @@ class Pending:
 
     @cython.cfunc
     def _line_up(self, slot: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong) -> cython.void:
-        """Put the entry where it belongs in delivery order; walks back over those delivered later."""
+        """Put the entry where it belongs in delivery order."""
         records: Records = self.records
         before: cython.Py_ssize_t = self.end if owned else self.zone_end
-        if owned:
-            while before >= 0 and before != self.zone_end and records.time_of(before) > time_ms:
-                before = records.previous_of(before)
-        else:
+        if not owned:
             self.zone_end = slot
             self.unowned += 1
+        elif before != self.zone_end and records.time_of(before) > time_ms:
+            before = self._last_by(time_ms)
+            self.finger = slot
         follower: cython.Py_ssize_t = NONE
         if before != self.end:
             follower = self.first if before < 0 else records.next_of(before)
@@ -331,6 +344,23 @@ class Pending:
             self.end = slot
 
     @cython.cfunc
+    def _last_by(self, time_ms: cython.longlong) -> cython.Py_ssize_t:
+        """The last entry that is unowned or was delivered at time_ms or before; -1 when there is none.
+
+        Walks from where this was last wanted: those that come out of order often come one after another.
+        """
+        records: Records = self.records
+        here: cython.Py_ssize_t = self.end if self.finger < 0 else self.finger
+        follower: cython.Py_ssize_t
+        while here != self.zone_end and records.time_of(here) > time_ms:
+            here = records.previous_of(here)
+        follower = self.first if here < 0 else records.next_of(here)
+        while follower >= 0 and records.time_of(follower) <= time_ms:
+            here = follower
+            follower = records.next_of(here)
+        return here
+
+    @cython.cfunc
     def _step_out(self, slot: cython.Py_ssize_t, owned: cython.bint) -> cython.void:
         """Take the entry out of the delivery order."""
         before: cython.Py_ssize_t = self.records.previous_of(slot)
@@ -339,6 +369,8 @@ class Pending:
             self.unowned -= 1
             if slot == self.zone_end:
                 self.zone_end = before
+        elif slot == self.finger:
+            self.finger = NONE if before == self.zone_end else before
         self.records.link(before, follower)
         if before < 0:
             self.first = follower
@@ -366,3 +398,4 @@ class Pending:
         assert n == self.count
         assert before == self.end
         assert self.unowned > 0 or self.zone_end == NONE
+        assert self.finger == NONE or self.owner_of(self.finger) is not None

@@ -410,7 +410,9 @@ class Stream:
         assert last is None or last <= self.last_id(), f"{last} lies after the last ID, {self.last_id()}"
         group: Group
         for group in self.groups():
+            assert self.group(group.name) is group
             group.check()
+        assert self.group_count == len(self.groups())
 
     # ---- inside
 
