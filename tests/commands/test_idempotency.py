@@ -1,5 +1,7 @@
 """Idempotent requests: XADD with IDMP and IDMPAUTO, XCFGSET, XIDMPRECORD, and what they leave in the log."""
 
+from random import Random
+
 import pytest
 
 INVALID = "-ERR Invalid stream ID specified as stream command argument"
@@ -259,6 +261,14 @@ def test_the_engine_wants_a_tick_while_something_is_remembered(talk):
     assert 3000 <= talk.now <= 4100
 
 
+def test_while_paused_the_engine_wants_no_tick_for_what_it_will_not_do_before_the_pause_ends(talk):
+    talk("XADD s IDMP p 1 * f v")
+    talk("CLIENT PAUSE 5000")
+    assert talk.engine.next_deadline() == 6000
+    talk.tick(6000)
+    assert 6000 < talk.engine.next_deadline() <= 7000
+
+
 def test_settings_are_those_of_the_streams_birth(talk):
     talk("XADD old * f v")
     talk("CONFIG SET stream-idmp-duration 2 stream-idmp-maxsize 1")
@@ -353,6 +363,52 @@ def test_a_log_may_say_limit_with_an_exact_trim(talk):
     assert from_log(talk, "XADD s MAXLEN = 5 LIMIT 1 6-0 f v") == "6-0"
     assert from_log(talk, "XTRIM s MAXLEN = 2 LIMIT 1") == 3
     assert from_log(talk, "XTRIM s MINID = 6 LIMIT 1") == 1
+
+
+def any_line(random):
+    """A command that may add, delete, trim or forget, and a group that reads meanwhile."""
+    policy = random.choice(["", " KEEPREF", " DELREF", " ACKED"])
+    trim = random.choice(
+        ["", "", " MAXLEN 3", " MAXLEN ~ 4 LIMIT 3", " MINID ~ {old} LIMIT 2", " MINID {old}"]
+    )
+    limit = random.choice(["", " LIMIT 2"])
+    idmp = random.choice(["", " IDMP {pid} {n}", " IDMP {pid} {n}", " IDMPAUTO {pid}"])
+    old, newer = random.randrange(1000, 1040), random.randrange(1000, 1040)
+    line = random.choice(
+        [f"XADD s{policy}{idmp}{trim} * n {{n}}"] * 5
+        + [f"XDELEX s{policy} IDS 2 {{old}}-0 {newer}-0", f"XTRIM s MINID ~ {{old}}{policy}{limit}"]
+        + [
+            f"XTRIM s{policy} MAXLEN ~ 3{limit}",
+            "XREADGROUP GROUP g ann COUNT 2 STREAMS s >",
+            "XDEL s {old}-0",
+        ]
+        + ["XACK s g {old}-0", "XCFGSET s IDMP-MAXSIZE {m}", "XGROUP CREATE s g 0 MKSTREAM"]
+        + ["XIDMPRECORD s {pid} {n} {old}-0", "XPENDING s g"]
+    )
+    pid, n, m = random.choice("pq"), random.randrange(4), random.randrange(2, 5)
+    return line.format(pid=pid, n=n, m=m, old=old)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_log_of_anything_makes_the_same_stream(talk, seed):
+    random = Random(seed)
+    replica = type(talk)()
+    for one in (talk, replica):
+        one.node_entries(3)
+    for _ in range(300):
+        if random.random() < 0.3:
+            talk.now = replica.now = talk.now + 1
+        talk(any_line(random))
+        for words in talk.effects():
+            told = from_log(replica, words)
+            assert not str(told).startswith("-"), (words, told)
+        assert replica("XRANGE s - +") == talk("XRANGE s - +")
+        assert replica("XPENDING s g - + 99") == talk("XPENDING s g - + 99")
+    assert replica("XINFO STREAM s") == talk("XINFO STREAM s")
+    mine, theirs = (one.engine.keyspace.databases[0].stream(b"s").idempotency for one in (talk, replica))
+    assert mine.items() == theirs.items()
+    assert (mine.added, mine.duplicates) == (theirs.added, theirs.duplicates)
+    assert mine.duplicates > 0 and mine.added > 10
 
 
 # ---- XCFGSET

@@ -137,7 +137,7 @@ def test_memory_units(text: str, size: int):
 
 def test_config_get_takes_several_patterns():
     config = Config()
-    found = dict(config.get([b"stream-*", b"PORT", b"stream-node-max-bytes", b"nothing"]))
+    found = dict(config.get([b"stream-node-*", b"PORT", b"stream-node-max-bytes", b"nothing"]))
     assert found == {b"port": b"7777", b"stream-node-max-bytes": b"4096", b"stream-node-max-entries": b"100"}
     assert len(config.get([b"*"])) == len(DIRECTIVES)
 

@@ -411,7 +411,7 @@ class Engine:
         at: cython.longlong = self.pause.until
         if at and (earliest < 0 or at < earliest):
             earliest = at
-        at = self.keyspace.next_death()
+        at = -1 if self.pause.until else self.keyspace.next_death()  # a pause keeps what is dead
         if at >= 0:
             at = max(at, self.swept_ms + SWEEP_INTERVAL_MS)
             if earliest < 0 or at < earliest:
