@@ -74,6 +74,7 @@ COMPILED = [
     "headrace.commands.read",
     "headrace.commands.read_options",
     "headrace.commands.rename",
+    "headrace.commands.scripts",
     "headrace.commands.server_info",
     "headrace.commands.session",
     "headrace.commands.set_options",

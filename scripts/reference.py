@@ -22,6 +22,7 @@ GROUPS = {
     "generic": "Keys",
     "transactions": "Transactions",
     "pubsub": "Channels",
+    "scripting": "Scripts",
     "connection": "Connection",
     "server": "Server",
 }

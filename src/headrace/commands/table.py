@@ -25,6 +25,7 @@ from headrace.commands import (
     pubsub,
     read,
     rename,
+    scripts,
     server_info,
     strings,
     substrings,
@@ -59,6 +60,7 @@ FAMILIES = (
     claim,
     info,
     admin,
+    scripts,
     server_info,
     introspection,
 )

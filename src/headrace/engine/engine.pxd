@@ -20,6 +20,7 @@ cdef class Engine:
     cdef public list woken
     cdef public list dropped
     cdef readonly Channels channels
+    cdef readonly dict scripts
     cdef readonly Pause pause
     cdef readonly Effects effects
     cdef readonly Stats stats

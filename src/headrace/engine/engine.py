@@ -62,6 +62,7 @@ class Engine:
         "next_client",
         "pause",
         "rows",
+        "scripts",
         "stats",
         "swept_ms",
         "waking",
@@ -74,6 +75,7 @@ class Engine:
     woken: list[Session]  # answered outside a request of their own: flush them, go on with their requests
     dropped: list[Session]  # killed by another client: close them
     channels: Channels
+    scripts: dict[bytes, str]  # the digests that EVALSHA finds: see commands/scripts.py
     pause: Pause
     effects: Effects
     stats: Stats
@@ -92,6 +94,7 @@ class Engine:
         self.woken = []
         self.dropped = []
         self.channels = Channels(self.keyspace.events)
+        self.scripts = {}
         self.pause = Pause()
         self.effects = Effects()
         self.stats = Stats()
