@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,6 +41,7 @@ MICRO_BATCHES = 5
 ARCHIVE_BATCHES = 3
 
 INDENT = " " * 11
+PORT = 7777  # what serve, load and archive take when they are told nothing
 
 MARK = "headrace-demo.json"
 ARCHIVE = "archive"
@@ -199,19 +201,26 @@ def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -
 
 def what_next(console: Console, output: Path, seconds: float) -> None:
     """Says where everything is and what to try."""
-    shown = output.relative_to(Path.cwd()) if output.is_relative_to(Path.cwd()) else output
     console.print(
-        f"\nDone in {seconds:.0f} s; the server has stopped and nothing is left running. In [bold]{shown}[/]:"
+        f"\nDone in {seconds:.0f} s; the server has stopped and nothing is left running. In [bold]{here(output)}[/]:"
     )
     console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
     console.print(f"  {HOURS:<20} the query's result, one line a carrier and hour")
     console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory a day")
-    console.print("\nTry next:")
-    port = 7777
+    console.print("\nTry next, the first in a terminal of its own:")
+    called = Path(sys.argv[0])
+    program = here(called) if called.name == "headrace" else "headrace"
+    flights = here(data_file("flights.csv.zip"))
     for line in (
-        f"headrace serve --port {port}",
-        f"headrace load {data_file('flights.csv.zip')} --stream flights --sort --null NA --url redis://127.0.0.1:{port}",
-        f"redis-cli -p {port} XRANGE flights - + COUNT 1",
-        f"headrace archive --stream flights --to flights-archive --url redis://127.0.0.1:{port}",
+        f"{program} serve",
+        f"{program} load {flights} --stream flights --sort --null NA",
+        f"redis-cli -p {PORT} XRANGE flights - + COUNT 1",
+        f"{program} archive --stream flights --to flights-archive",
     ):
         console.print(f"  {line}", soft_wrap=True)
+
+
+def here(path: Path) -> Path:
+    """The path as one would type it in this directory."""
+    path = path.absolute()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
