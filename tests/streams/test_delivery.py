@@ -1,3 +1,6 @@
+import os
+import random
+
 import pytest
 
 from headrace.streams import delivery
@@ -5,6 +8,7 @@ from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_length
 
+COMPILED = "HEADRACE_COMPILED" in os.environ
 U64_MAX = 2**64 - 1
 
 
@@ -162,3 +166,36 @@ def test_what_the_group_has_read_may_lie_after_the_last_entry():
     scene.add(10)
     scene.read()
     assert scene.answers() == (6, 0)
+
+
+def left_to_read(stream, group):
+    iterator = StreamIterator(stream, group.last_ms, group.last_seq + 1, U64_MAX, U64_MAX, False)
+    n = 0
+    while iterator.next():
+        n += 1
+    return n
+
+
+@pytest.mark.parametrize("seed", range(400 if COMPILED else 40))
+def test_a_lag_that_is_known_is_exact(seed):
+    rng = random.Random(seed)
+    scene = Scene()
+    stream, group = scene.stream, scene.group
+    known = 0
+    for _ in range(60):
+        if delivery.has_lag(stream, group):
+            known += 1
+            assert delivery.lag(stream, group) == left_to_read(stream, group)
+        move = rng.choice(["add", "add", "add", "read", "read", "xdel", "trim", "at"])
+        if move == "add":
+            scene.add(stream.last_ms + rng.choice([1, 1, 3]))
+        elif move == "read":
+            scene.read(rng.randrange(4))
+        elif move == "xdel":
+            stream.delete(rng.randrange(stream.first_ms, stream.last_ms + 1), 0)
+        elif move == "trim" and rng.random() < 0.3:
+            scene.trim(rng.randrange(stream.length + 1))
+        elif move == "at" and rng.random() < 0.3:
+            scene.at(rng.choice([0, stream.first_ms, rng.randrange(stream.last_ms + 1), stream.last_ms]))
+    assert known > 0
+    stream.check()
