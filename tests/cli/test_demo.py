@@ -61,7 +61,7 @@ def test_the_demo_makes_an_exact_archive_a_table_and_a_chart(tmp_path: Path) -> 
     assert f"{ROWS:,} flights, {ROWS:,} in the stream, {ROWS:,} in the archive" in output
     assert "0 duplicates, 23 days: exact" in output
     assert output.count(" entries ") >= 5
-    assert "JetBlue Airways" in output and "Try next:" in output
+    assert "JetBlue Airways" in output and "Try next" in output
 
     made = tmp_path / "output"
     assert (made / "delays.png").read_bytes().startswith(b"\x89PNG")
