@@ -86,14 +86,17 @@ class Pending:
     def dismiss(self, consumer: Consumer) -> cython.Py_ssize_t:
         """Forget consumer and remove all it owns; returns how many entries that were."""
         slot: cython.Py_ssize_t
+        dropped: cython.Py_ssize_t = consumer.pending_count
         for slot in consumer.owned.slots():
             self._step_out(slot, True)
             self.by_id.remove(slot)
             self.records.give(slot)
-        self.count -= consumer.pending_count
+        consumer.owned = Slots(self.records)
+        consumer.pending_count = 0
+        self.count -= dropped
         self.owners[consumer.number] = None
         self.spare.append(consumer.number)
-        return consumer.pending_count
+        return dropped
 
     @cython.ccall
     def enrolled(self) -> list[Consumer]:
