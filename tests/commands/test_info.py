@@ -97,3 +97,55 @@ def test_help_is_a_list_of_lines(talk):
     assert lines[0].startswith("XINFO <subcommand>")
     assert lines[-2:] == ["HELP", "    Print this help."]
     assert talk.raw("XINFO HELP").count(b"\r\n+") == len(lines)
+
+
+@pytest.fixture
+def grouped(stream):
+    """Two groups; ann and Bob each have entries of g pending."""
+    stream("XGROUP CREATE s h $")
+    stream("XGROUP CREATE s g 0")
+    stream("XREADGROUP GROUP g ann COUNT 3 STREAMS s >")
+    stream("XREADGROUP GROUP g Bob COUNT 1 STREAMS s >")
+    return stream
+
+
+def test_groups_and_consumers_stand_in_byte_order(grouped):
+    grouped("HELLO 3")
+    assert [group["name"] for group in grouped("XINFO GROUPS s")] == ["g", "h"]
+    assert [consumer["name"] for consumer in grouped("XINFO CONSUMERS s g")] == ["Bob", "ann"]
+    assert grouped("XINFO STREAM s")["groups"] == 2
+
+
+def test_a_consumer_is_idle_since_it_was_seen_and_inactive_since_it_got_something(grouped):
+    grouped.tick(1300)
+    grouped("XREADGROUP GROUP g ann STREAMS s 99")
+    grouped("XGROUP CREATECONSUMER s g new")
+    grouped.tick(1500)
+    assert [row[4:] for row in grouped("XINFO CONSUMERS s g")] == [
+        ["idle", 500, "inactive", 500],
+        ["idle", 200, "inactive", 500],
+        ["idle", 200, "inactive", -1],
+    ]
+
+
+def test_full_shows_groups_with_so_many_of_each_pending_list(grouped):
+    grouped("HELLO 3")
+    grouped("XNACK s g FAIL IDS 1 3-0")
+    group, other = grouped("XINFO STREAM s FULL COUNT 2")["groups"]
+    assert list(group) == [
+        *("name", "last-delivered-id", "entries-read", "lag"),
+        *("pel-count", "nacked-count", "pending", "consumers"),
+    ]
+    assert (group["pel-count"], group["nacked-count"]) == (4, 1)
+    assert group["pending"] == [["2-0", "ann", 1000, 1], ["3-0", "", 0, 1]]
+    bob, ann = group["consumers"]
+    assert bob == {
+        "name": "Bob",
+        "seen-time": 1000,
+        "active-time": 1000,
+        "pel-count": 1,
+        "pending": [["5-0", 1000, 1]],
+    }
+    assert ann["pel-count"] == 2 and ann["pending"] == [["2-0", 1000, 1], ["4-0", 1000, 1]]
+    assert other["pending"] == other["consumers"] == []
+    assert len(grouped("XINFO STREAM s FULL COUNT 0")["groups"][0]["pending"]) == 4

@@ -28,3 +28,16 @@ def test_several_effects_of_one_transaction_are_wrapped():
     effects.record(1, [b"ALONE"])
     effects.end()
     assert [words[0] for _, words in effects.take()] == [b"BEFORE", b"MULTI", b"A", b"B", b"EXEC", b"ALONE"]
+
+
+def test_a_transaction_inside_a_transaction_is_part_of_it():
+    effects = Effects()
+    effects.listening = True
+    effects.begin()
+    effects.record(0, [b"A"])
+    effects.begin()
+    effects.record(0, [b"B"])
+    effects.record(0, [b"C"])
+    effects.end()
+    effects.end()
+    assert [words[0] for _, words in effects.take()] == [b"MULTI", b"A", b"B", b"C", b"EXEC"]
