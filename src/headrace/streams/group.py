@@ -12,7 +12,7 @@ import cython
 from headrace.streams.consumer import Consumer
 from headrace.streams.pending import Pending
 
-GROUP_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 600)
+GROUP_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 840)
 
 
 @cython.final

@@ -25,7 +25,7 @@ BLOCK_FIRST = cython.declare(cython.Py_ssize_t, 4)  # the slots a block has room
 BLOCK_SMALL = cython.declare(cython.Py_ssize_t, 128)  # below this a block looks for a neighbour to merge with
 BLOCK_MERGED = cython.declare(cython.Py_ssize_t, 384)  # what a merged block may have
 SLOT = cython.declare(cython.Py_ssize_t, 4)  # bytes
-BLOCK_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 160)  # a block beside its slots
+BLOCK_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 192)  # a block beside its slots
 NONE = cython.declare(cython.Py_ssize_t, -1)
 
 
