@@ -6,9 +6,9 @@ ACKED     delete only what no group holds: all have been given it, and none has 
 
 There is no index from entries to the groups that have them pending: every group is asked. That takes
 60 to 250 ns per group and entry (a thousand or more pending in each), only when something is deleted
-by policy; an index would add some 20 bytes and 100 ns to every delivery, and be as much to do again at
-every acknowledgement. Nor is the lowest last ID of the groups kept: it costs some 9 ns per group to
-find, and a trim finds it once.
+by policy. An index would cost every delivery some 20 bytes and, like every acknowledgement, one more
+change of a tree of as many entries (estimated, not built). Nor is the lowest last ID of the groups
+kept: it costs some 9 ns per group to find, and a trim finds it once.
 """
 
 from __future__ import annotations
