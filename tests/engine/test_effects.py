@@ -30,14 +30,26 @@ def test_several_effects_of_one_transaction_are_wrapped():
     assert [words[0] for _, words in effects.take()] == [b"BEFORE", b"MULTI", b"A", b"B", b"EXEC", b"ALONE"]
 
 
-def test_a_transaction_inside_a_transaction_is_part_of_it():
+def test_a_command_of_several_effects_is_a_transaction_of_its_own():
+    effects = Effects()
+    effects.listening = True
+    effects.record(0, [b"BEFORE"])
+    for words in ([b"ALONE"], [b"A", b"B"]):
+        start = effects.position()
+        for word in words:
+            effects.record(0, [word])
+        effects.bind(start)
+    assert [words[0] for _, words in effects.take()] == [b"BEFORE", b"ALONE", b"MULTI", b"A", b"B", b"EXEC"]
+
+
+def test_inside_of_a_transaction_it_is_part_of_that():
     effects = Effects()
     effects.listening = True
     effects.begin()
     effects.record(0, [b"A"])
-    effects.begin()
+    start = effects.position()
     effects.record(0, [b"B"])
     effects.record(0, [b"C"])
-    effects.end()
+    effects.bind(start)
     effects.end()
     assert [words[0] for _, words in effects.take()] == [b"MULTI", b"A", b"B", b"C", b"EXEC"]

@@ -29,6 +29,7 @@ cdef class Claim:
     cdef bint force
     cdef long long claimed
     cdef long long changes
+    cdef Py_ssize_t effects_at
 
     cdef void begin(self)
     cdef void end(self)

@@ -65,6 +65,7 @@ class Claim:
         "changes",
         "claimed",
         "consumer",
+        "effects_at",
         "force",
         "group",
         "just_id",
@@ -87,6 +88,7 @@ class Claim:
     force: cython.bint  # also what is not pending
     claimed: cython.longlong
     changes: cython.longlong
+    effects_at: cython.Py_ssize_t
 
     def __init__(self, call: Call, stream: Stream, group: Group, min_idle: cython.longlong) -> None:
         self.call = call
@@ -100,19 +102,20 @@ class Claim:
         self.force = False
         self.claimed = 0
         self.changes = 0
+        self.effects_at = 0
 
     @cython.cfunc
     def begin(self) -> cython.void:
         """The consumer is seen, and made when there is none; what follows is one effect."""
         self.consumer = members.see(self.call, self.key, self.group, self.call.argv[3])
         if self.call.recording:
-            self.call.effects.begin()
+            self.effects_at = self.call.effects.position()
 
     @cython.cfunc
     def end(self) -> cython.void:
         """Count what was changed; readers that claim may find an older entry than they knew of."""
         if self.call.recording:
-            self.call.effects.end()
+            self.call.effects.bind(self.effects_at)
         self.call.keyspace.changes += self.changes
         if self.claimed > 0:
             self.call.database.ready(self.key)

@@ -98,14 +98,13 @@ class GroupRead:
         room: Room = Room(self.options, answer)
         answered: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
-        if call.recording:
-            call.effects.begin()
+        start: cython.Py_ssize_t = call.effects.position() if call.recording else 0
         for i in range(len(self.keys)):
             if room.for_stream() == 0:
                 break
             answered += self._answer_stream(call, i, room)
         if call.recording:
-            call.effects.end()
+            call.effects.bind(start)
         if answered == 0:
             answer.rewind(mark)
             return False

@@ -5,8 +5,9 @@ cdef class Effects:
     cdef public bint listening
     cdef readonly list items
     cdef Py_ssize_t _transaction
-    cdef Py_ssize_t _depth
 
     cpdef void record(self, Py_ssize_t database, list[bytes] words)
     cpdef void begin(self)
     cpdef void end(self)
+    cpdef Py_ssize_t position(self)
+    cpdef void bind(self, Py_ssize_t start)

@@ -14,18 +14,16 @@ import cython
 class Effects:
     """The effects since the last take()."""
 
-    __slots__ = ("_depth", "_transaction", "items", "listening")
+    __slots__ = ("_transaction", "items", "listening")
 
     listening: cython.bint
     items: list[tuple[int, list[bytes]]]  # (database, words)
-    _transaction: cython.Py_ssize_t  # where the effects that happen as one begin
-    _depth: cython.Py_ssize_t  # a command of several effects may run inside of an EXEC
+    _transaction: cython.Py_ssize_t  # where the running EXEC's effects begin; -1 outside of one
 
     def __init__(self) -> None:
         self.listening = False
         self.items = []
-        self._transaction = 0
-        self._depth = 0
+        self._transaction = -1
 
     @cython.ccall
     def record(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
@@ -35,17 +33,28 @@ class Effects:
 
     @cython.ccall
     def begin(self) -> cython.void:
-        """What follows until the matching end() happened as one."""
-        if self._depth == 0:
-            self._transaction = len(self.items)
-        self._depth += 1
+        """An EXEC begins: what follows until end() happened as one."""
+        self._transaction = len(self.items)
 
     @cython.ccall
     def end(self) -> cython.void:
-        """Wrap what was recorded since begin() in MULTI and EXEC, when it is more than one effect."""
-        self._depth -= 1
-        start = self._transaction
-        if self._depth == 0 and len(self.items) - start > 1:
+        """The EXEC is over."""
+        start: cython.Py_ssize_t = self._transaction
+        self._transaction = -1
+        self.bind(start)
+
+    @cython.ccall
+    def position(self) -> cython.Py_ssize_t:
+        """Where the next effect will stand, for bind()."""
+        return len(self.items)
+
+    @cython.ccall
+    def bind(self, start: cython.Py_ssize_t) -> cython.void:
+        """What was recorded since that position happened as one: it is wrapped in MULTI and EXEC.
+
+        A single effect needs no wrapping, and inside of an EXEC all is wrapped anyway.
+        """
+        if self._transaction < 0 and len(self.items) - start > 1:
             self.items.insert(start, (self.items[start][0], [b"MULTI"]))
             self.items.append((self.items[-1][0], [b"EXEC"]))
 
