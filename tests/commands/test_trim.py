@@ -7,6 +7,7 @@ NOT_INTEGER = "-ERR value is not an integer or out of range"
 SYNTAX = "-ERR syntax error"
 NO_STRATEGY = "-ERR syntax error, XTRIM must be called with a trimming strategy"
 NO_LIMIT = "-ERR syntax error, LIMIT cannot be used without the special ~ option"
+ID_MAX = "18446744073709551615-18446744073709551615"
 TWO = "-ERR syntax error, MAXLEN and MINID options at the same time are not compatible"
 
 
@@ -313,7 +314,10 @@ def test_the_log_gets_the_policy_and_the_threshold_that_was_reached(acked):
 
 @pytest.mark.parametrize("policy", ["KEEPREF", "DELREF", "ACKED"])
 @pytest.mark.parametrize("limit", ["", " LIMIT 1", " LIMIT 2", " LIMIT 3", " LIMIT 4", " LIMIT 0"])
-@pytest.mark.parametrize("strategy", ["MINID ~ 4", "MINID ~ 6", "MINID ~ 9", "MAXLEN ~ 2", "MAXLEN ~ 0"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["MAXLEN ~ 3", "MAXLEN ~ 4", "MINID ~ 4", "MINID ~ 6", "MINID ~ 9", "MAXLEN ~ 2", "MAXLEN ~ 0"],
+)
 def test_what_the_log_gets_does_the_same_again(acked, strategy, limit, policy):
     acked("XADD s 6-0 f v")
     acked("XDEL s 1-0")
@@ -327,6 +331,49 @@ def test_what_the_log_gets_does_the_same_again(acked, strategy, limit, policy):
         acked(line.replace(" s ", " replica ", 1), client="log")
     assert acked("XRANGE replica - +") == acked("XRANGE s - +")
     assert acked("XPENDING replica g - + 100") == acked("XPENDING s g - + 100")
+
+
+def test_the_log_gets_an_id_for_a_length_with_acked(acked):
+    acked("XADD s 6-0 f v")
+    acked("XTRIM s MAXLEN 4 ACKED")
+    acked("XTRIM s MAXLEN ~ 1 ACKED")
+    acked("XTRIM s MAXLEN = 1 ACKED")
+    acked("XADD s ACKED MAXLEN = 2 7-0 f v")
+    acked("XGROUP DESTROY s g")
+    acked("XADD s MAXLEN ~ 100 ACKED 8-0 f v")
+    acked("XTRIM s MAXLEN 0 ACKED")
+    assert acked.effects() == [
+        "XADD s 6-0 f v",
+        "XTRIM s MINID 4-0 ACKED",
+        f"XTRIM s MINID = {ID_MAX} ACKED",
+        "XADD s ACKED MAXLEN = 4 7-0 f v",
+        "XGROUP DESTROY s g",
+        "XADD s MAXLEN = 5 ACKED 8-0 f v",
+        f"XTRIM s MINID {ID_MAX} ACKED",
+    ]
+
+
+def test_where_acked_stops_in_one_log_it_stops_in_another_with_other_nodes(acked):
+    """Three nodes of two here, one node there: the walk ends with a node that need not go."""
+    acked("XADD s 6-0 f v")
+    acked("XACK s g 3-0 5-0")
+    acked("XGROUP SETID s g 7-0")
+    acked.node_entries(100)
+    acked("XADD r 1-0 f v")
+    for i in range(2, 7):
+        acked(f"XADD r {i}-0 f v")
+    acked("XGROUP CREATE r g 7-0")
+    acked("XGROUP CREATE r h 0")
+    acked("XGROUP CREATE s h 0")
+    for key in "sr":
+        acked(f"XREADGROUP GROUP h ann COUNT 1 STREAMS {key} >")
+        acked(f"XGROUP SETID {key} h 7-0")
+    acked.effects()
+    acked("XTRIM s MAXLEN ~ 4 ACKED")
+    [line] = acked.effects()
+    acked(line.replace(" s ", " r "))
+    assert acked("XRANGE r - +") == acked("XRANGE s - +")
+    assert ids(acked)[0] == "1-0" and len(ids(acked)) < 6
 
 
 def test_trims_tell_once_and_only_when_something_went(acked):

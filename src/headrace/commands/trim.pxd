@@ -27,7 +27,9 @@ cdef class Trim:
     cdef unsigned long long seq
     cdef long long limit
     cdef bint limit_given
+    cdef Py_ssize_t strategy_at
     cdef Py_ssize_t threshold_at
+    cdef long long removed
     cdef int policy
 
     cdef Py_ssize_t read(self, list[bytes] argv, Py_ssize_t at)
@@ -36,7 +38,8 @@ cdef class Trim:
     cdef void settle(self, bint required, long long node_entries_max, bint replayed)
     cdef long long apply(self, Stream stream)
     cdef void make_exact(self, Stream stream, list[bytes] words)
-    cdef bytes _threshold_reached(self, Stream stream, bytes asked)
+    cdef void _make_acked_exact(self, Stream stream, list[bytes] words)
+    cdef bytes _reached(self, Stream stream, unsigned long long ms, unsigned long long seq, bytes most)
 
 
 cdef class SetId:

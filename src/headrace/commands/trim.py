@@ -91,8 +91,10 @@ class Trim:
         "maxlen",
         "ms",
         "policy",
+        "removed",
         "seq",
         "strategy",
+        "strategy_at",
         "threshold_at",
     )
 
@@ -103,7 +105,9 @@ class Trim:
     seq: cython.ulonglong
     limit: cython.longlong  # entries that an approximate trim may remove; 0: no limit
     limit_given: cython.bint
-    threshold_at: cython.Py_ssize_t  # where the threshold stands among the words
+    strategy_at: cython.Py_ssize_t  # where the strategy stands among the words, and where its threshold
+    threshold_at: cython.Py_ssize_t
+    removed: cython.longlong  # how many entries went, once it was applied
     policy: cython.int  # what becomes of references; NO_POLICY: not said, which means KEEPREF
 
     def __init__(self) -> None:
@@ -114,7 +118,9 @@ class Trim:
         self.seq = 0
         self.limit = 0
         self.limit_given = False
+        self.strategy_at = 0
         self.threshold_at = 0
+        self.removed = 0
         self.policy = NO_POLICY
 
     @cython.cfunc
@@ -160,6 +166,7 @@ class Trim:
         if self.strategy != NO_TRIM:
             raise TwoStrategies()
         self.strategy = strategy
+        self.strategy_at = at
         self.threshold_at = at + 1
         if at + 2 < len(argv):
             word: bytes = argv[at + 1]
@@ -196,36 +203,54 @@ class Trim:
         policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
         if self.strategy == MAXLEN:
             maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
-            return trimming.trim_by_length(stream, maxlen, self.approximate, self.limit, policy)
-        if self.strategy == MINID:
-            return trimming.trim_by_id(stream, self.ms, self.seq, self.approximate, self.limit, policy)
-        return 0
+            self.removed = trimming.trim_by_length(stream, maxlen, self.approximate, self.limit, policy)
+        elif self.strategy == MINID:
+            approximate: cython.bint = self.approximate
+            self.removed = trimming.trim_by_id(stream, self.ms, self.seq, approximate, self.limit, policy)
+        return self.removed
 
     @cython.cfunc
     def make_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
-        """Turn an approximate trim among words, already applied to the stream, into the exact one it was."""
-        if not self.approximate:
-            return
-        words[self.threshold_at - 1] = b"="
-        if self.strategy == MAXLEN:
-            words[self.threshold_at] = b"%d" % stream.length
-        elif self.policy <= references.KEEPREF:
-            words[self.threshold_at] = first_record(stream)
-        else:
-            words[self.threshold_at] = self._threshold_reached(stream, words[self.threshold_at])
+        """Turn a trim among words, already applied to the stream, into an exact one that does the same."""
+        if self.policy == references.ACKED and self.strategy == MAXLEN:
+            self._make_acked_exact(stream, words)
+        elif self.approximate:
+            words[self.threshold_at - 1] = b"="
+            if self.strategy == MAXLEN:
+                words[self.threshold_at] = b"%d" % stream.length
+            elif self.policy <= references.KEEPREF:
+                words[self.threshold_at] = first_record(stream)
+            else:
+                asked: bytes = words[self.threshold_at]
+                words[self.threshold_at] = self._reached(stream, self.ms, self.seq, asked)
 
     @cython.cfunc
-    def _threshold_reached(self, stream: Stream, asked: bytes) -> bytes:
-        """How far a MINID trim that heeds references has come: to the threshold asked for, or to LIMIT.
+    def _make_acked_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
+        """Where MAXLEN with ACKED stops depends on the nodes, which a log does not know: it gets an ID.
 
-        An exact trim up to there removes the same entries. The first record would not do: it may be one
-        that is still referenced, or a tombstone, and what was removed may lie behind it.
+        All that could go before that ID has gone, and nothing after it.
         """
-        entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False)
-        while entries.next() and streamid.before(entries.ms, entries.seq, self.ms, self.seq):
+        if self.threshold_at > self.strategy_at + 1:
+            words[self.strategy_at + 1] = b"="
+        if self.removed == 0:
+            words[self.threshold_at] = b"%d" % stream.length
+        else:
+            words[self.strategy_at] = b"MINID"
+            words[self.threshold_at] = self._reached(stream, U64_MAX, U64_MAX, ID_MAX_TEXT)
+
+    @cython.cfunc
+    def _reached(self, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, most: bytes) -> bytes:
+        """How far a trim that heeds references has come: to the oldest entry up to ms-seq that it left
+        though it could go, or to `most`.
+
+        The first record would not do: it may be an entry that is still referenced, or a tombstone, and
+        what was removed may lie behind it.
+        """
+        entries: StreamIterator = StreamIterator(stream, 0, 0, ms, seq, False)
+        while entries.next():
             if self.policy != references.ACKED or not references.referenced(stream, entries.ms, entries.seq):
                 return StreamId(entries.ms, entries.seq).text()
-        return asked
+        return most
 
 
 @cython.cfunc
