@@ -201,9 +201,7 @@ def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -
 
 def what_next(console: Console, output: Path, seconds: float) -> None:
     """Says where everything is and what to try."""
-    console.print(
-        f"\nDone in {seconds:.0f} s; the server has stopped, nothing is left running. In [bold]{here(output)}[/]:"
-    )
+    console.print(f"\nDone in {seconds:.0f} s; the server has stopped. In [bold]{here(output)}[/]:")
     console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
     console.print(f"  {HOURS:<20} the query's result, one line a carrier and hour")
     console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory a day")
