@@ -183,7 +183,12 @@ class Peer:
 
     def both(self, protocol=2):
         """A new conversation to be held request by request: both().say(name, argv), then close()."""
-        for request in ([b"FLUSHALL"], [b"CONFIG", b"RESETSTAT"]):
-            self.control.send(request)
-            assert self.control.reply() == b"+OK\r\n"
+        self.clean()
         return Both(self.port, protocol)
+
+    def clean(self):
+        """As a server that has just been started, whatever the last conversation did to it."""
+        settings = 'stream-node-max-bytes 4096 stream-node-max-entries 100 notify-keyspace-events ""'
+        for request in ("FLUSHALL", "CONFIG RESETSTAT", f"CONFIG SET {settings}"):
+            self.control.send(words(request))
+            assert self.control.reply() == b"+OK\r\n"

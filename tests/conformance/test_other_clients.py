@@ -33,6 +33,7 @@ def port():
 @pytest.fixture(params=[2, 3], ids=["RESP2", "RESP3"])
 def both(port, peer, request):
     """A client of ours and one of the real server, both emptied."""
+    peer.clean()
     clients = [redis.Redis(port=p, protocol=request.param, decode_responses=True) for p in (port, peer.port)]
     for client in clients:
         client.flushall()

@@ -59,15 +59,14 @@ def listening(peer):
     made = []
 
     def begin(protocol):
-        peer.both(protocol).close()
+        peer.clean()
         made.append(Listening(peer.port, protocol))
         return made[-1]
 
     yield begin
     for one in made:
         one.close()
-    peer.control.send([b"CONFIG", b"SET", b"notify-keyspace-events", b""])
-    assert peer.control.reply() == b"+OK\r\n"
+    peer.clean()
 
 
 CHANNELS = """
