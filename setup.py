@@ -57,6 +57,7 @@ COMPILED = [
     "headrace.commands.delete",
     "headrace.commands.entries",
     "headrace.commands.expire",
+    "headrace.commands.finder",
     "headrace.commands.group_read",
     "headrace.commands.groups",
     "headrace.commands.help",

@@ -1,6 +1,7 @@
 # The C face of claim.py.
 from headrace.commands cimport arguments, entries, members
 from headrace.commands.call cimport Call
+from headrace.commands.finder cimport Finder
 from headrace.resp.writer cimport Answer
 from headrace.streams.consumer cimport Consumer
 from headrace.streams.group cimport Group
@@ -19,7 +20,7 @@ cdef long long LOOKED_AT_PER_COUNT
 cdef class Claim:
     cdef Call call
     cdef bytes key
-    cdef Stream stream
+    cdef Finder finder
     cdef Group group
     cdef Consumer consumer
     cdef long long min_idle

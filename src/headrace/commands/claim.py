@@ -11,6 +11,7 @@ import cython
 
 from headrace.commands import arguments, entries, members
 from headrace.commands.call import Call
+from headrace.commands.finder import Finder
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidStreamId, NotAnInteger, SyntaxRefused
 from headrace.resp.writer import Answer
@@ -66,19 +67,19 @@ class Claim:
         "claimed",
         "consumer",
         "effects_at",
+        "finder",
         "force",
         "group",
         "just_id",
         "key",
         "min_idle",
         "retry_count",
-        "stream",
         "time",
     )
 
     call: Call
     key: bytes
-    stream: Stream
+    finder: Finder
     group: Group
     consumer: Consumer
     min_idle: cython.longlong  # milliseconds
@@ -93,7 +94,7 @@ class Claim:
     def __init__(self, call: Call, stream: Stream, group: Group, min_idle: cython.longlong) -> None:
         self.call = call
         self.key = call.argv[1]
-        self.stream = stream
+        self.finder = Finder(stream)
         self.group = group
         self.min_idle = max(0, min_idle)
         self.time = call.now
@@ -252,8 +253,8 @@ def _claim_one(claim: Claim, wanted: StreamId, word: bytes) -> cython.void:
     slot: cython.Py_ssize_t = pending.find(wanted.ms, wanted.seq)
     if slot < 0 and not claim.force:
         return
-    entry: StreamIterator = entries.one_entry(claim.stream, wanted.ms, wanted.seq)
-    if not entry.next():
+    entry: StreamIterator | None = claim.finder.find(wanted.ms, wanted.seq)
+    if entry is None:
         if slot >= 0:
             claim.drop(slot, word)
         return
@@ -309,13 +310,13 @@ def _claim_from(claim: Claim, start: StreamId, count: cython.longlong) -> cython
     gone: list[StreamId] = []
     slot: cython.Py_ssize_t = pending.from_id(start.ms, start.seq)
     following: cython.Py_ssize_t
-    entry: StreamIterator
+    entry: StreamIterator | None
     claim.begin()
     while slot >= 0 and claim.changes < count and looked_at < count * LOOKED_AT_PER_COUNT:
         looked_at += 1
         following = pending.after(slot)
-        entry = entries.one_entry(claim.stream, pending.ms_of(slot), pending.seq_of(slot))
-        if not entry.next():
+        entry = claim.finder.find(pending.ms_of(slot), pending.seq_of(slot))
+        if entry is None:
             gone.append(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
             claim.drop(slot, None)
         elif claim.is_idle(slot):

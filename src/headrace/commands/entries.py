@@ -61,12 +61,6 @@ def answer_after(answer: Answer, stream: Stream, after: StreamId, room: Room) ->
 
 
 @cython.cfunc
-def one_entry(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> StreamIterator:
-    """An iterator over the entry ms-seq, if it is there, and nothing else."""
-    return StreamIterator(stream, ms, seq, ms, seq, False)
-
-
-@cython.cfunc
 def answer_edge(answer: Answer, stream: Stream, reverse: cython.bint) -> cython.void:
     """Answer the first entry, or with reverse the last; null when there is none."""
     entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)

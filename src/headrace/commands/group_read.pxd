@@ -1,6 +1,7 @@
 # The C face of group_read.py.
 from headrace.commands cimport entries, members, read_options
 from headrace.commands.call cimport Call
+from headrace.commands.finder cimport Finder
 from headrace.commands.read_options cimport ReadOptions, Room
 from headrace.resp.writer cimport Answer
 from headrace.streams cimport delivery

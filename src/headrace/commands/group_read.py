@@ -11,6 +11,7 @@ import cython
 
 from headrace.commands import entries, members, read, read_options
 from headrace.commands.call import Call
+from headrace.commands.finder import Finder
 from headrace.commands.members import NoSuchKeyOrGroup
 from headrace.commands.read_options import ReadOptions, Room
 from headrace.commands.spec import Command
@@ -243,11 +244,12 @@ class Turn:
         slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
         following: cython.Py_ssize_t
         most: cython.longlong = self.room.for_stream()
-        entry: StreamIterator
+        finder: Finder = Finder(self.stream)
+        entry: StreamIterator | None
         while slot >= 0 and self.found < most and not self.room.is_full():
             following = pending.of_consumer_after(self.consumer, slot)
-            entry = entries.one_entry(self.stream, pending.ms_of(slot), pending.seq_of(slot))
-            if entry.next():
+            entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
+            if entry is not None:
                 entries.answer_entry(answer, entry)
                 pending.touch(slot, self.call.now, members.one_more(pending.deliveries_of(slot)))
             else:
@@ -267,15 +269,16 @@ class Turn:
         rest: cython.Py_ssize_t = pending.count  # what is taken over comes last, and is not met again
         most: cython.longlong = self.room.for_stream()
         idle: cython.longlong
-        entry: StreamIterator
+        finder: Finder = Finder(self.stream)
+        entry: StreamIterator | None
         last: bytes = members.id_text(self.group.last_ms, self.group.last_seq) if call.recording else b""
         while rest > 0 and slot >= 0 and self.found < most and not self.room.is_full():
             idle = max(0, call.now - pending.time_of(slot))
             if idle < min_idle:
                 break
             following = pending.newer(slot)
-            entry = entries.one_entry(self.stream, pending.ms_of(slot), pending.seq_of(slot))
-            if entry.next():
+            entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
+            if entry is not None:
                 self._answer_with_delivery(entry, idle, pending.deliveries_of(slot))
                 pending.assign(slot, self.consumer, call.now, members.one_more(pending.deliveries_of(slot)))
                 self.consumer.active_ms = call.now
