@@ -214,8 +214,8 @@ EVENTS = """
     XRANGE qq - +
     XINFO STREAM qq
     EXPIRE d 100
-    EXPIRE d 100 GT
-    EXPIRE d 100 NX
+    EXPIRE d 200 GT
+    EXPIRE d 200 NX
     EXPIRE qq 100
     PERSIST d
     PERSIST d

@@ -198,5 +198,5 @@ def test_what_clients_set_for_good_measure_is_accepted():
 def test_buffer_limits_of_several_classes():
     config = Config()
     config.set([(b"client-output-buffer-limit", b"normal 1mb 0 0 replica 256mb 64mb 60")])
-    assert config.values["client-output-buffer-limit"] == (1 << 20, 0, 0)
-    assert config.shown("client-output-buffer-limit") == "normal 1048576 0 0"
+    assert config.values["client-output-buffer-limit"] == (1 << 20, 32 << 20)
+    assert config.shown("client-output-buffer-limit") == "normal 1048576 0 0 pubsub 33554432 0 0"

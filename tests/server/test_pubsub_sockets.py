@@ -118,3 +118,16 @@ def test_a_listener_that_hangs_up_is_forgotten(connect):
     while client.pubsub_numsub("c") != [("c", 0)]:
         pass
     assert client.publish("c", "m") == 0
+
+
+def test_a_listener_that_does_not_read_is_closed_and_the_others_go_on(start):
+    server = start("--client-output-buffer-limit", "pubsub 1mb 0 0")
+    slow, sender = server.connect(), server.connect()
+    assert slow.request("SUBSCRIBE", "c") == [b"subscribe", b"c", 1]
+    message = b"x" * 500_000
+    for _ in range(200):
+        if sender.request("PUBLISH", "c", message) == 0:
+            break
+    else:
+        raise AssertionError("100 MB lie unread")
+    assert sender.request("PUBSUB", "CHANNELS") == []

@@ -79,8 +79,8 @@ DIRECTIVES = [
     ),
     Directive(
         "client-output-buffer-limit",
-        BufferLimits(),
-        "normal 0 0 0",
+        BufferLimits(normal=0, pubsub=32 << 20),
+        "normal 0 0 0 pubsub 32mb 0 0",
         "Close a client that leaves more unread.",
     ),
     Directive(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headrace.keyspace import events
 
-Value = int | bool | str | list[str] | tuple[int, int, int]
+Value = int | bool | str | list[str] | tuple[int, int]
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
@@ -192,26 +192,33 @@ class Port:
 
 @dataclass(frozen=True)
 class BufferLimits:
-    """Limits on unread answers per class of client; there is one class, normal."""
+    """Limits on unread answers, in bytes: of clients that listen to channels, and of the others.
+
+    What replicas may leave unread is read and means nothing; so does, of listeners, a soft limit.
+    """
+
+    normal: int
+    pubsub: int
 
     def parse(self, words: list[str]) -> Value:
         """Groups of class, hard limit, soft limit, seconds."""
         words = [word for text in words for word in text.split()]
         if not words or len(words) % 4:
             raise ValueError("Wrong number of arguments in buffer limit configuration.")
-        normal = (0, 0, 0)
+        limits = {"normal": self.normal, "pubsub": self.pubsub}
         for at in range(0, len(words), 4):
-            if words[at].lower() not in ("normal", "slave", "replica", "pubsub"):
+            name = words[at].lower()
+            if name not in ("normal", "slave", "replica", "pubsub"):
                 raise ValueError("Invalid client class specified in buffer limit configuration.")
             hard, soft = memory(words[at + 1]), memory(words[at + 2])
             seconds = Number(0, U31_MAX).parse([words[at + 3]])
-            if words[at].lower() == "normal":
-                if soft and seconds:
-                    raise ValueError("not supported yet: a soft limit; the hard limit is kept")
-                normal = (hard, 0, 0)
-        return normal
+            if name == "normal" and soft and seconds:
+                raise ValueError("not supported yet: a soft limit; the hard limit is kept")
+            if name in limits:
+                limits[name] = hard
+        return limits["normal"], limits["pubsub"]
 
     def show(self, value: Value) -> str:
-        """The one class there is."""
+        """Both classes, without soft limits."""
         assert isinstance(value, tuple)
-        return "normal {} {} {}".format(*value)
+        return "normal {} 0 0 pubsub {} 0 0".format(*value)

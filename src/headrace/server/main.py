@@ -151,9 +151,9 @@ class Server:
         config, turn = self.config, self.turn
         self.host.apply_settings()
         self._make_room_for_clients()
-        normal = config.values["client-output-buffer-limit"]
-        assert isinstance(normal, tuple)
-        turn.unsent_max = normal[0]
+        unsent = config.values["client-output-buffer-limit"]
+        assert isinstance(unsent, tuple)
+        turn.unsent_max, turn.unsent_listener_max = unsent
         turn.query_max = config.number("client-query-buffer-limit")
         turn.bulk_max = config.number("proto-max-bulk-len")
         for connection in turn.connections.values():

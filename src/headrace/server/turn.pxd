@@ -23,6 +23,7 @@ cdef class Turn:
     cdef public long long bulk_max
     cdef public long long query_max
     cdef public long long unsent_max
+    cdef public long long unsent_listener_max
     cdef public long long received
     cdef public long long sent
     cdef object poller

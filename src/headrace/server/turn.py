@@ -59,6 +59,7 @@ class Turn:
         "received",
         "scratch",
         "sent",
+        "unsent_listener_max",
         "unsent_max",
     )
 
@@ -68,6 +69,7 @@ class Turn:
     bulk_max: cython.longlong  # the longest word a new client may send
     query_max: cython.longlong  # bytes a client may have sent that are not executed, or it goes
     unsent_max: cython.longlong  # bytes of answers a client may leave unread, or it goes; 0 for no limit
+    unsent_listener_max: cython.longlong  # the same of a client that listens to channels
     received: cython.longlong
     sent: cython.longlong
     poller: select.epoll
@@ -85,6 +87,7 @@ class Turn:
         self.bulk_max = limits.BULK_BYTES_MAX
         self.query_max = limits.QUERY_BYTES_MAX
         self.unsent_max = 0
+        self.unsent_listener_max = 0
         self.received = 0
         self.sent = 0
         self.poller = select.epoll()
@@ -299,7 +302,8 @@ class Turn:
                 self.sent += n
                 answer.sent(n)
             n = answer.pending()
-            if self.unsent_max > 0 and n > self.unsent_max:
+            most: cython.longlong = self.unsent_listener_max if session.subscribed else self.unsent_max
+            if 0 < most < n:
                 self._refuse(connection, "it has left more than client-output-buffer-limit unread")
                 return
         if connection.halted and n <= UNSENT_MAX:
