@@ -14,12 +14,20 @@ cdef class Node:
     cdef readonly long long fields
     cdef Py_ssize_t fields_at
     cdef Py_ssize_t entries_at
+    cdef readonly unsigned int serial
+    cdef readonly unsigned int gone
+    cdef unsigned int gone_bytes
+    cdef readonly bint noted
 
     cpdef bytes key(self)
+    cpdef bint fits(self, unsigned long long ms, unsigned long long seq, Py_ssize_t raw, long long bytes_max,
+                    long long entries_max) except -1
     cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
                       Py_ssize_t raw)
     cpdef void bury(self, Py_ssize_t at)
     cpdef void count(self, long long live, long long deleted)
+    cpdef void take_over(self, Listpack pack, long long gone)
+    cpdef Py_ssize_t used_before(self)
     cpdef Node copy(self)
     cpdef void check(self)
     cdef bint _has_fields_of(self, list[bytes] words, Py_ssize_t start) except -1

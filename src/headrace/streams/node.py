@@ -13,7 +13,7 @@ are listpack elements, numbers are integers:
     | flags | ms-delta | seq-delta | num-fields | field-1 | value-1 | ... | lp-count |
     +-------+----------+-----------+------------+---------+---------+-----+----------+
 
-flags & 1 makes the entry a tombstone; nothing is ever moved or taken out. Deltas are differences to
+flags & 1 makes the entry a tombstone; only compaction.py ever takes one out. Deltas are differences to
 the master ID modulo 2^64. lp-count is the number of elements before it in its entry, so that a walk
 from right to left finds where the entry begins; the 0 stops that walk.
 """
@@ -37,6 +37,7 @@ FLAGS_MAX = cython.declare(cython.longlong, 3)
 ELEMENT_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 10)
 ENTRY_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 40)
 MASTER_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 24)
+BYTES_MAX = cython.declare(cython.longlong, 1 << 30)  # what a limit of 0 means
 
 
 @cython.final
@@ -45,7 +46,20 @@ MASTER_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 24)
 class Node:
     """A listpack of entries, its master ID, and what its master entry says."""
 
-    __slots__ = ("deleted", "entries_at", "fields", "fields_at", "live", "ms", "pack", "seq")
+    __slots__ = (
+        "deleted",
+        "entries_at",
+        "fields",
+        "fields_at",
+        "gone",
+        "gone_bytes",
+        "live",
+        "ms",
+        "noted",
+        "pack",
+        "seq",
+        "serial",
+    )
 
     pack: Listpack
     ms: cython.ulonglong
@@ -55,12 +69,18 @@ class Node:
     fields: cython.longlong
     fields_at: cython.Py_ssize_t  # the offset of field-1
     entries_at: cython.Py_ssize_t  # the offset of the first entry
+    serial: cython.uint  # the place among the closed nodes: see counting.py; 0: not one of them
+    gone: cython.uint  # tombstones taken out by compaction.py
+    gone_bytes: cython.uint  # the bytes they took
+    noted: cython.bint  # it waits to be rewritten
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
         """Around a pack that begins with a master entry."""
         self.pack = pack
         self.ms = ms
         self.seq = seq
+        self.serial = self.gone = self.gone_bytes = 0
+        self.noted = False
         p: cython.p_uchar = pack.p
         at: cython.Py_ssize_t = LIVE_AT
         self.live = listpack_walk.integer(p, at)
@@ -87,6 +107,26 @@ class Node:
     def key(self) -> bytes:
         """The 16 bytes under which the stream's rax has this node."""
         return streamid.key_of(self.ms, self.seq)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def fits(
+        self,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        raw: cython.Py_ssize_t,
+        bytes_max: cython.longlong,
+        entries_max: cython.longlong,
+    ) -> cython.bint:
+        """Whether the entry ms-seq of raw bytes goes in here, as it would if no tombstone were taken out."""
+        if bytes_max <= 0 or bytes_max > BYTES_MAX:
+            bytes_max = BYTES_MAX
+        used: cython.Py_ssize_t = self.pack.used if self.gone == 0 else self.used_before()
+        if used + 1 + raw >= bytes_max:
+            return False
+        if entries_max > 0 and self.live + self.deleted + self.gone >= entries_max:
+            return False
+        return streamid.before(self.ms, self.seq, ms, seq)
 
     @cython.ccall
     def append(
@@ -145,9 +185,26 @@ class Node:
         self.deleted = deleted
 
     @cython.ccall
+    def take_over(self, pack: Listpack, gone: cython.longlong) -> cython.void:
+        """Hold pack from now on, which differs in that `gone` tombstones are taken out, not in the counts."""
+        self.gone += gone
+        self.gone_bytes += self.pack.used - pack.used
+        self.pack = pack
+        self.count(self.live, self.deleted - gone)
+
+    @cython.ccall
+    def used_before(self) -> cython.Py_ssize_t:
+        """What pack.used would be if no tombstone had been taken out."""
+        deleted: cython.Py_ssize_t = listpack.integer_size(self.deleted)
+        return self.pack.used + self.gone_bytes + listpack.integer_size(self.deleted + self.gone) - deleted
+
+    @cython.ccall
     def copy(self) -> Node:
         """Another node with the same entries."""
-        return Node(self.ms, self.seq, self.pack.copy())
+        other: Node = Node(self.ms, self.seq, self.pack.copy())
+        other.gone = self.gone
+        other.gone_bytes = self.gone_bytes
+        return other
 
     @cython.ccall
     def check(self) -> cython.void:

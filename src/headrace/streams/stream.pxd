@@ -1,5 +1,8 @@
 # The C face of stream.py.
+from headrace cimport mem
 from headrace.streams cimport node as nodes_of
+from headrace.streams.compaction cimport Compaction
+from headrace.streams.counting cimport Counting
 from headrace.streams.group cimport Group
 from headrace.streams.node cimport Node
 from headrace.streams.node_walk cimport EntryWalk
@@ -21,6 +24,8 @@ cdef class Stream:
     cdef public unsigned long long first_seq
     cdef public unsigned long long max_deleted_ms
     cdef public unsigned long long max_deleted_seq
+    cdef readonly Counting counting
+    cdef public Compaction compaction
     cdef dict groups_by_name
     cdef readonly Py_ssize_t group_count
     cdef public object idempotency
@@ -32,11 +37,13 @@ cdef class Stream:
     cpdef StreamId next_id(self, unsigned long long now_ms)
     cpdef void load_node(self, bytes key, bytes data)
     cpdef bint delete(self, unsigned long long ms, unsigned long long seq) except -1
+    cpdef void buried(self, Node node, long long n)
     cpdef void drop(self, Node node)
     cpdef void find_first(self)
     cpdef EntryWalk find(self, unsigned long long ms, unsigned long long seq)
     cpdef bint contains(self, unsigned long long ms, unsigned long long seq) except -1
     cpdef Node node_for(self, unsigned long long ms, unsigned long long seq)
+    cpdef unsigned long long entries_before(self, Node node)
     cpdef Node first_node(self)
     cpdef StreamId last_id(self)
     cpdef StreamId first_id(self)
@@ -53,7 +60,4 @@ cdef class Stream:
     cdef bint _first_is_next_of(self, EntryWalk walk) except -1
     cdef void _open(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
                     Py_ssize_t raw)
-
-
-cdef bint _fits(Node tail, unsigned long long ms, unsigned long long seq, Py_ssize_t raw,
-                long long node_bytes_max, long long node_entries_max) except -1
+    cdef void _close(self, Node tail)

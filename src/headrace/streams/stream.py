@@ -16,9 +16,12 @@ from typing import Any
 
 import cython
 
+from headrace import mem
 from headrace.errors import ElementsTooLarge, IdsExhausted
 from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import node as nodes_of
+from headrace.streams.compaction import Compaction
+from headrace.streams.counting import Counting
 from headrace.streams.group import Group
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
@@ -29,10 +32,9 @@ from headrace.structures.streamid import StreamId
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
-NODE_BYTES_MAX = cython.declare(cython.longlong, 1 << 30)  # what a node limit of 0 means
 # What the objects take beside the packed bytes, in bytes, as the 64-bit interpreter lays them out.
-STREAM_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 304)
-NODE_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 224)
+STREAM_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 320)
+NODE_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 240)
 RAX_NODE_BYTES = cython.declare(cython.Py_ssize_t, 128)
 IDMP_DURATION_S = cython.declare(cython.longlong, 100)
 IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
@@ -47,6 +49,8 @@ class Stream:
     """
 
     __slots__ = (
+        "compaction",
+        "counting",
         "entries_added",
         "first_ms",
         "first_seq",
@@ -76,6 +80,8 @@ class Stream:
     first_seq: cython.ulonglong
     max_deleted_ms: cython.ulonglong
     max_deleted_seq: cython.ulonglong
+    counting: Counting | None  # of the nodes before the tail; None until there is one
+    compaction: Compaction | None  # rewrites worn nodes; None: they stay as they are
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
     idempotency: Any  # what is remembered of idempotent producers; None until the first
@@ -90,6 +96,8 @@ class Stream:
         self.last_ms = self.last_seq = 0
         self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
+        self.counting = None
+        self.compaction = None
         self.groups_by_name = None
         self.group_count = 0
         self.idempotency = None
@@ -117,7 +125,7 @@ class Stream:
         if raw > ENTRY_MAX:
             raise ElementsTooLarge()
         tail: Node | None = self.tail
-        if tail is None or not _fits(tail, ms, seq, raw, node_bytes_max, node_entries_max):
+        if tail is None or not tail.fits(ms, seq, raw, node_bytes_max, node_entries_max):
             self._open(ms, seq, words, start, raw)
         else:
             tail.append(ms, seq, words, start, raw)
@@ -159,6 +167,7 @@ class Stream:
                     raise ValueError(f"node {node.ms}-{node.seq} begins inside the one before it")
                 if not walk.deleted:
                     break
+            self._close(tail)
         self.nodes.insert(key, node)
         self.tail = node
 
@@ -181,12 +190,19 @@ class Stream:
             node.bury(walk.at)
             if was_first:
                 self._first_is_next_of(walk)
-            node.count(node.live - 1, node.deleted + 1)
-            self.length -= 1
+            self.buried(node, 1)
         if streamid.before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
             self.max_deleted_ms = ms
             self.max_deleted_seq = seq
         return True
+
+    @cython.ccall
+    def buried(self, node: Node, n: cython.longlong) -> cython.void:
+        """Count n entries of node, which were alive, as the tombstones they are now."""
+        self.length -= mem.as_unsigned(n)
+        node.count(node.live - n, node.deleted + n)
+        if node is not self.tail and self.counting is not None:
+            self.counting.lose(node, n)
 
     @cython.ccall
     def drop(self, node: Node) -> cython.void:
@@ -199,6 +215,10 @@ class Stream:
         if node is self.tail:
             cursor = RaxCursor(self.nodes)
             self.tail = nodes_of.node_at(cursor) if cursor.seek("$") else None
+            if self.tail is not None and self.counting is not None:
+                self.counting.reopen(self.tail, self.nodes)
+        elif self.counting is not None:
+            self.counting.drop(node, self.nodes)
 
     @cython.ccall
     def find_first(self) -> cython.void:
@@ -243,6 +263,13 @@ class Stream:
             return tail
         cursor: RaxCursor = RaxCursor(self.nodes)
         return nodes_of.node_at(cursor) if cursor.seek("<=", streamid.key_of(ms, seq)) else None
+
+    @cython.ccall
+    def entries_before(self, node: Node) -> cython.ulonglong:
+        """How many live entries lie in the nodes before node."""
+        if node is self.tail or self.counting is None:
+            return self.length - mem.as_unsigned(node.live)
+        return self.counting.before(node)
 
     @cython.ccall
     def first_node(self) -> Node | None:
@@ -333,11 +360,14 @@ class Stream:
     def copy(self) -> Stream:
         """Another stream with the same entries, counters, groups and remembered producers."""
         other: Stream = Stream()
+        other.compaction = self.compaction
         cursor: RaxCursor = RaxCursor(self.nodes)
         node: Node
         more: cython.bint = cursor.seek("^")
         while more:
             node = nodes_of.node_at(cursor)
+            if other.tail is not None:
+                other._close(other.tail)
             other.tail = node.copy()
             other.nodes.insert(cursor.key, other.tail)
             more = cursor.next()
@@ -369,6 +399,8 @@ class Stream:
             node = nodes_of.node_at(cursor)
             total += NODE_OBJECT_BYTES + node.pack.cap
             more = cursor.next()
+        if self.counting is not None:
+            total += self.counting.memory_bytes()
         group: Group
         for group in self.groups():
             total += group.memory_bytes()
@@ -408,6 +440,8 @@ class Stream:
         assert self.first_id() == (first or StreamId(0, 0)), f"first is {first}, not {self.first_id()}"
         assert last == self.last_entry_id()
         assert last is None or last <= self.last_id(), f"{last} lies after the last ID, {self.last_id()}"
+        if self.counting is not None:
+            self.counting.check(self.nodes, tail)
         group: Group
         for group in self.groups():
             assert self.group(group.name) is group
@@ -438,31 +472,18 @@ class Stream:
     ) -> cython.void:
         """Add the entry as the first of a new node."""
         node: Node = nodes_of.open_node(ms, seq, words, start, raw)
-        tail: Node | None = self.tail
-        if tail is not None:
-            tail.pack.shrink()
-            if not streamid.before(tail.ms, tail.seq, ms, seq):
-                # Only tombstones, and the last ID was set back before them: the tail must not stay last.
-                self.drop(tail)
+        while self.tail is not None and not streamid.before(self.tail.ms, self.tail.seq, ms, seq):
+            # Only tombstones, and the last ID was set back before them: the tail must not stay last.
+            self.drop(self.tail)
+        if self.tail is not None:
+            self._close(self.tail)
         self.nodes.insert(node.key(), node)
         self.tail = node
 
-
-@cython.cfunc
-@cython.exceptval(-1, check=False)
-def _fits(
-    tail: Node,
-    ms: cython.ulonglong,
-    seq: cython.ulonglong,
-    raw: cython.Py_ssize_t,
-    node_bytes_max: cython.longlong,
-    node_entries_max: cython.longlong,
-) -> cython.bint:
-    """Whether the entry ms-seq of raw bytes goes into tail."""
-    if node_bytes_max <= 0 or node_bytes_max > NODE_BYTES_MAX:
-        node_bytes_max = NODE_BYTES_MAX
-    if tail.pack.used + 1 + raw >= node_bytes_max:
-        return False
-    if node_entries_max > 0 and tail.live + tail.deleted >= node_entries_max:
-        return False
-    return streamid.before(tail.ms, tail.seq, ms, seq)
+    @cython.cfunc
+    def _close(self, tail: Node) -> cython.void:
+        """The tail gets no more entries: there is to be a node behind it."""
+        tail.pack.shrink()
+        if self.counting is None:
+            self.counting = Counting(self.compaction)
+        self.counting.close(tail)

@@ -178,8 +178,6 @@ def _bury_before(stream: Stream, node: Node, ms: cython.ulonglong, seq: cython.u
 @cython.cfunc
 def _buried(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
     """Count n entries of node as tombstones from now on."""
-    gone: cython.ulonglong = n
-    stream.length -= gone
     if n > 0:
-        node.count(node.live - n, node.deleted + n)
+        stream.buried(node, n)
     return n
