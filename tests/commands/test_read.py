@@ -260,3 +260,50 @@ def test_keys_are_found_behind_streams(talk):
     assert (
         talk("COMMAND GETKEYS XREAD COUNT 1 STREAMS a b 0") == "-ERR Invalid arguments specified for command"
     )
+
+
+@pytest.fixture
+def three(talk):
+    """Three streams of a hundred entries each, with a group at their beginning."""
+    for key in "stu":
+        for i in range(1, 101):
+            talk(f"XADD {key} {i}-0 f {i}")
+        talk(f"XGROUP CREATE {key} g 0")
+    return talk
+
+
+def counts(answer):
+    return {key: len(found) for key, found in answer}
+
+
+def test_maxcount_is_for_all_streams_together(three):
+    assert counts(three("XREAD COUNT 50 MAXCOUNT 80 STREAMS s t u 0 0 0")) == {"s": 50, "t": 30}
+    group = "XREADGROUP GROUP g c"
+    assert counts(three(f"{group} COUNT 50 MAXCOUNT 80 STREAMS s t u > > >")) == {"s": 50, "t": 30}
+    assert counts(three(f"{group} MAXCOUNT 25 STREAMS s t 0 0")) == {"s": 25}
+    assert counts(three(f"{group} MAXCOUNT 60 CLAIM 0 STREAMS s t > >")) == {"s": 60}
+
+
+def test_maxsize_lets_the_first_entry_in_and_none_after_it_is_spent(three):
+    three(f"XADD big 1-0 f {'x' * 5000}")
+    three("XADD big 2-0 f 2")
+    assert counts(three("XREAD MAXSIZE 50 STREAMS big s 0 0")) == {"big": 1}
+    found = counts(three("XREAD MAXSIZE 1000 STREAMS s t 0 0"))
+    assert 20 < found["s"] < 45 and "t" not in found
+    assert len(three.raw("XREAD MAXSIZE 1000 STREAMS s t 0 0")) < 1100
+
+
+def test_in_a_transaction_earlier_replies_take_no_room(three):
+    three("MULTI")
+    three("XRANGE s - +")
+    three("XREAD MAXSIZE 10000 STREAMS s 0")
+    assert len(three("EXEC")[1][0][1]) == 100
+
+
+def test_who_waits_keeps_its_limits(talk):
+    talk("XREAD BLOCK 0 MAXCOUNT 1 STREAMS s 0", client="b")
+    talk("MULTI")
+    talk("XADD s 1-0 f 1")
+    talk("XADD s 2-0 f 2")
+    talk("EXEC")
+    assert talk.heard("b") == [["s", [entry(1)]]]
