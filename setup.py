@@ -55,6 +55,7 @@ COMPILED = [
     "headrace.commands.client",
     "headrace.commands.client_list",
     "headrace.commands.connection",
+    "headrace.commands.count",
     "headrace.commands.counters",
     "headrace.commands.databases",
     "headrace.commands.delete",

@@ -57,8 +57,9 @@ class IidTaken(CommandError):
 
 @cython.cfunc
 def new_stream(call: Call) -> Stream:
-    """An empty stream that remembers as long and as much as the settings now say."""
+    """An empty stream of the keyspace; it remembers as long and as much as the settings now say."""
     stream: Stream = Stream()
+    stream.compaction = call.keyspace.compaction
     stream.idmp_duration_s = call.keyspace.settings.stream_idmp_duration
     stream.idmp_maxsize = call.keyspace.settings.stream_idmp_maxsize
     return stream

@@ -390,9 +390,11 @@ class Engine:
 
     @cython.ccall
     def tick(self, now_ms: cython.longlong) -> cython.void:
-        """Time has passed: answer waits that are over, end the pause, bury dead keys. Raises nothing."""
+        """Time has passed: end waits and the pause, bury dead keys, give memory back. Raises nothing."""
         waiter: Waiter
         self.keyspace.now = now_ms
+        if self.keyspace.settings.stream_compact_tombstones:
+            self.keyspace.compaction.step(now_ms)
         for waiter in self.keyspace.blocking.expired(now_ms):
             self._time_out(waiter, None)
         self.keyspace.blocking.ring(now_ms)
@@ -414,6 +416,10 @@ class Engine:
         at: cython.longlong = self.pause.until
         if at and (earliest < 0 or at < earliest):
             earliest = at
+        if self.keyspace.settings.stream_compact_tombstones:
+            at = self.keyspace.compaction.next_step()
+            if at >= 0 and (earliest < 0 or at < earliest):
+                earliest = at
         at = -1 if self.pause.until else self.keyspace.next_death()  # a pause keeps what is dead
         if at >= 0:
             at = max(at, self.swept_ms + SWEEP_INTERVAL_MS)

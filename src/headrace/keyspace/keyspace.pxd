@@ -5,6 +5,7 @@ from headrace.keyspace.expiry cimport Expiry
 from headrace.keyspace.scan cimport Order
 from headrace.keyspace.settings cimport Settings
 from headrace.keyspace.watching cimport Watch, Watching
+from headrace.streams.compaction cimport Compaction
 from headrace.streams.idempotency cimport Forgetting
 from headrace.streams.stream cimport Stream
 
@@ -20,6 +21,7 @@ cdef class Keyspace:
     cdef readonly Blocking blocking
     cdef readonly Events events
     cdef readonly Forgetting forgetting
+    cdef readonly Compaction compaction
     cdef public long long now
     cdef public bint reading
     cdef public long long changes

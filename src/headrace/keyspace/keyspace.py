@@ -18,6 +18,7 @@ from headrace.keyspace.expiry import Expiry
 from headrace.keyspace.scan import Order
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, Watching
+from headrace.streams.compaction import Compaction
 from headrace.streams.idempotency import Forgetting
 from headrace.streams.stream import Stream
 
@@ -41,6 +42,7 @@ class Keyspace:
     __slots__ = (
         "blocking",
         "changes",
+        "compaction",
         "databases",
         "events",
         "expired",
@@ -59,6 +61,7 @@ class Keyspace:
     blocking: Blocking
     events: Events
     forgetting: Forgetting
+    compaction: Compaction
     now: cython.longlong  # milliseconds; one moment for a whole batch of commands
     reading: cython.bint  # the command that runs only reads: its look-ups are hits and misses
     changes: cython.longlong  # how often a key was modified
@@ -73,6 +76,7 @@ class Keyspace:
         self.blocking = Blocking()
         self.events = Events(self.settings)
         self.forgetting = Forgetting()
+        self.compaction = Compaction()
         self.now = 0
         self.reading = False
         self.changes = 0

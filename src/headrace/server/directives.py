@@ -162,6 +162,12 @@ DIRECTIVES = [
     ),
     Directive("slowlog-max-len", Number(0, I63_MAX), "128", "How many slow requests are kept."),
     Directive(
+        "stream-compact-tombstones",
+        Flag(),
+        "yes",
+        "Rewrite nodes of streams that are mostly deleted entries, to give their memory back.",
+    ),
+    Directive(
         "stream-idmp-duration",
         Number(1, 86400),
         "100",

@@ -43,6 +43,7 @@ class ServerHost(Host):
         """Tell the keyspace what the configuration says."""
         self.settings.databases = self.config.number("databases")
         self.settings.notify_keyspace_events = self.config.number("notify-keyspace-events")
+        self.settings.stream_compact_tombstones = self.config.flag("stream-compact-tombstones")
         self.settings.stream_idmp_duration = self.config.number("stream-idmp-duration")
         self.settings.stream_idmp_maxsize = self.config.number("stream-idmp-maxsize")
         self.settings.stream_node_max_bytes = self.config.number("stream-node-max-bytes")
