@@ -43,6 +43,7 @@ cdef class Turn:
     cdef Group group
     cdef Consumer consumer
     cdef Room room
+    cdef long long most
     cdef long long found
     cdef long long delivered
 

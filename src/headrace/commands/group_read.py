@@ -212,7 +212,7 @@ def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
 class Turn:
     """One stream's turn in a reply: what it gives to one consumer of one group."""
 
-    __slots__ = ("call", "consumer", "delivered", "found", "group", "key", "room", "stream")
+    __slots__ = ("call", "consumer", "delivered", "found", "group", "key", "most", "room", "stream")
 
     call: Call
     key: bytes
@@ -220,8 +220,9 @@ class Turn:
     group: Group
     consumer: Consumer
     room: Room
-    found: cython.longlong  # entries answered
-    delivered: cython.longlong  # those of them that are the consumer's since now
+    most: cython.longlong  # entries that may be answered
+    found: cython.longlong  # those that were
+    delivered: cython.longlong  # those that are the consumer's since now
 
     def __init__(
         self, call: Call, key: bytes, stream: Stream, group: Group, consumer: Consumer, room: Room
@@ -232,6 +233,7 @@ class Turn:
         self.group = group
         self.consumer = consumer
         self.room = room
+        self.most = room.for_stream()
         self.found = 0
         self.delivered = 0
 
@@ -243,10 +245,9 @@ class Turn:
         first: StreamId = after.successor()
         slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
         following: cython.Py_ssize_t
-        most: cython.longlong = self.room.for_stream()
         finder: Finder = Finder(self.stream)
         entry: StreamIterator | None
-        while slot >= 0 and self.found < most and not self.room.is_full():
+        while slot >= 0 and self.found < self.most and not self.room.is_full():
             following = pending.of_consumer_after(self.consumer, slot)
             entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
@@ -267,12 +268,11 @@ class Turn:
         slot: cython.Py_ssize_t = pending.oldest()
         following: cython.Py_ssize_t
         rest: cython.Py_ssize_t = pending.count  # what is taken over comes last, and is not met again
-        most: cython.longlong = self.room.for_stream()
         idle: cython.longlong
         finder: Finder = Finder(self.stream)
         entry: StreamIterator | None
         last: bytes = members.id_text(self.group.last_ms, self.group.last_seq) if call.recording else b""
-        while rest > 0 and slot >= 0 and self.found < most and not self.room.is_full():
+        while rest > 0 and slot >= 0 and self.found < self.most and not self.room.is_full():
             idle = max(0, call.now - pending.time_of(slot))
             if idle < min_idle:
                 break
@@ -296,7 +296,6 @@ class Turn:
         call: Call = self.call
         group: Group = self.group
         stream: Stream = self.stream
-        most: cython.longlong = self.room.for_stream()
         before: cython.longlong = self.found
         ms: cython.ulonglong = group.last_ms
         seq: cython.ulonglong = group.last_seq
@@ -309,7 +308,7 @@ class Turn:
         else:
             seq += 1
         entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
-        while self.found < most and not self.room.is_full() and entry.next():
+        while self.found < self.most and not self.room.is_full() and entry.next():
             if claiming:
                 self._answer_with_delivery(entry, 0, 0)
             else:
