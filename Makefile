@@ -1,6 +1,7 @@
 # make demo     run the main job on real input        make test    the tests, interpreted and compiled
 # make install  .venv with the program in it          make lint    ruff, mypy --strict
-# make bench    the figures, beside redis-server      make sanitize  parsers and decoders under AddressSanitizer
+# make bench    the figures, beside redis-server      make fuzz     N= random commands from SEED= on, beside redis-server
+# make sanitize parsers and decoders under AddressSanitizer
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -39,6 +40,14 @@ sanitize: $(VENV)/.dependencies ## what reads bytes from outside, under AddressS
 	    $(PY) -m pytest -q -m "not whole" tests/structures tests/streams tests/resp tests/fuzz \
 	    tests/spark/test_arrow_decoder.py
 
+SEED ?= 1
+N ?= 200000
+
+fuzz: install                   ## N random commands from SEED on, on the engine and on a real redis-server
+	HEADRACE_COMPILED=1 HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_FUZZ_N=$(N) \
+	    $(PYTEST) tests/conformance/test_streams.py tests/conformance/test_groups_compared.py \
+	    tests/conformance/test_keys_and_strings.py -k "random or any_order"
+
 lint: install
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -53,4 +62,4 @@ dist: install
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize lint bench dist clean
+.PHONY: install demo test interpreted compiled sanitize fuzz lint bench dist clean

@@ -5,12 +5,12 @@ Moments are given as such (EXAT, PEXPIREAT) and far away, so that no answer depe
 
 from __future__ import annotations
 
-import os
 import pathlib
 import random
 import shlex
 
 import pytest
+import seeds
 
 from headrace.engine.engine import Engine
 
@@ -236,10 +236,10 @@ class Chatter:
         return ["DBSIZE"] if r.random() < 0.9 else r.choice([["FLUSHDB"], ["SWAPDB", "0", "1"]])
 
 
-ROUNDS, TURNS = (6, 4000) if "HEADRACE_COMPILED" in os.environ else (3, 1500)
+SEEDS, TURNS = seeds.chosen(compiled=(6, 4000), interpreted=(3, 1500))
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_commands_are_answered_the_same(ask, seed):
     chatter = Chatter(seed)
     for _ in range(TURNS):
@@ -263,7 +263,7 @@ def contents(engine: Engine) -> list[bytes]:
     return session.answer.take().splitlines()
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_log_of_random_commands_does_again_what_they_did(seed):
     chatter = Chatter(seed)
     engine, again = Engine(), Engine()

@@ -7,12 +7,12 @@ a blocked XREAD whose entry is gone before it is served (7.0 answers an empty li
 
 from __future__ import annotations
 
-import os
 import pathlib
 import random
 import re
 
 import pytest
+import seeds
 from follower import Follower
 from peer import Connection, differ
 
@@ -264,11 +264,11 @@ class Chatter:
         return ["DEL", self.key()] if r.random() < 0.5 else ["SET", "string", "x"]
 
 
-ROUNDS, TURNS = (6, 2500) if "HEADRACE_COMPILED" in os.environ else (2, 400)
+SEEDS, TURNS = seeds.chosen(compiled=(6, 2500), interpreted=(2, 400))
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_commands_are_answered_the_same(pair, seed, protocol):
     pair.both(["HELLO", str(protocol)], compare=False)
     pair.both(["DEL", "s", "t", "u", "none", "string"])
@@ -302,7 +302,7 @@ SOUP += [
 ]
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_words_in_any_order_are_refused_the_same(pair, seed):
     """Which of several mistakes is named tells in what order the checks are made."""
     soup = random.Random(seed)
@@ -320,7 +320,7 @@ def test_words_in_any_order_are_refused_the_same(pair, seed):
         pair.both([name, *words])
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_commands_have_the_same_effects(pair, seed):
     pair.both(["CONFIG", "SET", "stream-node-max-entries", "3"])
     pair.both(["DEL", "s", "t", "u", "none", "string"])
