@@ -97,7 +97,7 @@ def chart(result: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("ratio to redis-server (1 = the same, more is better)")
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside upper right", ncols=2, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
 
