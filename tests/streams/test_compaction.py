@@ -235,3 +235,21 @@ def test_a_stream_that_waits_is_not_kept_alive():
     del stream
     gc.collect()
     assert watch() is None and len(queue) == 0 and queue.next_step() == -1
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_rewritten_node_takes_as_many_bytes_as_if_it_were_not(rewritten):
+    stream = numbered(10, 10)
+    stream.append(11, 0, [b"f", b"v"], 0, 1 << 20, 10)
+    for i in range(2, 9):
+        stream.delete(i, 0)
+    full = stream.first_node().pack.used
+    if rewritten:
+        assert compaction.rewrite(stream.first_node()) == 7
+    stream.delete(11, 0)
+    stream.append(12, 0, [b"f", b"v"], 0, full + 3, 0)  # two bytes raw and one for the end: just too much
+    assert stream.nodes.keys == 2
+    stream.delete(12, 0)
+    stream.append(13, 0, [b"f", b"v"], 0, full + 4, 0)
+    assert stream.nodes.keys == 1
+    stream.check()
