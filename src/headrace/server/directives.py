@@ -165,7 +165,7 @@ DIRECTIVES = [
         "stream-compact-tombstones",
         Flag(),
         "yes",
-        "Rewrite nodes of streams that are mostly deleted entries, to give their memory back.",
+        "Free the memory of deleted entries in the background.",
     ),
     Directive(
         "stream-idmp-duration",
