@@ -3,11 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from headrace import __version__
 from headrace.cli.main import COMMANDS, main
+from headrace.server.directives import DIRECTIVES
+from headrace.spark.options import DEFAULT_URL
 
 OURS = sorted(set(COMMANDS) - {"serve"})  # serve's words are the server's
 
@@ -98,3 +101,8 @@ def test_no_server_is_one_line_and_code_1(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("headrace: redis://127.0.0.1:1: ") and done.stderr.count("\n") == 1
     assert "headrace serve" in done.stderr
+
+
+def test_the_server_listens_where_its_clients_look() -> None:
+    port = next(d.default for d in DIRECTIVES if d.name == "port")
+    assert urlsplit(DEFAULT_URL).port == int(port)

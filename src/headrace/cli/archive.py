@@ -11,12 +11,12 @@ import click
 from rich.console import Console
 
 from headrace.cli.drawing import progress_bar
-from headrace.cli.load import DEFAULT_URL
 from headrace.errors import UsageError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, claim, schema_of
 from headrace.pipeline.link import Link
 from headrace.pipeline.progress import Batch
 from headrace.pipeline.sessions import local_spark
+from headrace.spark.options import DEFAULT_URL
 
 
 @click.command(

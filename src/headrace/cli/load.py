@@ -14,8 +14,7 @@ from headrace.pipeline.link import Link
 from headrace.pipeline.load import ROWS_PER_BATCH, Report, in_time_order, load
 from headrace.pipeline.tables import Table
 from headrace.pipeline.times import choose_time_column
-
-DEFAULT_URL = "redis://127.0.0.1:6379"
+from headrace.spark.options import DEFAULT_URL
 
 
 @click.command(

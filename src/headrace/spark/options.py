@@ -79,11 +79,12 @@ def _offsets(text: str) -> str | dict[str, str]:
 
 
 READ = ("batch", "stream")
+DEFAULT_URL = "redis://127.0.0.1:7777"  # where `headrace serve` listens when told nothing
 OPTIONS = (
     Option(
         "url",
         "URL",
-        "redis://127.0.0.1:7777",
+        DEFAULT_URL,
         ("batch", "stream", "sink"),
         "The server: `redis://[user:password@]host:port[/database]`, `rediss://` for TLS, `unix://path`.",
         str,
