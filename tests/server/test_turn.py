@@ -192,6 +192,23 @@ def test_a_wait_ends_at_its_deadline(client):
     assert time.monotonic() - began >= 0.045
 
 
+@pytest.mark.parametrize(
+    "request_words",
+    [
+        ("SET", "key", "value", "EX", "2592000"),
+        ("SET", "key", "value", "PX", str(1 << 62)),
+        ("XREAD", "BLOCK", str(1 << 62), "STREAMS", "orders", "$"),
+        ("CLIENT", "PAUSE", str(1 << 62), "WRITE"),
+    ],
+)
+def test_a_server_with_nothing_to_do_for_years_can_still_be_woken(start, request_words):
+    server = start("--hz", "500")
+    client = server.connect()
+    client.send(encoded(*request_words))
+    time.sleep(0.1)  # many of its intervals: it waits for the far time alone
+    assert server.connect().request("PING") == "PONG"
+
+
 def test_a_blocked_client_may_vanish(server, client):
     reader = server.connect()
     reader.send(encoded("XREAD", "BLOCK", "0", "STREAMS", "orders", "$"))

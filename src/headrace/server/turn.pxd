@@ -11,6 +11,7 @@ cdef Py_ssize_t REQUESTS_MAX
 cdef Py_ssize_t UNSENT_MAX
 cdef Py_ssize_t AHEAD_MAX
 cdef Py_ssize_t EVENTS_MAX
+cdef long long WAIT_MAX_MS
 cdef unsigned int IN
 cdef unsigned int OUT
 cdef unsigned int GONE

@@ -31,6 +31,7 @@ REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one tu
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.AHEAD_BYTES_MAX)
 EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
+WAIT_MAX_MS = cython.declare(cython.longlong, 24 * 3600 * 1000)  # epoll takes no more than 24 days
 
 IN = cython.declare(cython.uint, 0x1)  # epoll's own numbers
 OUT = cython.declare(cython.uint, 0x4)
@@ -164,7 +165,7 @@ class Turn:
         if deadline < 0:
             return most_ms
         now: cython.longlong = self.now_ms()
-        left: cython.longlong = max(deadline - now, 0)
+        left: cython.longlong = min(max(deadline - now, 0), WAIT_MAX_MS)
         return left if most_ms < 0 else min(left, most_ms)
 
     @cython.cfunc
