@@ -206,6 +206,18 @@ def test_who_leaves_during_a_pause_is_not_heard_any_more(engine):
     assert engine.woken == [] and ask(engine, admin, "EXISTS k", 1101) == b":0\r\n"
 
 
+def test_of_who_leaves_during_a_pause_nothing_is_kept(engine):
+    admin, leaver, killed = engine.session(), engine.session(), engine.session()
+    ask(engine, admin, "CLIENT PAUSE 100 WRITE", 1000)
+    ask(engine, leaver, "SET k 1", 1001)
+    ask(engine, killed, "SET k 2", 1001)
+    assert len(engine.pause.held) == 2
+    engine.close(leaver)
+    engine.kill(killed)
+    assert len(engine.pause.held) == 0
+    assert b"blocked_clients:0\r\n" in ask(engine, admin, "INFO clients", 1002)
+
+
 def test_pauses_only_grow(engine):
     admin, session = engine.session(), engine.session()
     ask(engine, admin, "CLIENT PAUSE 500 WRITE", 1000)

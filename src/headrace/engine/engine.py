@@ -367,6 +367,7 @@ class Engine:
         if session.waiting is not None:
             self.keyspace.blocking.forget(session.waiting)
             session.waiting = None
+            self.pause.held.pop(session, None)
 
     def unblock(self, session: Session, refusal: CommandError | None = None) -> bool:
         """End the session's wait, as at its deadline or with an error; False when it does not wait."""
@@ -438,7 +439,7 @@ class Engine:
         waiter = Waiter(session, session.database, [], 0, held, no_answer, row.command)
         session.waiting = waiter
         self.keyspace.blocking.wait(waiter)
-        self.pause.held.append((session, argv))
+        self.pause.held[session] = argv
         return True
 
     @cython.cfunc
@@ -452,7 +453,7 @@ class Engine:
         """End the pause and execute what it held back, in the order it came."""
         postponed = self.pause.held
         self.pause = Pause()
-        for session, argv in postponed:
+        for session, argv in postponed.items():
             if session.waiting is not None and session.id in self.clients and not session.killed:
                 self._stop_waiting(session)
                 self.execute(session, argv, now_ms)

@@ -4,7 +4,7 @@
 cdef class Pause:
     cdef readonly long long until
     cdef readonly bint writes_only
-    cdef readonly list held
+    cdef readonly dict held
 
     cpdef void extend(self, long long until, bint writes_only)
     cpdef void end(self)

@@ -25,12 +25,12 @@ class Pause:
 
     until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
-    held: list[tuple[Any, list[bytes]]]  # (session, argv), first come first
+    held: dict[Any, list[bytes]]  # session -> argv, first come first
 
     def __init__(self) -> None:
         self.until = 0
         self.writes_only = False
-        self.held = []
+        self.held = {}
 
     @cython.ccall
     def extend(self, until: cython.longlong, writes_only: cython.bint) -> cython.void:
