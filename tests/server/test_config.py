@@ -168,6 +168,11 @@ def test_config_set_changes_all_or_none():
         ),
         (
             b"client-output-buffer-limit",
+            b"normal 9999999999gb 0 0",
+            "argument must be between 0 and 9223372036854775807 inclusive",
+        ),
+        (
+            b"client-output-buffer-limit",
             b"normal 0 1mb 60",
             "not supported yet: a soft limit; the hard limit is kept",
         ),

@@ -135,3 +135,8 @@ def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch:
     assert isinstance(refused, ReplyError) and str(refused).startswith("DENIED headrace has no passwords yet")
     assert client.request("CONFIG", "SET", "protected-mode", "no") == "OK"
     assert server.connect().request("PING") == "PONG"
+
+
+def test_a_keepalive_longer_than_the_system_takes_shuts_nobody_out(server, client):
+    assert client.request("CONFIG", "SET", "tcp-keepalive", str((1 << 31) - 1)) == "OK"
+    assert server.connect().request("PING") == "PONG"

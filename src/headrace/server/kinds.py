@@ -210,7 +210,7 @@ class BufferLimits:
             name = words[at].lower()
             if name not in ("normal", "slave", "replica", "pubsub"):
                 raise ValueError("Invalid client class specified in buffer limit configuration.")
-            hard, soft = memory(words[at + 1]), memory(words[at + 2])
+            hard, soft = within(memory(words[at + 1]), 0, I63_MAX), memory(words[at + 2])
             seconds = Number(0, U31_MAX).parse([words[at + 3]])
             if name == "normal" and soft and seconds:
                 raise ValueError("not supported yet: a soft limit; the hard limit is kept")

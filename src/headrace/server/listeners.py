@@ -17,6 +17,7 @@ from headrace.server.host import ServerHost
 from headrace.server.turn import Turn
 
 ACCEPTS_MAX = 1000  # in one turn
+KEEPALIVE_MAX_S = 32767  # Linux refuses more
 
 TOO_MANY = b"-ERR max number of clients reached\r\n"
 PROTECTED = (
@@ -167,7 +168,7 @@ class Listeners:
     def _tune(self, client: socket.socket) -> None:
         """Answers leave at once; a peer that has vanished is noticed."""
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        seconds = self.config.number("tcp-keepalive")
+        seconds = min(self.config.number("tcp-keepalive"), KEEPALIVE_MAX_S)
         if seconds:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
