@@ -116,6 +116,26 @@ def test_a_delivery_count_stays_at_its_maximum(grouped):
         assert grouped("XPENDING s g - + 1")[0][3] == 9223372036854775807
 
 
+def test_a_counter_of_entries_read_stays_at_its_maximum(grouped):
+    most = 9223372036854775807
+    grouped(f"XSETID s 3-0 ENTRIESADDED {most}")
+    grouped(f"XGROUP SETID s g 2-0 ENTRIESREAD {most}")
+    grouped.effects()
+    grouped("XREADGROUP GROUP g ann STREAMS s >")
+    assert f"XGROUP SETID s g 3-0 ENTRIESREAD {most}" in grouped.effects()
+    assert grouped("XINFO GROUPS s")[0][-3:] == [most, "lag", 0]
+
+
+def test_entries_more_than_can_be_counted_leave_the_counter_unknown(grouped):
+    grouped("XSETID s 3-0 ENTRIESADDED 9223372036854775807")
+    grouped("XADD s 4-0 f 4")
+    grouped("XGROUP SETID s g 2-0 ENTRIESREAD 5")
+    assert grouped("XINFO GROUPS s")[0][-3:] == [None, "lag", None]
+    grouped.effects()
+    grouped("XREADGROUP GROUP g ann STREAMS s >")
+    assert "XGROUP SETID s g 4-0 ENTRIESREAD -1" in grouped.effects()
+
+
 def test_the_last_possible_id_means_new_entries(grouped):
     last = "18446744073709551615-18446744073709551615"
     assert grouped(f"XREADGROUP GROUP g ann COUNT 1 STREAMS s {last}") == [["s", [entry(1)]]]

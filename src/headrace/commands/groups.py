@@ -92,7 +92,7 @@ class Position:
     @cython.exceptval(check=False)
     def entries_read_of(self, stream: Stream) -> cython.longlong:
         """The counter, at most what was ever added."""
-        return min(self.entries_read, mem.as_signed(stream.entries_added))
+        return max(UNKNOWN, min(self.entries_read, mem.as_signed(stream.entries_added)))
 
 
 @cython.cfunc

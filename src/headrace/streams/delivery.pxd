@@ -6,6 +6,7 @@ from headrace.streams.pending cimport Pending
 from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
 
+cdef long long I64_MAX
 cdef long long UNKNOWN
 cdef long long NO_LAG
 

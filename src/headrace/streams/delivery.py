@@ -16,6 +16,7 @@ from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
 
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 UNKNOWN = cython.declare(cython.longlong, -1)
 # A lag can be below zero: XSETID may set entries-added lower than what a group has read.
 NO_LAG = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF)
@@ -29,6 +30,8 @@ def distance(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cyt
     after_last: cython.bint = streamid.before(stream.last_ms, stream.last_seq, ms, seq)
     if added == 0:
         return 0
+    if added < 0:  # XSETID set it to the end of all numbers, and more came
+        return UNKNOWN
     if length == 0 and not after_last:
         return added
     if (ms > 0 or seq > 0) and streamid.before(ms, seq, stream.max_deleted_ms, stream.max_deleted_seq):
@@ -49,8 +52,11 @@ def distance(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cyt
 def lag(stream: Stream, group: Group) -> cython.longlong:
     """How many entries the group has still to read; NO_LAG when nobody can know (then the reply is nil)."""
     passed: cython.longlong
+    added: cython.longlong = mem.as_signed(stream.entries_added)
     if stream.length == 0:
         return 0
+    if added < 0:
+        return NO_LAG
     first_ms: cython.ulonglong = stream.first_ms
     first_seq: cython.ulonglong = stream.first_seq
     if streamid.before(group.last_ms, group.last_seq, first_ms, first_seq) and streamid.before(
@@ -58,9 +64,9 @@ def lag(stream: Stream, group: Group) -> cython.longlong:
     ):
         return mem.as_signed(stream.length)
     if group.entries_read != UNKNOWN and not _tombstone_from(stream, group.last_ms, group.last_seq):
-        return mem.as_signed(stream.entries_added) - group.entries_read
+        return added - group.entries_read
     passed = distance(stream, group.last_ms, group.last_seq)
-    return NO_LAG if passed == UNKNOWN else mem.as_signed(stream.entries_added) - passed
+    return NO_LAG if passed == UNKNOWN else added - passed
 
 
 @cython.ccall
@@ -74,7 +80,7 @@ def has_lag(stream: Stream, group: Group) -> cython.bint:
 def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
     """Let the group have read the entry ms-seq, the next one after its last."""
     if (
-        group.entries_read != UNKNOWN
+        0 <= group.entries_read < I64_MAX
         and not streamid.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
         and not _tombstone_from(stream, group.last_ms, group.last_seq)
     ):
