@@ -406,8 +406,8 @@ def test_those_who_wait_for_a_group_are_answered_the_same(peer, protocol):
         EXEC
         XADD s 4-0 n 4
         B> XREADGROUP GROUP g b BLOCK 0 STREAMS s 0
-        B> XREADGROUP GROUP g b BLOCK 30 STREAMS s >
-        sleep 80
+        B> XREADGROUP GROUP g b BLOCK 500 STREAMS s >
+        sleep 900
         B> XREADGROUP GROUP g b BLOCK 0 STREAMS s >
         XGROUP SETID s g 3
         XADD s 5-0 n 5

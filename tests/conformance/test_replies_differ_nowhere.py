@@ -362,21 +362,21 @@ CONVERSATIONS = {
         EXEC
     """,
     "watched keys die of age": """
-        SET k v PX 15
+        SET k v PX 300
         WATCH k
-        sleep 25
+        sleep 600
         MULTI
         GET k
         EXEC
-        SET k v PX 15
-        sleep 25
+        SET k v PX 300
+        sleep 600
         WATCH k
         MULTI
         GET k
         EXEC
         WATCH none
-        SET other v PX 10
-        sleep 20
+        SET other v PX 300
+        sleep 600
         GET other
         MULTI
         EXEC
@@ -564,8 +564,8 @@ CONVERSATIONS = {
     "wait": """
         WAIT 0 0
         WAIT 0 10
-        WAIT 1 1          #!
-        sleep 30
+        WAIT 1 500        #!
+        sleep 900
         PING
         WAIT x 0
         WAIT 1 x
@@ -602,8 +602,8 @@ CONVERSATIONS = {
         C> SELECT 1
         C> XADD z 9-1 f v
         SWAPDB 0 1
-        B> XREAD BLOCK 20 STREAMS z $
-        sleep 40
+        B> XREAD BLOCK 500 STREAMS z $
+        sleep 900
         B> PING
     """,
     "blocked readers and answers that are off": """

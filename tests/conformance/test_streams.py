@@ -362,8 +362,8 @@ def test_those_who_wait_are_answered_the_same(peer, protocol):
         XADD s 12-0 n 6
         XADD s 13-0 n 7
         EXEC
-        B> XREAD BLOCK 30 STREAMS s $
-        sleep 80
+        B> XREAD BLOCK 500 STREAMS s $
+        sleep 900
         B> XREAD BLOCK 0 STREAMS s $
         C> XREAD BLOCK 0 STREAMS s 13-0
         XADD s MAXLEN 1 14-0 n 8
