@@ -1,4 +1,4 @@
-"""A real redis-server for the tests of this room, on a free port, gone afterwards."""
+"""A real redis-server for tests that only need one to talk to: on a free port, gone afterwards."""
 
 import socket
 import subprocess
