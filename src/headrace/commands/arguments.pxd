@@ -1,5 +1,6 @@
 # The C face of arguments.py.
 
+cdef long long IDS_MAX
 cdef Py_ssize_t I64_DIGITS_MAX
 cdef unsigned long long U64_TENTH
 cdef unsigned long long I64_MAX
@@ -10,6 +11,7 @@ cdef int CASE
 
 cpdef bint is_word(bytes text, bytes word)
 cpdef long long parse_i64(bytes text)
+cpdef Py_ssize_t id_count(list[bytes] argv, Py_ssize_t at, object bad, object mismatch)
 cpdef double parse_double(bytes text)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import cython
 
-from headrace.errors import NotAFloat, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, NotAFloat, NotAnInteger, SyntaxRefused
 
+IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)  # in one block of a request
 I64_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)  # a sign and 19 digits
 U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)
 I64_MAX = cython.declare(cython.ulonglong, 0x7FFFFFFFFFFFFFFF)
@@ -72,6 +74,26 @@ def parse_i64(text: bytes) -> cython.longlong:
         return -signed - 1
     signed = value
     return signed
+
+
+@cython.ccall
+def id_count(
+    argv: list[bytes],
+    at: cython.Py_ssize_t,
+    bad: Callable[[], CommandError],
+    mismatch: Callable[[], CommandError],
+) -> cython.Py_ssize_t:
+    """How many IDs the word at `at` announces. Raises bad if that is no number, mismatch if fewer follow."""
+    count: cython.longlong
+    try:
+        count = parse_i64(argv[at])
+    except NotAnInteger:
+        raise bad() from None
+    if not 0 < count <= IDS_MAX:
+        raise bad()
+    if count > len(argv) - at - 1:
+        raise mismatch()
+    return count
 
 
 @cython.ccall

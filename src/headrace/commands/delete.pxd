@@ -7,7 +7,6 @@ from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
 from headrace.structures.streamid cimport StreamId
 
-cdef long long IDS_MAX
 
 
 cdef class Removal:
@@ -19,5 +18,4 @@ cdef class Removal:
 
 
 cdef Removal parse_removal(list[bytes] argv, Py_ssize_t at)
-cdef Py_ssize_t _read_count(list[bytes] argv, Py_ssize_t at)
 cdef void answer_missing(Call call, Py_ssize_t count)

@@ -12,13 +12,11 @@ from headrace.commands import arguments
 from headrace.commands import trim as trims
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, SyntaxRefused
 from headrace.streams import references
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
-
-IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 
 
 class NoIds(CommandError):
@@ -71,7 +69,7 @@ def parse_removal(argv: list[bytes], at: cython.Py_ssize_t) -> Removal:
             policy_given = True
             at += 1
         elif arguments.is_word(argv[at], b"IDS") and at + 1 < len(argv):
-            request.count = _read_count(argv, at + 1)
+            request.count = arguments.id_count(argv, at + 1, BadIdCount, IdCountMismatch)
             request.ids_at = at + 2
             at = request.ids_at + request.count
         else:
@@ -79,21 +77,6 @@ def parse_removal(argv: list[bytes], at: cython.Py_ssize_t) -> Removal:
     if request.count == 0:
         raise NoIds()
     return request
-
-
-@cython.cfunc
-def _read_count(argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The number of IDs that `at` announces; so many words must follow it."""
-    count: cython.longlong
-    try:
-        count = arguments.parse_i64(argv[at])
-    except NotAnInteger:
-        raise BadIdCount() from None
-    if not 0 < count <= IDS_MAX:
-        raise BadIdCount()
-    if count > len(argv) - at - 1:
-        raise IdCountMismatch()
-    return count
 
 
 @cython.cfunc

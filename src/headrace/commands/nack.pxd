@@ -8,7 +8,6 @@ from headrace.structures cimport streamid
 from headrace.structures.streamid cimport StreamId
 
 cdef long long I64_MAX
-cdef long long IDS_MAX
 cdef long long NOT_GIVEN
 cdef int SILENT
 cdef int FAIL
@@ -27,4 +26,3 @@ cdef class Nack:
 
 
 cdef int _mode_of(bytes word)
-cdef Py_ssize_t _read_count(list[bytes] argv, Py_ssize_t at)

@@ -12,7 +12,7 @@ import cython
 from headrace.commands import arguments, members
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger
+from headrace.errors import CommandError
 from headrace.streams.group import Group
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
@@ -20,7 +20,6 @@ from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
-IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 NOT_GIVEN = cython.declare(cython.longlong, -1)
 
 SILENT = cython.declare(cython.int, 0)  # as if it had not been delivered this time
@@ -87,7 +86,7 @@ class Nack:
             self.force = True
             return at + 1
         if at + 1 < len(argv) and arguments.is_word(argv[at], b"IDS"):
-            self.count = _read_count(argv, at + 1)
+            self.count = arguments.id_count(argv, at + 1, BadIdCount, IdCountMismatch)
             self.ids_at = at + 2
             return self.ids_at + self.count
         if at + 1 < len(argv) and arguments.is_word(argv[at], b"RETRYCOUNT"):
@@ -117,21 +116,6 @@ def _mode_of(word: bytes) -> cython.int:
     if arguments.is_word(word, b"FATAL"):
         return FATAL
     raise BadMode()
-
-
-@cython.cfunc
-def _read_count(argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The number of IDs that `at` announces; so many words must follow it."""
-    count: cython.longlong
-    try:
-        count = arguments.parse_i64(argv[at])
-    except NotAnInteger:
-        raise BadIdCount() from None
-    if not 0 < count <= IDS_MAX:
-        raise BadIdCount()
-    if count > len(argv) - at - 1:
-        raise IdCountMismatch()
-    return count
 
 
 def run(call: Call) -> None:
