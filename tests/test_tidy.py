@@ -14,12 +14,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "resp": set(),
     "streams": {"structures"},
     "keyspace": {"streams", "structures"},
-    "commands": {"keyspace", "resp", "streams", "structures"},
+    "persistence": {"keyspace", "resp", "streams", "structures"},
+    "commands": {"persistence", "keyspace", "resp", "streams", "structures"},
     "engine": {"commands", "keyspace", "resp", "streams", "structures"},
-    "server": {"engine", "commands", "keyspace", "resp", "streams", "structures"},
+    "server": {"engine", "persistence", "commands", "keyspace", "resp", "streams", "structures"},
     "spark": {"resp", "structures"},
     "pipeline": {"spark", "resp", "structures"},
-    "cli": {"pipeline", "spark", "server", "engine", "commands", "keyspace", "resp", "streams", "structures"},
+    "cli": {
+        "pipeline",
+        "spark",
+        "server",
+        "engine",
+        "persistence",
+        "commands",
+        "keyspace",
+        "resp",
+        "streams",
+        "structures",
+    },
 }
 LEAVES = {"mem", "errors", "limits", "__version__"}
 LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges

@@ -1,0 +1,1 @@
+"""The append-only log: effects as requests, in several files that a manifest lists."""

@@ -1,0 +1,23 @@
+"""What is said of bytes that cannot be what they claim to be."""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError
+
+
+class Damaged(HeadraceError):
+    """A file, or a part of one, that no server can have written like that.
+
+    offset is where the damage shows, in bytes from the start of the file; who knows its name adds it.
+    """
+
+    def __init__(self, offset: int, what: str, file: str = "", advice: str = "") -> None:
+        super().__init__(offset, what)
+        self.offset = offset
+        self.what = what
+        self.file = file
+        self.advice = advice
+
+    def __str__(self) -> str:
+        where = f"{self.file}, at byte {self.offset}" if self.file else f"at byte {self.offset}"
+        return f"{where}: {self.what}" + (f"; {self.advice}" if self.advice else "")
