@@ -24,29 +24,39 @@ def free_port() -> int:
         return port
 
 
+IN_MEMORY = ("--save", "", "--appendonly", "no")
+
+
 @dataclass
 class Server:
-    """A running server. `with Server.headrace() as s:` stops it at the end."""
+    """A running server. `with Server.headrace() as s:` stops it at the end.
+
+    Without directives it keeps nothing on disk; with `seed`, a directory, it starts on a copy of that.
+    """
 
     name: str
     command: list[str]
     port: int
+    seed: Path | None = None
 
     @classmethod
-    def headrace(cls) -> Self:
+    def headrace(cls, *directives: str, seed: Path | None = None) -> Self:
         port = free_port()
-        return cls("headrace", [sys.executable, "-m", "headrace", "serve", "--port", str(port)], port)
+        command = [sys.executable, "-m", "headrace", "serve", "--port", str(port)]
+        return cls("headrace", [*command, *(directives or IN_MEMORY)], port, seed)
 
     @classmethod
-    def redis(cls) -> Self:
+    def redis(cls, *directives: str, seed: Path | None = None) -> Self:
         port = free_port()
         program = os.environ.get("REDIS_SERVER") or shutil.which("redis-server")
         if program is None:
             raise SystemExit("no redis-server to compare with: install it or name it in REDIS_SERVER=")
-        return cls("redis", [program, "--port", str(port), "--save", "", "--appendonly", "no"], port)
+        return cls("redis", [program, "--port", str(port), *(directives or IN_MEMORY)], port, seed)
 
     def __enter__(self) -> Self:
         self._dir = tempfile.TemporaryDirectory()
+        if self.seed is not None:
+            shutil.copytree(self.seed, self._dir.name, dirs_exist_ok=True)
         # One core for the server; load comes from the others, so that the two never share.
         self._process = subprocess.Popen(
             self.command,
