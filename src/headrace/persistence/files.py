@@ -1,0 +1,229 @@
+"""The only way to the disk: what is asked of it, and the real one.
+
+All that is durable in headrace rests on these promises and on nothing else; the simulation keeps them and
+breaks everything they leave open.
+
+    write, truncate  seen by every reader at once, but a power cut may forget or tear them
+    File.sync        what was written before it survives a power cut once it has returned. When it raises,
+                     it may never: the kernel can have dropped it, and call the next sync a success
+    create, rename,  done at once for every reader, but a power cut may undo them, in any order;
+    remove           a rename is never half done, and replaces what had the new name
+    sync_directory   what was created, renamed and removed in that directory survives a power cut
+
+Names are relative to the data directory, with "/" between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import BinaryIO, Protocol
+
+from headrace.errors import HeadraceError
+
+LOCK_NAME = "headrace.lock"
+FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
+
+
+class File(Protocol):
+    """A file being written, at its end only."""
+
+    name: str
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Append; returns the bytes taken, which may be fewer than given. OSError when none could be."""
+
+    def sync(self) -> None:
+        """All written before the call is durable when it returns. After an OSError it must not be retried."""
+
+    def truncate(self, size: int) -> None:
+        """Keep the first size bytes; writing goes on there. OSError."""
+
+    def size(self) -> int:
+        """Its length in bytes."""
+
+    def close(self) -> None:
+        """Give the file back; this syncs nothing."""
+
+
+class Source(Protocol):
+    """A file being read, from its start."""
+
+    size: int
+
+    def read(self, n: int) -> bytes:
+        """The next n bytes; fewer only at the end, and then b""."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class Files(Protocol):
+    """A data directory. Whatever fails raises OSError."""
+
+    def create(self, name: str) -> File:
+        """A new file, or an old one emptied."""
+
+    def append(self, name: str) -> File:
+        """A file opened at its end, made if it is missing."""
+
+    def source(self, name: str) -> Source:
+        """A file to read; FileNotFoundError if there is none."""
+
+    def exists(self, name: str) -> bool:
+        """Whether something has that name."""
+
+    def size(self, name: str) -> int:
+        """The length of a file in bytes; FileNotFoundError if there is none."""
+
+    def list(self, directory: str) -> list[str]:
+        """The names in a directory ("" is the data directory), sorted; none if it is missing."""
+
+    def make_directory(self, name: str) -> None:
+        """A directory of that name is there afterwards."""
+
+    def rename(self, old: str, new: str) -> None:
+        """What is called old is called new from now on, in place of what was called so."""
+
+    def remove(self, name: str) -> None:
+        """No file has that name afterwards."""
+
+    def sync_directory(self, name: str) -> None:
+        """Make durable what was created, renamed and removed in a directory ("" is the data directory)."""
+
+    def lock(self) -> None:
+        """Take the directory for this process; HeadraceError names who has it."""
+
+    def unlock(self) -> None:
+        """Let others have the directory."""
+
+
+class DiskFile:
+    """A File by its descriptor."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        self.name = name
+        self.descriptor = descriptor
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        return os.write(self.descriptor, data)
+
+    def sync(self) -> None:
+        if FULL_SYNC is not None:
+            fcntl.fcntl(self.descriptor, FULL_SYNC)
+        else:
+            os.fdatasync(self.descriptor)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.descriptor, size)
+
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class DiskSource:
+    """A Source by a buffered reader."""
+
+    def __init__(self, reader: BinaryIO) -> None:
+        self.reader = reader
+        self.size = os.fstat(reader.fileno()).st_size
+
+    def read(self, n: int) -> bytes:
+        return self.reader.read(n)
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+class DiskFiles:
+    """A real directory, which must exist. holder is said to whoever finds it locked: an address, for one."""
+
+    def __init__(self, root: str, holder: str = "") -> None:
+        self.root = root
+        self.holder = holder
+        self.lock_descriptor = -1
+
+    def path(self, name: str) -> str:
+        """Where a name is on this machine."""
+        return os.path.join(self.root, name)
+
+    def create(self, name: str) -> DiskFile:
+        return self._open(name, os.O_TRUNC)
+
+    def append(self, name: str) -> DiskFile:
+        return self._open(name, 0)
+
+    def source(self, name: str) -> DiskSource:
+        return DiskSource(open(self.path(name), "rb"))
+
+    def exists(self, name: str) -> bool:
+        return os.path.lexists(self.path(name))
+
+    def size(self, name: str) -> int:
+        return os.stat(self.path(name)).st_size
+
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.path(directory)))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, name: str) -> None:
+        path = self.path(name)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self.path(old), self.path(new))
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(name))
+
+    def sync_directory(self, name: str) -> None:
+        descriptor = os.open(self.path(name), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self) -> None:
+        """Take the directory. The file stays behind, but only a living process can hold it.
+
+        A forked child holds it too, until it ends: what a child still writes is safe from the next server.
+        """
+        if self.lock_descriptor >= 0:
+            return
+        descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {self.holder}".strip().encode() + b"\n", 0)
+        except BlockingIOError:
+            pid, _, holder = os.read(descriptor, 1000).decode(errors="replace").strip().partition(" ")
+            os.close(descriptor)
+            who = f"process {pid or 'unknown'}" + (f" ({holder})" if holder else "")
+            raise HeadraceError(
+                f"the directory {os.path.abspath(self.root)} is in use by {who}: "
+                "stop that server first, or give this one a --dir of its own"
+            ) from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        self.lock_descriptor = descriptor
+
+    def unlock(self) -> None:
+        if self.lock_descriptor >= 0:
+            os.close(self.lock_descriptor)
+            self.lock_descriptor = -1
+
+    def _open(self, name: str, flag: int) -> DiskFile:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | flag
+        return DiskFile(name, os.open(self.path(name), flags, 0o644))
