@@ -57,6 +57,7 @@ class Server:
         self._dir = tempfile.TemporaryDirectory()
         if self.seed is not None:
             shutil.copytree(self.seed, self._dir.name, dirs_exist_ok=True)
+        self.started = time.monotonic()
         # One core for the server; load comes from the others, so that the two never share.
         self._process = subprocess.Popen(
             self.command,
