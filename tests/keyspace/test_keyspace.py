@@ -289,3 +289,18 @@ def test_a_database_is_a_dict_whose_items_die(steps):
 
 def live(model, now):
     return {key for key, (_, at) in model.items() if at is None or at > now}
+
+
+def test_while_a_log_is_read_nothing_dies_of_age():
+    keyspace = Keyspace()
+    database = keyspace.databases[0]
+    database.put(b"k", b"v")
+    database.set_expiry(b"k", 10)
+    keyspace.now = 20
+    keyspace.keep_dead = True
+    assert database.find(b"k") == b"v" and database.contains(b"k")
+    assert database.size() == 1 and database.keys() == [b"k"] and database.random_key() == b"k"
+    assert not keyspace.sweep() and keyspace.next_death() == -1
+    keyspace.keep_dead = False
+    assert keyspace.next_death() == 10
+    assert database.find(b"k") is None and keyspace.expired == 1

@@ -23,6 +23,7 @@ from headrace.streams.stream import Stream
 from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
 
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 NOT_GIVEN = cython.declare(cython.longlong, -1)
 COUNT_DEFAULT = cython.declare(cython.longlong, 100)
 COUNT_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 16)
@@ -216,6 +217,7 @@ def _read_claim_options(claim: Claim, argv: list[bytes], at: cython.Py_ssize_t) 
     """Read the options of XCLAIM; returns the ID of LASTID."""
     last: StreamId | None = None
     now: cython.longlong = claim.call.now
+    latest: cython.longlong = I64_MAX if claim.call.replayed() else now  # a clock may have been set back
     word: bytes
     more: cython.bint
     value: cython.longlong
@@ -234,7 +236,7 @@ def _read_claim_options(claim: Claim, argv: list[bytes], at: cython.Py_ssize_t) 
             claim.time = now - value if 0 <= value <= now else now
         elif more and arguments.is_word(word, b"TIME"):
             value = parse_milliseconds(argv[at], "TIME option argument for XCLAIM")
-            claim.time = value if 0 <= value <= now else now
+            claim.time = value if 0 <= value <= latest else now
         elif more and arguments.is_word(word, b"RETRYCOUNT"):
             value = parse_milliseconds(argv[at], "RETRYCOUNT option argument for XCLAIM")
             claim.retry_count = max(NOT_GIVEN, value)

@@ -1,6 +1,7 @@
 """When a key dies: EXPIRE and TTL with their relatives, PERSIST.
 
-Recorded is always the moment, `PEXPIREAT key moment`, or DEL when that is past already.
+Recorded is always the moment, `PEXPIREAT key moment`, or DEL when that is past already. Replayed, a moment
+that has passed since does not end the key at once: what the key went through before its end follows.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
     if database.find(key) is None or not holds(conditions, moment, database.expiry(key)):
         call.answer.integer(0)
         return
-    if moment <= call.now:
+    if moment <= call.now and not call.replayed():
         database.remove(key)
         call.notify("g", b"del", key)
         database.ready(key)

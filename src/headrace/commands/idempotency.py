@@ -140,7 +140,11 @@ def run_configure(call: Call) -> None:
 
 
 def run_record(call: Call) -> None:
-    """XIDMPRECORD: remember an iid for an entry that is there; for whoever restores a stream."""
+    """XIDMPRECORD: remember an iid for an entry that is there; for whoever restores a stream.
+
+    Replayed, it succeeded once: the entry may be gone since, and what the iid stood for may have been
+    forgotten, which a log does not say.
+    """
     argv: list[bytes] = call.argv
     pid: bytes = argv[2]
     iid: bytes = argv[3]
@@ -152,17 +156,18 @@ def run_record(call: Call) -> None:
     stream: Stream | None = call.database.stream(argv[1])
     if stream is None:
         raise NoSuchKey()
-    if not stream.contains(entry.ms, entry.seq):
+    if not call.replayed() and not stream.contains(entry.ms, entry.seq):
         raise NoSuchEntry()
     memory: Idempotency = memory_of(call, stream)
     known: StreamId | None = memory.lookup(pid, iid)
-    if known is None:
+    same: cython.bint = known is not None and known.ms == entry.ms and known.seq == entry.seq
+    if known is not None and not same and not call.replayed():
+        raise IidTaken()
+    if not same:
         memory.record(pid, iid, entry.ms, entry.seq, stream.idmp_maxsize)
         call.keyspace.changes += 1
         if call.recording:
             call.record_verbatim()
-    elif known.ms != entry.ms or known.seq != entry.seq:
-        raise IidTaken()
     call.answer.ok()
 
 

@@ -177,7 +177,7 @@ def run_getex(call: Call) -> None:
         return
     if options.unit != set_options.NO_TIME:
         moment: cython.longlong = set_options.moment_of(call, options.unit, options.amount)
-        if moment <= call.now:
+        if moment <= call.now and not call.replayed():
             remove(call, key)
         else:
             database.set_expiry(key, moment)

@@ -24,6 +24,7 @@ cdef class Keyspace:
     cdef readonly Compaction compaction
     cdef public long long now
     cdef public bint reading
+    cdef public bint keep_dead
     cdef public long long changes
     cdef public long long hits
     cdef public long long misses

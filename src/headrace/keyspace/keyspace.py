@@ -48,6 +48,7 @@ class Keyspace:
         "expired",
         "forgetting",
         "hits",
+        "keep_dead",
         "misses",
         "now",
         "on_expired",
@@ -64,6 +65,7 @@ class Keyspace:
     compaction: Compaction
     now: cython.longlong  # milliseconds; one moment for a whole batch of commands
     reading: cython.bint  # the command that runs only reads: its look-ups are hits and misses
+    keep_dead: cython.bint  # nothing dies of age: a log is read, which says itself what died, and when
     changes: cython.longlong  # how often a key was modified
     hits: cython.longlong
     misses: cython.longlong
@@ -79,6 +81,7 @@ class Keyspace:
         self.compaction = Compaction()
         self.now = 0
         self.reading = False
+        self.keep_dead = False
         self.changes = 0
         self.hits = 0
         self.misses = 0
@@ -126,6 +129,8 @@ class Keyspace:
         """Bury keys that have died, not too many at once; whether some are left. Let streams forget iids."""
         database: Database
         budget: cython.Py_ssize_t = SWEEP_KEYS_MAX
+        if self.keep_dead:
+            return False
         for database in self.databases:
             budget -= database.sweep(budget)
         self.forgetting.sweep(self.now)
@@ -134,6 +139,8 @@ class Keyspace:
     @cython.ccall
     def next_death(self) -> cython.longlong:
         """When the next key of any database dies, or streams are to forget; -1 for never."""
+        if self.keep_dead:
+            return -1
         database: Database
         earliest: cython.longlong = self.forgetting.next_sweep()
         at: cython.longlong
@@ -326,6 +333,8 @@ class Database:
     def sweep(self, budget: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Bury at most budget dead keys; how many it buried."""
         buried: cython.Py_ssize_t = 0
+        if self.keyspace.keep_dead:
+            return 0
         while buried < budget:
             key = self.expiry_times.due(self.keyspace.now)
             if key is None:
@@ -336,7 +345,7 @@ class Database:
 
     @cython.cfunc
     def _bury_if_due(self, key: bytes) -> cython.bint:
-        if not self.expiry_times.is_due(key, self.keyspace.now):
+        if self.keyspace.keep_dead or not self.expiry_times.is_due(key, self.keyspace.now):
             return False
         self._bury(key)
         return True
