@@ -1,0 +1,157 @@
+"""The manifest: which files make up the log, and in which order they are read.
+
+    file appendonly.aof.2.base.rdb seq 2 type b          read first: all up to some moment; at most one
+    file appendonly.aof.1.base.rdb seq 1 type h          history: no longer read, about to be removed
+    file appendonly.aof.1.incr.aof seq 1 type h
+    file appendonly.aof.2.incr.aof seq 2 type i          then these, by rising number; the last one grows
+
+Replacing this one small file, by a rename, is the only way the set ever changes. So a crash leaves the
+old set or the new one, never a mixture; store() says Unsettled when it cannot know which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from dataclasses import dataclass, field
+
+from headrace.persistence.aof.names import Names
+from headrace.persistence.damage import Damaged
+from headrace.persistence.files import File, Files
+from headrace.resp.inline import split_line
+
+LINE_MAX = 1024  # bytes with the line end; Redis reads no longer one
+_PLAIN = re.compile(rb"[!#-&(-\[\]-~]+")  # printable and neither blank, quote nor backslash
+
+
+class Unsettled(OSError):
+    """The new manifest was put in place, but whether a power cut leaves it or the old one is not known."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One file of the log: its name in the log's directory and its number."""
+
+    file: str
+    sequence: int
+
+
+@dataclass
+class Manifest:
+    """The files of a log. history is kept until they are removed; incrs rise strictly by number."""
+
+    base: Line | None = None
+    history: list[Line] = field(default_factory=list)
+    incrs: list[Line] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, data: bytes, file: str = "") -> Manifest:
+        """Read a manifest as the servers read it; Damaged names the line's place in `file`."""
+        manifest = cls()
+        at = 0
+        if not data:
+            raise Damaged(0, "an empty manifest", file)
+        for text in io.BytesIO(data):
+            try:
+                manifest._read(text)
+            except ValueError as refusal:
+                raise Damaged(at, str(refusal), file) from None
+            at += len(text)
+        if manifest.base is None and not manifest.incrs:
+            raise Damaged(0, "no file to read in it", file)
+        return manifest
+
+    def text(self) -> bytes:
+        """The manifest as it is stored."""
+        lines = [(self.base, b"b")] if self.base else []
+        lines += [(line, b"h") for line in self.history]
+        lines += [(line, b"i") for line in self.incrs]
+        return b"".join(
+            b"file %b seq %d type %b\n" % (_quoted(line.file), line.sequence, kind) for line, kind in lines
+        )
+
+    def store(self, files: Files, names: Names) -> None:
+        """Make this the manifest. OSError: the old one still is. Unsettled: either may be."""
+        with contextlib.closing(files.create(names.temporary_manifest)) as file:
+            write_all(file, self.text())
+            file.sync()
+        try:
+            files.rename(names.temporary_manifest, names.manifest)
+            files.sync_directory(names.directory)
+        except OSError as error:
+            raise Unsettled(*error.args) from error
+
+    @classmethod
+    def load(cls, files: Files, names: Names) -> Manifest | None:
+        """The manifest on disk; None when there is no log. Damaged: it cannot be followed.
+
+        Before the first manifest stands, every incr file is empty. One that is not has lost its manifest.
+        """
+        if not files.exists(names.manifest):
+            for name in files.list(names.directory):
+                if names.is_incr(name) and files.size(names.path(name)) > 0:
+                    what = f"{names.path(name)} holds a log, but the manifest is missing"
+                    raise Damaged(0, what, names.manifest, f"restore it, or move {names.directory} away")
+            return None
+        with contextlib.closing(files.source(names.manifest)) as source:
+            manifest = cls.parse(source.read(source.size), names.manifest)
+        for line in [*([manifest.base] if manifest.base else []), *manifest.incrs]:
+            if not files.exists(names.path(line.file)):
+                what = f"it names {line.file}, which is missing"
+                raise Damaged(0, what, names.manifest, "put the file back where it was")
+        return manifest
+
+    def _read(self, text: bytes) -> None:
+        """Take one line, its end included; ValueError."""
+        if text.startswith(b"#"):
+            return
+        if len(text) > LINE_MAX:
+            raise ValueError(f"a line of more than {LINE_MAX} bytes")
+        if not text.endswith(b"\n"):
+            raise ValueError("the last line has no end")
+        if not text.strip():
+            raise ValueError("a blank line")
+        words = split_line(text.rstrip(b"\r\n"))
+        if words is None or len(words) < 6 or len(words) % 2:
+            raise ValueError("a line that is not `file NAME seq NUMBER type b|h|i`")
+        values = {key.lower(): value for key, value in zip(words[::2], words[1::2], strict=True)}
+        name = values.get(b"file", b"").decode(errors="surrogateescape")
+        if not name or "/" in name:
+            raise ValueError("a line without a file name, or with a path")
+        number = values.get(b"seq", b"")
+        if not number.isdigit() or not 0 < int(number) < 1 << 63:
+            raise ValueError("a line without a number of 1 or more")
+        self._add(Line(name, int(number)), values.get(b"type", b""))
+
+    def _add(self, line: Line, kind: bytes) -> None:
+        if kind == b"b":
+            if self.base is not None:
+                raise ValueError("a second base")
+            self.base = line
+        elif kind == b"h":
+            self.history.append(line)
+        elif kind == b"i":
+            if self.incrs and line.sequence <= self.incrs[-1].sequence:
+                raise ValueError("incr files whose numbers do not rise")
+            self.incrs.append(line)
+        else:
+            raise ValueError("a type that is not b, h or i")
+
+
+def write_all(file: File, data: bytes | bytearray | memoryview) -> None:
+    """Write data whole, in as few writes as the disk takes it in; OSError after a part of it."""
+    taken = file.write(data)
+    while taken < len(data):
+        more = file.write(memoryview(data)[taken:])
+        if more == 0:
+            raise OSError("the disk takes no more")
+        taken += more
+
+
+def _quoted(name: str) -> bytes:
+    """A file name as a word of the manifest."""
+    word = name.encode(errors="surrogateescape")
+    if _PLAIN.fullmatch(word):
+        return word
+    return b'"%b"' % b"".join(b"%c" % c if _PLAIN.match(b"%c" % c) else b"\\x%02x" % c for c in word)

@@ -1,0 +1,105 @@
+"""A real data directory whose operations fail when told to: for what cannot be made to happen otherwise."""
+
+import errno
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.persistence.files import DiskFile, DiskFiles, DiskSource
+
+T = TypeVar("T")
+
+
+class FaultyFiles:
+    """Files over a DiskFiles. log tells what was done; fail() makes an operation fail."""
+
+    def __init__(self, files: DiskFiles) -> None:
+        self.files = files
+        self.log: list[str] = []
+        self.faults: list[tuple[str, int]] = []  # operation, how many of it still succeed before
+        self.short = -1  # bytes that the next write takes, if not negative
+        self.stop_after = -1  # operations until everything stops, as a kill would stop it
+
+    def fail(self, operation: str, after: int = 0) -> None:
+        """Let one operation of that name fail, once `after` others of it were done."""
+        self.faults.append((operation, after))
+
+    def step(self, operation: str, name: str, act: Callable[[], T]) -> T:
+        """Do one operation, or fail as told."""
+        if self.stop_after == 0:
+            raise Killed
+        self.stop_after -= 1
+        for i, (faulty, after) in enumerate(self.faults):
+            if faulty == operation:
+                if after == 0:
+                    del self.faults[i]
+                    raise OSError(errno.EIO, f"{operation} fails", name)
+                self.faults[i] = (faulty, after - 1)
+        self.log.append(f"{operation} {name}".strip())
+        return act()
+
+    def create(self, name: str) -> "FaultyFile":
+        return FaultyFile(self, self.step("create", name, lambda: self.files.create(name)))
+
+    def append(self, name: str) -> "FaultyFile":
+        return FaultyFile(self, self.step("append", name, lambda: self.files.append(name)))
+
+    def source(self, name: str) -> DiskSource:
+        return self.files.source(name)
+
+    def exists(self, name: str) -> bool:
+        return self.files.exists(name)
+
+    def size(self, name: str) -> int:
+        return self.files.size(name)
+
+    def list(self, directory: str) -> list[str]:
+        return self.files.list(directory)
+
+    def make_directory(self, name: str) -> None:
+        self.step("make_directory", name, lambda: self.files.make_directory(name))
+
+    def rename(self, old: str, new: str) -> None:
+        self.step("rename", new, lambda: self.files.rename(old, new))
+
+    def remove(self, name: str) -> None:
+        self.step("remove", name, lambda: self.files.remove(name))
+
+    def sync_directory(self, name: str) -> None:
+        self.step("sync_directory", name, lambda: self.files.sync_directory(name))
+
+    def lock(self) -> None:
+        self.files.lock()
+
+    def unlock(self) -> None:
+        self.files.unlock()
+
+
+class FaultyFile:
+    """A file of FaultyFiles."""
+
+    def __init__(self, files: FaultyFiles, file: DiskFile) -> None:
+        self.files = files
+        self.file = file
+        self.name = file.name
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        if self.files.short >= 0:
+            data = memoryview(data)[: self.files.short]
+            self.files.short = -1
+        return self.files.step("write", self.name, lambda: self.file.write(data))
+
+    def sync(self) -> None:
+        self.files.step("sync", self.name, self.file.sync)
+
+    def truncate(self, size: int) -> None:
+        self.files.step("truncate", self.name, lambda: self.file.truncate(size))
+
+    def size(self) -> int:
+        return self.file.size()
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class Killed(BaseException):
+    """The process is no more: nothing of the program can catch this."""
