@@ -24,8 +24,8 @@ U64_MAX = 2**64 - 1
 def portrait(keyspace: Keyspace, *, times: bool = True, ties: bool = True, nodes: bool = False) -> Portrait:
     """Every key of every database.
 
-    times=False leaves out what no log tells: when consumers were seen and active, and how many requests of
-    producers were duplicates. ties=False: entries delivered in the same millisecond are in no order.
+    times=False leaves out what no log tells: when consumers were seen and active. ties=False: entries
+    delivered in the same millisecond are in no order.
     nodes=True adds the packed nodes, tombstones and all.
     """
     return {
@@ -52,7 +52,7 @@ def portrait_of(
         "first": (value.first_ms, value.first_seq),
         "max-deleted": (value.max_deleted_ms, value.max_deleted_seq),
         "groups": {group.name: group_portrait(group, times, ties) for group in value.groups()},
-        "idmp": producers(value, times),
+        "idmp": producers(value),
     }
     if nodes:
         shown["nodes"] = packed_nodes(value)
@@ -99,13 +99,12 @@ def group_portrait(group: Group, times: bool, ties: bool) -> dict[str, Any]:
     }
 
 
-def producers(stream: Stream, times: bool) -> dict[str, Any]:
+def producers(stream: Stream) -> dict[str, Any]:
     """What the stream remembers of idempotent producers; each producer's requests oldest first."""
     memory = stream.idempotency
     shown: dict[str, Any] = {"duration": stream.idmp_duration_s, "maxsize": stream.idmp_maxsize}
     shown["added"] = 0 if memory is None else memory.added
-    if times:
-        shown["duplicates"] = 0 if memory is None else memory.duplicates
+    shown["duplicates"] = 0 if memory is None else memory.duplicates
     iids: dict[bytes, list[tuple[bytes, tuple[int, int]]]] = {}
     for pid, iid, entry in [] if memory is None else memory.items():
         iids.setdefault(pid, []).append((iid, (entry.ms, entry.seq)))

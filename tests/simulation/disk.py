@@ -341,7 +341,7 @@ class Platter:
             self._change_names(op)
 
     def _settle(self, directory: str) -> None:
-        """Make certain what changed in the directory, and what happened before to the same names elsewhere."""
+        """Make certain what changed in the directory, and what happened to the same names before."""
         certain: list[dict[str, int | None]] = []
         loose: list[tuple[frozenset[str], dict[str, int | None]]] = []
         touched: set[str] = set()
