@@ -32,7 +32,7 @@ def test_a_claim_is_told_with_the_id_as_typed_and_the_groups_position(given):
 
 def test_what_is_not_idle_enough_stays_where_it_is(given):
     assert given("XCLAIM s g bob 501 1-0 2-0") == []
-    assert given.effects() == []
+    assert given.effects() == ["XGROUP CREATECONSUMER s g bob"]
     assert given("XINFO CONSUMERS s g")[1] == ["name", "bob", "pending", 0, "idle", 0, "inactive", -1]
 
 
@@ -66,13 +66,18 @@ def test_an_entry_that_is_gone_is_dropped_and_told_as_it_was(given):
     given("XDEL s 1-0")
     given.effects()
     assert given("XCLAIM s g bob 999999 1-0 FORCE") == []
-    assert given.effects() == ["XCLAIM s g ann 0 1-0 TIME 1000 RETRYCOUNT 1 FORCE JUSTID LASTID 3-0"]
+    assert given.effects() == [
+        "MULTI",
+        "XCLAIM s g ann 0 1-0 TIME 1000 RETRYCOUNT 1 FORCE JUSTID LASTID 3-0",
+        "XGROUP CREATECONSUMER s g bob",
+        "EXEC",
+    ]
     assert rows(given) == ["2-0 ann 500 1", "3-0 ann 500 1"]
 
 
 def test_lastid_alone_is_told_as_a_position(given):
     given("XCLAIM s g bob 0 9-9 LASTID 2-0")
-    assert given.effects() == []
+    assert given.effects() == ["XGROUP CREATECONSUMER s g bob"]
     given("XCLAIM s g bob 0 9-9 LASTID 4-0")
     assert given.effects() == ["XGROUP SETID s g 4-0 ENTRIESREAD 3"]
     given("XCLAIM s g bob 0 1-0 LASTID 5-0")

@@ -53,11 +53,23 @@ def test_a_consumer_that_got_nothing_is_told_once(grouped):
     assert grouped.effects() == ["XGROUP CREATECONSUMER s g ann"]
 
 
-def test_history_tells_the_log_nothing(grouped):
+def test_history_is_told_in_runs_of_equal_counts(grouped):
     grouped("XREADGROUP GROUP g ann STREAMS s >")
+    grouped.tick(1100)
     grouped.effects()
     assert grouped("XREADGROUP GROUP g ann STREAMS s 1") == [["s", [entry(2), entry(3)]]]
-    assert grouped.effects() == []
+    assert grouped.effects() == ["XCLAIM s g ann 0 2-0 3-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID"]
+    grouped("XREADGROUP GROUP g ann STREAMS s 0")
+    assert grouped.effects() == [
+        "MULTI",
+        "XCLAIM s g ann 0 1-0 TIME 1100 RETRYCOUNT 2 FORCE JUSTID",
+        "XCLAIM s g ann 0 2-0 3-0 TIME 1100 RETRYCOUNT 3 FORCE JUSTID",
+        "EXEC",
+    ]
+    grouped("XDEL s 2-0")
+    grouped.effects()
+    grouped("XREADGROUP GROUP g ann STREAMS s 2")
+    assert grouped.effects() == ["XCLAIM s g ann 0 3-0 TIME 1100 RETRYCOUNT 4 FORCE JUSTID"]
 
 
 def test_a_claiming_read_tells_claims_like_deliveries(grouped):

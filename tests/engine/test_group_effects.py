@@ -27,7 +27,7 @@ class Side:
 
 
 class Chatter:
-    """Requests that change groups. History is not read: what it changes is told nobody."""
+    """Requests that change groups."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -64,7 +64,8 @@ class Chatter:
         options = self.one_of(
             "COUNT_2 COUNT_1 COUNT_3_NOACK CLAIM_30 CLAIM_0_COUNT_2 NOACK_CLAIM_10_MAXCOUNT_2"
         )
-        return f"XREADGROUP GROUP {group} {consumer} {options.replace('_', ' ')} STREAMS s >"
+        after = self.one_of("> > > 0")
+        return f"XREADGROUP GROUP {group} {consumer} {options.replace('_', ' ')} STREAMS s {after}"
 
     def claim(self):
         options = self.one_of("FORCE JUSTID IDLE_20 TIME_5 RETRYCOUNT_4 FORCE_JUSTID LASTID_7-0 _")
@@ -101,13 +102,13 @@ class Chatter:
 
 
 def state(side, now):
-    """The stream and its groups, without consumers that have nothing, and times nobody repeats."""
+    """The stream and its groups, without times nobody repeats."""
     info = side.say([b"XINFO", b"STREAM", b"s", b"FULL", b"COUNT", b"0"], now)
     stream = dict(zip(info[::2], info[1::2], strict=True))
     groups = [dict(zip(group[::2], group[1::2], strict=True)) for group in stream.pop(b"groups")]
     for group in groups:
         consumers = [dict(zip(one[::2], one[1::2], strict=True)) for one in group.pop(b"consumers")]
-        group["owners"] = [(one[b"name"], one[b"pending"]) for one in consumers if one[b"pending"]]
+        group["owners"] = [(one[b"name"], one[b"pending"]) for one in consumers]
     return stream, groups
 
 

@@ -11,6 +11,7 @@ from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
 from headrace.structures.streamid cimport StreamId
 
+cdef long long I64_MAX
 cdef long long NOT_GIVEN
 cdef long long COUNT_DEFAULT
 cdef long long COUNT_MAX
@@ -30,6 +31,8 @@ cdef class Claim:
     cdef bint force
     cdef long long claimed
     cdef long long changes
+    cdef bint made
+    cdef bint last_told
     cdef Py_ssize_t effects_at
 
     cdef void begin(self)

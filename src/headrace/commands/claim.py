@@ -73,6 +73,8 @@ class Claim:
         "group",
         "just_id",
         "key",
+        "last_told",
+        "made",
         "min_idle",
         "retry_count",
         "time",
@@ -90,6 +92,8 @@ class Claim:
     force: cython.bint  # also what is not pending
     claimed: cython.longlong
     changes: cython.longlong
+    made: cython.bint  # the consumer is new
+    last_told: cython.bint  # an effect says what the group's last ID is
     effects_at: cython.Py_ssize_t
 
     def __init__(self, call: Call, stream: Stream, group: Group, min_idle: cython.longlong) -> None:
@@ -104,11 +108,14 @@ class Claim:
         self.force = False
         self.claimed = 0
         self.changes = 0
+        self.made = False
+        self.last_told = False
         self.effects_at = 0
 
     @cython.cfunc
     def begin(self) -> cython.void:
         """The consumer is seen, and made when there is none; what follows is one effect."""
+        self.made = self.group.consumer(self.call.argv[3]) is None
         self.consumer = members.see(self.call, self.key, self.group, self.call.argv[3])
         if self.call.recording:
             self.effects_at = self.call.effects.position()
@@ -117,6 +124,8 @@ class Claim:
     def end(self) -> cython.void:
         """Count what was changed; readers that claim may find an older entry than they knew of."""
         if self.call.recording:
+            if self.made and self.claimed == 0:
+                members.record_consumer(self.call, self.key, self.group, self.consumer)
             self.call.effects.bind(self.effects_at)
         self.call.keyspace.changes += self.changes
         if self.claimed > 0:
@@ -167,6 +176,7 @@ class Claim:
         if word is None:
             word = members.id_text(group.pending.ms_of(slot), group.pending.seq_of(slot))
         last: bytes = members.id_text(group.last_ms, group.last_seq)
+        self.last_told = self.last_told or group.pending.owner_of(slot) is not None
         members.record_claim(self.call, self.key, group, slot, word, last)
 
 
@@ -192,9 +202,9 @@ def run_claim(call: Call) -> None:
     for i in range(len(ids)):
         _claim_one(claim, ids[i], argv[5 + i])
     call.answer.close_array(mark, claim.claimed)
-    if moved and claim.changes == 0:
-        claim.changes = 1
-        if call.recording:
+    if moved:
+        claim.changes = max(claim.changes, 1)
+        if call.recording and not claim.last_told:
             members.record_last_id(call, claim.key, group)
     claim.end()
 

@@ -53,3 +53,12 @@ cdef class Turn:
     cdef void _record_delivery(self, StreamIterator entry, bytes last)
     cdef void _answer_with_delivery(self, StreamIterator entry, long long idle, long long deliveries)
     cdef void _count(self) noexcept
+
+
+cdef class Retold:
+    cdef Turn turn
+    cdef Py_ssize_t slot
+    cdef list ids
+
+    cdef void add(self, Py_ssize_t slot)
+    cdef void flush(self)

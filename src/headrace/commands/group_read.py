@@ -247,18 +247,22 @@ class Turn:
         following: cython.Py_ssize_t
         finder: Finder = Finder(self.stream)
         entry: StreamIterator | None
+        told: Retold = Retold(self)
         while slot >= 0 and self.found < self.most and not self.room.is_full():
             following = pending.of_consumer_after(self.consumer, slot)
             entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
                 entries.answer_entry(answer, entry)
                 pending.touch(slot, self.call.now, members.one_more(pending.deliveries_of(slot)))
+                if self.call.recording:
+                    told.add(slot)
             else:
                 answer.array(2)
                 answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
                 answer.null_array()
             self._count()
             slot = following
+        told.flush()
 
     @cython.cfunc
     def answer_claimed(self, min_idle: cython.longlong) -> cython.void:
@@ -344,6 +348,39 @@ class Turn:
     def _count(self) -> cython.void:
         self.found += 1
         self.room.take()
+
+
+@cython.final
+@cython.cclass
+class Retold:
+    """Effects of reading history: runs of entries that now have the same delivery count, one effect each."""
+
+    __slots__ = ("ids", "slot", "turn")
+
+    turn: Turn
+    slot: cython.Py_ssize_t  # the last entry of the run
+    ids: list[bytes]
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.slot = -1
+        self.ids = []
+
+    @cython.cfunc
+    def add(self, slot: cython.Py_ssize_t) -> cython.void:
+        """The entry of slot was delivered again."""
+        pending: Pending = self.turn.group.pending
+        if self.ids and pending.deliveries_of(slot) != pending.deliveries_of(self.slot):
+            self.flush()
+        self.slot = slot
+        self.ids.append(members.id_text(pending.ms_of(slot), pending.seq_of(slot)))
+
+    @cython.cfunc
+    def flush(self) -> cython.void:
+        """The run is over."""
+        if self.ids:
+            members.record_redelivery(self.turn.call, self.turn.key, self.turn.group, self.slot, self.ids)
+            self.ids = []
 
 
 def run(call: Call) -> None:

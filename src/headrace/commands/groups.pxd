@@ -14,9 +14,10 @@ cdef long long UNKNOWN
 cdef class Position:
     cdef bint make_stream
     cdef long long entries_read
+    cdef Py_ssize_t read_at
 
     cdef void read(self, list[bytes] argv, bint creating)
-    cdef long long entries_read_of(self, Stream stream) noexcept
+    cdef void cap(self, Call call, Stream stream)
 
 
 cdef Stream stream_at(Call call)

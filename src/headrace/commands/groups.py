@@ -63,14 +63,16 @@ class EntriesReadNegative(CommandError):
 class Position:
     """The options behind the ID of CREATE and SETID."""
 
-    __slots__ = ("entries_read", "make_stream")
+    __slots__ = ("entries_read", "make_stream", "read_at")
 
     make_stream: cython.bint
     entries_read: cython.longlong
+    read_at: cython.Py_ssize_t  # where entries_read stands among the words; 0: nowhere
 
     def __init__(self) -> None:
         self.make_stream = False
         self.entries_read = UNKNOWN
+        self.read_at = 0
 
     @cython.cfunc
     def read(self, argv: list[bytes], creating: cython.bint) -> cython.void:
@@ -82,6 +84,7 @@ class Position:
                 at += 1
             elif at + 1 < len(argv) and arguments.is_word(argv[at], b"ENTRIESREAD"):
                 self.entries_read = arguments.parse_i64(argv[at + 1])
+                self.read_at = at + 1
                 if self.entries_read < UNKNOWN:
                     raise EntriesReadNegative()
                 at += 2
@@ -89,10 +92,16 @@ class Position:
                 raise UnknownForm("XGROUP", argv[1])
 
     @cython.cfunc
-    @cython.exceptval(check=False)
-    def entries_read_of(self, stream: Stream) -> cython.longlong:
-        """The counter, at most what was ever added."""
-        return max(UNKNOWN, min(self.entries_read, mem.as_signed(stream.entries_added)))
+    def cap(self, call: Call, stream: Stream) -> cython.void:
+        """Let the counter be at most what was ever added, in the words too, for the log repeats those.
+
+        What a log says stays: it was right, but XSETID may have lowered since what was added.
+        """
+        most: cython.longlong = max(UNKNOWN, mem.as_signed(stream.entries_added))
+        if self.entries_read > most and not call.replayed():
+            self.entries_read = most
+            call.argv = call.argv.copy()
+            call.argv[self.read_at] = b"%d" % most
 
 
 @cython.cfunc
@@ -139,7 +148,8 @@ def run_create(call: Call) -> None:
         place_stream(call, key, stream)
     if stream.group(argv[3]) is not None:
         raise BusyGroup()
-    stream.make_group(argv[3], after.ms, after.seq, options.entries_read_of(stream))
+    options.cap(call, stream)
+    stream.make_group(argv[3], after.ms, after.seq, options.entries_read)
     changed(call, b"xgroup-create")
     call.answer.ok()
 
@@ -163,7 +173,8 @@ def run_set_id(call: Call) -> None:
     after: StreamId = stream.last_id() if argv[4] == b"$" else streamid.parse_bound(argv[4], 0)
     group.last_ms = after.ms
     group.last_seq = after.seq
-    group.entries_read = options.entries_read_of(stream)
+    options.cap(call, stream)
+    group.entries_read = options.entries_read
     changed(call, b"xgroup-setid")
     call.answer.ok()
 

@@ -13,5 +13,6 @@ cpdef Consumer see(Call call, bytes key, Group group, bytes name)
 cpdef long long one_more(long long deliveries) noexcept
 cpdef bytes id_text(unsigned long long ms, unsigned long long seq)
 cpdef void record_claim(Call call, bytes key, Group group, Py_ssize_t slot, bytes word, bytes last)
+cpdef void record_redelivery(Call call, bytes key, Group group, Py_ssize_t slot, list[bytes] ids)
 cpdef void record_last_id(Call call, bytes key, Group group)
 cpdef void record_consumer(Call call, bytes key, Group group, Consumer consumer)

@@ -112,6 +112,20 @@ def record_claim(
 
 
 @cython.ccall
+def record_redelivery(
+    call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, ids: list[bytes]
+) -> cython.void:
+    """These entries were given to their owner again, as that of slot was: at one time, and as often."""
+    pending: Pending = group.pending
+    owner: Consumer | None = pending.owner_of(slot)
+    assert owner is not None
+    words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", *ids]
+    words += [b"TIME", b"%d" % pending.time_of(slot), b"RETRYCOUNT", b"%d" % pending.deliveries_of(slot)]
+    words += [b"FORCE", b"JUSTID"]
+    call.record(words)
+
+
+@cython.ccall
 def record_last_id(call: Call, key: bytes, group: Group) -> cython.void:
     """How far the group has come."""
     last: bytes = id_text(group.last_ms, group.last_seq)
