@@ -1,0 +1,91 @@
+"""DUMP payloads: one value as in an RDB file, and a footer.
+
+    type, 1 byte | object | nothing, or what kept.py keeps | version, u16 le | CRC-64 of all before it, le
+
+No server minds bytes between the object and the footer. The version is that of the RDB format.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from headrace.errors import HeadraceError
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.crc64 import crc64
+from headrace.persistence.damage import Damaged
+from headrace.persistence.rdb import kept
+from headrace.persistence.rdb.input import RdbInput
+from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.stream_reader import forget_old, is_stream, read_stream
+from headrace.persistence.rdb.stream_writer import write_stream
+from headrace.persistence.rdb.versions import Version
+from headrace.streams.stream import Stream
+
+STRING_TYPE = 0
+FOOTER_BYTES = 10
+REDIS_VERSIONS = range(1, 15)
+VALKEY_VERSION = 80
+
+
+class WrongChecksum(HeadraceError, ValueError):
+    """The payload's footer is not one that a server wrote behind these bytes."""
+
+
+class BadPayload(HeadraceError, ValueError):
+    """The payload holds no value of ours; the text says what is wrong with it."""
+
+
+def dump(value: object, version: Version, *, compress: bool, now_ms: int) -> bytes:
+    """The payload of a Stream or of a string; what is expired at now_ms is left out."""
+    out = RdbOutput(None, compress)
+    if isinstance(value, Stream):
+        out.byte(version.stream_type)
+        write_stream(out, value, version.stream_type, now_ms)
+        part = kept.encode_kept(value, version, now_ms, for_dump=True)
+        if part is not None:
+            out.raw(part)
+    elif isinstance(value, (bytes, bytearray)):
+        out.byte(STRING_TYPE)
+        out.string(value)
+    else:
+        raise TypeError(f"a {type(value).__name__} has no form in RDB")
+    out.u16le(version.rdb_version)
+    out.u64le(out.crc())
+    return out.take()
+
+
+def restore(payload: bytes, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
+    """The value of a payload, for keyspace; iids that are old at now_ms are forgotten.
+
+    Every part of it is checked. WrongChecksum when the footer is not one of a version that is known, with
+    the right checksum, BadPayload when what stands before it is not the value it claims to be.
+    """
+    body = len(payload) - FOOTER_BYTES
+    if body < 0:
+        raise WrongChecksum(f"a payload of {len(payload)} bytes: a footer alone has {FOOTER_BYTES}")
+    version = int.from_bytes(payload[body : body + 2], "little")
+    if version not in REDIS_VERSIONS and version != VALKEY_VERSION:
+        raise WrongChecksum(f"a payload of the version {version}, which is not known here")
+    if int.from_bytes(payload[body + 2 :], "little") != crc64(payload[: body + 2]):
+        raise WrongChecksum("the payload's checksum is not that of its bytes")
+    try:
+        return _value(RdbInput(BytesIO(payload[:body]).read, checksum=False), keyspace, now_ms)
+    except Damaged as error:
+        raise BadPayload(str(error)) from None
+
+
+def _value(inp: RdbInput, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
+    kind = inp.byte()
+    if kind == STRING_TYPE:
+        return inp.string()
+    if not is_stream(kind):
+        raise BadPayload(f"a value of the type {kind}; headrace holds streams and strings only")
+    stream = read_stream(inp, kind, keyspace)
+    part = inp.remainder()
+    if part.startswith(kept.MAGIC):
+        try:
+            kept.apply_kept(stream, part, keyspace)
+        except ValueError as error:
+            raise BadPayload(f"what was kept of the stream is damaged: {error}") from None
+    forget_old(stream, now_ms)
+    return stream

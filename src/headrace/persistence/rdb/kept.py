@@ -1,0 +1,213 @@
+"""What a stream has and the RDB type it is written as has no place for, kept for our own reader.
+
+In a file it is an auxiliary field, which every server passes over, just before the key:
+
+    FA "headrace-kept" string
+
+in a DUMP payload it stands between object and footer. It is written in the primitives of RDB:
+
+    "HRK1" part ...                       each part at most once, in this order
+    'u' groups: string name, string consumer, count, raw ID ...
+                                          below type 27: these entries, the first given back first, are
+                                          nobody's; that consumer stood in and is none
+    'a' groups: string name, count, time ...
+                                          below type 21: when its consumers, in byte order, were last active
+    'o' groups: string name, count, raw ID ...
+                                          the order in which entries of one time were delivered, where
+                                          that is not the order of their IDs
+    'i' duration, maxsize, producers ...  below type 26: as type 26 writes it
+
+groups is a count; only groups with something to say are there. Nothing is written when there is nothing to
+say, and no DUMP payload has 'a' or 'o': it is to be the one that a server makes of the same history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import cython
+
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.damage import Damaged
+from headrace.persistence.rdb.input import RdbInput
+from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.stream_reader import read_producers
+from headrace.persistence.rdb.stream_writer import stand_in, write_producers, write_unowned
+from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED, Version
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+
+AUX_NAME = b"headrace-kept"
+MAGIC = b"HRK1"
+UNOWNED, ACTIVE, ORDER, PRODUCERS = b"uaoi"
+
+
+def encode_kept(stream: Stream, version: Version, now_ms: int, *, for_dump: bool = False) -> bytes | None:
+    """What is to be kept of stream when it is written in this version; None when that is nothing."""
+    out = RdbOutput(None, False)
+    groups = stream.groups()
+    if version.stream_type < TYPE_UNOWNED:
+        _put_groups(out, UNOWNED, [group for group in groups if group.pending.unowned], _put_unowned)
+    if version.stream_type < TYPE_ACTIVE_TIMES and not for_dump:
+        _put_groups(out, ACTIVE, [group for group in groups if _has_active_times(group)], _put_active)
+    if not for_dump:
+        _put_groups(out, ORDER, [group for group in groups if unordered(group.pending)], _put_order)
+    if version.stream_type < TYPE_IDEMPOTENCY and _has_producers(stream):
+        out.byte(PRODUCERS)
+        write_producers(out, stream, now_ms)
+    return MAGIC + out.take() if out.offset() else None
+
+
+def _has_active_times(group: Group) -> bool:
+    """Whether the time seen, which types below 21 have, does not tell when all were active."""
+    return any(consumer.active_ms != consumer.seen_ms for consumer in group.consumers())
+
+
+def _has_producers(stream: Stream) -> bool:
+    """Whether a new stream would not remember the same."""
+    plain = Stream()
+    settings = (stream.idmp_duration_s, stream.idmp_maxsize)
+    return stream.idempotency is not None or settings != (plain.idmp_duration_s, plain.idmp_maxsize)
+
+
+def _put_groups(
+    out: RdbOutput, kind: int, groups: list[Group], put: Callable[[RdbOutput, Group], None]
+) -> None:
+    if groups:
+        out.byte(kind)
+        out.length(len(groups))
+        for group in groups:
+            out.string(group.name)
+            put(out, group)
+
+
+def _put_unowned(out: RdbOutput, group: Group) -> None:
+    out.string(stand_in(group))
+    write_unowned(out, group.pending)
+
+
+def _put_active(out: RdbOutput, group: Group) -> None:
+    consumers = group.consumers()
+    out.length(len(consumers))
+    for consumer in consumers:
+        out.time(consumer.active_ms)
+
+
+def _put_order(out: RdbOutput, group: Group) -> None:
+    slots = unordered(group.pending)
+    out.length(len(slots))
+    for slot in slots:
+        out.raw16(group.pending.ms_of(slot), group.pending.seq_of(slot))
+
+
+@cython.ccall
+def unordered(pending: Pending) -> list[Any]:
+    """The slots, in delivery order, of owned entries delivered at one time and not by rising ID."""
+    found: list[Any] = []
+    run: list[Any] = []  # of one time
+    rising: cython.bint = True
+    time_ms: cython.longlong = 0
+    ms: cython.ulonglong = 0
+    seq: cython.ulonglong = 0
+    slot: cython.Py_ssize_t = pending.oldest()
+    while slot >= 0:
+        if pending.owner_of(slot) is not None:
+            if not run or pending.time_of(slot) != time_ms:
+                if not rising:
+                    found.extend(run)
+                run = []
+                rising = True
+                time_ms = pending.time_of(slot)
+            elif pending.ms_of(slot) < ms or (pending.ms_of(slot) == ms and pending.seq_of(slot) < seq):
+                rising = False
+            ms = pending.ms_of(slot)
+            seq = pending.seq_of(slot)
+            run.append(slot)
+        slot = pending.newer(slot)
+    if not rising:
+        found.extend(run)
+    return found
+
+
+# ---- and back
+
+
+def is_kept(data: bytes) -> bool:
+    """Whether data, found where encode_kept's work could be, claims to be it."""
+    return data.startswith(MAGIC)
+
+
+def apply_kept(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
+    """Give stream, as it was read for keyspace, what was kept of it; ValueError when data is nonsense.
+
+    stream may have got a part of it when that is raised.
+    """
+    inp = RdbInput(BytesIO(data).read, checksum=False)
+    try:
+        if inp.bytes_of(len(MAGIC)) != MAGIC:
+            raise ValueError("it does not begin as what was kept does")
+        while inp.offset < len(data):
+            kind = inp.byte()
+            if kind == UNOWNED:
+                _take_groups(inp, stream, _take_unowned)
+            elif kind == ACTIVE:
+                _take_groups(inp, stream, _take_active)
+            elif kind == ORDER:
+                _take_groups(inp, stream, _take_order)
+            elif kind == PRODUCERS:
+                read_producers(inp, stream, keyspace)
+            else:
+                raise ValueError(f"it has a part {kind:#x}, which is not known here")
+    except Damaged as damaged:
+        raise ValueError(f"at byte {damaged.offset} of it: {damaged.what}") from None
+
+
+def _take_groups(inp: RdbInput, stream: Stream, take: Callable[[RdbInput, Group], None]) -> None:
+    for _ in range(inp.length()):
+        name = inp.string()
+        group = stream.group(name)
+        if group is None:
+            raise ValueError(f"it speaks of a group {name!r}, which is not there")
+        take(inp, group)
+
+
+def _take_unowned(inp: RdbInput, group: Group) -> None:
+    owner = group.consumer(inp.string())
+    if owner is None:
+        raise ValueError(f"who stood in is not in the group {group.name!r}")
+    for _ in range(inp.length()):
+        slot = _take_slot(inp, group.pending, owner)
+        group.pending.assign(slot, None, 0, group.pending.deliveries_of(slot))
+    if owner.pending_count:
+        raise ValueError(f"who stood in for others in the group {group.name!r} owns entries")
+    group.drop_consumer(owner)
+
+
+def _take_active(inp: RdbInput, group: Group) -> None:
+    consumers = group.consumers()
+    there: cython.ulonglong = len(consumers)
+    if inp.length() != there:
+        raise ValueError(f"it has times of other consumers than those of the group {group.name!r}")
+    for consumer in consumers:
+        consumer.active_ms = inp.time()
+
+
+def _take_order(inp: RdbInput, group: Group) -> None:
+    pending = group.pending
+    for _ in range(inp.length()):
+        slot = _take_slot(inp, pending, None)
+        pending.touch(slot, pending.time_of(slot), pending.deliveries_of(slot))
+
+
+def _take_slot(inp: RdbInput, pending: Pending, owner: Consumer | None) -> int:
+    """The slot of the ID that comes next, which must be that owner's; None: just anybody's."""
+    inp.raw_id()
+    slot = pending.find(inp.ms, inp.seq)
+    holder = pending.owner_of(slot) if slot >= 0 else None
+    if holder is None or (owner is not None and holder is not owner):
+        raise ValueError(f"{inp.ms}-{inp.seq} is not pending as it says")
+    return slot

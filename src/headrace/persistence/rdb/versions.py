@@ -1,0 +1,46 @@
+"""Which form of RDB to write: what is wanted decides who can load it.
+
+    name          magic       stream type    what the stream type has more      loads in
+    compatible    REDIS0010   19                                                Redis 7.0 on, Valkey
+    redis-7.2     REDIS0011   21             when consumers were last active    Redis 7.2 on, Valkey
+    redis-8.0     REDIS0012   21                                                Redis 8.0 on
+    redis-8.6     REDIS0013   26             idempotent producers               Redis 8.6 on
+    redis-8.8     REDIS0014   27             pending entries without an owner   Redis 8.8 on
+
+Nothing is lost for us in any of them: see kept.py for where the rest goes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# What the stream types have more than those below them.
+TYPE_ACTIVE_TIMES = 21
+TYPE_IDEMPOTENCY = 26
+TYPE_UNOWNED = 27
+
+
+class Version(NamedTuple):
+    """A form of RDB: its name in the configuration, the number in the magic, the type of streams."""
+
+    name: str
+    rdb_version: int
+    stream_type: int
+
+
+COMPATIBLE = Version("compatible", 10, 19)
+VERSIONS = (
+    COMPATIBLE,
+    Version("redis-7.2", 11, 21),
+    Version("redis-8.0", 12, 21),
+    Version("redis-8.6", 13, 26),
+    Version("redis-8.8", 14, 27),
+)
+
+
+def by_name(name: str) -> Version:
+    """The version of that name; ValueError when there is none."""
+    for version in VERSIONS:
+        if version.name == name:
+            return version
+    raise ValueError(f"no such RDB version: {name!r}; there are {', '.join(v.name for v in VERSIONS)}")
