@@ -1,0 +1,33 @@
+# The C face of records.py.
+from headrace cimport mem
+
+cdef Py_ssize_t CAP_MIN
+cdef Py_ssize_t CAP_KEPT_MAX
+cdef Py_ssize_t HEADER_MAX
+cdef unsigned char CR
+cdef unsigned char LF
+cdef unsigned char DIGIT
+cdef unsigned char BULK
+cdef unsigned char ARRAY
+
+
+cdef class Recorder:
+    cdef bytearray buf
+    cdef unsigned char *p
+    cdef readonly Py_ssize_t cap
+    cdef readonly Py_ssize_t used
+    cdef Py_ssize_t database
+    cdef long long second
+
+    cpdef void put(self, Py_ssize_t database, list[bytes] words)
+    cpdef void stamp(self, long long now_ms)
+    cpdef void forget_database(self)
+    cpdef Py_ssize_t size(self)
+    cpdef memoryview view(self)
+    cpdef void clear(self)
+    cdef void _select(self, Py_ssize_t database)
+    cdef void _record(self, list[bytes] words)
+    cdef Py_ssize_t _header(self, Py_ssize_t at, unsigned char kind, Py_ssize_t n) noexcept
+    cdef void _raw(self, bytes text)
+    cdef void _grow(self, Py_ssize_t n)
+    cdef void _resize(self, Py_ssize_t cap)

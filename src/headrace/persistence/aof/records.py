@@ -1,0 +1,174 @@
+r"""Records of the log: requests, as a client would send them, one behind the other.
+
+    #TS:1795205495\r\n                                          when asked: the second they were made in
+    *2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n                           whenever the database changes
+    *5\r\n$4\r\nXADD\r\n$1\r\ns\r\n$3\r\n1-0\r\n$1\r\nf\r\n$1\r\nv\r\n
+
+The buffer they are gathered in:
+
+    0                            used         cap
+    +----------------------------+------------+
+    | gathered, not yet written  | free       |
+    +----------------------------+------------+
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+
+CAP_MIN = cython.declare(cython.Py_ssize_t, 4096)
+CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 256 * 1024)  # an emptied recorder keeps no more than this
+HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a word
+
+CR = cython.declare(cython.uchar, 13)
+LF = cython.declare(cython.uchar, 10)
+DIGIT = cython.declare(cython.uchar, 48)
+BULK = cython.declare(cython.uchar, 36)  # $
+ARRAY = cython.declare(cython.uchar, 42)  # *
+
+
+@cython.final
+@cython.cclass
+class Recorder:
+    """Gathers records for one file. Whoever writes them somewhere else calls forget_database() first."""
+
+    __slots__ = ("buf", "cap", "database", "p", "second", "used")
+
+    buf: bytearray
+    p: cython.p_uchar
+    cap: cython.Py_ssize_t
+    used: cython.Py_ssize_t
+    database: cython.Py_ssize_t  # that the file is at; -1 when a SELECT must come first
+    second: cython.longlong  # of the last #TS line
+
+    def __init__(self) -> None:
+        self.buf = bytearray()
+        self.p = self.buf
+        self.cap = 0
+        self.used = 0
+        self.database = -1
+        self.second = -1
+
+    @cython.ccall
+    def put(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
+        """Add one record: the words, done in that database."""
+        if database != self.database:
+            self._select(database)
+        self._record(words)
+
+    def put_all(self, items: list[tuple[int, list[bytes]]]) -> None:
+        """Add a record for each (database, words)."""
+        database: cython.Py_ssize_t
+        words: list[bytes]
+        for number, words in items:
+            database = number
+            if database != self.database:
+                self._select(database)
+            self._record(words)
+
+    @cython.ccall
+    def stamp(self, now_ms: cython.longlong) -> cython.void:
+        """Say the time, if it is another second than said before."""
+        second: cython.longlong = now_ms // 1000
+        if second != self.second:
+            self.second = second
+            self._raw(b"#TS:%d\r\n" % second)
+
+    @cython.ccall
+    def forget_database(self) -> cython.void:
+        """What comes next begins a file: it needs a SELECT and, when asked, the time."""
+        self.database = -1
+        self.second = -1
+
+    @cython.ccall
+    def size(self) -> cython.Py_ssize_t:
+        """The bytes gathered."""
+        return self.used
+
+    @cython.ccall
+    def view(self) -> memoryview:
+        """The bytes gathered, without a copy. Release it before anything is added or cleared."""
+        return memoryview(self.buf)[: self.used]
+
+    @cython.ccall
+    def clear(self) -> cython.void:
+        """Forget the bytes gathered: they are written. After a big commit its memory is given back."""
+        self.used = 0
+        if self.cap > CAP_KEPT_MAX:
+            self._resize(0)
+
+    @cython.cfunc
+    def _select(self, database: cython.Py_ssize_t) -> cython.void:
+        self._record([b"SELECT", b"%d" % database])
+        self.database = database
+
+    @cython.cfunc
+    def _record(self, words: list[bytes]) -> cython.void:
+        """Add `*<words>` and each word; room is made before anything of it is written."""
+        n: cython.Py_ssize_t
+        need: cython.Py_ssize_t = HEADER_MAX
+        word: bytes
+        for word in words:
+            need += len(word) + HEADER_MAX
+        if self.used + need > self.cap:
+            self._grow(need)
+        p: cython.p_uchar = self.p
+        source: cython.p_const_uchar
+        at: cython.Py_ssize_t = self._header(self.used, ARRAY, len(words))
+        for word in words:
+            n = len(word)
+            source = word
+            at = self._header(at, BULK, n)
+            mem.copy(p, at, source, 0, n)
+            at += n
+            p[at] = CR
+            p[at + 1] = LF
+            at += 2
+        self.used = at
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _header(self, at: cython.Py_ssize_t, kind: cython.uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Write `<kind><n>\\r\\n` at `at`, where there must be room; the place behind it."""
+        p: cython.p_uchar = self.p
+        digit: cython.uchar
+        p[at] = kind
+        if n <= 9:
+            digit = n
+            p[at + 1] = DIGIT + digit
+            at += 2
+        elif n <= 99:
+            digit = n // 10
+            p[at + 1] = DIGIT + digit
+            digit = n - 10 * digit
+            p[at + 2] = DIGIT + digit
+            at += 3
+        else:
+            at += 1 + mem.put_decimal(p, at + 1, n)
+        p[at] = CR
+        p[at + 1] = LF
+        return at + 2
+
+    @cython.cfunc
+    def _raw(self, text: bytes) -> cython.void:
+        n: cython.Py_ssize_t = len(text)
+        if self.used + n > self.cap:
+            self._grow(n)
+        mem.copy(self.p, self.used, text, 0, n)
+        self.used += n
+
+    @cython.cfunc
+    def _grow(self, n: cython.Py_ssize_t) -> cython.void:
+        """Make n bytes free behind `used`, by doubling."""
+        cap: cython.Py_ssize_t = max(self.cap, CAP_MIN)
+        while cap < self.used + n:
+            cap *= 2
+        self._resize(cap)
+
+    @cython.cfunc
+    def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
+        mem.resize(self.buf, cap)
+        self.p = self.buf
+        self.cap = cap
