@@ -1,5 +1,6 @@
 # The C face of node.py.
 from headrace cimport mem
+from headrace.streams.node_check cimport NodeCheck
 from headrace.structures cimport listpack, listpack_walk, streamid
 from headrace.structures.listpack cimport Listpack
 from headrace.structures.rax_walk cimport RaxCursor
@@ -37,8 +38,3 @@ cpdef Node open_node(unsigned long long ms, unsigned long long seq, list[bytes] 
                      Py_ssize_t raw)
 cpdef Node node_at(RaxCursor cursor)
 cpdef Py_ssize_t raw_bytes(list[bytes] words, Py_ssize_t start)
-cdef void _check_entries(Listpack pack, unsigned long long ms, unsigned long long seq)
-cdef Py_ssize_t _skip_pieces(Listpack pack, Py_ssize_t at, long long flags, long long fields)
-cdef Py_ssize_t _skip(Listpack pack, Py_ssize_t at, long long n)
-cdef long long _expect(Listpack pack, Py_ssize_t at, long long most)
-cdef long long _integer(Listpack pack, Py_ssize_t at)

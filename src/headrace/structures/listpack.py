@@ -70,6 +70,17 @@ class Listpack:
         pack._seal()
         return pack
 
+    @staticmethod
+    def of_checked(data: bytes, count: int) -> Listpack:
+        """The listpack of count elements that data is known to hold, in our form of all trailing lengths."""
+        pack: Listpack = Listpack(0)
+        pack.buf = bytearray(data)
+        pack.p = pack.buf
+        pack.cap = len(data)
+        pack.used = len(data) - 1
+        pack.count = count
+        return pack
+
     # ---- adding at the end
 
     @cython.ccall

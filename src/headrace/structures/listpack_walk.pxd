@@ -11,5 +11,5 @@ cdef Py_ssize_t next_at(const unsigned char *p, Py_ssize_t at) noexcept
 cdef Py_ssize_t previous_at(const unsigned char *p, Py_ssize_t at) noexcept
 cdef Py_ssize_t put_integer_text(unsigned char *p, long long v) noexcept
 cpdef Py_ssize_t check(data)
-cdef Py_ssize_t _checked_next(const unsigned char *p, Py_ssize_t at, Py_ssize_t end) noexcept
+cdef Py_ssize_t checked_next(const unsigned char *p, Py_ssize_t at, Py_ssize_t end) noexcept
 cdef Py_ssize_t _trail_says(const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept

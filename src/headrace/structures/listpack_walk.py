@@ -184,7 +184,7 @@ def check(data: bytes | bytearray) -> cython.Py_ssize_t:
     at: cython.Py_ssize_t = HEADER
     count: cython.Py_ssize_t = 0
     while at < end:
-        at = _checked_next(p, at, end)
+        at = checked_next(p, at, end)
         if at < 0:
             raise ValueError(f"element {count} of the listpack is damaged")
         count += 1
@@ -196,7 +196,7 @@ def check(data: bytes | bytearray) -> cython.Py_ssize_t:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _checked_next(
+def checked_next(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """The offset past the element at `at`; -1 unless it is whole, well formed and ends by `end`."""

@@ -1,0 +1,200 @@
+"""Checking a node that comes from outside: one pass over its bytes, that believes none of them.
+
+node.py draws a node, listpack_walk.py the elements it is made of. Every element must be whole and say its
+length the right way, the elements must be a master entry and entries, as many as it says, and the live
+entries must rise. Tombstones need not: Redis 7.0 let XSETID go back below deleted entries.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.structures import listpack_walk, streamid
+
+HEADER = cython.declare(cython.Py_ssize_t, 6)
+END = cython.declare(cython.uchar, 0xFF)
+COUNT_UNKNOWN = cython.declare(cython.Py_ssize_t, 65535)
+DELETED = cython.declare(cython.longlong, 1)
+SAME_FIELDS = cython.declare(cython.longlong, 2)
+FLAGS_MAX = cython.declare(cython.uchar, 3)
+# From here on the trailing length of an element may have the form of another server: listpack_walk.py.
+WIDE = cython.declare(cython.Py_ssize_t, 0x3FFF)
+
+
+class EntryBeforeNode(ValueError):
+    """A stored node in which all is sound, but that live entries come before its own ID."""
+
+
+@cython.final
+@cython.no_gc
+@cython.cclass
+class NodeCheck:
+    """One pass over the bytes of a node; afterwards count is the number of its elements."""
+
+    __slots__ = ("at", "count", "data", "end", "p", "wide")
+
+    data: bytes
+    p: cython.p_const_uchar  # borrowed from it
+    at: cython.Py_ssize_t  # the next element
+    end: cython.Py_ssize_t  # where the end byte stands
+    count: cython.Py_ssize_t  # elements passed
+    wide: cython.bint  # some are so large that their trailing length may have another server's form
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.p = self.data
+        self.at = HEADER
+        self.end = len(data) - 1
+        self.count = 0
+        self.wide = False
+
+    @cython.ccall
+    def run(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+        """ValueError unless it is a sound node of the master ID ms-seq; EntryBeforeNode if only that."""
+        self._check_frame()
+        live: cython.longlong = self._integer()
+        deleted: cython.longlong = self._integer()
+        fields: cython.longlong = self._few()
+        self._skip(fields)
+        if self._integer() != 0:
+            raise ValueError("the master entry of a node does not end with 0")
+        last_ms: cython.ulonglong = ms
+        last_seq: cython.ulonglong = seq
+        lives: cython.longlong = 0
+        tombstones: cython.longlong = 0
+        strayed: cython.bint = False
+        flags: cython.longlong
+        entry_ms: cython.ulonglong
+        entry_seq: cython.ulonglong
+        while self.at < self.end:
+            flags = self._flags()
+            entry_ms = mem.add_u64(ms, mem.as_unsigned(self._integer()))
+            entry_seq = mem.add_u64(seq, mem.as_unsigned(self._integer()))
+            self._skip_pieces(flags, fields)
+            if flags & DELETED:
+                tombstones += 1
+                continue
+            if lives > 0 and not streamid.before(last_ms, last_seq, entry_ms, entry_seq):
+                raise ValueError(f"entry {entry_ms}-{entry_seq} is out of order in its node")
+            strayed |= streamid.before(entry_ms, entry_seq, ms, seq)
+            last_ms = entry_ms
+            last_seq = entry_seq
+            lives += 1
+        if lives != live or tombstones != deleted:
+            raise ValueError(f"the node says {live} + {deleted} entries, there are {lives} + {tombstones}")
+        self._check_count()
+        if strayed:
+            raise EntryBeforeNode(f"the node {ms}-{seq} has entries that come before it")
+
+    @cython.cfunc
+    def _check_frame(self) -> cython.void:
+        """Header and end byte."""
+        size: cython.Py_ssize_t = self.end + 1
+        if size < HEADER + 1:
+            raise ValueError(f"a listpack has at least 7 bytes, not {size}")
+        total: cython.Py_ssize_t = mem.u32le(self.p, 0)
+        if total != size:
+            raise ValueError(f"the listpack says {total} bytes, there are {size}")
+        if self.p[self.end] != END:
+            raise ValueError("the listpack has no end byte")
+
+    @cython.cfunc
+    def _check_count(self) -> cython.void:
+        said: cython.Py_ssize_t = mem.u16le(self.p, 4)
+        if said != COUNT_UNKNOWN and said != self.count:
+            raise ValueError(f"the listpack says {said} elements, there are {self.count}")
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=False)
+    def _flags(self) -> cython.longlong:
+        """The flags of an entry, which are one byte: a tombstone is made in place."""
+        p: cython.p_const_uchar = self.p
+        at: cython.Py_ssize_t = self.at
+        if self.end - at < 2 or p[at] > FLAGS_MAX or p[at + 1] != 1:
+            raise ValueError(f"the flags of an entry are not one byte of 0 to 3, at byte {at} of the node")
+        self.at = at + 2
+        self.count += 1
+        return p[at]
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1, check=False)
+    def _skip_pieces(self, flags: cython.longlong, fields: cython.longlong) -> cython.Py_ssize_t:
+        """Pass what an entry has after its deltas; returns the offset after it."""
+        before: cython.longlong = fields + 3
+        if not flags & SAME_FIELDS:
+            fields = 2 * self._few()
+            before = fields + 4
+        self._skip(fields)
+        if self._integer() != before:
+            raise ValueError(f"an entry of {before} elements says it has another number of them")
+        return self.at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _few(self) -> cython.longlong:
+        """A number of fields: there cannot be more of them than bytes."""
+        v: cython.longlong = self._integer()
+        if not 0 <= v <= self.end:
+            raise ValueError(f"a node of {self.end + 1} bytes cannot have {v} fields")
+        return v
+
+    @cython.cfunc
+    @cython.inline
+    def _integer(self) -> cython.longlong:
+        """The integer that is the next element."""
+        p: cython.p_const_uchar = self.p
+        at: cython.Py_ssize_t = self.at
+        if self.end - at >= 2 and p[at] < 0x80 and p[at + 1] == 1:
+            self.at = at + 2
+            self.count += 1
+            return p[at]
+        return self._long_integer()
+
+    @cython.cfunc
+    def _long_integer(self) -> cython.longlong:
+        """The same for all that takes more than a byte."""
+        at: cython.Py_ssize_t = self.at
+        self._skip(1)
+        if not listpack_walk.is_integer(self.p, at):
+            raise ValueError(f"a string stands where a number must be, at byte {at} of the node")
+        return listpack_walk.integer(self.p, at)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _skip(self, n: cython.longlong) -> cython.Py_ssize_t:
+        """Pass n elements; returns the offset after them."""
+        p: cython.p_const_uchar = self.p
+        at: cython.Py_ssize_t = self.at
+        end: cython.Py_ssize_t = self.end
+        size: cython.Py_ssize_t
+        left: cython.longlong = n
+        while left > 0:
+            if at >= end:
+                raise ValueError("the node ends inside an entry")
+            if p[at] < 0x80:
+                size = 1
+            elif p[at] < 0xC0:
+                size = 1 + (p[at] & 0x3F)
+            else:
+                size = 0
+            if size > 0 and end - at > size and p[at + size] == size:
+                at += size + 1
+            else:
+                at = self._skip_any(at)
+            left -= 1
+        self.at = at
+        self.count += n
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _skip_any(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The offset past the element at `at`, of whatever kind it is."""
+        after: cython.Py_ssize_t = listpack_walk.checked_next(self.p, at, self.end)
+        if after < 0:
+            raise ValueError(f"an element is damaged, at byte {at} of the node")
+        self.wide |= after - at >= WIDE
+        return after
