@@ -12,7 +12,9 @@ old set or the new one, never a mixture; store() says Unsettled when it cannot k
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import os
 import re
 from dataclasses import dataclass, field
 
@@ -62,6 +64,18 @@ class Manifest:
             raise Damaged(0, "no file to read in it", file)
         return manifest
 
+    def read_lines(self) -> list[Line]:
+        """The files that are read at a start, in their order."""
+        return [*([self.base] if self.base else []), *self.incrs]
+
+    def lines(self) -> list[Line]:
+        """All files, history first."""
+        return [*self.history, *self.read_lines()]
+
+    def newest(self) -> int:
+        """The highest number in use; 0 if there are no files."""
+        return max((line.sequence for line in self.lines()), default=0)
+
     def text(self) -> bytes:
         """The manifest as it is stored."""
         lines = [(self.base, b"b")] if self.base else []
@@ -96,7 +110,7 @@ class Manifest:
             return None
         with contextlib.closing(files.source(names.manifest)) as source:
             manifest = cls.parse(source.read(source.size), names.manifest)
-        for line in [*([manifest.base] if manifest.base else []), *manifest.incrs]:
+        for line in manifest.read_lines():
             if not files.exists(names.path(line.file)):
                 what = f"it names {line.file}, which is missing"
                 raise Damaged(0, what, names.manifest, "put the file back where it was")
@@ -143,9 +157,10 @@ def write_all(file: File, data: bytes | bytearray | memoryview) -> None:
     """Write data whole, in as few writes as the disk takes it in; OSError after a part of it."""
     taken = file.write(data)
     while taken < len(data):
-        more = file.write(memoryview(data)[taken:])
+        with memoryview(data)[taken:] as rest:
+            more = file.write(rest)
         if more == 0:
-            raise OSError("the disk takes no more")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         taken += more
 
 

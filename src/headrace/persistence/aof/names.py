@@ -39,6 +39,12 @@ class Names:
         """A file commits are appended to."""
         return f"{self.base}.{sequence}.incr.aof"
 
+    def base_number(self, name: str) -> int:
+        """The sequence with which base_name() gave that name; 0 if it never does."""
+        sequence = name.removeprefix(f"{self.base}.").partition(".")[0]
+        number = int(sequence) if sequence.isdecimal() else 0
+        return number if name in (self.base_name(number, True), self.base_name(number, False)) else 0
+
     def is_incr(self, name: str) -> bool:
         """Whether incr_name() gave that name."""
         sequence = name.removeprefix(f"{self.base}.").removesuffix(".incr.aof")

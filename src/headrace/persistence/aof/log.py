@@ -1,0 +1,464 @@
+"""The log: what makes an acknowledged write stay.
+
+    commit()  ─▶ recorder ─one write─▶ newest incr file ─sync─▶ disk
+                                       base, older incr files: read at the next start, never written again
+
+Only when commit() says True may the answers of its requests leave. What holds at every moment, so that
+a crash between any two steps, or the failure of any of them, leaves a log that the next start can read:
+
+1. The manifest in place names only files that are there. A file is created or renamed, and its directory
+   synced, before a manifest names it; it is removed when a durable manifest calls it history.
+2. Only the newest incr file is ever appended to, so only it may end in half a record. Before a manifest
+   names a newer one the old one is synced, whatever the policy. One that no manifest names is empty.
+3. The base and the incr files behind it hold each record exactly once: a rewrite starts a new incr file at
+   the moment its base describes, and one manifest takes both. A base has the number of the incr file that
+   follows it, and each takes a higher one: nothing is renamed over a file that a manifest names.
+4. The newest file holds whole commits only. A write that fails or stops short is cut off again, at once or
+   before the next try; until that has worked commit() is False and the records stay in memory.
+5. After a sync that failed the kernel may have dropped pages and call them clean: syncing again proves
+   nothing. The file is given up (needs_rewrite), commit() is False, and only a rewrite from memory, which
+   holds all that the file lost, ends that. The manifest in place goes on naming the old files until then.
+6. When a manifest was put in place but its directory could not be synced (Unsettled), either the old or the
+   new set comes back after a power cut. Both are right as long as nothing is appended and nothing removed:
+   so the manifest is stored anew before the next record is written.
+
+A rewrite, step by step, and what a start finds after a crash behind each:
+
+    begin    sync incr 7                                      base 5, incr 5..7
+             create incr 8, sync directory                    the same; an empty file nobody names
+             manifest: base 5, incr 5..8                      base 5, incr 5..8
+    ...      commits go to incr 8, the base is written        the same, and a temporary file, which is removed
+    finish   sync it, rename to base 8, sync directory        the same; an unnamed base, which is removed
+             manifest: base 8, history 5..7, incr 8           base 8, incr 8
+             remove history, manifest without it              the same; history missing is no error
+
+Without a file to trust (the first start, a failed sync) begin changes nothing on disk, records since then
+wait in memory, and finish creates the incr file with the base: one manifest brings in both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.errors import HeadraceError
+from headrace.persistence.aof.manifest import Line, Manifest, Unsettled, write_all
+from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.records import Recorder
+from headrace.persistence.files import File, Files
+
+POLICIES = ("always", "everysec", "no")
+SYNC_EVERY_MS = 1000
+SYNC_PATIENCE_MS = 2000  # a sync that takes longer is waited for: no more than this can be lost
+
+
+class Pending(Protocol):
+    """A sync in another thread, as concurrent.futures has it."""
+
+    def done(self) -> bool:
+        """Whether result() would not wait."""
+
+    def result(self) -> object:
+        """Wait for it; OSError if it failed."""
+
+
+@dataclass
+class Rewrite:
+    """A rewrite under way: write a base that describes this moment to `temporary`, and sync it."""
+
+    temporary: str
+    rdb: bool
+    base: Line
+    incr: Line
+    offset: int  # of the records given before: the base holds them
+    usable: bool = True  # not after a failed sync of what was written since
+    trouble: str = ""  # why finish_rewrite() said no
+
+
+class Log:
+    """The append-only log in a data directory. One thread uses it; only syncs may run in another.
+
+    written and synced count the bytes of records since the process began: given to commit(), and durable.
+    trouble says why commit() is False, and is empty when it is not.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        names: Names,
+        *,
+        policy: str = "everysec",
+        timestamps: bool = False,
+        disable_gc: bool = False,
+        sync_later: Callable[[File], Pending] | None = None,
+    ) -> None:
+        self.files = files
+        self.names = names
+        self.timestamps = timestamps
+        self.disable_gc = disable_gc  # keep the files of the past, and their lines
+        self.sync_later = sync_later
+        self.sync_paused = False  # no-appendfsync-on-rewrite: no promise at all while it is set
+        self.written = 0
+        self.synced = 0
+        self.delayed = 0  # commits that had to wait for a sync in another thread
+        self.trouble = ""
+        self.base_size = 0  # bytes of all files when the last rewrite ended; at a start, of the base
+        self.rewrite: Rewrite | None = None
+        self.manifest = Manifest()
+        self._recorder = Recorder()
+        self._file: File | None = None  # the newest incr file, as long as it can be trusted
+        self._file_size = 0  # of the whole commits in it
+        self._older_size = 0  # of the files before it
+        self._cut_due = False  # half a commit may lie behind _file_size
+        self._unsettled = False
+        self._pending: Pending | None = None
+        self._pending_offset = 0
+        self._sync_ms = 0
+        self.set_policy(policy)
+
+    @property
+    def needs_rewrite(self) -> bool:
+        """There is no file to write to: only a rewrite from memory makes commit() True again."""
+        return self._file is None
+
+    @property
+    def size(self) -> int:
+        """Bytes in all files of the log."""
+        return self._older_size + self._file_size
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of records in memory that are in no file yet."""
+        return self._recorder.size()
+
+    @property
+    def syncing(self) -> bool:
+        """Whether a sync runs in another thread."""
+        return self._pending is not None
+
+    def set_policy(self, policy: str) -> None:
+        """When to sync from now on: always, everysec or no; what was written before counts, too."""
+        if policy not in POLICIES:
+            raise ValueError(f"a policy that is not one of {', '.join(POLICIES)}: {policy}")
+        self.policy = policy
+
+    def start(self, manifest: Manifest | None) -> None:
+        """Go on with the log that was recovered, its tail cut. None: there is none yet, see create().
+
+        OSError: the directory cannot be used.
+        """
+        names, files = self.names, self.files
+        files.make_directory(names.directory)
+        files.sync_directory("")
+        files.sync_directory(names.directory)  # a killed process may have renamed and not synced
+        self._remove_leftovers(manifest)
+        if manifest is None:
+            self.trouble = "there is no log yet"
+            return
+        self.manifest = manifest
+        sizes = [files.size(names.path(line.file)) for line in manifest.read_lines()]
+        if manifest.incrs:
+            self._file = files.append(names.path(manifest.incrs[-1].file))
+            self._file.sync()
+            self._file_size = sizes.pop()
+        else:
+            number = self._next_number()
+            self._open_next(Line(names.incr_name(number), number))
+        self._older_size = sum(sizes)
+        self.base_size = sizes[0] if manifest.base else 0
+        self._forget_history()
+
+    def create(self, write_base: Callable[[File], None], rdb: bool = True) -> None:
+        """Rewrite here and now: write_base gets the file. HeadraceError or OSError: it did not work."""
+        rewrite = self.begin_rewrite(rdb)
+        whole = False
+        try:
+            with contextlib.closing(self.files.create(rewrite.temporary)) as file:
+                write_base(file)
+                file.sync()
+            whole = True
+        finally:
+            done = self.finish_rewrite(rewrite, whole)
+        if not done:
+            raise HeadraceError(f"the log could not be written: {rewrite.trouble}")
+
+    def commit(self, items: list[tuple[int, list[bytes]]], now_ms: int) -> bool:
+        """Write what was done, in order: (database, words).
+
+        True: all given so far is as durable as the policy promises. False: it is not; trouble says why. Then
+        nothing given is lost; tick(), or a commit of nothing, tries again.
+        """
+        if items:
+            before = self._recorder.size()
+            if self.timestamps:
+                self._recorder.stamp(now_ms)
+            self._recorder.put_all(items)
+            self.written += self._recorder.size() - before
+        if self._pending is not None and now_ms - self._sync_ms > SYNC_PATIENCE_MS:
+            self.delayed += 1
+            self._collect(wait=True)
+        return self._flush(self._syncs_always())
+
+    def tick(self, now_ms: int) -> None:
+        """To be called ten times a second or so: starts and ends syncs, and tries again after trouble."""
+        self._collect(wait=False)
+        if self.trouble:
+            self._flush(self._syncs_always())
+        if self._file is None or self.policy != "everysec" or self.sync_paused:
+            return
+        offset = self.written - self._recorder.size()
+        waits = self._pending is not None or 0 <= now_ms - self._sync_ms < SYNC_EVERY_MS
+        if self.synced == offset or waits:
+            return
+        self._sync_ms = now_ms
+        if self.sync_later is None:
+            self._sync()
+        else:
+            self._pending_offset = offset
+            self._pending = self.sync_later(self._file)
+
+    def begin_rewrite(self, rdb: bool = True) -> Rewrite:
+        """Start a new base, a snapshot or commands, of all that was given so far.
+
+        HeadraceError: not now (one is running, the disk is full), and nothing has changed.
+        """
+        if self.rewrite is not None:
+            raise HeadraceError("the log is being rewritten already")
+        number = self._next_number()
+        base = Line(self.names.base_name(number, rdb), number)
+        incr = Line(self.names.incr_name(number), number)
+        if not self._flush(sync=True) and self._file is not None:
+            raise HeadraceError(f"the log cannot be rewritten now: {self.trouble}")
+        if self._file is not None:
+            old = self._file
+            try:
+                self._open_next(incr)
+            except OSError as error:
+                raise HeadraceError(f"the log cannot be rewritten now: {_said(error)}") from error
+            _close(old)
+        self._recorder.forget_database()
+        self.rewrite = Rewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
+        return self.rewrite
+
+    def finish_rewrite(self, rewrite: Rewrite, ok: bool) -> bool:
+        """The base is whole and synced (ok), or it failed. False: the log is as it would be without it."""
+        self.rewrite = None
+        done = False
+        if ok and rewrite.usable:
+            try:
+                self._adopt(rewrite)
+                done = True
+            except OSError as error:
+                rewrite.trouble = _said(error)
+        else:
+            rewrite.trouble = self.trouble if ok else "the new base was not finished"
+        if done:
+            self._flush(self._syncs_always())
+            self._forget_history()
+        else:
+            self._remove(rewrite.temporary)
+            if self._file is None:
+                self._recorder.clear()  # the next rewrite's base holds them
+        return done
+
+    def close(self, clean: bool) -> bool:
+        """Leave the log; clean syncs it first. True: all given is durable, whatever the policy."""
+        if self.rewrite is not None:
+            self.finish_rewrite(self.rewrite, False)
+        durable = clean and self._flush(sync=True)
+        self._collect(wait=True)
+        if self._file is not None:
+            _close(self._file)
+            self._file = None
+        return durable
+
+    def _syncs_always(self) -> bool:
+        return self.policy == "always" and not self.sync_paused
+
+    def _flush(self, sync: bool) -> bool:
+        """Bring the records in memory to the file, and to the disk if asked; whether that worked."""
+        if self._file is None:
+            if self.rewrite is None or not self.rewrite.usable:
+                self._recorder.clear()  # the next rewrite's base holds them
+            return False
+        try:
+            if self._unsettled:
+                self._store(self.manifest)
+                if self._unsettled:
+                    return False
+                self._forget_history()
+            if self._recorder.size():
+                self._append(self._file)
+        except OSError as error:
+            self.trouble = f"the log could not be written: {_said(error)}"
+            return False
+        if sync and self.synced < self.written and not self._sync():
+            return False
+        self.trouble = ""
+        return True
+
+    def _append(self, file: File) -> None:
+        """Write all records in memory, or cut off what of them got there."""
+        if self._cut_due:
+            file.truncate(self._file_size)
+            self._cut_due = False
+        size = self._recorder.size()
+        try:
+            with self._recorder.view() as view:
+                write_all(file, view)
+        except OSError:
+            self._cut_due = True
+            with contextlib.suppress(OSError):
+                file.truncate(self._file_size)
+                self._cut_due = False
+            raise
+        self._file_size += size
+        self._recorder.clear()
+
+    def _sync(self) -> bool:
+        """Make durable what is written; whether that worked. A sync in another thread is waited for first:
+        the kernel tells of a failure once, and it may be that one which hears it."""
+        self._collect(wait=True)
+        if self._file is None:
+            return False
+        offset = self.written - self._recorder.size()
+        try:
+            self._file.sync()
+        except OSError as error:
+            self._give_up(error)
+            return False
+        self.synced = offset
+        return True
+
+    def _collect(self, wait: bool) -> None:
+        """See how the sync in another thread went."""
+        pending = self._pending
+        if pending is None or not (wait or pending.done()):
+            return
+        self._pending = None
+        try:
+            pending.result()
+        except Exception as error:  # whatever it was: nothing is known to be durable
+            self._give_up(error)
+        else:
+            self.synced = max(self.synced, self._pending_offset)
+
+    def _give_up(self, error: Exception) -> None:
+        """A sync failed: this file, and a rewrite that relies on it, are worth nothing."""
+        assert self._file is not None
+        self.trouble = f"the log could not be synced and must be rewritten: {_said(error)}"
+        _close(self._file)
+        self._file = None
+        self._recorder.clear()
+        if self.rewrite is not None:
+            self.rewrite.usable = False
+
+    def _open_next(self, incr: Line) -> None:
+        """Go on in a new incr file. OSError: all is as before, but for an empty file that nobody names."""
+        file = self._create(incr)
+        try:
+            manifest = self.manifest
+            self._store(Manifest(manifest.base, manifest.history, [*manifest.incrs, incr]))
+        except OSError:
+            _close(file)
+            raise
+        self._older_size += self._file_size
+        self._use(file)
+
+    def _adopt(self, rewrite: Rewrite) -> None:
+        """Let the new base take the place of all files before it. OSError: all is as before."""
+        names, files = self.names, self.files
+        base = names.path(rewrite.base.file)
+        size = files.size(rewrite.temporary)
+        with contextlib.closing(files.append(rewrite.temporary)) as file:
+            file.sync()
+        fresh = self._create(rewrite.incr) if self._file is None else None
+        past = self.manifest
+        history = [line for line in past.lines() if line != rewrite.incr]
+        try:
+            files.rename(rewrite.temporary, base)
+            files.sync_directory(names.directory)
+            self._store(Manifest(rewrite.base, history, [rewrite.incr]))
+        except OSError:
+            self._remove(base)
+            if fresh is not None:
+                _close(fresh)
+            raise
+        self._older_size = size
+        self.synced = max(self.synced, rewrite.offset)
+        if fresh is not None:
+            self._use(fresh)
+        self.base_size = self.size
+
+    def _create(self, incr: Line) -> File:
+        """An empty incr file whose name is durable, for a manifest to name."""
+        file = self.files.create(self.names.path(incr.file))
+        try:
+            self.files.sync_directory(self.names.directory)
+        except OSError:
+            _close(file)
+            raise
+        return file
+
+    def _next_number(self) -> int:
+        """A number for a new incr file. One that holds a log, though no manifest names it, is left alone."""
+        number = self.manifest.newest() + 1
+        names, files = self.names, self.files
+        while files.exists(path := names.path(names.incr_name(number))) and files.size(path) > 0:
+            number += 1
+        return number
+
+    def _use(self, file: File) -> None:
+        self._file = file
+        self._file_size = 0
+        self._cut_due = False
+
+    def _store(self, manifest: Manifest) -> None:
+        """Make it the manifest. OSError: the one before is. Unsettled counts as done, but see _flush()."""
+        try:
+            manifest.store(self.files, self.names)
+            self._unsettled = False
+        except Unsettled as error:
+            self._unsettled = True
+            self.trouble = f"the log's manifest could not be stored: {_said(error)}"
+        self.manifest = manifest
+
+    def _forget_history(self) -> None:
+        """Remove the files of the past. What fails here is done by the next rewrite or start."""
+        manifest = self.manifest
+        if self.disable_gc or self._unsettled or not manifest.history:
+            return
+        needed = {line.file for line in manifest.read_lines()}
+        with contextlib.suppress(OSError):
+            for line in manifest.history:
+                if line.file not in needed:
+                    self.files.remove(self.names.path(line.file))
+            self._store(Manifest(manifest.base, [], manifest.incrs))
+
+    def _remove_leftovers(self, manifest: Manifest | None) -> None:
+        """Remove what a killed rewrite left: temporary files, and a base that no manifest came to name."""
+        named = {line.file for line in manifest.lines()} if manifest else set()
+        newest = manifest.newest() if manifest else 0
+        for name in self.files.list(self.names.directory):
+            unnamed_base = name not in named and 0 < self.names.base_number(name) <= newest
+            if self.names.is_temporary(name) or unnamed_base:
+                self._remove(self.names.path(name))
+
+    def _remove(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            self.files.remove(path)
+
+
+def _close(file: File) -> None:
+    """What a close reports was a failed sync already, or does not matter."""
+    with contextlib.suppress(OSError):
+        file.close()
+
+
+def _said(error: Exception) -> str:
+    """An error in a line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
