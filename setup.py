@@ -30,6 +30,7 @@ COMPILED = [
     "headrace.streams.idempotency",
     "headrace.streams.iterator",
     "headrace.streams.node",
+    "headrace.streams.node_check",
     "headrace.streams.node_walk",
     "headrace.streams.pending",
     "headrace.streams.ranks",
