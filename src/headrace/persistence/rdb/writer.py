@@ -1,0 +1,132 @@
+"""Writing an RDB file: the snapshot of a whole keyspace, as reader.py draws it.
+
+What is dead at now_ms, keys and iids, stays out. The file says nothing that a server does not expect there:
+what only we know stands in auxiliary fields (see kept.py), which all others pass over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import cython
+
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.persistence.rdb import kept
+from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.stream_writer import write_stream
+from headrace.persistence.rdb.versions import Version
+from headrace.streams.stream import Stream
+
+AUX = cython.declare(cython.uchar, 0xFA)
+SIZE_HINT = cython.declare(cython.uchar, 0xFB)
+EXPIRES_MS = cython.declare(cython.uchar, 0xFC)
+DATABASE = cython.declare(cython.uchar, 0xFE)
+END = cython.declare(cython.uchar, 0xFF)
+STRING_TYPE = cython.declare(cython.uchar, 0)
+IMMORTAL = cython.declare(cython.longlong, -1)
+PROGRESS_BYTES = 1 << 20
+
+
+class Written(NamedTuple):
+    """How large the file became, and how many keys are in it."""
+
+    bytes: int
+    keys: int
+
+
+def write_rdb(
+    keyspace: Keyspace,
+    sink: Callable[[bytes], object],
+    *,
+    version: Version,
+    compress: bool = True,
+    checksum: bool = True,
+    aof_base: bool = False,
+    now_ms: int,
+    progress: Callable[[int], None] | None = None,
+) -> Written:
+    """Write all keys alive at now_ms to sink, a call with bytes, in pieces of up to 64 KiB.
+
+    progress gets the bytes written, about every MiB. aof_base: the file begins a log. Without checksum the
+    file ends in zeros, which readers take for "not reckoned". What sink raises passes through.
+    """
+    out = RdbOutput(sink if progress is None else _telling(sink, progress), compress)
+    out.raw(b"REDIS%04d" % version.rdb_version)
+    _write_aux(out, b"redis-bits", 64)
+    _write_aux(out, b"ctime", now_ms // 1000)
+    _write_aux(out, b"aof-base", int(aof_base))
+    keys = sum(_write_database(out, database, version, now_ms) for database in keyspace.databases)
+    out.byte(END)
+    out.u64le(out.crc() if checksum else 0)
+    out.flush()
+    return Written(out.offset(), keys)
+
+
+def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
+    out.byte(AUX)
+    out.string(name)
+    out.string(value if isinstance(value, bytes) else b"%d" % value)
+
+
+def _write_database(out: RdbOutput, database: Database, version: Version, now_ms: int) -> int:
+    """Write the database, if it has keys that are alive; how many it has."""
+    dies_at = database.expiry_times.at
+    dead = sum(at <= now_ms for at in dies_at.values())
+    keys = len(database.values) - dead
+    if keys == 0:
+        return 0
+    out.byte(DATABASE)
+    out.length(database.index)
+    out.byte(SIZE_HINT)
+    out.length(keys)
+    out.length(len(dies_at) - dead)
+    for key, value in database.values.items():
+        at = dies_at.get(key, IMMORTAL)
+        if at == IMMORTAL or at > now_ms:
+            _write_key(out, key, value, version, now_ms, at)
+    return keys
+
+
+@cython.cfunc
+def _write_key(
+    out: RdbOutput,
+    key: bytes,
+    value: object,
+    version: Version,
+    now_ms: cython.longlong,
+    dies_at: cython.longlong,
+) -> cython.void:
+    stream: Stream | None = None
+    if isinstance(value, Stream):
+        stream = value
+        part = kept.encode_kept(stream, version, now_ms)
+        if part is not None:
+            _write_aux(out, kept.AUX_NAME, part)
+    if dies_at != IMMORTAL:
+        out.byte(EXPIRES_MS)
+        out.time(dies_at)
+    if stream is not None:
+        out.byte(version.stream_type)
+        out.string(key)
+        write_stream(out, stream, version.stream_type, now_ms)
+    else:
+        assert isinstance(value, (bytes, bytearray)), f"a {type(value).__name__} has no form in RDB"
+        out.byte(STRING_TYPE)
+        out.string(key)
+        out.string(value)
+
+
+def _telling(sink: Callable[[bytes], object], progress: Callable[[int], None]) -> Callable[[bytes], object]:
+    """A sink that also tells progress, about every MiB, how much it has passed on."""
+    written = told = 0
+
+    def pass_on(data: bytes) -> None:
+        nonlocal written, told
+        sink(data)
+        written += len(data)
+        if written - told >= PROGRESS_BYTES:
+            told = written
+            progress(written)
+
+    return pass_on
