@@ -7,7 +7,7 @@
 
 After the crash a file holds everything that was synced, and of what was written since a prefix that may
 end in the middle of a write. What a failed sync left behind is there or not, for ever, whatever a later
-sync says. Names made, renamed and removed since their directory's last sync are done or undone, one by
+sync says: what was written behind it may then stand behind zeros. Names made, renamed and removed since their directory's last sync are done or undone, one by
 one. An image, what is left, maps names to bytes; a directory has a name that ends with "/".
 """
 
@@ -285,19 +285,17 @@ class Body:
         if not self.loose:
             return bytes(self.solid)
         left = bytearray(self.solid)
-        volatile = sum(one.state == "volatile" for one in self.loose)
-        kept = {"kept": volatile, "forgotten": 0}.get(mode, chance.randint(0, volatile))
+        uncertain = sum(one.state != "durable" for one in self.loose)
+        kept = {"kept": uncertain, "forgotten": 0}.get(mode, chance.randint(0, uncertain))
         for one in self.loose:
-            whole = one.state == "durable"
-            if one.state == "doomed":
-                whole = mode == "kept" or (mode != "forgotten" and chance.random() < 0.5)
-            elif one.state == "volatile":
-                whole = kept > 0
-                if kept == 0 and mode == "torn":
-                    carry_out(left, one.op, chance)
-                kept -= 1
-            if whole:
+            if one.state == "durable":
                 carry_out(left, one.op)
+                continue
+            if kept > 0:
+                carry_out(left, one.op)
+            elif kept == 0 and mode == "torn":
+                carry_out(left, one.op, chance)
+            kept -= 1
         return bytes(left)
 
 

@@ -1,7 +1,6 @@
 """Random requests for the simulation: streams with groups and producers, strings, expiry, transactions.
 
 Few keys, few entries, few names: what is done meets what was done before. Everything comes from one Random.
-What no log tells is not asked for: a history read of a group raises delivery counts, as in Redis unlogged.
 """
 
 from __future__ import annotations
@@ -123,7 +122,8 @@ class Chatter:
     def read(self) -> Request:
         key, group, consumer = self.member()
         options = self.words("COUNT_2 COUNT_1 COUNT_3_NOACK CLAIM_30 CLAIM_0_COUNT_2 NOACK_CLAIM_10 BLOCK_0")
-        return [b"XREADGROUP", b"GROUP", group, consumer, *options, b"STREAMS", key, b">"]
+        after = b">" if self.chance.random() < 0.9 else b"0"
+        return [b"XREADGROUP", b"GROUP", group, consumer, *options, b"STREAMS", key, after]
 
     def claim(self) -> Request:
         options = self.words("FORCE JUSTID IDLE_20 TIME_5 RETRYCOUNT_4 FORCE_JUSTID LASTID_7-0 _")

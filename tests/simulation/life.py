@@ -1,0 +1,459 @@
+"""One life of a server on a simulated disk: recovered, busy for a while, and with a record of its promises.
+
+A Life keeps, beside the disk's journal, the states the keyspace went through, one for each record or
+transaction that was logged, and at which place of the journal what was promised:
+
+    states     0 (recovered)   1     2     3           4        5
+    commits                    └─ first ───┘           second ──┘
+    journal        ─ o ──── o ── write ── sync ── o ── write ── sync ──→
+    promised       state 0                  └ state 3            └ state 5, and nothing before it is missing
+    possible       state 0       └ 1, 2, 3             └ 4, 5
+
+The states come from a second engine that is told the effects only. At every commit it must look like the
+first, so what a log says is all there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from disk import Image, SimulatedFile, SimulatedFiles
+from histories import Chatter, Request
+
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.errors import HeadraceError
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.log import Log, Rewrite
+from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.rewrite import write_commands
+from headrace.persistence.rdb import versions
+from headrace.persistence.rdb.writer import write_rdb
+from headrace.persistence.recovery import Recovered, recover
+from portrait import Portrait, alive, differences, portrait
+
+NAMES = Names()
+SNAPSHOT = "dump.rdb"
+BIRTH_MS = 1_700_000_000_000
+TICK_MS = 100
+WINDOW_MS = 1000 + 2 * TICK_MS  # how much everysec may lose, beside the time a slow sync takes
+FAILING = {"write": 0.2, "sync": 0.3, "truncate": 0.2, "rename": 0.3, "create": 0.2, "sync_directory": 0.2}
+
+Item = tuple[int, list[bytes]]
+
+
+class Wrong(AssertionError):
+    """Something was lost, or appeared, or could not be read."""
+
+
+@dataclass
+class Setup:
+    """How the server of a history is configured."""
+
+    policy: str = "always"
+    appendonly: bool = True
+    rdb_base: bool = True
+    version: str = "compatible"
+    timestamps: bool = False
+    disable_gc: bool = False
+    faults: bool = False
+    rewrites: bool = True
+    slow_sync_ms: int = 0  # everysec: how long a sync in the other thread takes at most
+    node_entries: int = 4
+    node_bytes: int = 4096
+
+    @classmethod
+    def by_chance(cls, chance: Random) -> Setup:
+        """Any."""
+        return cls(
+            policy=chance.choice(("always", "always", "everysec", "everysec", "no")),
+            appendonly=chance.random() < 0.9,
+            rdb_base=chance.random() < 0.6,
+            version=chance.choice(("compatible", *(version.name for version in versions.VERSIONS))),
+            timestamps=chance.random() < 0.2,
+            disable_gc=chance.random() < 0.1,
+            faults=chance.random() < 0.4,
+            rewrites=chance.random() < 0.6,
+            slow_sync_ms=chance.choice((0, 0, 0, 700, 2500)),
+            node_entries=chance.choice((1, 4, 4, 100)),
+            node_bytes=chance.choice((1, 60, 4096)),
+        )
+
+
+class LaterSync:
+    """A sync in another thread, seen from the first: it ends by itself some time later."""
+
+    def __init__(self, file: SimulatedFile, ends_ms: int) -> None:
+        self.file = file
+        self.covers = file.inode.operations
+        self.ends_ms = ends_ms
+        self.ended = False
+        self.error: OSError | None = None
+
+    def end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            try:
+                self.file.sync_up_to(self.covers)
+            except OSError as error:
+                self.error = error
+
+    def done(self) -> bool:
+        return self.ended
+
+    def exception(self, timeout: float | None = None) -> OSError | None:
+        self.end()
+        return self.error
+
+    def result(self, timeout: float | None = None) -> None:
+        self.end()
+        if self.error is not None:
+            raise self.error
+
+
+def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes]], bytes | None]]:
+    """A session for what a log says, and how it is carried out."""
+    session = engine.session()
+    session.replayed = True
+
+    def execute(words: list[bytes]) -> bytes | None:
+        engine.execute(session, words, now_ms)
+        answer = bytes(session.answer.take())
+        return answer[1:] if answer.startswith(b"-") else None
+
+    return session, execute
+
+
+def new_engine(setup: Setup) -> Engine:
+    """An empty engine."""
+    engine = Engine()
+    engine.keyspace.settings.stream_node_max_entries = setup.node_entries
+    engine.keyspace.settings.stream_node_max_bytes = setup.node_bytes
+    return engine
+
+
+def recovered_on(files: SimulatedFiles, setup: Setup, now_ms: int) -> tuple[Engine, Recovered]:
+    """An engine with what the disk holds. Whatever recover() raises."""
+    engine = new_engine(setup)
+    session, execute = replayer(engine, now_ms)
+    found = recover(
+        files,
+        NAMES,
+        engine.keyspace,
+        execute,
+        appendonly=setup.appendonly,
+        dbfilename=SNAPSHOT,
+        truncated_ok=True,
+        now_ms=now_ms,
+    )
+    engine.close(session)
+    return engine, found
+
+
+def write_keyspace(
+    file: SimulatedFile, keyspace: Keyspace, setup: Setup, now_ms: int, *, log: bool, rdb: bool
+) -> None:
+    """A keyspace as the base of a log or as a snapshot; OSError."""
+
+    def sink(data: bytes | bytearray | memoryview) -> None:
+        left = memoryview(data)
+        while len(left):
+            left = left[file.write(left) :]
+
+    if rdb:
+        write_rdb(keyspace, sink, version=versions.by_name(setup.version), now_ms=now_ms, aof_base=log)
+    else:
+        write_commands(keyspace, sink, now_ms, setup.timestamps)
+
+
+class Life:
+    """See the head. log_class: a Log, or a mutant of one."""
+
+    def __init__(
+        self, setup: Setup, image: Image, chance: Random, now_ms: int, log_class: type[Log] = Log
+    ) -> None:
+        self.setup = setup
+        self.chance = chance
+        self.now = now_ms
+        self.files = SimulatedFiles(image, chance)
+        self.files.mark = now_ms
+        self.chatter = Chatter(chance)
+        self.held = False  # the log is in trouble: nothing new is asked for, nothing answered
+        self.syncs: list[LaterSync] = []
+        self.rewrite: Rewrite | None = None
+        self.rewritten = False  # its base is whole
+        self.faults_until = 0
+        self.ended = False
+        self.engine, found = recovered_on(self.files, setup, now_ms)
+        self.shadow, _ = recovered_on(SimulatedFiles(image), setup, now_ms)
+        self.shadow.keyspace.keep_dead = True
+        self.repeat_session, _ = replayer(self.shadow, now_ms)
+        self.session = self.engine.session()
+        self.engine.listen(True)
+        self.states: list[Portrait] = [self.shown(self.shadow)]
+        self.given: list[tuple[int, int]] = []  # (place in the journal, state): possible from there on
+        self.promised: list[tuple[int, int]] = [
+            (0, 0)
+        ]  # (place in the journal, state): promised from there on
+        self.owed: list[tuple[int, int]] = []  # (acknowledged at, state): everysec owes it
+        self.log: Log | None = None
+        if setup.appendonly:
+            self.log = log_class(
+                self.files,
+                NAMES,
+                policy=setup.policy,
+                timestamps=setup.timestamps,
+                disable_gc=setup.disable_gc,
+                sync_later=self.sync_later,
+            )
+            self.start_log(self.log, found)
+
+    def start_log(self, log: Log, found: Recovered) -> None:
+        """Go on with the log that was found, or begin one with what there is."""
+        log.start(found.manifest)
+        if found.manifest is None:
+            log.create(lambda file: self.write(file, log=True, rdb=self.setup.rdb_base), self.setup.rdb_base)
+
+    def write(self, file: SimulatedFile, *, log: bool, rdb: bool) -> None:
+        """The keyspace as a base or a snapshot; OSError."""
+        write_keyspace(file, self.engine.keyspace, self.setup, self.now, log=log, rdb=rdb)
+
+    def shown(self, engine: Engine) -> Portrait:
+        """Ties in the order of delivery are kept by the log, but by nothing else."""
+        return portrait(engine.keyspace, times=False, ties=not self.setup.rewrites and self.setup.appendonly)
+
+    # ---- the other thread
+
+    def sync_later(self, file: SimulatedFile) -> LaterSync:
+        delay = self.chance.randint(0, self.setup.slow_sync_ms) if self.setup.slow_sync_ms else 0
+        sync = LaterSync(file, self.now + delay)
+        self.syncs.append(sync)
+        return sync
+
+    def pass_time(self, ms: int) -> None:
+        """Go on, tick by tick; a long time is mostly slept through."""
+        ticks = 0
+        while ms > 0 and ticks < 40:
+            step = min(ms, TICK_MS)
+            ms -= step
+            ticks += 1
+            self.tick(step)
+        if ms > 0:
+            self.tick(ms)
+
+    def tick(self, ms: int) -> None:
+        self.now += ms
+        self.files.mark = self.now
+        for sync in self.syncs:
+            if sync.ends_ms <= self.now:
+                sync.end()
+        self.syncs = [sync for sync in self.syncs if not sync.ended]
+        self.engine.tick(self.now)
+        if self.log is not None:
+            self.log.tick(self.now)
+            self.settle_debts()
+
+    def settle_debts(self) -> None:
+        """everysec: what was acknowledged a second ago is promised now."""
+        assert self.log is not None
+        if self.held or self.log.trouble or self.setup.policy == "no":
+            return
+        window = WINDOW_MS + 2 * self.setup.slow_sync_ms
+        due = [state for at, state in self.owed if at + window <= self.now]
+        if due:
+            self.promised.append((len(self.files.journal), max(due)))
+            self.owed = [(at, state) for at, state in self.owed if at + window > self.now]
+
+    # ---- what a server does in a turn
+
+    def run(self, turns: int) -> None:
+        """Live on for so many turns."""
+        for _ in range(turns):
+            if self.ended:
+                break
+            self.one_turn()
+
+    def one_turn(self) -> None:
+        chance = self.chance
+        self.pass_time(chance.choice((0, 1, 10, 60, 60, 300, 1100, chance.choice((5000, 120_000)))))
+        self.change_faults()
+        if self.held:
+            self.recover_from_trouble()
+            return
+        dice = chance.random()
+        if dice < 0.72:
+            self.converse(self.chatter.turn(self.now))
+        elif dice < 0.84 and self.setup.rewrites and self.log is not None:
+            if self.rewrite is None:
+                self.begin_rewrite()
+            else:
+                self.finish_rewrite()
+        elif dice < 0.90 and (self.setup.rewrites or self.log is None):
+            self.save()
+        elif dice < 0.93 and self.log is not None:
+            self.change_policy(chance.choice(("always", "everysec", "no")))
+        elif dice < 0.94:
+            self.stop()
+        else:
+            self.converse([])
+
+    def change_faults(self) -> None:
+        faults, chance = self.files.faults, self.chance
+        if not self.setup.faults:
+            return
+        if self.faults_until and self.faults_until <= self.now:
+            faults.failing, faults.room, faults.short = {}, None, 0.0
+            self.faults_until = 0
+        elif not self.faults_until and chance.random() < 0.15:
+            self.faults_until = self.now + chance.choice((1, 100, 3000))
+            what = chance.choice([*FAILING, "room", "short", "all"])
+            faults.short = 0.3
+            if what == "room":
+                faults.room = chance.choice((0, 10, 200))
+            elif what == "all":
+                faults.failing = dict(FAILING)
+            elif what != "short":
+                faults.failing = {what: chance.choice((FAILING[what], 1.0))}
+
+    def converse(self, requests: list[Request]) -> None:
+        """One turn: requests, then the log, then (were this a server) the answers."""
+        for request in requests:
+            if self.session.waiting is not None:
+                self.engine.unblock(self.session)
+            self.engine.execute(self.session, request, self.now)
+            answer = bytes(self.session.answer.take())
+            if b"internal error" in answer:
+                raise Wrong(f"{request} → {answer!r}")
+        self.engine.woken.clear()
+        self.commit()
+
+    def commit(self) -> None:
+        """What was done so far goes to the log; it is promised as soon as the log says so."""
+        items = self.engine.effects.take()
+        place = len(self.files.journal)
+        for unit in units(items):
+            self.repeat(unit)
+            self.states.append(self.shown(self.shadow))
+        self.compare_engines(items)
+        if self.log is not None:
+            self.given.append((place, len(self.states) - 1))
+            self.acknowledge(self.log.commit(items, self.now))
+
+    def acknowledge(self, durable: bool) -> None:
+        """The log has said whether all given to it is as durable as the policy promises."""
+        self.held = not durable
+        if durable and self.setup.policy == "always":
+            self.promised.append((len(self.files.journal), len(self.states) - 1))
+            self.owed = []
+        elif durable and self.setup.policy == "everysec":
+            self.owed.append((self.now, len(self.states) - 1))
+
+    def repeat(self, unit: list[Item]) -> None:
+        for database, words in unit:
+            if database != self.repeat_session.database:
+                self.shadow.execute(self.repeat_session, [b"SELECT", b"%d" % database], self.now)
+            self.shadow.execute(self.repeat_session, words, self.now)
+            self.repeat_session.answer.take()
+
+    def compare_engines(self, items: list[Item]) -> None:
+        seen, repeated = alive(self.shown(self.engine), self.now), alive(self.states[-1], self.now)
+        if seen != repeated:
+            lines = "\n".join(differences(seen, repeated)[:10])
+            raise Wrong(f"the effects do not say all there was to say: {items}\n{lines}")
+
+    # ---- what else happens to a log
+
+    def begin_rewrite(self) -> None:
+        """Fork, and let the child write the base: here it is done at once, and commits come after it."""
+        assert self.log is not None
+        self.commit()
+        try:
+            self.rewrite = self.log.begin_rewrite(self.setup.rdb_base)
+        except HeadraceError:
+            return
+        self.rewritten = False
+        with (
+            contextlib.suppress(OSError),
+            contextlib.closing(self.files.create(self.rewrite.temporary)) as file,
+        ):
+            self.write(file, log=True, rdb=self.rewrite.rdb)
+            file.sync()
+            self.rewritten = True
+
+    def finish_rewrite(self) -> None:
+        """The child has ended."""
+        assert self.log is not None
+        rewrite, self.rewrite = self.rewrite, None
+        assert rewrite is not None
+        self.log.finish_rewrite(rewrite, self.rewritten)
+        self.acknowledge(self.log.commit([], self.now))
+
+    def change_policy(self, policy: str) -> None:
+        assert self.log is not None
+        self.commit()
+        if not self.held:
+            self.log.set_policy(policy)
+            self.setup.policy = policy
+            self.owed = [] if policy == "no" else self.owed
+
+    def recover_from_trouble(self) -> None:
+        """What the server does while answers are held."""
+        assert self.log is not None
+        if self.log.needs_rewrite:
+            if self.rewrite is not None:
+                self.finish_rewrite()
+            if self.log.needs_rewrite:
+                self.begin_rewrite()
+                if self.rewrite is not None:
+                    self.finish_rewrite()
+        self.commit()
+
+    def save(self) -> None:
+        """SAVE. Without a log, what it wrote is promised."""
+        self.commit()
+        if self.log is None:
+            self.given.append((len(self.files.journal), len(self.states) - 1))
+        temporary = f"temp-{SNAPSHOT}"
+        try:
+            with contextlib.closing(self.files.create(temporary)) as file:
+                self.write(file, log=False, rdb=True)
+                file.sync()
+            self.files.rename(temporary, SNAPSHOT)
+            self.files.sync_directory("")
+        except OSError:
+            return
+        if self.log is None:
+            self.promised.append((len(self.files.journal), len(self.states) - 1))
+
+    def stop(self) -> None:
+        """A clean end: nothing is lost, whatever the policy."""
+        self.commit()
+        self.ended = True
+        if self.log is None:
+            return
+        if self.log.close(True):
+            self.promised.append((len(self.files.journal), len(self.states) - 1))
+
+    # ---- what a crash may leave
+
+    def range_at(self, boundary: int) -> tuple[int, int]:
+        """The first and the last state that may be recovered after a crash at a boundary of the journal."""
+        promised = max(state for place, state in self.promised if place <= boundary)
+        possible = max((state for place, state in self.given if place < boundary), default=0)
+        return promised, max(promised, possible)
+
+
+def units(items: list[Item]) -> list[list[Item]]:
+    """Records, those between MULTI and EXEC together."""
+    found: list[list[Item]] = []
+    inside = False
+    for item in items:
+        if inside:
+            found[-1].append(item)
+        else:
+            found.append([item])
+        inside = item[1] != [b"EXEC"] and (inside or item[1] == [b"MULTI"])
+    return found

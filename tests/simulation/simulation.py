@@ -1,0 +1,165 @@
+"""A history: a life, crashed at every boundary of its journal, and lives that begin in what was left.
+
+    life 1   ─ o ─ o ─ o ─ o ─ o ─ o ─        every boundary: a few images, each recovered and compared
+                       └ life 2  ─ o ─ o ─    begins in one of these images, and is treated likewise
+                                   └ life 3  ─ o ─ o ─
+
+The recovery of an image is itself crashed at every boundary, and must then come to the same.
+All of it follows from one number, the seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from disk import Image, Op, SimulatedFiles, boundaries
+from life import BIRTH_MS, NAMES, Life, Setup, Wrong, recovered_on
+
+from headrace.errors import HeadraceError
+from headrace.persistence.aof.log import Log
+from portrait import Portrait, alive, differences
+
+TURNS = (14, 6, 4)  # of the first life, of the lives after it
+HEIRS = (2, 1, 0)  # how many of a life's images others begin with
+Key = tuple[tuple[str, bytes], ...]
+
+
+class History:
+    """Everything that a seed stands for. run() raises Wrong, which tells the story."""
+
+    def __init__(self, seed: int, setup: Setup | None = None, log_class: type[Log] = Log) -> None:
+        self.seed = seed
+        self.chance = Random(seed)
+        self.setup = setup or Setup.by_chance(self.chance)
+        self.log_class = log_class
+        self.images = 0
+        self.boundaries = 0
+
+    def run(self) -> None:
+        """Live, crash and look."""
+        try:
+            self.live({}, BIRTH_MS, replace(self.setup), 0)
+        except Wrong as wrong:
+            raise Wrong(
+                f"{wrong}\n\n{self.setup}\nto see it again: make simulate SEED={self.seed} N=1"
+            ) from wrong.__cause__
+
+    def live(self, image: Image, now_ms: int, setup: Setup, depth: int) -> None:
+        """One life, its crashes, its heirs."""
+        life = Life(setup, image, self.chance, now_ms, self.log_class)
+        life.run(TURNS[depth])
+        if self.chance.random() < 0.3:
+            life.stop()
+        images = Crashes(life, self.chance, f"life {depth + 1}").look()
+        self.images += len(images)
+        self.boundaries += len(life.files.journal) + 1
+        for image, now_ms in self.heirs(images, HEIRS[depth]):
+            heir = replace(setup)
+            if not heir.appendonly and self.chance.random() < 0.5:
+                heir.appendonly = True
+            self.live(image, now_ms + self.chance.choice((0, 1, 1000)), heir, depth + 1)
+
+    def heirs(self, images: list[tuple[Image, int]], n: int) -> list[tuple[Image, int]]:
+        return self.chance.sample(images, min(n, len(images)))
+
+
+class Crashes:
+    """All crashes of one life."""
+
+    def __init__(self, life: Life, chance: Random, title: str) -> None:
+        self.life = life
+        self.chance = chance
+        self.title = title
+        self.known: dict[Key, Portrait] = {}  # what images were recovered to
+        self.first: dict[Key, tuple[Image, int]] = {}  # with the time of the crash
+
+    def look(self) -> list[tuple[Image, int]]:
+        """Check everything; the images that were met."""
+        journal = self.life.files.journal
+        promised = 0
+        for boundary, platter in boundaries(self.life.files):
+            now = journal[max(0, boundary - 1)].mark if journal else self.life.now
+            low, high = self.life.range_at(boundary)
+            for mode in self.modes(journal[boundary - 1] if boundary else None, low > promised):
+                self.check(boundary, mode, platter.image(self.chance, mode), now, low, high)
+            promised = low
+        return list(self.first.values())
+
+    def modes(self, op: Op | None, more_promised: bool) -> list[str]:
+        """Which images to look at behind an operation. What `forgotten` leaves is changed by syncs only."""
+        modes = ["kept"]
+        if op is not None and (more_promised or "sync" in op.what):
+            modes.append("forgotten")
+        if op is not None and op.what in ("write", "truncate"):
+            modes.append("torn")
+        if op is not None and self.chance.random() < 0.3:
+            modes.append("mixed")
+        return modes
+
+    def check(self, boundary: int, mode: str, image: Image, now: int, low: int, high: int) -> None:
+        """The image must be recovered to a state that was promised or is possible at the boundary."""
+        key: Key = tuple(image.items())
+        if key not in self.known:
+            self.first[key] = (image, now)
+            self.known[key] = self.recover(boundary, mode, image, now)
+        seen = alive(self.known[key], now)
+        for state in range(high, low - 1, -1):
+            if alive(self.life.states[state], now) == seen:
+                return
+        raise Wrong(self.story(boundary, mode, image, self.compared(seen, low, high, now)))
+
+    def recover(self, boundary: int, mode: str, image: Image, now: int) -> Portrait:
+        """What an image is recovered to; and so must it be when the recovery is cut short, and done again."""
+        files = SimulatedFiles(image)
+        files.mark = now
+        seen = self.recovered(files, boundary, mode, image, now)
+        for at, platter in boundaries(files) if files.journal else ():
+            mode = f"{mode}, recovery crashed at boundary {at}"
+            again = platter.image(self.chance, "mixed")
+            if self.recovered(SimulatedFiles(again), boundary, mode, again, now) != seen:
+                raise Wrong(self.story(boundary, mode, again, "it came to something else"))
+        return seen
+
+    def recovered(self, files: SimulatedFiles, boundary: int, mode: str, image: Image, now: int) -> Portrait:
+        try:
+            engine, _ = recovered_on(files, self.life.setup, now)
+        except HeadraceError as error:
+            raise Wrong(self.story(boundary, mode, image, f"refused: {error}")) from error
+        return self.life.shown(engine)
+
+    # ---- the story of a failure
+
+    def compared(self, seen: Portrait, low: int, high: int, now: int) -> str:
+        """What was recovered, against the states it might have been."""
+        states = self.life.states
+        others = [i for i, state in enumerate(states) if alive(state, now) == seen]
+        lines = [f"states {low} to {high} of {len(states)} were right; this is {others or 'none of all'}"]
+        for state in sorted({low, high}):
+            lines.append(f"recovered against state {state}:")
+            lines += ["    " + line[:300] for line in differences(seen, alive(states[state], now))[:8]]
+        return "\n".join(lines)
+
+    def story(self, boundary: int, mode: str, image: Image, what: str) -> str:
+        """All that is needed to understand it."""
+        life = self.life
+        journal = [
+            f"    {i + 1:4} {'→' if i + 1 == boundary else ' '} {op.mark - BIRTH_MS:8} ms  {op}"
+            for i, op in enumerate(life.files.journal[: boundary + 3])
+        ]
+        disk = [f"    {name}: {len(data)} bytes, …{data[-60:]!r}" for name, data in image.items()]
+        manifest = image.get(NAMES.manifest, b"").decode()
+        promises = [
+            f"    from {place} on, state {state}" for place, state in life.promised if place <= boundary
+        ]
+        parts = [
+            f"{self.title}, boundary {boundary}, {mode}: {what}",
+            "journal (the crash is behind the arrow):",
+            *journal[-40:],
+            "promised:",
+            *promises[-4:],
+            "disk:",
+            *disk,
+            "    " + manifest.replace("\n", "\n    "),
+        ]
+        return "\n".join(parts)

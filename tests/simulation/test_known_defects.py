@@ -1,0 +1,170 @@
+"""What other servers lose or refuse, each as a small history: here it survives, whatever way it is stored."""
+
+from random import Random
+
+import pytest
+from life import BIRTH_MS, NAMES, Life, Setup
+
+from portrait import portrait
+from simulation import Crashes
+
+WAYS = ["log", "rdb base", "command base", "snapshot"]
+
+
+def as_the_other_writes_it(file):
+    """A file with one node in which 16,383 is said in three bytes behind an element, with it said in two."""
+    at = file.index(b"\x00\xff\xff")
+    start = file.rindex(b"\x81\xff\xff", 0, at) if False else node_start(file, at)
+    size = int.from_bytes(file[start + 1 : start + 5], "big")
+    node = bytearray(file[start + 5 : start + 5 + size])
+    assert int.from_bytes(node[:4], "little") == size
+    node[:4] = (size - 1).to_bytes(4, "little")
+    node = node.replace(b"\x00\xff\xff", b"\x7f\xff")
+    return (
+        file[: start + 1] + (size - 1).to_bytes(4, "big") + node + without_checksum(file[start + 5 + size :])
+    )
+
+
+def said(life, *lines):
+    for line in lines:
+        life.converse([line.encode().split(b" ")])
+        life.pass_time(10)
+
+
+def lived(way, *lines, **setup):
+    """A life that said these lines and stored what came of it in this way."""
+    chosen = Setup(policy="always", appendonly=way != "snapshot", rdb_base=way != "command base", **setup)
+    life = Life(chosen, {}, Random(1), BIRTH_MS)
+    said(life, *lines)
+    if way == "snapshot":
+        life.save()
+    elif way != "log":
+        life.begin_rewrite()
+        life.finish_rewrite()
+    return life
+
+
+def left_by(life):
+    """The disk after a crash that forgot everything that was not promised to stay."""
+    crashes = Crashes(life, Random(1), "known defect")
+    crashes.look()
+    *_, (image, _) = crashes.first.values()
+    return image
+
+
+def survives(way, *lines, **setup):
+    """Crash a life everywhere, begin another in what is left, say something more, crash that everywhere."""
+    life = lived(way, *lines, **setup)
+    before = portrait(life.engine.keyspace, times=False, ties=False)
+    heir = Life(life.setup, left_by(life), Random(2), life.now + 5)
+    assert portrait(heir.engine.keyspace, times=False, ties=False) == before
+    said(heir, "XADD s * after restart", "SET a 1")
+    left_by(heir)
+    return heir
+
+
+GROUP = ["XADD s 1-0 f 1", "XADD s 2-0 f 2", "XADD s 3-0 f 3", "XGROUP CREATE s g 0"]
+
+
+@pytest.mark.parametrize("cut", range(1, 94))
+def test_a_log_cut_inside_a_transaction(cut):
+    """Redis 7.0 and 8.0 keep the torn MULTI, and lose what is acknowledged after it at the second restart."""
+    life = lived("log", "SET a 0")
+    log = NAMES.path(NAMES.incr_name(1))
+    before = left_by(life)[log]
+    life.converse([[b"MULTI"], [b"SET", b"a", b"1"], [b"SET", b"b", b"1"], [b"EXEC"]])
+    image = left_by(life)
+    assert len(image[log]) - len(before) == 94
+    image[log] = image[log][:-cut]
+    heir = Life(Setup(policy="always"), image, Random(2), BIRTH_MS + 1000)
+    assert heir.engine.keyspace.databases[0].values == {b"a": b"0"}
+    said(heir, "SET c acknowledged")
+    again = Life(Setup(policy="always"), left_by(heir), Random(3), BIRTH_MS + 2000)
+    assert again.engine.keyspace.databases[0].values == {b"a": b"0", b"c": b"acknowledged"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pending_entries_whose_entry_was_deleted(way):
+    """A rewrite in command form loses them in Redis and Valkey."""
+    read = "XREADGROUP GROUP g ann COUNT 3 STREAMS s >"
+    heir = survives(way, *GROUP, read, "XDEL s 2-0", "XREADGROUP GROUP g bob STREAMS s >", "XDEL s 3-0")
+    assert heir.engine.keyspace.databases[0].stream(b"s").group(b"g").pending.count == 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_entries_deleted_and_all_still_pending(way):
+    survives(way, *GROUP, "XREADGROUP GROUP g ann STREAMS s >", "XDEL s 1-0 2-0 3-0")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_consumer_made_by_an_empty_read(way):
+    """Redis and Valkey do not log it."""
+    heir = survives(way, "XGROUP CREATE s g $ MKSTREAM", "XREADGROUP GROUP g ann STREAMS s >")
+    assert heir.engine.keyspace.databases[0].stream(b"s").group(b"g").consumer(b"ann") is not None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_last_delivered_id_going_back(way):
+    read = "XREADGROUP GROUP g ann STREAMS s >"
+    heir = survives(way, *GROUP, read, "XGROUP SETID s g 1-0", "XCLAIM s g bob 0 2-0 JUSTID", "XACK s g 3-0")
+    assert heir.engine.keyspace.databases[0].stream(b"s").group(b"g").last_ms == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_entries_given_back_keep_their_order(way):
+    lines = [
+        *GROUP,
+        "XREADGROUP GROUP g ann STREAMS s >",
+        "XNACK s g FAIL IDS 1 3-0",
+        "XNACK s g SILENT IDS 1 1-0",
+    ]
+    survives(way, *lines)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nodes_of_one_entry(way):
+    """stream-node-max-bytes 1."""
+    survives(way, *GROUP, "XDEL s 2-0", "XADD s * f 4", "XTRIM s MAXLEN ~ 2", node_bytes=1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_idempotent_requests_after_their_entry_is_gone(way):
+    request = "XADD s IDMP p i * f 1"
+    heir = survives(way, request, "XADD s IDMP p j * f 2", f"XDEL s {BIRTH_MS}-0", request)
+    added = heir.engine.keyspace.databases[0].stream(b"s").entries_added
+    said(heir, request)
+    assert heir.engine.keyspace.databases[0].stream(b"s").entries_added == added
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_element_of_16383_bytes(way):
+    """Redis stores the length behind it in three bytes, Valkey in two."""
+    survives(way, f"XADD s 1-0 f {'x' * 16_383}", f"XADD s 2-0 f {'x' * 16_382} {'y' * 16_384} 1")
+
+
+@pytest.mark.parametrize("way", ["rdb base", "snapshot"])
+def test_an_element_of_16383_bytes_as_the_other_server_writes_it(way):
+    life = lived(way, f"XADD s 1-0 f {'x' * 16_383}", node_bytes=100_000)
+    before = portrait(life.engine.keyspace, times=False)
+    image = left_by(life)
+    name = "dump.rdb" if way == "snapshot" else NAMES.path(NAMES.base_name(2, True))
+    image[name] = as_the_other_writes_it(image[name])
+    heir = Life(life.setup, image, Random(2), life.now)
+    assert portrait(heir.engine.keyspace, times=False) == before
+    said(heir, "XADD s * f 2", "XDEL s 1-0")
+    left_by(heir)
+
+
+@pytest.mark.parametrize("way", ["rdb base", "snapshot"])
+def test_a_node_without_live_entries_in_a_snapshot(way):
+    """It holds tombstones only; older servers left such nodes in the tree."""
+    life = lived(way, "XADD s 1-0 f 1", "XADD s 2-0 f 2", "XADD s 3-0 f 3", node_entries=1)
+    image = left_by(life)
+    name = "dump.rdb" if way == "snapshot" else NAMES.path(NAMES.base_name(2, True))
+    image[name] = with_a_dead_node(life, image[name])
+    heir = Life(life.setup, image, Random(2), life.now)
+    stream = heir.engine.keyspace.databases[0].stream(b"s")
+    stream.check()
+    assert (stream.length, str(stream.first_id()), str(stream.last_entry_id())) == (2, "1-0", "3-0")
+    said(heir, "XADD s * f 4", "XTRIM s MAXLEN 1")
+    left_by(heir)
