@@ -30,10 +30,18 @@ def answer_zero(call: Call) -> None:
     call.answer.integer(0)
 
 
+def answer_synced(call: Call) -> None:
+    """What WAITAOF answers: whether the caller's writes are synced here, and on how many replicas."""
+    call.answer.array(2)
+    call.answer.integer(1 if call.host.log_synced() > call.session.written else 0)
+    call.answer.integer(0)
+
+
 ON_TIMEOUT: dict[str, Callable[[Any], None]] = {
     "null_array": answer_null_array,
     "null": answer_null,
     "zero": answer_zero,
+    "synced": answer_synced,
 }
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
+from typing import Any
 
 import headrace
 from headrace.commands.arguments import parse_i64
@@ -12,6 +14,8 @@ from headrace.errors import CommandError, NotAnInteger
 from headrace.keyspace import events
 from headrace.keyspace.scan import matches
 from headrace.keyspace.settings import Settings
+from headrace.persistence.rdb import versions
+from headrace.persistence.rdb.versions import Version
 
 Section = list[tuple[str, object]]
 
@@ -22,6 +26,10 @@ STREAM_SETTINGS: dict[bytes, tuple[str, int, int]] = {
     b"stream-node-max-bytes": ("stream_node_max_bytes", 0, 2**63 - 1),
     b"stream-node-max-entries": ("stream_node_max_entries", 0, 2**63 - 1),
 }
+
+
+class NoDirectory(CommandError):
+    text = "ERR nothing can be saved: this keyspace has no data directory, it lives in memory only"
 
 
 class ShutdownRequested(Exception):
@@ -122,6 +130,53 @@ class Host:
         """Stop the program; save: SAVE is True, NOSAVE False, neither None. CommandError if it cannot."""
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
 
+    # What is kept on disk: nothing here.
+
+    def save(self, now_ms: int) -> None:
+        """SAVE: write a snapshot, and return when it is durable; CommandError when that failed."""
+        raise NoDirectory()
+
+    def background_save(self, schedule: bool) -> bytes:
+        """BGSAVE: begin a snapshot, or with schedule let one follow a rewrite that runs; what to answer."""
+        raise NoDirectory()
+
+    def last_save_s(self) -> int:
+        """When the last snapshot was taken, in seconds since 1970."""
+        return 0
+
+    def rewrite_log(self) -> bytes:
+        """BGREWRITEAOF: begin to write the log anew, or let that follow a snapshot; what to answer."""
+        raise NoDirectory()
+
+    def log_synced(self) -> int:
+        """How much of the log is synced, measured as engine.effects.offset is; -1 when there is no log.
+
+        It is the length after some commit: a session's writes are synced when it is more than its `written`.
+        """
+        return -1
+
+    def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
+        """DEBUG RELOAD: take a snapshot if `save`, drop all keys if `flush`, and load the snapshot.
+
+        Where a key is there already the snapshot's takes its place if `merge`, else it is an error.
+        """
+        raise NoDirectory()
+
+    def reload_log(self, call: Any) -> None:
+        """DEBUG LOADAOF: write and sync the log, drop all keys, and replay it."""
+        raise NoDirectory()
+
+    def flushed_all(self, now_ms: int) -> None:
+        """FLUSHALL has taken all keys away: a snapshot that is being written is worth nothing now."""
+
+    def rdb_version(self) -> Version:
+        """In which version of the format values are written."""
+        return versions.by_name("compatible")
+
+    def rdb_compression(self) -> bool:
+        """Whether long strings are compressed there."""
+        return True
+
     def random_bytes(self, n: int) -> bytes:
         """n unpredictable bytes."""
         return os.urandom(n)
@@ -129,3 +184,13 @@ class Host:
     def microseconds(self) -> int:
         """What TIME answers beyond the engine's milliseconds: 0 to 999 microseconds."""
         return 0
+
+    # For tests.
+
+    def debug_allowed(self, session: Session) -> bool:
+        """Whether the session may use DEBUG."""
+        return False
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing, and let nobody else, for a while."""
+        time.sleep(seconds)

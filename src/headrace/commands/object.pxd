@@ -5,6 +5,6 @@ from headrace.streams.stream cimport Stream
 
 cdef int MINUS
 
-cdef bytes encoding(object value)
+cpdef bytes encoding(object value)
 cdef object value_of(Call call)
 cdef bint is_shared(object value)

@@ -23,7 +23,7 @@ class NoFrequency(CommandError):
     )
 
 
-@cython.cfunc
+@cython.ccall
 def encoding(value: object) -> bytes:
     """Redis's name for the way in which it would keep the value."""
     if isinstance(value, Stream):

@@ -6,9 +6,9 @@ from headrace.keyspace.keyspace cimport Database
 from headrace.streams.stream cimport Stream
 
 cdef Database database_at(Call call, bytes text)
-cdef void place(Database database, bytes key, object value, long long moment)
+cpdef void place(Database database, bytes key, object value, long long moment)
 cdef void leave(Database database, bytes key)
 cdef void tell(Database database, bytes event, bytes key)
-cdef void tell_former(Database database, bytes key, bytes former, object value)
+cpdef void tell_former(Database database, bytes key, bytes former, object value)
 cdef bint rename(Call call, bint replace)
 cdef object duplicate(object value)

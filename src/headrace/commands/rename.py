@@ -30,7 +30,7 @@ def database_at(call: Call, text: bytes) -> Database:
     return database
 
 
-@cython.cfunc
+@cython.ccall
 def place(database: Database, key: bytes, value: object, moment: cython.longlong) -> cython.void:
     """Key holds value until the moment (-1: for good), whatever it held before: that has gone first."""
     database.remove(key)
@@ -56,7 +56,7 @@ def tell(database: Database, event: bytes, key: bytes) -> cython.void:
         database.keyspace.events.tell("g", event, key, database.index)
 
 
-@cython.cfunc
+@cython.ccall
 def tell_former(database: Database, key: bytes, former: bytes, value: object) -> cython.void:
     """Tell what became of the value that key held before, former being its type."""
     if former == b"none" or not database.keyspace.settings.notify_keyspace_events:

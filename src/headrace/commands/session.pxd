@@ -27,6 +27,7 @@ cdef class Session:
     cdef public bint queue_spoilt
     cdef public Watch watch
     cdef public Waiter waiting
+    cdef public long long written
     cdef public bint closing
     cdef public bint killed
     cdef public bint replayed

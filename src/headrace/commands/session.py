@@ -55,6 +55,7 @@ class Session:
         "user",
         "waiting",
         "watch",
+        "written",
     )
 
     id: cython.longlong
@@ -74,6 +75,7 @@ class Session:
     queue_spoilt: cython.bint  # a request since MULTI was refused: EXEC will be, too
     watch: Watch | None
     waiting: Waiter | None  # what the session is blocked on
+    written: cython.longlong  # how long the log was when this session last changed data; -1: it never did
     closing: cython.bint
     killed: cython.bint  # closed by another client: nothing more is sent
     replayed: cython.bint  # its requests come from a log or a master: each was carried out once before
@@ -104,6 +106,7 @@ class Session:
         self.waiting = None
         self.transport = None
         self.watch = None
+        self.written = -1
         self.replayed = False
         self.aloud = False
         self.subscribed = 0

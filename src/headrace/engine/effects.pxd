@@ -4,6 +4,7 @@
 cdef class Effects:
     cdef public bint listening
     cdef readonly list items
+    cdef public long long offset
     cdef Py_ssize_t _transaction
 
     cpdef void record(self, Py_ssize_t database, list[bytes] words)

@@ -14,15 +14,17 @@ import cython
 class Effects:
     """The effects since the last take()."""
 
-    __slots__ = ("_transaction", "items", "listening")
+    __slots__ = ("_transaction", "items", "listening", "offset")
 
     listening: cython.bint
     items: list[tuple[int, list[bytes]]]  # (database, words)
+    offset: cython.longlong  # how long the log is before the items: who takes them moves it on
     _transaction: cython.Py_ssize_t  # where the running EXEC's effects begin; -1 outside of one
 
     def __init__(self) -> None:
         self.listening = False
         self.items = []
+        self.offset = 0
         self._transaction = -1
 
     @cython.ccall

@@ -1,0 +1,127 @@
+"""A keyspace in 20 bytes: the same data give the same digest, whatever happened on the way to them.
+
+    value     SHA-1 of its facts in a fixed order, each with its length before it
+    key       SHA-1 of database, key, expiry, the value's digest
+    keyspace  the keys' digests, exclusive-ored: their order does not matter; 0 when empty
+
+What is not in it: how entries are packed, when consumers were last seen and active, and how many requests
+were duplicates. No log tells these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from headrace.keyspace.keyspace import Keyspace
+from headrace.streams.group import Group
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+
+DIGEST_BYTES = 20
+U64_MAX = (1 << 64) - 1
+
+
+class Facts:
+    """A hash that can tell where one fact ends and the next begins."""
+
+    def __init__(self, kind: bytes) -> None:
+        self._sha = hashlib.sha1(kind, usedforsecurity=False)
+
+    def add(self, *facts: bytes | bytearray | int) -> None:
+        """One more fact or several, numbers as digits."""
+        for fact in facts:
+            data = b"%d" % fact if isinstance(fact, int) else fact
+            self._sha.update(b"%d:" % len(data))
+            self._sha.update(data)
+
+    def digest(self) -> bytes:
+        """Of all facts so far."""
+        return self._sha.digest()
+
+
+def of_keyspace(keyspace: Keyspace) -> bytes:
+    """The digest of all keys that are alive."""
+    total = 0
+    for database in keyspace.databases:
+        alive = database.keys()
+        for key in alive:
+            facts = Facts(b"key")
+            facts.add(database.index, key, database.expiry(key))
+            facts.add(of_value(database.values[key], keyspace.now))
+            total ^= int.from_bytes(facts.digest(), "big")
+    return total.to_bytes(DIGEST_BYTES, "big")
+
+
+def of_value(value: object, now_ms: int) -> bytes:
+    """The digest of one value, without key and expiry."""
+    if isinstance(value, Stream):
+        return of_stream(value, now_ms)
+    assert isinstance(value, bytes | bytearray)
+    facts = Facts(b"string")
+    facts.add(value)
+    return facts.digest()
+
+
+def of_stream(stream: Stream, now_ms: int) -> bytes:
+    """Entries, counters, groups by name, what producers have sent lately."""
+    facts = Facts(b"stream")
+    facts.add(stream.length, stream.entries_added, stream.last_ms, stream.last_seq)
+    facts.add(stream.max_deleted_ms, stream.max_deleted_seq)
+    walk = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX)
+    while walk.next():
+        words = walk.entry()
+        facts.add(walk.ms, walk.seq, len(words), *words)
+    for group in sorted(stream.groups(), key=name_of):
+        add_group(facts, group)
+    add_producers(facts, stream, now_ms)
+    return facts.digest()
+
+
+def name_of(named: Any) -> bytes:
+    """The name of a group or consumer."""
+    name: bytes = named.name
+    return name
+
+
+def add_group(facts: Facts, group: Group) -> None:
+    """Where the group stands, its consumers by name, what is pending."""
+    facts.add(b"group", group.name, group.last_ms, group.last_seq, group.entries_read)
+    for consumer in sorted(group.consumers(), key=name_of):
+        facts.add(b"consumer", consumer.name)
+    unowned: list[int] = []
+    owned: list[int] = []
+    pending = group.pending
+    slot = pending.oldest()
+    while slot >= 0:
+        (unowned if pending.owner_of(slot) is None else owned).append(slot)
+        slot = pending.newer(slot)
+    owned.sort(key=lambda slot: (pending.ms_of(slot), pending.seq_of(slot)))
+    for slot in [*unowned, *owned]:  # what was given back is handed out in its order, the rest by time and ID
+        add_pending(facts, pending, slot)
+
+
+def add_pending(facts: Facts, pending: Pending, slot: int) -> None:
+    """One entry that was delivered and not acknowledged."""
+    owner = pending.owner_of(slot)
+    facts.add(b"unowned" if owner is None else b"owned", b"" if owner is None else owner.name)
+    facts.add(pending.ms_of(slot), pending.seq_of(slot), pending.time_of(slot), pending.deliveries_of(slot))
+
+
+def add_producers(facts: Facts, stream: Stream, now_ms: int) -> None:
+    """Each producer's requests, oldest first, without those that are too old whether forgotten yet or not."""
+    facts.add(b"idmp", stream.idmp_duration_s, stream.idmp_maxsize)
+    memory = stream.idempotency
+    if memory is None:
+        return
+    facts.add(memory.added)
+    oldest_ms = now_ms - 1000 * memory.duration_s
+    lines: dict[bytes, list[Any]] = {}
+    for pid, iid, entry in memory.items():
+        line = lines.setdefault(pid, [])
+        if line or entry.ms > oldest_ms:
+            line.append((iid, entry))
+    for pid in sorted(lines):
+        for iid, entry in lines[pid]:
+            facts.add(pid, iid, entry.ms, entry.seq)
