@@ -22,6 +22,7 @@ from headrace.errors import UsageError
 # A command lives in the module of its name and is loaded only when it is used.
 COMMANDS = {
     "archive": "Write a stream to Parquet files, a directory a day.",
+    "check": "Say what a snapshot or a log holds, and what is wrong with it.",
     "demo": "A year of real flights: stream, Spark, Parquet archive, chart.",
     "load": "Load a CSV, JSON lines or Parquet file into a stream.",
     "serve": "Run the server.",

@@ -1,0 +1,130 @@
+"""`headrace check`: what a snapshot or a log holds, and what is wrong with it where."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headrace.engine.engine import Engine
+from headrace.engine.replaying import Replayer
+from headrace.errors import HeadraceError
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import Settings
+from headrace.persistence.aof.reader import Execute
+from headrace.persistence.check import FileReport, Report, check_file, fix
+
+DATABASES = 1024  # more than anybody configures: a file is not wrong for using a high number
+COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")
+STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "not read": "dim"}
+
+
+@click.command(
+    "check",
+    epilog="""\b
+Examples:
+  headrace check dump.rdb
+  headrace check appendonlydir
+  headrace check appendonlydir/appendonly.aof.3.incr.aof --fix
+""",
+)
+@click.argument("file", type=click.Path(exists=True))
+@click.option("--fix", "fixing", is_flag=True, help="Cut the damaged end of a log off; a copy is kept.")
+def command(file: str, fixing: bool) -> int:
+    """Read a snapshot, a log or a directory with one, of headrace, Redis or Valkey, and say what is in it.
+
+    Nothing is changed without --fix. The exit code is 0 when all is good, 1 when something is damaged and
+    2 when there is nothing to check.
+    """
+    console = Console(highlight=False)
+    report = read(file, console)
+    show(report, console)
+    if report.damage is None:
+        console.print("[green]All is good[/]")
+        return 0
+    console.print(Text(str(report.damage), "red"))
+    if report.obstacle:
+        raise HeadraceError(f"{report.damage.file} is damaged and cannot be fixed here: {report.obstacle}")
+    size = report.damaged.size
+    if not fixing:
+        raise HeadraceError(
+            f"{report.damage.file} is damaged: --fix would keep its first {report.valid:,} bytes,"
+            f" cut off {size - report.valid:,} and keep a copy"
+        )
+    copy = fix(report)
+    console.print(f"Cut off the last {size - report.valid:,} bytes; the file as it was is [bold]{copy}[/]")
+    if read(file, console).damage is not None:
+        raise HeadraceError(f"{file} is still damaged: check it again")
+    console.print("[green]All is good now[/]")
+    return 0
+
+
+def read(file: str, console: Console) -> Report:
+    """Check the file as of now."""
+    try:
+        with console.status(f"Reading {file}"):
+            return check_file(file, player, time.time_ns() // 1_000_000)
+    except OSError as error:
+        raise HeadraceError(f"{error.filename or file}: {(error.strerror or str(error)).lower()}") from error
+
+
+def player() -> tuple[Keyspace, Execute]:
+    """An empty keyspace and what carries out commands on it."""
+    settings = Settings()
+    settings.databases = DATABASES
+    engine = Engine(settings)
+    return engine.keyspace, Replayer(engine, time.time_ns() // 1_000_000).execute
+
+
+def show(report: Report, console: Console) -> None:
+    """Print what was found."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("file", overflow="fold")
+    table.add_column("bytes", justify="right")
+    table.add_column("snapshot")
+    table.add_column("records", justify="right")
+    table.add_column("state")
+    for file in report.files:
+        records = f"{file.records:,}" if file.records or not file.version else ""
+        state = Text(file.state, STYLES[file.state])
+        table.add_row(os.path.basename(file.path), f"{file.size:,}", file.version, records, state)
+    console.print(table)
+    for file in report.files:
+        show_origin(file, console)
+    if report.databases:
+        console.print(keys_table(report))
+    if report.commands:
+        names = (f"{name} {count:,}" for name, count in report.commands.most_common())
+        console.print(Text("records of ", "dim") + Text(", ".join(names)))
+    for note in report.notes:
+        console.print(Text(note, "yellow"))
+
+
+def show_origin(file: FileReport, console: Console) -> None:
+    """Who wrote a snapshot, and when: its auxiliary fields."""
+    if file.aux:
+        text = ", ".join(f"{name.decode(errors='replace')} {shown(name, v)}" for name, v in file.aux.items())
+        console.print(Text("written with ", "dim") + Text(text))
+
+
+def shown(name: bytes, value: bytes) -> str:
+    """An auxiliary field; a time as a person says it."""
+    text = value.decode(errors="replace")
+    if name == b"ctime" and value.isdigit() and int(value) < 1 << 33:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(int(value)))
+    return text
+
+
+def keys_table(report: Report) -> Table:
+    """What the databases hold."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("database", justify="right")
+    for name in COLUMNS:
+        table.add_column(name, justify="right")
+    for number, held in sorted(report.databases.items()):
+        table.add_row(str(number), *(f"{getattr(held, name):,}" for name in COLUMNS))
+    return table

@@ -1,0 +1,101 @@
+"""Commands that were carried out once, carried out again: what a log's reader gives them to.
+
+No client waits for an answer, nothing is recorded, counted or held back, nothing may wait: the command's
+function is run and that is all. The door for clients is engine.py.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.engine.engine import Engine
+from headrace.engine.refusals import shown, wire_text
+from headrace.engine.stats import Row
+from headrace.errors import CommandError, WrongArgumentCount
+from headrace.keyspace.keyspace import Keyspace
+
+NAME_SHOWN_MAX = 60
+
+
+class NotInLog(CommandError):
+    """A record that no server writes to a log, or none whose data headrace could hold."""
+
+    def __init__(self, words: list[bytes], why: str) -> None:
+        name = shown(words[0][:NAME_SHOWN_MAX]).upper()
+        super().__init__(f"the command {name!a}: {why}")
+
+
+@cython.final
+@cython.cclass
+class Replayer:
+    """Carries out the commands of a log on an engine's keyspace, one after the other."""
+
+    __slots__ = ("call", "engine", "keyspace", "now_ms", "session")
+
+    engine: Engine
+    keyspace: Keyspace
+    session: Session
+    call: Call
+    now_ms: cython.longlong  # the moment of the replay, for commands that do not carry their own
+
+    def __init__(self, engine: Engine, now_ms: cython.longlong) -> None:
+        self.engine = engine
+        self.keyspace = engine.keyspace
+        self.now_ms = now_ms
+        self.session = Session(0)
+        self.session.replayed = True
+        self.call = Call(engine, engine.keyspace, engine.host, engine.effects)
+        self.call.may_block = False
+        self.call.session = self.session
+        self.call.answer = self.session.answer
+
+    @cython.ccall
+    def execute(self, words: list[bytes]) -> bytes | None:
+        """Carry out one command; its error if it was refused, else None.
+
+        Raises CommandError for what cannot stand in a log: an unknown command, one with too few words, one
+        that is about the server or a client and not about data, or one that headrace has no answer for.
+        """
+        call: Call = self.call
+        row: Row | None = self.engine.rows.get(words[0])
+        if row is None or not row.is_plain:
+            row = self._find(words)
+        command: Command = row.command
+        if not (len(words) == row.arity if row.arity > 0 else len(words) >= -row.arity):
+            raise NotInLog(words, str(WrongArgumentCount(command.name.decode())).removeprefix("ERR "))
+        if not (command.write or command.readonly or command.name == b"select"):
+            raise NotInLog(words, "it changes no data and stands in no log")
+        call.argv = words
+        call.command = command
+        call.now = self.now_ms
+        call.database = self.keyspace.databases[self.session.database]
+        self.keyspace.now = self.now_ms
+        self.keyspace.reading = row.readonly
+        try:
+            row.run(call)
+        except CommandError as refusal:
+            return wire_text(refusal)
+        except Exception as error:
+            logging.getLogger("headrace").exception("a bug in %s", command.name.decode())
+            raise NotInLog(words, f"headrace failed to run it ({error!r})") from error
+        finally:
+            call.answer.rewind(0)
+        return None
+
+    @cython.cfunc
+    def _find(self, words: list[bytes]) -> Row:
+        """The row of a name in mixed case, or of a subcommand."""
+        row: Row | None = self.engine.rows.get(words[0].lower())
+        if row is None:
+            raise NotInLog(words, "it is unknown here; headrace holds streams and strings only")
+        if row.is_plain or len(words) == 1:
+            return row
+        sub = row.command.subcommand(words[1])
+        if sub is None:
+            raise NotInLog(words, f"it has no subcommand {shown(words[1][:NAME_SHOWN_MAX])!a}")
+        return self.engine.by_name[sub.name]

@@ -1,0 +1,295 @@
+"""What files hold, and what is wrong with them where: for a person, before or instead of a start.
+
+A file is read as a start would read it, into a keyspace that is thrown away. A tail that was cut counts as
+damage here, although a server would cut it off by itself: the report is about the file.
+fix() does to the damaged end of a log what can be done: everything from the damage on goes, a copy stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.aof.names import TEMPORARY, Names
+from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
+from headrace.persistence.damage import Damaged
+from headrace.persistence.files import LOCK_NAME, DiskFiles
+from headrace.persistence.recovery import Recovery, counted, failures, living_on, log_lines
+from headrace.streams.stream import Stream
+
+MANIFEST = ".manifest"
+COPY = ".before-fix"
+
+NO_PART = (
+    "a snapshot cannot be cut: it is whole or it is not. Take an older snapshot, the log, or what another"
+    " server still holds"
+)
+NOT_LAST = (
+    "it is not the last file of the log: what the files behind it hold rests on it. Restore a copy of it"
+)
+NO_LOG = "nothing in it looks like a log"
+BY_HAND = "put it right by hand: it is a text of a few lines"
+
+Player = Callable[[], tuple[Keyspace, Execute]]  # an empty keyspace, and what carries out commands on it
+
+
+@dataclass
+class Held:
+    """What one database holds."""
+
+    keys: int = 0
+    expiring: int = 0
+    strings: int = 0
+    streams: int = 0
+    entries: int = 0
+    groups: int = 0
+    consumers: int = 0
+    pending: int = 0
+
+
+@dataclass
+class FileReport:
+    """One file. version and aux are those of the snapshot that it is or begins with."""
+
+    path: str
+    size: int
+    version: str = ""
+    aux: dict[bytes, bytes] = field(default_factory=dict)
+    records: int = 0
+    state: str = "not read"  # then "good", "cut" or "damaged"
+
+
+@dataclass
+class Report:
+    """What was found. valid is how much of the damaged file is good; obstacle says why it cannot be fixed."""
+
+    path: str
+    kind: str  # "snapshot" or "log"
+    files: list[FileReport] = field(default_factory=list)
+    databases: dict[int, Held] = field(default_factory=dict)
+    commands: Counter[str] = field(default_factory=Counter)  # records by the name of the command
+    notes: list[str] = field(default_factory=list)
+    damage: Damaged | None = None
+    valid: int = 0
+    obstacle: str = ""
+
+    @property
+    def fixable(self) -> bool:
+        """Whether fix() can do something."""
+        return self.damage is not None and not self.obstacle
+
+    @property
+    def damaged(self) -> FileReport:
+        """The file that is."""
+        assert self.damage is not None
+        return next(file for file in self.files if file.path == self.damage.file)
+
+
+def check_file(path: str, player: Player, now_ms: int) -> Report:
+    """Read a snapshot, a file of a log, a manifest, or a directory with a log; OSError, UsageError."""
+    if os.path.isdir(path):
+        path = _manifest_in(path)
+    if path.endswith(MANIFEST):
+        return _check_set(path, player, now_ms)
+    directory, name = os.path.split(path)
+    files = DiskFiles(directory)
+    report = Report(path, "log", [FileReport(path, os.path.getsize(path))])
+    with contextlib.closing(files.source(name)) as source:
+        head = source.read(max(map(len, SNAPSHOT_HEADS)))
+    if name.endswith(".rdb") or (head.startswith(SNAPSHOT_HEADS) and not name.endswith(".aof")):
+        report.kind = "snapshot"
+        check = Check(report, files, player, now_ms)
+        if check.snapshot(name):
+            return check.finish()
+        report.kind = "log"  # records follow the snapshot
+    check = Check(report, files, player, now_ms)
+    check.log([name])
+    return check.finish()
+
+
+def _manifest_in(directory: str) -> str:
+    """The manifest of the log in a directory, which may be the log's own or the data directory above it."""
+    found = []
+    for place in [directory, *(entry.path for entry in os.scandir(directory) if entry.is_dir())]:
+        names = sorted(name for name in os.listdir(place) if name.endswith(MANIFEST))
+        found += [os.path.join(place, name) for name in names if not name.startswith(TEMPORARY)]
+        if found and place == directory:
+            break
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"{directory}: no log there, for lack of a manifest; name a file instead")
+    raise UsageError(f"{directory}: more than one log there; name one of {', '.join(found)}")
+
+
+def _check_set(path: str, player: Player, now_ms: int) -> Report:
+    """Check all files of a manifest."""
+    directory, name = os.path.split(os.path.abspath(path))
+    above, below = os.path.split(directory)
+    names = Names(below, name.removesuffix(MANIFEST))
+    report = Report(path, "log")
+    try:
+        manifest = Manifest.load(DiskFiles(above), names)
+    except Damaged as damage:
+        damage.file = path
+        report.files.append(FileReport(path, os.path.getsize(path), state="damaged"))
+        report.damage, report.obstacle = damage, BY_HAND
+        return report
+    if manifest is None:
+        raise UsageError(f"{path}: no such file")
+    beside = os.path.dirname(path)
+    wanted = [line.file for line in log_lines(manifest)]
+    for file in wanted:
+        there = os.path.join(beside, file)
+        report.files.append(FileReport(there, os.path.getsize(there)))
+    if manifest.history:
+        report.notes.append(
+            f"{counted(len(manifest.history), 'file')} of history are not read: no start does"
+        )
+    check = Check(report, DiskFiles(beside), player, now_ms)
+    check.log(wanted)
+    return check.finish()
+
+
+class Check:
+    """One reading, which stops at the first damage."""
+
+    def __init__(self, report: Report, files: DiskFiles, player: Player, now_ms: int) -> None:
+        self.report = report
+        self.now_ms = now_ms
+        self.keyspace, self.play = player()
+        self.recovery = Recovery(files, self.keyspace, self._count, now_ms)
+
+    def _count(self, words: list[bytes]) -> bytes | None:
+        self.report.commands[words[0].decode(errors="backslashreplace").upper()] += 1
+        return self.play(words)
+
+    def snapshot(self, name: str) -> bool:
+        """Read a snapshot; False when it turns out to be a log that begins with one."""
+        file = self.report.files[0]
+        try:
+            with living_on(self.keyspace):
+                loaded = self.recovery.read_snapshot(name, keep_expired=True)
+        except Damaged as damage:
+            self._damaged(file, damage, NO_PART)
+            return True
+        file.version, file.aux, file.state = loaded.version, loaded.aux, "good"
+        rest = file.size - loaded.end
+        if rest:
+            with open(file.path, "rb") as source:
+                source.seek(loaded.end)
+                if source.read(1) in (b"*", b"#"):
+                    return False
+            self.report.notes.append(f"{counted(rest, 'byte')} behind its end mean nothing")
+        return True
+
+    def log(self, names: list[str]) -> None:
+        """Read the files of a log in order."""
+        files = self.report.files
+        for at, name in enumerate(names):
+            alone = not any(later.size for later in files[at + 1 :])
+            if not self._log_file(name, files[at], "" if alone else NOT_LAST):
+                return
+
+    def _log_file(self, name: str, file: FileReport, obstacle: str) -> bool:
+        """Read one of them; whether it is good."""
+        recovery = self.recovery
+        recovery.reader = None
+        self.report.commands["SELECT"] -= 1  # the one that puts the session at the first database
+        damage: Damaged | None = None
+        try:
+            with living_on(self.keyspace):
+                recovery.read_file(name)
+        except Damaged as caught:
+            damage = caught
+        assert recovery.reader is not None
+        done = recovery.reader.result()
+        file.records, file.state = done.records, "good"
+        if recovery.loaded is not None:
+            file.version, file.aux = recovery.loaded.version, recovery.loaded.aux
+        self.report.valid = done.valid
+        if damage is not None:
+            if done.records == 0 and recovery.loaded is None:
+                obstacle = obstacle or (NO_PART if file.size and _is_snapshot(file.path) else NO_LOG)
+            if done.failed:
+                self.report.notes.append(failures(done))
+            self._damaged(file, damage, obstacle)
+        elif done.cut:
+            rest = counted(done.size - done.valid, "byte")
+            what = f"it ends in the middle of a {done.cut}; {rest} do not count"
+            self._damaged(file, Damaged(done.valid, what), obstacle)
+            file.state = "cut"
+        return file.state == "good"
+
+    def _damaged(self, file: FileReport, damage: Damaged, obstacle: str) -> None:
+        file.state = "damaged"
+        self.report.damage = Damaged(damage.offset, damage.what, file.path)
+        self.report.obstacle = obstacle
+
+    def finish(self) -> Report:
+        """Count what the keyspace holds."""
+        self.report.notes += self.recovery.notes
+        self.report.commands = +self.report.commands  # those counted at least once
+        for database in self.keyspace.databases:
+            if database.values:
+                self.report.databases[database.index] = held(database, self.now_ms)
+        return self.report
+
+
+def _is_snapshot(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(max(map(len, SNAPSHOT_HEADS))).startswith(SNAPSHOT_HEADS)
+
+
+def held(database: Database, now_ms: int) -> Held:
+    """Count one database."""
+    found = Held(keys=len(database.values))
+    for key, value in database.values.items():
+        found.expiring += database.expiry(key) >= 0
+        if not isinstance(value, Stream):
+            found.strings += 1
+            continue
+        found.streams += 1
+        found.entries += value.length
+        for group in value.groups():
+            found.groups += 1
+            found.consumers += group.consumer_count()
+            found.pending += group.pending.count
+    return found
+
+
+def fix(report: Report) -> str:
+    """Cut the damaged file where the damage begins; returns the path of the copy that was made before.
+
+    HeadraceError when a server has the directory, the file has changed since, or there is a copy already.
+    """
+    assert report.fixable
+    file = report.damaged
+    copy = file.path + COPY
+    with contextlib.ExitStack() as stack:
+        for directory in {
+            os.path.dirname(file.path),
+            os.path.dirname(os.path.dirname(os.path.abspath(file.path))),
+        }:
+            if os.path.exists(os.path.join(directory, LOCK_NAME)):
+                files = DiskFiles(directory or ".", "headrace check")
+                files.lock()
+                stack.callback(files.unlock)
+        if os.path.getsize(file.path) != file.size:
+            raise HeadraceError(f"{file.path} has changed while it was read: stop the server that writes it")
+        if os.path.exists(copy):
+            raise UsageError(f"{copy} is there from an earlier fix; move it away first")
+        shutil.copy2(file.path, copy)
+        with open(copy, "rb") as kept:
+            os.fsync(kept.fileno())
+        with open(file.path, "r+b") as damaged:
+            damaged.truncate(report.valid)
+            os.fsync(damaged.fileno())
+    return copy

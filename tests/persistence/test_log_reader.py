@@ -1,0 +1,275 @@
+"""The log's reader: what it gives to whom, where a file may end, and what it says of the rest."""
+
+import pytest
+
+from headrace.engine.engine import Engine
+from headrace.engine.replaying import Replayer
+from headrace.persistence.aof.reader import CHUNK, LogReader, Rereadable, replay
+from headrace.persistence.damage import Damaged
+
+
+class Bytes:
+    """A Source of bytes in memory, in pieces no longer than `most`."""
+
+    def __init__(self, data, most=1 << 30):
+        self.data, self.at, self.size, self.most = data, 0, len(data), most
+
+    def read(self, n):
+        piece = self.data[self.at : self.at + min(n, self.most)]
+        self.at += len(piece)
+        return piece
+
+    def close(self):
+        self.at = self.size
+
+
+def record(*words):
+    parts = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in parts)
+
+
+def read(data, most=1 << 30):
+    """The commands that came out, and the outcome."""
+    got = []
+    return got, replay(Bytes(data, most), "log", lambda words: got.append(words))
+
+
+def damage(data):
+    with pytest.raises(Damaged) as caught:
+        read(data)
+    assert caught.value.file == "log" and "headrace check" in str(caught.value)
+    return caught.value
+
+
+LOG = [
+    record("SELECT", 0),
+    b"#TS:1795205495\r\n",
+    record("XADD", "s", "1-1", "f", b"\r\n*1\r\n\0"),
+    b"# it's a bare line\n",
+    record("MULTI"),
+    record("XADD", "s", "2-1", "f", "v"),
+    b"#TS:1795205496\r\n",
+    record("xdel", "s", "1-1"),
+    record("EXEC"),
+    record("SET", "k", b""),
+    record("multi"),
+    record("exec"),
+]
+
+
+def meant(parts):
+    """What those whole parts come to: commands, and how many bytes of them count."""
+    commands, valid, at, queue = [], 0, 0, None
+    for part in parts:
+        at += len(part)
+        if part.startswith(b"#"):
+            valid = valid if queue is not None else at
+            continue
+        words = list(read_words(part))
+        if words == [b"MULTI"] or words == [b"multi"]:
+            queue = []
+        elif words[0].upper() == b"EXEC":
+            commands += queue
+            queue, valid = None, at
+        elif queue is not None:
+            queue.append(words)
+        else:
+            commands.append(words)
+            valid = at
+    return commands, valid
+
+
+def read_words(part):
+    """The words of one record, taken apart by its lengths."""
+    at = part.index(b"\n") + 1
+    while at < len(part):
+        end = part.index(b"\r\n", at)
+        n = int(part[at + 1 : end])
+        yield part[end + 2 : end + 2 + n]
+        at = end + 4 + n
+
+
+def test_every_command_comes_in_order_and_notes_do_not():
+    got, done = read(b"".join(LOG))
+    assert (got, done.valid) == meant(LOG)
+    assert done.records == sum(not part.startswith(b"#") for part in LOG)
+    assert (done.commands, done.cut, done.size) == (len(got), "", done.valid)
+
+
+@pytest.mark.parametrize("most", [1, 7, 64])
+def test_a_log_cut_anywhere_gives_what_came_whole_before_the_cut(most):
+    whole = b"".join(LOG)
+    for cut in range(len(whole) + 1):
+        parts, left = [], cut
+        for part in LOG:
+            if len(part) > left:
+                break
+            parts.append(part)
+            left -= len(part)
+        got, done = read(whole[:cut], most)
+        assert (got, done.valid) == meant(parts), cut
+        opened = sum(p.upper().endswith(b"MULTI\r\n") - p.upper().endswith(b"EXEC\r\n") for p in parts)
+        assert done.cut == ("transaction" if opened else "record" if left else ""), cut
+        assert done.size == cut
+
+
+def test_an_empty_log_is_fine():
+    assert read(b"") == ([], (0, 0, 0, -1, b"", 0, 0, ""))
+
+
+def test_records_longer_than_a_piece_come_whole():
+    big = bytes(range(256)) * (CHUNK // 128)
+    words = [b"SET", b"k", big]
+    many = [b"XADD", b"s", b"1-1"] + [b"%d" % n for n in range(3 * CHUNK // 8)]
+    got, done = read(record(*words) + record(*many) + record("DEL", "k"))
+    assert got == [words, many, [b"DEL", b"k"]] and not done.cut
+
+
+def test_a_length_beyond_the_file_is_a_cut_and_reads_no_further():
+    good = record("SET", "k", "v")
+    source = Bytes(good + b"*2\r\n$3\r\nSET\r\n$999999999999\r\n" + b"x" * 10 * CHUNK)
+    done = replay(source, "log", lambda words: None)
+    assert (done.cut, done.valid, done.size) == ("record", len(good), source.size)
+    assert source.at <= 2 * CHUNK
+
+
+GOOD = record("SET", "k", "v")
+
+
+@pytest.mark.parametrize(
+    ("bad", "at", "what"),
+    [
+        (b"\0" * 16, 0, "16 zero bytes, up to the end of the file"),
+        (b"\0\0" + GOOD, 0, "here stands 2 zero bytes"),
+        (b"SET k v\r\n", 0, "a record begins with '*', here stands 'SET k v"),
+        (b"\r\n", 0, "a record begins with '*'"),
+        (b"*0\r\n", 4, "no words"),
+        (b"*-1\r\n", 1, "a length is digits"),
+        (b"*x\r\n", 1, "a length is digits"),
+        (b"*\r\n", 1, "a length is digits"),
+        (b"*1\n$4\r\nPING\r\n", 2, "a length is digits"),
+        (b"*1\r$4\r\nPING\r\n", 2, "a length is digits"),
+        (b"*1234567890123456789\r\n", 19, "a length is digits"),
+        (b"*1\r\n:4\r\nPING\r\n", 4, "a word of a record begins with '$', here stands ':4"),
+        (b"*1\r\n$-1\r\n", 5, "a length is digits"),
+        (b"*1\r\n$3\r\nPING\r\n", 11, "a word of 3 bytes ends with"),
+        (b"*1\r\n$4\r\nPING\n\n", 12, "a word of 4 bytes ends with"),
+        (record("EXEC"), 0, "an EXEC where no MULTI"),
+        (record("MULTI") + record("MULTI"), len(record("MULTI")), "a MULTI inside the transaction begun at"),
+        (b"#" + b"x" * 70000, 0, "does not end"),
+    ],
+)
+def test_what_is_no_record_is_damage_and_its_place_is_told(bad, at, what):
+    assert damage(bad + GOOD if bad[-1:] != b"\0" else bad).offset == at
+    found = damage(GOOD + bad)
+    assert what in found.what
+    assert found.offset == len(GOOD) + at
+
+
+def test_after_damage_the_reader_knows_what_was_good():
+    head = GOOD + record("MULTI") + GOOD
+    log = LogReader(Bytes(head + b"junk"), "log", lambda words: None)
+    with pytest.raises(Damaged):
+        log.run()
+    assert (log.result().valid, log.result().records) == (len(GOOD), 3)
+
+
+def test_progress_is_the_bytes_read():
+    data = GOOD * (3 * CHUNK // len(GOOD))
+    told = []
+    replay(Bytes(data), "log", lambda words: None, progress=told.append)
+    assert told == sorted(told) and told[-1] == len(data) and len(told) == -(-len(data) // CHUNK)
+
+
+def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
+    for magic in (b"REDIS0010....", b"VALKEY080...."):
+        data = magic + GOOD
+        got = []
+
+        def load(source, magic=magic):
+            assert source.read(CHUNK).startswith(magic)  # takes more than it needs
+            return len(magic)
+
+        done = replay(Bytes(data), "log", got.append, snapshot=load)
+        assert got == [[b"SET", b"k", b"v"]]
+        assert (done.valid, done.size, done.cut) == (len(data), len(data), "")
+        with pytest.raises(Damaged, match="a snapshot stands"):
+            replay(Bytes(data), "log", got.append)
+
+
+def test_what_is_given_back_is_read_again():
+    source = Rereadable(Bytes(bytes(range(100)), 30))
+    assert source.read(20) == bytes(range(20))
+    source.back_to(5)
+    assert source.read(10) == bytes(range(5, 15))
+    source.back_to(15)
+    assert b"".join(iter(lambda: source.read(9), b"")) == bytes(range(15, 100))
+    with pytest.raises(ValueError, match="not in the last"):
+        source.back_to(3)
+
+
+# With a real engine behind it.
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+def play(engine, data):
+    return replay(Bytes(data), "log", Replayer(engine, 1_000_000).execute)
+
+
+def test_commands_are_carried_out_and_leave_nothing_else_behind(engine):
+    engine.listen(True)
+    data = (
+        record("SELECT", 3) + record("xadd", "s", "1-1", "f", "v") + record("XGROUP", "CREATE", "s", "g", 0)
+    )
+    done = play(engine, data + record("SET", "k", "v") + record("GET", "k"))
+    assert (done.commands, done.failed) == (5, 0)
+    held = engine.keyspace.databases[3]
+    assert (
+        held.stream(b"s").length == 1
+        and held.string(b"k") == b"v"
+        and not len(engine.keyspace.databases[0].values)
+    )
+    assert engine.effects.take() == [] and engine.stats.commands == 0 and not engine.clients
+
+
+def test_a_command_that_is_refused_is_counted_and_its_place_kept(engine):
+    good = record("XADD", "s", "5-5", "f", "v")
+    done = play(
+        engine, good + record("XADD", "s", "5-4", "f", "v") + record("SET", "s", "v", "NX", "XX") + good
+    )
+    assert (done.commands, done.failed, done.first_failed) == (4, 3, len(good))
+    assert done.refusal.startswith(b"ERR The ID specified in XADD is equal or smaller")
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (
+            ["LPUSH", "l", "x"],
+            "the command 'LPUSH': it is unknown here; headrace holds streams and strings only",
+        ),
+        (["XGROUP", "NONSENSE", "s"], "the command 'XGROUP': it has no subcommand 'NONSENSE'"),
+        (["XADD", "s"], "the command 'XADD': wrong number of arguments for 'xadd'"),
+        (["XGROUP"], "the command 'XGROUP': wrong number"),
+        (["SHUTDOWN"], "the command 'SHUTDOWN': it changes no data"),
+        (["CLIENT", "PAUSE", "1"], "the command 'CLIENT': it changes no data"),
+        (["DISCARD"], "changes no data"),
+        (["\x1b[2J"], r"the command '\x1b[2j'"),
+    ],
+)
+def test_what_no_log_can_hold_is_damage(engine, words, what):
+    good = record("SET", "k", "v")
+    with pytest.raises(Damaged) as caught:
+        play(engine, good + record(*words) + good)
+    assert caught.value.offset == len(good)
+    assert what.lower() in caught.value.what.lower()
+
+
+def test_nothing_waits(engine):
+    words = ["XREAD", "BLOCK", 0, "STREAMS", "s", "$"]
+    done = play(engine, record("XADD", "s", "1-1", "f", "v") + record(*words))
+    assert (done.commands, done.failed) == (2, 0) and not engine.keyspace.blocking.count
