@@ -26,3 +26,6 @@ UNSENT_BYTES_MAX = 1024 * 1024
 
 # What a blocked client may send ahead; further bytes stay in its socket until it is served.
 AHEAD_BYTES_MAX = 64 * 1024
+
+# A listpack says its size in 32 bits, and nothing else that is stored as one string comes near that.
+RDB_STRING_BYTES_MAX = (1 << 32) - 1

@@ -1,0 +1,228 @@
+"""Reading an RDB file: the snapshot of a whole keyspace.
+
+REDIS0010 | VALKEY080                the magic, with the version in decimal
+FA string string                     auxiliary field: name, value; any number, also between keys
+F5 string                            a library of functions; passed over
+FE length                            the keys that follow are of this database
+FB length length                     how many keys there are, and how many that expire; a hint
+F4 length length length              a hint about a cluster's slot
+FC i64 le ms | FD i32 le s           when the next key expires
+F8 length | F9 byte                  how the next key was used; passed over
+type byte, string, object            a key and its value
+FF                                   the end, and the CRC-64 of all before it; 0: it was not reckoned
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.damage import Damaged
+from headrace.persistence.rdb import kept
+from headrace.persistence.rdb.input import RdbInput
+from headrace.persistence.rdb.stream_reader import forget_old, is_stream, read_stream
+from headrace.streams.stream import Stream
+
+CHECKSUM_SINCE = 5  # the version that began to end files with one
+
+SLOT_HINT, FUNCTIONS, OLD_FUNCTIONS, MODULE_AUX = 0xF4, 0xF5, 0xF6, 0xF7
+IDLE, FREQUENCY, AUX, SIZE_HINT = 0xF8, 0xF9, 0xFA, 0xFB
+EXPIRES_MS, EXPIRES_S, DATABASE, END = 0xFC, 0xFD, 0xFE, 0xFF
+STRING = 0
+FIRST_OPCODE = 0xF0
+
+OTHER_TYPES = {
+    "a list": (1, 10, 14, 18),
+    "a set": (2, 11, 20),
+    "a sorted set": (3, 5, 12, 17),
+    "a hash": (4, 9, 13, 16, 22, 23, 24, 25),
+    "a module's value": (6, 7),
+}
+TYPE_NAMES = {number: name for name, numbers in OTHER_TYPES.items() for number in numbers}
+
+
+class Reads(Protocol):
+    """Where the bytes come from."""
+
+    def read(self, n: int, /) -> bytes:
+        """Up to n bytes; none at the end."""
+
+
+@dataclass
+class Loaded:
+    """What was read; keys are those that were put, expired those that were dropped for their age."""
+
+    version: str = ""
+    aux: dict[bytes, bytes] = field(default_factory=dict)
+    keys: int = 0
+    expired: int = 0
+    streams: int = 0
+    strings: int = 0
+    entries: int = 0
+    functions: int = 0  # libraries passed over
+    end: int = 0  # the offset after the checksum
+    rest: bytes = b""  # what was read of the source after that
+
+
+def read_rdb(
+    source: Reads,
+    keyspace: Keyspace,
+    *,
+    now_ms: int,
+    keep_expired: bool = False,
+    merge: bool = False,
+    progress: Callable[[int], None] | None = None,
+    check_only: bool = False,
+) -> Loaded:
+    """Put all keys of source into keyspace; nobody is told of them.
+
+    Keys that are dead at now_ms are dropped unless keep_expired. merge: a key may be there already, and
+    is replaced. progress gets the bytes read, about every MiB. check_only: everything is read, nothing
+    is put. Damaged when the file is, or holds what headrace does not; the keyspace then has a part of it.
+    """
+    file = _File(source, keyspace, progress)
+    file.now_ms, file.keep_expired, file.merge, file.check_only = now_ms, keep_expired, merge, check_only
+    heard = keyspace.settings.notify_keyspace_events
+    keyspace.settings.notify_keyspace_events = 0
+    try:
+        file.read()
+    finally:
+        keyspace.settings.notify_keyspace_events = heard
+    return file.loaded
+
+
+class _File:
+    """One reading of a file, and where it stands."""
+
+    now_ms: int
+    keep_expired: bool
+    merge: bool
+    check_only: bool
+
+    def __init__(self, source: Reads, keyspace: Keyspace, progress: Callable[[int], None] | None) -> None:
+        self.inp = RdbInput(source.read, progress=progress)
+        self.keyspace = keyspace
+        self.loaded = Loaded()
+        self.database = 0
+        self.expires_ms: int | None = None  # of the next key
+        self.kept: bytes | None = None  # what its type cannot say: see kept.py
+
+    def read(self) -> None:
+        """Read it from magic to checksum."""
+        inp = self.inp
+        version = self._magic()
+        opcode = inp.byte()
+        while opcode != END:
+            if opcode >= FIRST_OPCODE:
+                self._opcode(opcode)
+            else:
+                self._key(opcode)
+            opcode = inp.byte()
+        if version >= CHECKSUM_SINCE:
+            self._checksum()
+        self.loaded.end = inp.offset
+        self.loaded.rest = inp.rest()
+
+    def _magic(self) -> int:
+        magic = self.inp.bytes_of(9)
+        for name, digits in ((b"REDIS", 4), (b"VALKEY", 3)):
+            number = magic[len(name) :]
+            if magic.startswith(name) and len(number) == digits and number.isdigit():
+                self.loaded.version = magic.decode()
+                if int(number) not in (range(1, 15) if name == b"REDIS" else (80,)):
+                    raise Damaged(0, f"a file of the version {magic.decode()}, which is not known here")
+                return int(number)
+        raise Damaged(0, "it does not begin as an RDB file does, with REDIS or VALKEY and a version")
+
+    def _checksum(self) -> None:
+        inp = self.inp
+        at, reckoned = inp.offset, inp.checksum()
+        written = int.from_bytes(inp.bytes_of(8), "little")
+        if written not in (0, reckoned):
+            raise Damaged(at, f"the checksum says {written:016x}, the bytes before it give {reckoned:016x}")
+
+    def _opcode(self, opcode: int) -> None:
+        inp = self.inp
+        at = inp.offset - 1
+        if opcode == EXPIRES_MS:
+            self.expires_ms = inp.time()
+        elif opcode == EXPIRES_S:
+            seconds = inp.u32()
+            self.expires_ms = 1000 * (seconds if seconds < 1 << 31 else seconds - (1 << 32))
+        elif opcode == AUX:
+            name, value = inp.string(), inp.string()
+            if name == kept.AUX_NAME:
+                self.kept = value
+            else:
+                self.loaded.aux[name] = value
+        elif opcode == DATABASE:
+            self._select(inp.length(), at)
+        elif opcode == SIZE_HINT:
+            inp.length(), inp.length()
+        elif opcode == SLOT_HINT:
+            inp.length(), inp.length(), inp.length()
+        elif opcode == IDLE:
+            inp.length()
+        elif opcode == FREQUENCY:
+            inp.byte()
+        elif opcode == FUNCTIONS:
+            inp.string()
+            self.loaded.functions += 1
+        elif opcode in (MODULE_AUX, OLD_FUNCTIONS):
+            what = "data of a module" if opcode == MODULE_AUX else "functions of a preview of Redis 7"
+            raise Damaged(at, f"{what}: headrace cannot read those")
+        else:
+            raise Damaged(at, f"the opcode {opcode:#x}, which is not known here")
+
+    def _select(self, number: int, at: int) -> None:
+        databases = len(self.keyspace.databases)
+        if number >= databases:
+            advice = f"set `databases` to {number + 1} or more" if number < 1 << 31 else ""
+            raise Damaged(at, f"keys of the database {number}, there are {databases}", advice=advice)
+        self.database = number
+
+    def _key(self, kind: int) -> None:
+        """Read a key of that type and put it."""
+        inp, loaded = self.inp, self.loaded
+        at = inp.offset - 1
+        if kind != STRING and not is_stream(kind):
+            name = TYPE_NAMES.get(kind, f"a value of the unknown type {kind}")
+            raise Damaged(at, f"{name}: headrace holds streams and strings only")
+        key = inp.string()
+        value: bytes | Stream
+        if kind == STRING:
+            value = inp.string()
+        else:
+            value = self._stream(kind, at)
+        expires_ms, self.expires_ms, self.kept = self.expires_ms, None, None
+        if expires_ms is not None and expires_ms <= self.now_ms and not self.keep_expired:
+            loaded.expired += 1
+            return
+        loaded.keys += 1
+        if isinstance(value, Stream):
+            loaded.streams += 1
+            loaded.entries += value.length
+        else:
+            loaded.strings += 1
+        if not self.check_only:
+            self._put(key, value, expires_ms, at)
+
+    def _stream(self, kind: int, at: int) -> Stream:
+        stream = read_stream(self.inp, kind, self.keyspace)
+        if self.kept is not None:
+            try:
+                kept.apply_kept(stream, self.kept, self.keyspace)
+            except ValueError as error:
+                raise Damaged(at, f"what was kept of the stream is damaged: {error}") from None
+        forget_old(stream, self.now_ms)
+        return stream
+
+    def _put(self, key: bytes, value: bytes | Stream, expires_ms: int | None, at: int) -> None:
+        database = self.keyspace.databases[self.database]
+        if key in database.values and not self.merge:
+            raise Damaged(at, f"the key {key!r} stands in database {self.database} twice")
+        database.put(key, value)
+        if expires_ms is not None:
+            database.set_expiry(key, expires_ms)

@@ -1,0 +1,322 @@
+"""The stream object of RDB files and DUMP payloads, of all types, read with nothing taken for granted.
+
+    nodes       count, then: string of 16 bytes (the master ID), string (the listpack: see streams/node.py)
+    counters    length, last ID                                  all IDs here: two lengths
+                first ID, max-deleted ID, entries-added          19 on
+    groups      count, then:
+                name, last-delivered ID
+                entries-read (2^64-1: unknown)                   19 on
+        pending     count, then: raw ID, time of delivery, deliveries
+        consumers   count, then: name, time seen
+                    time active (-1: never)                      21 on
+                    count, then: raw ID of a pending entry
+        unowned     count, then: raw ID of a pending entry       27 on; first given back first
+    producers   duration (s), maxsize, count, then:              26 on
+                pid, count, then: iid, ID; oldest first
+                iids-added, iids-duplicates
+
+The types: 15 (Redis 5.0), 19 (7.0), 21 (7.2, Valkey), 26 (8.6), 27 (8.8). What an old type does not say is
+what its server would have found: see the functions. Refused is what would break a stream or cannot have
+been written. Not refused, for servers do write it: a node without live entries, pending entries that are
+no longer in the stream or lie after its last ID, a group that has read more than was ever added, a
+deleted ID above the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from headrace import mem
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.damage import Damaged
+from headrace.persistence.rdb.input import RdbInput
+from headrace.streams import delivery
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.idempotency import Idempotency
+from headrace.streams.node import Node
+from headrace.streams.node_check import EntryBeforeNode
+from headrace.streams.node_walk import EntryWalk
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+from headrace.structures.listpack import Listpack
+from headrace.structures.streamid import StreamId
+
+WITH_COUNTERS = cython.declare(cython.int, 19)
+WITH_ACTIVE_TIMES = cython.declare(cython.int, 21)
+WITH_PRODUCERS = cython.declare(cython.int, 26)
+WITH_UNOWNED = cython.declare(cython.int, 27)
+UNKNOWN = cython.declare(cython.longlong, -1)
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+# A lifetime counter starts at 2^63 - 1 at most, where XSETID may set it, and goes up one by one.
+COUNTER_MAX = cython.declare(cython.ulonglong, 3 << 62)
+REMEMBERED_MAX = cython.declare(cython.ulonglong, 1 << 32)
+NO_TIME_LIMIT = cython.declare(cython.Py_ssize_t, 0x7FFFFFFFFFFFFFFF)
+
+
+@cython.ccall
+def is_stream(kind: cython.int) -> cython.bint:
+    """Whether that type byte is one of the stream's."""
+    return kind == 15 or kind == 19 or kind == 21 or kind == 26 or kind == 27
+
+
+@cython.ccall
+def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
+    """The stream that comes next in inp, of the type `kind`, for keyspace. Damaged where it cannot be one."""
+    stream: Stream = Stream()
+    stream.compaction = keyspace.compaction
+    stream.idmp_duration_s = keyspace.settings.stream_idmp_duration
+    stream.idmp_maxsize = keyspace.settings.stream_idmp_maxsize
+    alive: cython.ulonglong = _read_nodes(inp, stream)
+    _read_counters(inp, kind, stream, alive)
+    groups: cython.ulonglong = inp.length()
+    while groups > 0:
+        _read_group(inp, kind, stream)
+        groups -= 1
+    if kind >= WITH_PRODUCERS:
+        read_producers(inp, stream, keyspace)
+    return stream
+
+
+@cython.ccall
+def forget_old(stream: Stream, now_ms: cython.longlong) -> cython.void:
+    """Let the stream forget the iids whose time has passed at now_ms."""
+    memory: Idempotency | None = stream.idempotency
+    if memory is not None:
+        memory.expire(now_ms, NO_TIME_LIMIT)
+
+
+# ---- nodes and counters
+
+
+@cython.cfunc
+def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
+    """Read the nodes; returns how many live entries they have."""
+    alive: cython.ulonglong = 0
+    at: cython.longlong
+    key: bytes
+    data: bytes
+    left: cython.ulonglong = inp.length()
+    while left > 0:
+        at = inp.here()
+        key = inp.string()
+        data = inp.string()
+        try:
+            stream.load_node(key, data)
+        except EntryBeforeNode:
+            _gather(stream, key, data, at)
+        except ValueError as error:
+            raise Damaged(at, f"a node of a stream is damaged: {error}") from None
+        tail: Node | None = stream.tail
+        if tail is not None:
+            alive += mem.as_unsigned(tail.live)
+        left -= 1
+    return alive
+
+
+@cython.cfunc
+def _gather(stream: Stream, key: bytes, data: bytes, at: cython.longlong) -> cython.void:
+    """Load the node, which has entries before its own ID, as a node of the live ones.
+
+    Redis 7.0 writes such a node, the stream's first one: when a trim has left only tombstones in it, and
+    XSETID then sets the last ID back before them, new entries still go into it.
+    """
+    if stream.tail is not None:
+        raise Damaged(at, "a node of a stream has entries that come before it")
+    master: StreamId = streamid.from_key(key)
+    walk: EntryWalk = EntryWalk(Node(master.ms, master.seq, Listpack.from_bytes(data)))
+    words: list[bytes]
+    while walk.next():
+        if walk.deleted:
+            continue
+        words = []
+        while walk.next_piece():
+            words.append(walk.piece())
+        stream.append(walk.ms, walk.seq, words, 0, 0, 0)
+
+
+@cython.cfunc
+def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cython.ulonglong) -> cython.void:
+    """Read what stands between nodes and groups. The first ID is found anew, whatever is said of it."""
+    at: cython.longlong = inp.here()
+    stream.length = inp.length()
+    if stream.length != alive:
+        raise Damaged(at, f"a stream says it has {stream.length} entries, its nodes have {alive}")
+    inp.id()
+    stream.last_ms = inp.ms
+    stream.last_seq = inp.seq
+    stream.entries_added = stream.length
+    if kind >= WITH_COUNTERS:
+        inp.id()
+        inp.id()
+        stream.max_deleted_ms = inp.ms
+        stream.max_deleted_seq = inp.seq
+        stream.entries_added = _read_counter(inp)
+        if stream.entries_added < stream.length:
+            raise Damaged(
+                at, f"a stream of {stream.length} entries says {stream.entries_added} were ever added"
+            )
+    stream.find_first()
+    last: StreamId | None = stream.last_entry_id()
+    if last is not None and streamid.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
+        stream.last_ms = last.ms  # the entries are sound: better to mend the number than to lose them
+        stream.last_seq = last.seq
+
+
+@cython.cfunc
+def _read_counter(inp: RdbInput) -> cython.ulonglong:
+    """A number that counts up through the whole life of a stream."""
+    at: cython.longlong = inp.here()
+    n: cython.ulonglong = inp.length()
+    if n > COUNTER_MAX:
+        raise Damaged(at, f"nobody has counted up to {n}")
+    return n
+
+
+# ---- groups
+
+
+@cython.cfunc
+def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
+    """Read one group with its consumers."""
+    at: cython.longlong = inp.here()
+    name: bytes = inp.string()
+    if stream.group(name) is not None:
+        raise Damaged(at, f"a stream has the group {name!r} twice")
+    inp.id()
+    group: Group = stream.make_group(name, inp.ms, inp.seq, UNKNOWN)
+    if kind >= WITH_COUNTERS:
+        group.entries_read = max(mem.as_signed(inp.length()), UNKNOWN)
+    else:
+        group.entries_read = delivery.distance(stream, group.last_ms, group.last_seq)
+    times: list[Any] = _read_pending(inp, group.pending)
+    owners: list[Any] = [None] * len(times)
+    consumers: cython.ulonglong = inp.length()
+    while consumers > 0:
+        _read_consumer(inp, kind, group, owners)
+        consumers -= 1
+    _hand_out(group.pending, owners, times)
+    if kind >= WITH_UNOWNED:
+        _read_unowned(inp, group.pending)
+    elif group.pending.unowned > 0:
+        raise Damaged(at, f"{group.pending.unowned} pending entries of the group {name!r} have no owner")
+
+
+@cython.cfunc
+def _read_pending(inp: RdbInput, pending: Pending) -> list[Any]:
+    """Read the pending entries, as nobody's yet; returns the time of delivery of each slot, from 0 on."""
+    times: list[Any] = []
+    at: cython.longlong
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    deliveries: cython.ulonglong
+    slot: cython.Py_ssize_t
+    left: cython.ulonglong = inp.length()
+    while left > 0:
+        at = inp.here()
+        inp.raw_id()
+        ms = inp.ms
+        seq = inp.seq
+        times.append(inp.time())
+        deliveries = inp.length()
+        if deliveries > mem.as_unsigned(I64_MAX):  # old servers counted past the signed numbers
+            deliveries = I64_MAX
+        try:
+            slot = pending.add(ms, seq, None, 0, mem.as_signed(deliveries))
+        except ValueError:
+            raise Damaged(at, f"the entry {ms}-{seq} is pending twice in a group") from None
+        assert slot == len(times) - 1, "the slots of a new group go up one by one"
+        left -= 1
+    return times
+
+
+@cython.cfunc
+def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[Any]) -> cython.void:
+    """Read one consumer, and into owners, by slot, what it owns."""
+    at: cython.longlong = inp.here()
+    name: bytes = inp.string()
+    slot: cython.Py_ssize_t
+    if group.consumer(name) is not None:
+        raise Damaged(at, f"a group has the consumer {name!r} twice")
+    consumer: Consumer = group.make_consumer(name, inp.time())
+    consumer.active_ms = inp.time() if kind >= WITH_ACTIVE_TIMES else consumer.seen_ms
+    left: cython.ulonglong = inp.length()
+    while left > 0:
+        at = inp.here()
+        inp.raw_id()
+        slot = group.pending.find(inp.ms, inp.seq)
+        if slot < 0:
+            raise Damaged(at, f"{name!r} owns {inp.ms}-{inp.seq}, which is not pending in its group")
+        if owners[slot] is not None:
+            raise Damaged(at, f"{name!r} owns {inp.ms}-{inp.seq}, which was said to be owned already")
+        owners[slot] = consumer
+        left -= 1
+
+
+@cython.cfunc
+def _hand_out(pending: Pending, owners: list[Any], times: list[Any]) -> cython.void:
+    """Give the entries to their owners, in the order in which they were delivered."""
+    slot: cython.Py_ssize_t
+    owner: Consumer | None
+    for slot in sorted(range(len(times)), key=times.__getitem__):
+        owner = owners[slot]
+        if owner is not None:
+            pending.assign(slot, owner, times[slot], pending.deliveries_of(slot))
+
+
+@cython.cfunc
+def _read_unowned(inp: RdbInput, pending: Pending) -> cython.void:
+    """Read in which order the entries that are nobody's were given back. It must be all of them."""
+    at: cython.longlong = inp.here()
+    seen: set[int] = set()
+    slot: cython.Py_ssize_t
+    left: cython.ulonglong = inp.length()
+    while left > 0:
+        inp.raw_id()
+        slot = pending.find(inp.ms, inp.seq)
+        if slot < 0 or pending.owner_of(slot) is not None or slot in seen:
+            raise Damaged(at, f"{inp.ms}-{inp.seq} was not given back, or it stands there twice")
+        seen.add(slot)
+        pending.assign(slot, None, 0, pending.deliveries_of(slot))
+        left -= 1
+    if len(seen) != pending.unowned:
+        raise Damaged(at, f"{pending.unowned} pending entries have no owner, {len(seen)} were given back")
+
+
+# ---- producers
+
+
+@cython.ccall
+def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.void:
+    """Read what is remembered of idempotent producers."""
+    at: cython.longlong = inp.here()
+    duration: cython.ulonglong = inp.length()
+    maxsize: cython.ulonglong = inp.length()
+    if not 0 < duration <= REMEMBERED_MAX or not 0 < maxsize <= REMEMBERED_MAX:
+        raise Damaged(at, f"a stream cannot remember {maxsize} requests for {duration} s")
+    stream.idmp_duration_s = duration
+    stream.idmp_maxsize = maxsize
+    memory: Idempotency = Idempotency(stream.idmp_duration_s, keyspace.forgetting)
+    pid: bytes
+    iid: bytes
+    iids: cython.ulonglong
+    producers: cython.ulonglong = inp.length()
+    while producers > 0:
+        at = inp.here()
+        pid = inp.string()
+        if pid in memory.by_producer:
+            raise Damaged(at, f"a stream has the producer {pid!r} twice")
+        iids = inp.length()
+        while iids > 0:
+            iid = inp.string()
+            inp.id()
+            memory.record(pid, iid, inp.ms, inp.seq, stream.idmp_maxsize)
+            iids -= 1
+        producers -= 1
+    memory.added = _read_counter(inp)
+    memory.duplicates = _read_counter(inp)
+    if memory.by_producer or memory.added > 0 or memory.duplicates > 0:
+        stream.idempotency = memory

@@ -1,0 +1,257 @@
+"""Whole RDB files: what is read of them, what is passed over, and what is refused."""
+
+import io
+import random
+
+import pytest
+
+from headrace.keyspace import events
+from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import Settings
+from headrace.persistence.crc64 import crc64
+from headrace.persistence.damage import Damaged
+from headrace.persistence.dump import dump
+from headrace.persistence.rdb.output import RdbOutput
+from headrace.persistence.rdb.reader import read_rdb
+from headrace.persistence.rdb.versions import VERSIONS
+from headrace.persistence.rdb.writer import write_rdb
+from portrait import portrait
+from random_streams import random_stream
+
+NOW = 1_700_000_000_000
+FOOTER = 10
+
+
+def string(text):
+    out = RdbOutput(None, False)
+    out.string(text)
+    return out.take()
+
+
+def aux(name, value):
+    return b"\xfa" + string(name) + string(value)
+
+
+def key(name, value=b"v", kind=b"\x00"):
+    return kind + string(name) + string(value)
+
+
+def file(*parts, magic=b"REDIS0010", checksum=None):
+    data = magic + b"".join(parts) + b"\xff"
+    return data + (crc64(data).to_bytes(8, "little") if checksum is None else checksum)
+
+
+def load(data, keyspace=None, **options):
+    keyspace = keyspace or Keyspace()
+    loaded = read_rdb(io.BytesIO(data), keyspace, now_ms=NOW, **options)
+    return keyspace, loaded
+
+
+def values(keyspace, database=0):
+    return dict(keyspace.databases[database].values)
+
+
+def refused(data, what, **options):
+    with pytest.raises(Damaged, match=what) as caught:
+        load(data, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "magic",
+    [b"REDIS0001", b"REDIS0006", b"REDIS0009", b"REDIS0010", b"REDIS0011", b"REDIS0014", b"VALKEY080"],
+)
+def test_versions_that_are_read(magic):
+    data = file(b"\xfe\x03", key(b"k"), magic=magic)
+    if magic < b"REDIS0005":
+        data = data[:-8]  # these had no checksum yet
+    keyspace, loaded = load(data)
+    assert values(keyspace, 3) == {b"k": b"v"}
+    assert (loaded.version, loaded.end) == (magic.decode(), len(data))
+
+
+@pytest.mark.parametrize("magic", [b"REDIS0000", b"REDIS0015", b"REDIS9999", b"VALKEY079", b"VALKEY081"])
+def test_versions_that_are_not_known(magic):
+    assert refused(file(magic=magic), "not known here").offset == 0
+
+
+@pytest.mark.parametrize("magic", [b"REDIS00x0", b"Redis0010", b"*2\r\n$6\r\nS", b"VALKEY-80", b"REDISABCD"])
+def test_files_that_are_something_else(magic):
+    refused(file(magic=magic), "does not begin as an RDB file")
+
+
+def test_what_is_passed_over():
+    parts = [
+        aux(b"redis-ver", b"7.0.15"),
+        aux(b"ctime", b"1700000000"),
+        b"\xf5" + string(b"#!lua name=lib"),
+        b"\xfe\x00\xfb\x03\x01",
+        b"\xf4\x05\x01\x00",
+        b"\xf8\x24",
+        key(b"idle"),
+        b"\xf9\x05",
+        key(b"frequent"),
+        aux(b"something new", b"between keys"),
+        key(b"third"),
+    ]
+    keyspace, loaded = load(file(*parts))
+    assert list(values(keyspace)) == [b"idle", b"frequent", b"third"]
+    assert loaded.aux == {b"redis-ver": b"7.0.15", b"ctime": b"1700000000", b"something new": b"between keys"}
+    assert (loaded.keys, loaded.strings, loaded.functions) == (3, 3, 1)
+
+
+def test_keys_that_expire():
+    parts = [
+        b"\xfc" + (NOW + 1).to_bytes(8, "little") + b"\xf8\x05" + key(b"soon"),
+        b"\xfc" + NOW.to_bytes(8, "little") + key(b"now"),
+        b"\xfd" + (NOW // 1000 + 60).to_bytes(4, "little") + key(b"in seconds"),
+        b"\xfd" + (NOW // 1000 - 60).to_bytes(4, "little") + key(b"was seconds"),
+        key(b"for good"),
+    ]
+    keyspace, loaded = load(file(*parts))
+    database = keyspace.databases[0]
+    assert {k: database.expiry(k) for k in database.values} == {
+        b"soon": NOW + 1,
+        b"in seconds": NOW + 60_000,
+        b"for good": -1,
+    }
+    assert (loaded.keys, loaded.expired) == (3, 2)
+    keyspace, loaded = load(file(*parts), keep_expired=True)
+    assert len(keyspace.databases[0].values) == 5
+    assert keyspace.databases[0].expiry(b"was seconds") == NOW - 60_000
+    assert (loaded.keys, loaded.expired) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(1, "a list"), (14, "a list"), (2, "a set"), (5, "a sorted set"), (4, "a hash"), (16, "a hash")]
+    + [(7, "a module's value"), (99, "unknown type 99"), (28, "unknown type 28")],
+)
+def test_values_of_other_types_are_named(kind, name):
+    data = file(b"\xfe\x00", key(b"fine"), key(b"other", kind=bytes([kind])))
+    error = refused(data, f"{name}.*streams and strings only")
+    assert data[error.offset] == kind
+
+
+@pytest.mark.parametrize("opcode", [0xF0, 0xF3, 0xF6, 0xF7])
+def test_opcodes_that_nobody_can_pass_over(opcode):
+    data = file(key(b"fine"), bytes([opcode]), key(b"k"))
+    assert data[refused(data, "not known|cannot read").offset] == opcode
+
+
+def test_databases():
+    settings = Settings()
+    settings.databases = 4
+    data = file(b"\xfe\x03", key(b"k"))
+    keyspace, _ = load(data, Keyspace(settings))
+    assert values(keyspace, 3) == {b"k": b"v"}
+    settings.databases = 3
+    error = refused(data, "database 3, there are 3", keyspace=Keyspace(settings))
+    assert error.advice == "set `databases` to 4 or more"
+    assert error.offset == 9
+
+
+def test_checksums():
+    data = file(key(b"k"))
+    assert load(data)[1].end == len(data)
+    assert load(file(key(b"k"), checksum=bytes(8)))[1].keys == 1  # it was not reckoned
+    for at in (10, len(data) - 12, len(data) - 1):
+        flipped = bytearray(data)
+        flipped[at] ^= 1
+        with pytest.raises(Damaged):
+            load(bytes(flipped))
+    wrong = data[:-1] + bytes([data[-1] ^ 1])
+    assert refused(wrong, "checksum").offset == len(data) - 8
+    assert refused(data[:-3], "ends here").offset == len(data) - 3
+
+
+def test_a_key_may_stand_there_once():
+    twice = file(b"\xfe\x00", key(b"k", b"1"), key(b"other"), key(b"k", b"2"))
+    refused(twice, "b'k' stands in database 0 twice")
+    assert values(load(twice, merge=True)[0])[b"k"] == b"2"
+    keyspace, _ = load(file(key(b"k", b"old"), b"\xfc" + (NOW + 5).to_bytes(8, "little"), key(b"dies")))
+    load(file(key(b"dies", b"lives"), key(b"new")), keyspace, merge=True)
+    assert values(keyspace) == {b"k": b"old", b"dies": b"lives", b"new": b"v"}
+    assert keyspace.databases[0].expiry(b"dies") == -1
+
+
+def test_nobody_is_told():
+    told = []
+    keyspace = Keyspace()
+    keyspace.settings.notify_keyspace_events = events.parse("KEAnoc")
+    keyspace.events.publish = lambda channel, message: told.append(message)
+    keyspace.databases[0].put(b"there", b"v")
+    assert told
+    told.clear()
+    load(file(key(b"there"), key(b"new")), keyspace, merge=True)
+    assert told == []
+    assert keyspace.settings.notify_keyspace_events == events.parse("KEAnoc")
+
+
+def test_nothing_is_put_when_only_checking():
+    keyspace, loaded = load(file(key(b"k")), check_only=True)
+    assert values(keyspace) == {}
+    assert (loaded.keys, loaded.strings) == (1, 1)
+    refused(file(key(b"k", kind=b"\x01")), "a list", check_only=True)
+
+
+def test_what_comes_after_it_is_handed_back():
+    data = file(key(b"k"))
+    log = b"*1\r\n$4\r\nPING\r\n"
+    assert load(data + log)[1].rest == log
+    source = io.BytesIO(data + log * 100_000)
+    loaded = read_rdb(source, Keyspace(), now_ms=NOW)
+    assert loaded.rest + source.read() == log * 100_000
+    assert loaded.end == len(data)
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_keyspace_that_was_written_is_read_again(seed, version):
+    rng = random.Random(seed)
+    keyspace = Keyspace()
+    for number in range(12):
+        database = keyspace.databases[rng.choice([0, 0, 5, 15])]
+        name = b"key %d" % number
+        value = (
+            random_stream(rng, keyspace, NOW)
+            if rng.random() < 0.7
+            else rng.choice([b"", b"12", b"text" * 99])
+        )
+        database.put(name, value)
+        if rng.random() < 0.3:
+            database.set_expiry(name, NOW + rng.randrange(1, 10**6))
+    data = bytearray()
+    write_rdb(keyspace, data.extend, version=version, now_ms=NOW)
+    again, loaded = load(bytes(data))
+    assert portrait(again, nodes=True) == portrait(keyspace, nodes=True)
+    assert loaded.keys == 12
+    assert loaded.streams == sum(
+        not isinstance(v, bytes) for d in keyspace.databases for v in d.values.values()
+    )
+    for database in again.databases:
+        for value in database.values.values():
+            if not isinstance(value, bytes):
+                value.check()
+
+
+def test_cut_anywhere_it_is_refused():
+    rng = random.Random(1)
+    keyspace = Keyspace()
+    keyspace.databases[0].put(b"s", random_stream(rng, keyspace, NOW, entries=8))
+    keyspace.databases[1].put(b"t", b"text")
+    data = bytearray()
+    write_rdb(keyspace, data.extend, version=VERSIONS[0], now_ms=NOW)
+    cuts = sorted(rng.sample(range(len(data)), min(len(data), 200)))
+    for cut in cuts:
+        assert refused(bytes(data[:cut]), "ends here").offset == cut
+
+
+def test_a_stream_in_the_file_is_that_of_a_payload():
+    keyspace = Keyspace()
+    stream = random_stream(random.Random(2), keyspace, NOW)
+    version = VERSIONS[-1]
+    payload = dump(stream, version, compress=True, now_ms=NOW)
+    data = file(payload[:1], string(b"s"), payload[1:-FOOTER], magic=b"REDIS0014")
+    keyspace.databases[0].put(b"s", stream)
+    assert portrait(load(data)[0], nodes=True) == portrait(keyspace, nodes=True)
