@@ -2,6 +2,7 @@
 # make install  .venv with the program in it          make lint    ruff, mypy --strict
 # make bench    the figures, beside redis-server      make fuzz     N= random commands from SEED= on, beside redis-server
 # make sanitize parsers and decoders under AddressSanitizer
+# make simulate N= random histories from SEED= on, on a simulated disk, each crashed at every write
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -48,6 +49,11 @@ fuzz: install                   ## N random commands from SEED on, on the engine
 	    $(PYTEST) tests/conformance/test_streams.py tests/conformance/test_groups_compared.py \
 	    tests/conformance/test_keys_and_strings.py -k "random or any_order"
 
+simulate: N = 100000
+simulate: install               ## N random histories from SEED on, crashed everywhere; a failing seed fails again
+	HEADRACE_COMPILED=1 HEADRACE_SIMULATE_SEED=$(SEED) HEADRACE_SIMULATE_N=$(N) \
+	    $(PY) -m pytest -q -x -n 2 --dist load tests/simulation/test_simulation.py -k histories
+
 lint: install
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -62,4 +68,4 @@ dist: install
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize fuzz lint bench dist clean
+.PHONY: install demo test interpreted compiled sanitize fuzz simulate lint bench dist clean

@@ -7,8 +7,9 @@
 
 After the crash a file holds everything that was synced, and of what was written since a prefix that may
 end in the middle of a write. What a failed sync left behind is there or not, for ever, whatever a later
-sync says: what was written behind it may then stand behind zeros. Names made, renamed and removed since their directory's last sync are done or undone, one by
-one. An image, what is left, maps names to bytes; a directory has a name that ends with "/".
+sync says: what was written behind it may then stand behind zeros. Names made, renamed and removed since
+their directory's last sync are done or undone, one by one. An image, what is left, maps names to bytes; a
+directory has a name that ends with "/".
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ CONSUMERS = b"ann bob cid".split()
 POLICIES = b"KEEPREF DELREF ACKED".split()
 BIG = [
     b"v" * 30,
-    b"x" * 16_383,
+    b"x" * 16_378,
     b"long " * 1000,
     b"12345",
     b"-7",

@@ -1,0 +1,34 @@
+"""Random histories, each crashed at every boundary: nothing that was acknowledged is lost, nothing appears.
+
+`make simulate SEED=s N=n` runs n histories from seed s on; a failing one says its seed, and is the same again.
+"""
+
+import os
+
+import pytest
+
+from simulation import History
+
+COMPILED = "HEADRACE_COMPILED" in os.environ
+FIRST = int(os.environ.get("HEADRACE_SIMULATE_SEED", "1"))
+HISTORIES = int(os.environ.get("HEADRACE_SIMULATE_N", "1000" if COMPILED else "60"))
+BLOCK = 100  # histories a test
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BLOCK))
+def test_histories(first):
+    images = 0
+    for seed in range(first, min(first + BLOCK, FIRST + HISTORIES)):
+        history = History(seed)
+        history.run()
+        images += history.images
+    assert images > 0
+
+
+def test_a_seed_is_the_same_history_again():
+    for seed in range(FIRST, FIRST + 3):
+        one, other = History(seed), History(seed)
+        one.run()
+        other.run()
+        assert (one.setup, one.images, one.boundaries) == (other.setup, other.images, other.boundaries)
+        assert one.chance.random() == other.chance.random()

@@ -1,0 +1,120 @@
+"""The simulation finds what it is there for: with one line of the storage spoilt, it does not take long."""
+
+import pytest
+from disk import SimulatedFile, SimulatedFiles
+from life import Setup, Wrong
+
+from headrace.persistence import recovery
+from headrace.persistence.aof.log import Log
+from simulation import History
+
+PATIENCE = 40  # histories
+
+
+def first_failure(setup, log_class=Log):
+    """What the first history says in which something is wrong."""
+    for seed in range(PATIENCE):
+        try:
+            History(seed, setup, log_class).run()
+        except Wrong as wrong:
+            return str(wrong)
+    return ""
+
+
+class HastyLog(Log):
+    """Says that it has synced."""
+
+    def _sync(self):
+        self.synced = self.written - self._recorder.size()
+        return True
+
+
+class StubbornLog(Log):
+    """Goes on with a file that could not be synced."""
+
+    def _give_up(self, error):
+        self.trouble = str(error)
+
+
+class HalfHeartedLog(Log):
+    """Leaves in the file what a write that failed has left there."""
+
+    def _append(self, file):
+        size = self._file_size
+        try:
+            super()._append(file)
+        except OSError:
+            self._cut_due = False
+            self._file_size = max(size, file.size())
+            raise
+
+
+class LeapingLog(Log):
+    """Opens the next file before the last one is synced."""
+
+    def begin_rewrite(self, rdb=True):
+        flush, self._flush = self._flush, lambda sync: Log._flush(self, False)
+        try:
+            return super().begin_rewrite(rdb)
+        finally:
+            self._flush = flush
+
+
+class TidyLog(Log):
+    """Removes the files of the past before the manifest that no longer names them is durable."""
+
+    def _store(self, manifest):
+        needed = {line.file for line in [manifest.base, *manifest.incrs] if line}
+        for line in [self.manifest.base, *self.manifest.incrs]:
+            if line and line.file not in needed:
+                self.files.remove(self.names.path(line.file))
+        super()._store(manifest)
+
+
+@pytest.mark.parametrize(
+    ("log_class", "setup"),
+    [
+        (HastyLog, Setup(policy="always")),
+        (StubbornLog, Setup(policy="always", faults=True)),
+        (HalfHeartedLog, Setup(policy="always", faults=True)),
+        (LeapingLog, Setup(policy="everysec")),
+        (TidyLog, Setup(policy="everysec")),
+    ],
+)
+def test_a_log_that_is_not_careful(log_class, setup):
+    assert first_failure(setup, log_class)
+
+
+def test_a_disk_whose_directories_are_not_synced(monkeypatch):
+    monkeypatch.setattr(SimulatedFiles, "sync_directory", lambda self, name: None)
+    assert first_failure(Setup(policy="always"))
+
+
+def test_a_manifest_that_is_renamed_before_it_is_synced(monkeypatch):
+    sync = SimulatedFile.sync
+    monkeypatch.setattr(SimulatedFile, "sync", lambda self: "manifest" in self.name or sync(self))
+    assert first_failure(Setup(policy="always"))
+
+
+def test_a_recovery_that_takes_the_files_in_another_order(monkeypatch):
+    in_order = recovery.log_lines
+    monkeypatch.setattr(recovery, "log_lines", lambda manifest: in_order(manifest)[::-1])
+    assert first_failure(Setup(policy="always"))
+
+
+def test_a_recovery_that_leaves_half_a_transaction_in_the_log(monkeypatch):
+    """As Redis 7.0 and 8.0 do: nothing is wrong until the second restart."""
+    monkeypatch.setattr(recovery.Recovery, "_cut", lambda self, name, size: None)
+    assert first_failure(Setup(policy="always"))
+
+
+def test_a_recovery_that_forgets_the_files_behind_the_first(monkeypatch):
+    monkeypatch.setattr(recovery, "log_lines", lambda manifest: [manifest.base, *manifest.incrs[:1]])
+    assert first_failure(Setup(policy="always"))
+
+
+def test_an_untouched_one_passes_all_that():
+    for policy in ("always", "everysec"):
+        setup = Setup(policy=policy, faults=True)
+        for seed in range(PATIENCE // 8):
+            History(seed, setup).run()
