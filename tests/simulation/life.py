@@ -135,9 +135,13 @@ def new_engine(setup: Setup) -> Engine:
     return engine
 
 
-def recovered_on(files: SimulatedFiles, setup: Setup, now_ms: int) -> tuple[Engine, Recovered]:
-    """An engine with what the disk holds. Whatever recover() raises."""
-    engine = new_engine(setup)
+def recovered_on(
+    files: SimulatedFiles, setup: Setup, now_ms: int, engine: Engine | None = None
+) -> tuple[Engine, Recovered]:
+    """An engine, a new one or this one emptied, with what the disk holds. Whatever recover() raises."""
+    if engine is None:
+        engine = new_engine(setup)
+    engine.keyspace.flush_all()
     session, execute = replayer(engine, now_ms)
     found = recover(
         files,
@@ -188,7 +192,7 @@ class Life:
         self.faults_until = 0
         self.ended = False
         self.engine, found = recovered_on(self.files, setup, now_ms)
-        self.shadow, _ = recovered_on(SimulatedFiles(image), setup, now_ms)
+        self.shadow, _ = recovered_on(SimulatedFiles(image, chance), setup, now_ms)
         self.shadow.keyspace.keep_dead = True
         self.repeat_session, _ = replayer(self.shadow, now_ms)
         self.session = self.engine.session()

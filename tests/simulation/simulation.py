@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 
 from disk import Image, Op, SimulatedFiles, boundaries
-from life import BIRTH_MS, NAMES, Life, Setup, Wrong, recovered_on
+from life import BIRTH_MS, NAMES, Life, Setup, Wrong, new_engine, recovered_on
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
@@ -73,6 +73,7 @@ class Crashes:
         self.title = title
         self.known: dict[Key, Portrait] = {}  # what images were recovered to
         self.first: dict[Key, tuple[Image, int]] = {}  # with the time of the crash
+        self.engine = new_engine(life.setup)  # to recover with: to make one takes longer than to fill it
 
     def look(self) -> list[tuple[Image, int]]:
         """Check everything; the images that were met."""
@@ -111,19 +112,19 @@ class Crashes:
 
     def recover(self, boundary: int, mode: str, image: Image, now: int) -> Portrait:
         """What an image is recovered to; and so must it be when the recovery is cut short, and done again."""
-        files = SimulatedFiles(image)
+        files = SimulatedFiles(image, self.chance)
         files.mark = now
         seen = self.recovered(files, boundary, mode, image, now)
         for at, platter in boundaries(files) if files.journal else ():
             mode = f"{mode}, recovery crashed at boundary {at}"
             again = platter.image(self.chance, "mixed")
-            if self.recovered(SimulatedFiles(again), boundary, mode, again, now) != seen:
+            if self.recovered(SimulatedFiles(again, self.chance), boundary, mode, again, now) != seen:
                 raise Wrong(self.story(boundary, mode, again, "it came to something else"))
         return seen
 
     def recovered(self, files: SimulatedFiles, boundary: int, mode: str, image: Image, now: int) -> Portrait:
         try:
-            engine, _ = recovered_on(files, self.life.setup, now)
+            engine, _ = recovered_on(files, self.life.setup, now, self.engine)
         except HeadraceError as error:
             raise Wrong(self.story(boundary, mode, image, f"refused: {error}")) from error
         return self.life.shown(engine)

@@ -1,6 +1,6 @@
 """Random histories, each crashed at every boundary: nothing that was acknowledged is lost, nothing appears.
 
-`make simulate SEED=s N=n` runs n histories from seed s on; a failing one says its seed, and is the same again.
+`make simulate SEED=s N=n` runs n histories from seed s on; a failing one says its seed and fails again.
 """
 
 import os
