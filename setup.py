@@ -48,6 +48,7 @@ COMPILED = [
     "headrace.keyspace.watching",
     "headrace.persistence.aof.reader",
     "headrace.persistence.aof.records",
+    "headrace.persistence.aof.rewrite",
     "headrace.persistence.crc64",
     "headrace.persistence.lzf",
     "headrace.persistence.rdb.input",

@@ -211,21 +211,21 @@ def test_of_who_leaves_during_a_pause_nothing_is_kept(engine):
     ask(engine, admin, "CLIENT PAUSE 100 WRITE", 1000)
     ask(engine, leaver, "SET k 1", 1001)
     ask(engine, killed, "SET k 2", 1001)
-    assert len(engine.pause.held) == 2
+    assert len(engine.gate.held) == 2
     engine.close(leaver)
     engine.kill(killed)
-    assert len(engine.pause.held) == 0
+    assert len(engine.gate.held) == 0
     assert b"blocked_clients:0\r\n" in ask(engine, admin, "INFO clients", 1002)
 
 
 def test_pauses_only_grow(engine):
     admin, session = engine.session(), engine.session()
     ask(engine, admin, "CLIENT PAUSE 500 WRITE", 1000)
-    engine.pause.extend(1200, False)
-    assert engine.pause.until == 1500 and not engine.pause.writes_only
-    engine.pause.end()
+    engine.gate.pause(1200, False)
+    assert engine.gate.until == 1500 and not engine.gate.writes_only
+    engine.gate.end_pause()
     assert ask(engine, session, "GET k", 1001) == b"$-1\r\n"
-    assert engine.pause.until == 0
+    assert engine.gate.until == 0
 
 
 def test_closing_twice_is_closing_once(engine):

@@ -248,13 +248,13 @@ def run_pause(call: Call) -> None:
         raise BadPauseMode()
     arguments.end()
     if until:
-        call.engine.pause.extend(until, writes_only)
+        call.engine.gate.pause(until, writes_only)
     call.answer.ok()
 
 
 def run_unpause(call: Call) -> None:
     """End the pause."""
-    call.engine.pause.end()
+    call.engine.gate.end_pause()
     call.answer.ok()
 
 

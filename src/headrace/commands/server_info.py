@@ -32,7 +32,7 @@ def clients(call: Call) -> Fields:
     return [
         ("connected_clients", len(engine.clients)),
         ("cluster_connections", 0),
-        ("blocked_clients", call.keyspace.blocking.count - len(engine.pause.held)),
+        ("blocked_clients", call.keyspace.blocking.count - len(engine.gate.held)),
         ("tracking_clients", 0),
         ("pubsub_clients", sum(session.subscribed > 0 for session in sessions)),
         ("watching_clients", sum(session.watch is not None for session in sessions)),

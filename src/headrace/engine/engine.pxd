@@ -4,7 +4,7 @@ from headrace.commands.channels cimport Channels
 from headrace.commands.session cimport Session
 from headrace.commands.spec cimport Command
 from headrace.engine.effects cimport Effects
-from headrace.engine.pause cimport Pause
+from headrace.engine.gate cimport Gate
 from headrace.engine.stats cimport Row, Stats
 from headrace.keyspace.blocking cimport Blocking, Turns, Waiter
 from headrace.keyspace.keyspace cimport Keyspace
@@ -21,7 +21,7 @@ cdef class Engine:
     cdef public list dropped
     cdef readonly Channels channels
     cdef readonly dict scripts
-    cdef readonly Pause pause
+    cdef readonly Gate gate
     cdef readonly Effects effects
     cdef readonly Stats stats
     cdef dict rows
@@ -49,5 +49,5 @@ cdef class Engine:
     cdef void _time_out(self, Waiter waiter, object refusal)
     cpdef void tick(self, long long now_ms)
     cpdef long long next_deadline(self)
+    cdef bint _turn_away(self, Session session, Row row, list[bytes] argv)
     cdef bint _postpone(self, Session session, Row row, list[bytes] argv)
-    cdef bint _would_write(self, Session session, Row row)

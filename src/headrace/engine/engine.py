@@ -1,6 +1,6 @@
 """The one door: execute(session, argv, now). Everything that changes data passes here.
 
-    find the row → arity → only listening? → paused? → queue inside MULTI → run → mute
+    find the row → arity → only listening? → the gate → queue inside MULTI → run → mute
     → send messages → serve whom the news wakes
 
 Errors raised anywhere below are answered here and nowhere else: a CommandError with its own text, a bug
@@ -18,11 +18,12 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.channels import Channels
 from headrace.commands.host import Host
+from headrace.commands.saving import SYNCED
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.engine.effects import Effects
-from headrace.engine.pause import Pause, held, no_answer
+from headrace.engine.gate import Gate, held, no_answer
 from headrace.engine.refusals import (
     ExecRefused,
     NotInTransaction,
@@ -41,6 +42,8 @@ from headrace.keyspace.settings import Settings
 # How often, at most, dead keys are swept when nothing else happens.
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)
 
+NEVER_MS = 1 << 62  # no clock comes that far
+
 INTERNAL_ERROR = b"ERR internal error, the request had no effect or part of its effect; see the server's log"
 
 
@@ -56,11 +59,11 @@ class Engine:
         "clients",
         "dropped",
         "effects",
+        "gate",
         "host",
         "inner",
         "keyspace",
         "next_client",
-        "pause",
         "rows",
         "scripts",
         "stats",
@@ -76,7 +79,7 @@ class Engine:
     dropped: list[Session]  # killed by another client: close them
     channels: Channels
     scripts: dict[bytes, str]  # the digests that EVALSHA finds: see commands/scripts.py
-    pause: Pause
+    gate: Gate  # shut while something keeps requests from running
     effects: Effects
     stats: Stats
     rows: dict[bytes, Row]  # by the first word of a request, lower and upper case at the ready
@@ -95,7 +98,7 @@ class Engine:
         self.dropped = []
         self.channels = Channels(self.keyspace.events)
         self.scripts = {}
-        self.pause = Pause()
+        self.gate = Gate()
         self.effects = Effects()
         self.stats = Stats()
         self.rows = {}
@@ -191,8 +194,8 @@ class Engine:
             self._reject(session, row, WrongArgumentCount(row.command.name.decode()))
         elif session.subscribed and session.answer.protocol == 2 and not fits_listener(row.command):
             self._reject(session, row, OnlyListening(row.command.name.decode()))
-        elif self.pause.until and self._postpone(session, row, argv):
-            return
+        elif self.gate.shut and self._turn_away(session, row, argv):
+            pass  # it was refused, or it waits
         elif session.queue is not None and row.command.may_queue:
             self._queue(session, row, argv)
         else:
@@ -226,6 +229,7 @@ class Engine:
     def _run(self, call: Call, row: Row) -> cython.void:
         """Run the row's command; whatever happens, it has answered or it waits."""
         mark: cython.Py_ssize_t = call.answer.mark()
+        effects: cython.Py_ssize_t = self.effects.position()
         call.command = row.command
         call.database = self.keyspace.databases[call.session.database]
         self.keyspace.reading = row.readonly
@@ -243,6 +247,8 @@ class Engine:
             call.answer.rewind(mark)
             call.answer.error(INTERNAL_ERROR)
             self.stats.count_error(INTERNAL_ERROR)
+        if self.effects.position() != effects:
+            call.session.written = self.effects.offset
 
     @cython.cfunc
     def _look_closer(self, session: Session, row: Row | None, argv: list[bytes]) -> Row | None:
@@ -318,9 +324,12 @@ class Engine:
         """Let the waiter try again; if it answered, its session goes on, and True is returned."""
         call: Call = self._call_for(waiter)
         mark: cython.Py_ssize_t = call.answer.mark()
+        effects: cython.Py_ssize_t = self.effects.position()
         row: Row = self.by_name[waiter.command.name]
         served: bool
         try:
+            if self.gate.refusal is not None and row.command.write:
+                raise CommandError(self.gate.refusal.decode())
             served = waiter.serve(call)
         except CommandError as refusal:
             served = True
@@ -333,6 +342,8 @@ class Engine:
             logging.getLogger("headrace").exception("a bug in serving %s", row.command.name.decode())
             call.answer.rewind(mark)
             call.answer.error(INTERNAL_ERROR)
+        if self.effects.position() != effects:
+            call.session.written = self.effects.offset
         if served:
             self._wake(call.session, mark)
         if self.channels.outbox:
@@ -367,7 +378,7 @@ class Engine:
         if session.waiting is not None:
             self.keyspace.blocking.forget(session.waiting)
             session.waiting = None
-            self.pause.held.pop(session, None)
+            self.gate.held.pop(session, None)
 
     def unblock(self, session: Session, refusal: CommandError | None = None) -> bool:
         """End the session's wait, as at its deadline or with an error; False when it does not wait."""
@@ -387,21 +398,34 @@ class Engine:
             self._refuse(call.session, refusal)
         self._wake(call.session, mark)
 
+    def synced(self, now_ms: int) -> None:
+        """More of the log is synced, or there is no log any more: who waits for that is tried again."""
+        self.keyspace.now = now_ms
+        self.keyspace.blocking.signal(0, SYNCED)
+        if self.keyspace.blocking.ready:
+            self._serve_ready()
+
     # Time.
+
+    def bury_in_passing(self, on: bool) -> None:
+        """Whether tick() buries dead keys; else they go when they are asked for."""
+        self.swept_ms = 0 if on else NEVER_MS
 
     @cython.ccall
     def tick(self, now_ms: cython.longlong) -> cython.void:
         """Time has passed: end waits and the pause, bury dead keys, give memory back. Raises nothing."""
         waiter: Waiter
         self.keyspace.now = now_ms
+        if self.gate.loading:
+            return
         if self.keyspace.settings.stream_compact_tombstones:
             self.keyspace.compaction.step(now_ms)
         for waiter in self.keyspace.blocking.expired(now_ms):
             self._time_out(waiter, None)
         self.keyspace.blocking.ring(now_ms)
-        if self.pause.until and self.pause.until <= now_ms:
+        if self.gate.until and self.gate.until <= now_ms:
             self.resume(now_ms)
-        if self.pause.until:
+        if self.gate.until:
             return
         if now_ms >= self.swept_ms + SWEEP_INTERVAL_MS and not self.keyspace.sweep():
             self.swept_ms = now_ms
@@ -414,14 +438,14 @@ class Engine:
     def next_deadline(self) -> cython.longlong:
         """When tick() has something to do next, in milliseconds since 1970; -1 for never."""
         earliest: cython.longlong = self.keyspace.blocking.next_deadline()
-        at: cython.longlong = self.pause.until
+        at: cython.longlong = self.gate.until
         if at and (earliest < 0 or at < earliest):
             earliest = at
         if self.keyspace.settings.stream_compact_tombstones:
             at = self.keyspace.compaction.next_step()
             if at >= 0 and (earliest < 0 or at < earliest):
                 earliest = at
-        at = -1 if self.pause.until else self.keyspace.next_death()  # a pause keeps what is dead
+        at = -1 if self.gate.until else self.keyspace.next_death()  # a pause keeps what is dead
         if at >= 0:
             at = max(at, self.swept_ms + SWEEP_INTERVAL_MS)
             if earliest < 0 or at < earliest:
@@ -429,31 +453,31 @@ class Engine:
         return earliest
 
     @cython.cfunc
+    def _turn_away(self, session: Session, row: Row, argv: list[bytes]) -> cython.bint:
+        """Whether the request may not run now: then it has been refused, or waits for the end of a pause."""
+        refusal: CommandError | None = self.gate.refused(session, row)
+        if refusal is not None:
+            self._reject(session, row, refusal)
+            return True
+        return self.gate.until != 0 and self._postpone(session, row, argv)
+
+    @cython.cfunc
     def _postpone(self, session: Session, row: Row, argv: list[bytes]) -> cython.bint:
         """Whether CLIENT PAUSE holds the request back: then it waits, and runs when the pause ends."""
-        if self.pause.until <= self.keyspace.now:
+        if self.gate.until <= self.keyspace.now:
             self.resume(self.keyspace.now)
             return False
-        if self.pause.writes_only and not row.command.write and not self._would_write(session, row):
+        if self.gate.writes_only and not self.gate.writes(session, row):
             return False
         waiter = Waiter(session, session.database, [], 0, held, no_answer, row.command)
         session.waiting = waiter
         self.keyspace.blocking.wait(waiter)
-        self.pause.held[session] = argv
+        self.gate.held[session] = argv
         return True
-
-    @cython.cfunc
-    def _would_write(self, session: Session, row: Row) -> cython.bint:
-        """Whether this is an EXEC with a write in its queue."""
-        if session.queue is None or row.command.name != b"exec":
-            return False
-        return any(queued.command.write for queued, _ in session.queue)
 
     def resume(self, now_ms: int) -> None:
         """End the pause and execute what it held back, in the order it came."""
-        postponed = self.pause.held
-        self.pause = Pause()
-        for session, argv in postponed.items():
+        for session, argv in self.gate.take_held().items():
             if session.waiting is not None and session.id in self.clients and not session.killed:
                 self._stop_waiting(session)
                 self.execute(session, argv, now_ms)

@@ -21,6 +21,10 @@ class NotInTransaction(CommandError):
     text = "ERR Command not allowed inside a transaction"
 
 
+class Loading(CommandError):
+    text = "LOADING Redis is loading the dataset in memory"
+
+
 class OnlyListening(CommandError):
     """The command's name, lower case."""
 

@@ -1,0 +1,21 @@
+# The C face of gate.py.
+from headrace.commands.session cimport Session
+from headrace.engine.stats cimport Row
+
+
+cdef class Gate:
+    cdef readonly bint shut
+    cdef readonly bint loading
+    cdef readonly bytes refusal
+    cdef readonly long long until
+    cdef readonly bint writes_only
+    cdef readonly dict held
+
+    cdef void _look(self)
+    cpdef void set_loading(self, bint on)
+    cpdef void refuse_writes(self, bytes text)
+    cpdef void pause(self, long long until, bint writes_only)
+    cpdef void end_pause(self)
+    cpdef dict[object, list[bytes]] take_held(self)
+    cpdef object refused(self, Session session, Row row)
+    cpdef bint writes(self, Session session, Row row)

@@ -1,0 +1,117 @@
+"""What keeps requests from running: data that are being loaded, a disk in trouble, CLIENT PAUSE.
+
+    loading     what needs the data is refused until they are there
+    refusal     what may write is refused, with this text, for it could not be kept
+    until       requests wait: until then, or until the pause is ended
+
+A request looks at one flag, `shut`, and at the rest only when it is set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+from headrace.commands.session import Session
+from headrace.engine.refusals import Loading
+from headrace.engine.stats import Row
+from headrace.errors import CommandError
+
+# Refused like writes: PING, so that whoever watches over the server learns of its trouble, as with Redis, and
+# the scripts, whose rows do not say that they write.
+WRITES_TOO = frozenset({b"ping", b"eval", b"evalsha"})
+
+
+def held(call: Any) -> bool:
+    """How a held request is served: by nothing but the end of the pause."""
+    return False
+
+
+def no_answer(call: Any) -> None:
+    """What a held request answers when its time is up: it never is, it has no deadline of its own."""
+
+
+@cython.final
+@cython.cclass
+class Gate:
+    """Open while `shut` is False, and then there is nothing else to know. No pause while `until` is 0."""
+
+    __slots__ = ("held", "loading", "refusal", "shut", "until", "writes_only")
+
+    shut: cython.bint
+    loading: cython.bint
+    refusal: bytes | None
+    until: cython.longlong  # milliseconds since 1970
+    writes_only: cython.bint
+    held: dict[Any, list[bytes]]  # session -> argv, first come first
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.loading = False
+        self.refusal = None
+        self.until = 0
+        self.writes_only = False
+        self.held = {}
+
+    @cython.cfunc
+    def _look(self) -> cython.void:
+        self.shut = self.loading or self.refusal is not None or self.until != 0
+
+    @cython.ccall
+    def set_loading(self, on: cython.bint) -> cython.void:
+        """Whether the data are being loaded."""
+        self.loading = on
+        self._look()
+
+    @cython.ccall
+    def refuse_writes(self, text: bytes | None) -> cython.void:
+        """From now on whatever may write is answered with this error; None: no longer."""
+        self.refusal = text
+        self._look()
+
+    @cython.ccall
+    def pause(self, until: cython.longlong, writes_only: cython.bint) -> cython.void:
+        """Pause until then. A pause never gets shorter or milder but by ending it."""
+        if self.until:
+            until = max(until, self.until)
+            writes_only = writes_only and self.writes_only
+        self.until = until
+        self.writes_only = writes_only
+        self._look()
+
+    @cython.ccall
+    def end_pause(self) -> cython.void:
+        """The pause is over; the engine executes what was held back before anything else."""
+        if self.until:
+            self.until = 1
+
+    @cython.ccall
+    def take_held(self) -> dict[Any, list[bytes]]:
+        """End the pause for good; what it held back is the caller's."""
+        found = self.held
+        self.held = {}
+        self.until = 0
+        self.writes_only = False
+        self._look()
+        return found
+
+    @cython.ccall
+    def refused(self, session: Session, row: Row) -> CommandError | None:
+        """The error that the session's request gets now, or None. What a log repeats is never refused."""
+        if session.replayed:
+            return None
+        if self.refusal is not None and (self.writes(session, row) or row.command.name in WRITES_TOO):
+            return CommandError(self.refusal.decode())
+        if self.loading and "loading" not in row.command.flags:
+            return Loading()
+        return None
+
+    @cython.ccall
+    def writes(self, session: Session, row: Row) -> cython.bint:
+        """Whether the request may write: its command does, or it is an EXEC with a write in its queue."""
+        if row.command.write:
+            return True
+        if session.queue is None or row.command.name != b"exec":
+            return False
+        return any(queued.command.write for queued, _ in session.queue)
