@@ -67,7 +67,8 @@ def test_what_is_nobodys_and_gone_is_told_as_acknowledged_when_dropped(given):
     given.effects()
     given("XCLAIM s g bob 0 1-0")
     assert given("XAUTOCLAIM s g bob 0 - JUSTID") == ["0-0", ["3-0"], ["2-0"]]
-    assert given.effects()[:3] == ["XACK s g 1-0", "MULTI", "XACK s g 2-0"]
+    made = "XGROUP CREATECONSUMER s g bob"
+    assert given.effects()[:6] == ["MULTI", "XACK s g 1-0", made, "EXEC", "MULTI", "XACK s g 2-0"]
 
 
 def test_a_group_may_be_dropped_with_entries_that_are_nobodys(given):

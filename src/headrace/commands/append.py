@@ -277,9 +277,11 @@ def _is_duplicate(call: Call, request: Append, iid: bytes, stream: Stream) -> cy
 @cython.cfunc
 def _effect(request: Append, argv: list[bytes], stream: Stream) -> list[bytes]:
     """The XADD that does again what this one did, whatever the clock then says."""
-    words: list[bytes] = argv.copy()
+    if request.source == CLIENT and request.trim is None:
+        return argv
+    words: list[bytes] = argv[:]
     if request.source != CLIENT:
-        words[request.id_at] = StreamId(request.ms, request.seq).text()
+        words[request.id_at] = streamid.text_of(request.ms, request.seq)
     if request.trim is not None:
         request.trim.make_exact(stream, words)
     return words

@@ -20,6 +20,7 @@ cdef class Call:
     cdef public bint may_block
     cdef public bint recording
     cdef readonly object effects
+    cdef list records
     cdef Arguments _arguments
 
     cpdef Arguments arguments(self)

@@ -66,6 +66,7 @@ class Call:
         "may_block",
         "now",
         "recording",
+        "records",
         "session",
     )
 
@@ -81,6 +82,7 @@ class Call:
     may_block: cython.bint
     recording: cython.bint  # someone listens to effects: only then is record() worth building words for
     effects: Any
+    records: list[tuple[int, list[bytes]]]  # the items of effects: record() has no time to ask for them
     _arguments: Arguments
 
     def __init__(self, engine: Any, keyspace: Keyspace, host: Any, effects: Any) -> None:
@@ -88,6 +90,7 @@ class Call:
         self.keyspace = keyspace
         self.host = host
         self.effects = effects
+        self.records = effects.items
         self.recording = False
         self.may_block = True
         self.now = 0
@@ -110,13 +113,13 @@ class Call:
     def record(self, words: list[bytes]) -> cython.void:
         """The effect: what a log or a replica must repeat, in this order. Nothing while nobody listens."""
         if self.recording:
-            self.effects.record(self.database.index, words)
+            self.records.append((self.database.index, words))
 
     @cython.ccall
     def record_verbatim(self) -> cython.void:
         """The effect is the request as it came."""
         if self.recording:
-            self.effects.record(self.database.index, self.argv)
+            self.records.append((self.database.index, self.argv))
 
     @cython.ccall
     def notify(self, cls: str, event: bytes, key: bytes) -> cython.void:

@@ -174,8 +174,8 @@ class Claim:
         """Tell the log what the pending entry is like."""
         group: Group = self.group
         if word is None:
-            word = members.id_text(group.pending.ms_of(slot), group.pending.seq_of(slot))
-        last: bytes = members.id_text(group.last_ms, group.last_seq)
+            word = streamid.text_of(group.pending.ms_of(slot), group.pending.seq_of(slot))
+        last: bytes = streamid.text_of(group.last_ms, group.last_seq)
         self.last_told = self.last_told or group.pending.owner_of(slot) is not None
         members.record_claim(self.call, self.key, group, slot, word, last)
 

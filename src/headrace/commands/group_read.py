@@ -275,7 +275,7 @@ class Turn:
         idle: cython.longlong
         finder: Finder = Finder(self.stream)
         entry: StreamIterator | None
-        last: bytes = members.id_text(self.group.last_ms, self.group.last_seq) if call.recording else b""
+        last: bytes = streamid.text_of(self.group.last_ms, self.group.last_seq) if call.recording else b""
         while rest > 0 and slot >= 0 and self.found < self.most and not self.room.is_full():
             idle = max(0, call.now - pending.time_of(slot))
             if idle < min_idle:
@@ -288,7 +288,7 @@ class Turn:
                 self.consumer.active_ms = call.now
                 if call.recording:
                     members.record_claim(
-                        call, self.key, self.group, slot, members.id_text(entry.ms, entry.seq), last
+                        call, self.key, self.group, slot, streamid.text_of(entry.ms, entry.seq), last
                     )
                 self.delivered += 1
             slot = following
@@ -305,7 +305,7 @@ class Turn:
         seq: cython.ulonglong = group.last_seq
         if not streamid.before(ms, seq, stream.last_ms, stream.last_seq):
             return  # the usual case of one who polls
-        last: bytes = members.id_text(ms, seq) if call.recording else b""
+        last: bytes = streamid.text_of(ms, seq) if call.recording else b""
         if seq == U64_MAX:
             ms += 1
             seq = 0
@@ -328,7 +328,7 @@ class Turn:
     @cython.cfunc
     def _record_delivery(self, entry: StreamIterator, last: bytes) -> cython.void:
         slot: cython.Py_ssize_t = self.group.pending.find(entry.ms, entry.seq)
-        word: bytes = members.id_text(entry.ms, entry.seq)
+        word: bytes = streamid.text_of(entry.ms, entry.seq)
         members.record_claim(self.call, self.key, self.group, slot, word, last)
 
     @cython.cfunc
@@ -373,7 +373,7 @@ class Retold:
         if self.ids and pending.deliveries_of(slot) != pending.deliveries_of(self.slot):
             self.flush()
         self.slot = slot
-        self.ids.append(members.id_text(pending.ms_of(slot), pending.seq_of(slot)))
+        self.ids.append(streamid.text_of(pending.ms_of(slot), pending.seq_of(slot)))
 
     @cython.cfunc
     def flush(self) -> cython.void:

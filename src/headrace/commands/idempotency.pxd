@@ -1,4 +1,5 @@
 # The C face of idempotency.py.
+from headrace cimport mem
 from headrace.commands cimport arguments
 from headrace.commands.call cimport Call
 from headrace.streams.idempotency cimport Idempotency
@@ -14,9 +15,12 @@ cdef long long NOT_GIVEN
 cdef class Configuration:
     cdef long long duration_s
     cdef long long maxsize
+    cdef long long added
+    cdef long long duplicates
 
-    cdef void read(self, list[bytes] argv)
+    cdef void read(self, list[bytes] argv, bint replayed)
 
 
 cdef Stream new_stream(Call call)
 cdef Idempotency memory_of(Call call, Stream stream)
+cdef void restore_counters(Call call, Stream stream, Configuration asked)

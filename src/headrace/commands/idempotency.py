@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
@@ -80,17 +81,21 @@ def memory_of(call: Call, stream: Stream) -> Idempotency:
 class Configuration:
     """The parameters of an XCFGSET."""
 
-    __slots__ = ("duration_s", "maxsize")
+    __slots__ = ("added", "duplicates", "duration_s", "maxsize")
 
     duration_s: cython.longlong
     maxsize: cython.longlong
+    added: cython.longlong  # the lifetime counters: only a log sets them
+    duplicates: cython.longlong
 
     def __init__(self) -> None:
         self.duration_s = NOT_GIVEN
         self.maxsize = NOT_GIVEN
+        self.added = NOT_GIVEN
+        self.duplicates = NOT_GIVEN
 
     @cython.cfunc
-    def read(self, argv: list[bytes]) -> cython.void:
+    def read(self, argv: list[bytes], replayed: cython.bint) -> cython.void:
         """Read them from left to right; each may stand there once."""
         at: cython.Py_ssize_t = 2
         while at < len(argv):
@@ -108,20 +113,30 @@ class Configuration:
                 self.maxsize = arguments.parse_i64(argv[at + 1])
                 if not 1 <= self.maxsize <= MAXSIZE_MAX:
                     raise MaxsizeOutOfRange()
+            elif replayed and arguments.is_word(argv[at], b"IIDS-ADDED"):
+                self.added = arguments.parse_i64(argv[at + 1])
+            elif replayed and arguments.is_word(argv[at], b"IIDS-DUPLICATES"):
+                self.duplicates = arguments.parse_i64(argv[at + 1])
             else:
                 raise SyntaxRefused()
             at += 2
-        if self.duration_s == NOT_GIVEN and self.maxsize == NOT_GIVEN:
+        if self.duration_s == NOT_GIVEN and self.maxsize == NOT_GIVEN and not replayed:
             raise NothingToSet()
 
 
 def run_configure(call: Call) -> None:
-    """XCFGSET: when a value really changes, everything remembered so far is forgotten."""
+    """XCFGSET: when a value really changes, everything remembered so far is forgotten.
+
+    A log written anew may also say IIDS-ADDED and IIDS-DUPLICATES: how much was remembered ever, and how
+    often in vain.
+    """
     stream: Stream | None = call.database.stream(call.argv[1])
     if stream is None:
         raise NoSuchKey()
     asked: Configuration = Configuration()
-    asked.read(call.argv)
+    asked.read(call.argv, call.replayed())
+    if asked.added != NOT_GIVEN or asked.duplicates != NOT_GIVEN:
+        restore_counters(call, stream, asked)
     if asked.duration_s == NOT_GIVEN:
         asked.duration_s = stream.idmp_duration_s
     if asked.maxsize == NOT_GIVEN:
@@ -137,6 +152,17 @@ def run_configure(call: Call) -> None:
         if call.recording:
             call.record_verbatim()
     call.answer.ok()
+
+
+@cython.cfunc
+def restore_counters(call: Call, stream: Stream, asked: Configuration) -> cython.void:
+    """The lifetime counters are those of a stream that was written down."""
+    memory: Idempotency = memory_of(call, stream)
+    memory.added = mem.as_unsigned(asked.added)
+    memory.duplicates = mem.as_unsigned(asked.duplicates)
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
 
 
 def run_record(call: Call) -> None:

@@ -15,6 +15,7 @@ from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
+from headrace.structures import streamid
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
@@ -85,12 +86,6 @@ def one_more(deliveries: cython.longlong) -> cython.longlong:
     return deliveries if deliveries == I64_MAX else deliveries + 1
 
 
-@cython.ccall
-def id_text(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
-    """The ID as a word of a request."""
-    return b"%d-%d" % (ms, seq)
-
-
 # The words of effects. Ask call.recording before: they are built of objects.
 
 
@@ -104,8 +99,8 @@ def record_claim(
     if owner is None:
         call.record([b"XACK", key, group.name, word])
         return
-    time: bytes = b"%d" % pending.time_of(slot)
-    deliveries: bytes = b"%d" % pending.deliveries_of(slot)
+    time: bytes = streamid.decimal(pending.time_of(slot))
+    deliveries: bytes = streamid.decimal(pending.deliveries_of(slot))
     words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word, b"TIME", time]
     words += [b"RETRYCOUNT", deliveries, b"FORCE", b"JUSTID", b"LASTID", last]
     call.record(words)
@@ -120,7 +115,12 @@ def record_redelivery(
     owner: Consumer | None = pending.owner_of(slot)
     assert owner is not None
     words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", *ids]
-    words += [b"TIME", b"%d" % pending.time_of(slot), b"RETRYCOUNT", b"%d" % pending.deliveries_of(slot)]
+    words += [
+        b"TIME",
+        streamid.decimal(pending.time_of(slot)),
+        b"RETRYCOUNT",
+        streamid.decimal(pending.deliveries_of(slot)),
+    ]
     words += [b"FORCE", b"JUSTID"]
     call.record(words)
 
@@ -128,8 +128,8 @@ def record_redelivery(
 @cython.ccall
 def record_last_id(call: Call, key: bytes, group: Group) -> cython.void:
     """How far the group has come."""
-    last: bytes = id_text(group.last_ms, group.last_seq)
-    read: bytes = b"%d" % group.entries_read
+    last: bytes = streamid.text_of(group.last_ms, group.last_seq)
+    read: bytes = streamid.decimal(group.entries_read)
     call.record([b"XGROUP", b"SETID", key, group.name, last, b"ENTRIESREAD", read])
 
 

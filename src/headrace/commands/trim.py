@@ -217,7 +217,7 @@ class Trim:
         elif self.approximate:
             words[self.threshold_at - 1] = b"="
             if self.strategy == MAXLEN:
-                words[self.threshold_at] = b"%d" % stream.length
+                words[self.threshold_at] = streamid.decimal(mem.as_signed(stream.length))
             elif self.policy <= references.KEEPREF:
                 words[self.threshold_at] = first_record(stream)
             else:
@@ -335,8 +335,11 @@ class SetId:
 
 
 @cython.cfunc
-def parse_set_id(argv: list[bytes]) -> SetId:
-    """The words of an XSETID; options may repeat, and each is checked where it stands."""
+def parse_set_id(argv: list[bytes], replayed: cython.bint) -> SetId:
+    """The words of an XSETID; options may repeat, and each is checked where it stands.
+
+    What a log says of deleted IDs was right: servers up to 7.0 let the last ID go below them.
+    """
     request: SetId = SetId(streamid.parse(argv[2], 0))
     at: cython.Py_ssize_t = 3
     while at < len(argv):
@@ -348,7 +351,7 @@ def parse_set_id(argv: list[bytes]) -> SetId:
                 raise NegativeEntriesAdded()
         elif arguments.is_word(argv[at], b"MAXDELETEDID"):
             request.max_deleted = streamid.parse(argv[at + 1], 0)
-            if request.last.precedes(request.max_deleted):
+            if request.last.precedes(request.max_deleted) and not replayed:
                 raise IdBelowGivenDeleted()
         else:
             raise SyntaxRefused()
@@ -357,9 +360,9 @@ def parse_set_id(argv: list[bytes]) -> SetId:
 
 
 @cython.cfunc
-def check_set_id(request: SetId, stream: Stream) -> cython.void:
+def check_set_id(request: SetId, stream: Stream, replayed: cython.bint) -> cython.void:
     """Refuse an ID or a count that what the stream holds belies."""
-    if request.last.precedes(stream.max_deleted_id()):
+    if request.last.precedes(stream.max_deleted_id()) and not replayed:
         raise IdBelowDeleted()
     top: StreamId | None = stream.last_entry_id()
     if top is None:
@@ -372,11 +375,11 @@ def check_set_id(request: SetId, stream: Stream) -> cython.void:
 
 def run_set_id(call: Call) -> None:
     """XSETID: set the last ID and the counters. It wakes nobody, spoils no transaction: no entry changes."""
-    request: SetId = parse_set_id(call.argv)
+    request: SetId = parse_set_id(call.argv, call.replayed())
     stream: Stream | None = call.database.stream(call.argv[1])
     if stream is None:
         raise NoSuchKey()
-    check_set_id(request, stream)
+    check_set_id(request, stream, call.replayed())
     stream.last_ms = request.last.ms
     stream.last_seq = request.last.seq
     if request.entries_added >= 0:

@@ -17,7 +17,9 @@ class Effects:
     __slots__ = ("_transaction", "items", "listening", "offset")
 
     listening: cython.bint
-    items: list[tuple[int, list[bytes]]]  # (database, words)
+    items: list[
+        tuple[int, list[bytes]]
+    ]  # (database, words); never another list: calls add to it
     offset: cython.longlong  # how long the log is before the items: who takes them moves it on
     _transaction: cython.Py_ssize_t  # where the running EXEC's effects begin; -1 outside of one
 
@@ -62,6 +64,6 @@ class Effects:
 
     def take(self) -> list[tuple[int, list[bytes]]]:
         """All effects so far, oldest first; they are the caller's from now on."""
-        items = self.items
-        self.items = []
+        items = self.items[:]
+        self.items.clear()
         return items

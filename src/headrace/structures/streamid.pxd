@@ -2,6 +2,9 @@
 from headrace cimport mem
 
 
+cdef bytearray SCRATCH
+
+
 cdef class StreamId:
     cdef readonly unsigned long long ms
     cdef readonly unsigned long long seq
@@ -13,6 +16,8 @@ cdef class StreamId:
     cpdef bytes text(self)
 
 
+cpdef bytes text_of(unsigned long long ms, unsigned long long seq)
+cpdef bytes decimal(long long n)
 cpdef bytes key_of(unsigned long long ms, unsigned long long seq)
 cpdef StreamId from_key(bytes key)
 cpdef StreamId parse(bytes text, unsigned long long missing_seq)

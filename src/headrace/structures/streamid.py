@@ -20,6 +20,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 KEY_BYTES = cython.declare(cython.Py_ssize_t, 16)
 TEXT_BYTES = cython.declare(cython.Py_ssize_t, 41)  # two numbers of 20 digits and the dash
 TEXT_BYTES_MAX = cython.declare(cython.Py_ssize_t, ID_TEXT_MAX)
+SCRATCH = cython.declare(bytearray, bytearray(TEXT_BYTES))  # an ID is spelt here, then taken
 DASH = cython.declare(cython.uchar, 45)
 PLUS = cython.declare(cython.uchar, 43)
 SPACE = cython.declare(cython.uchar, 32)
@@ -75,13 +76,7 @@ class StreamId:
     @cython.ccall
     def text(self) -> bytes:
         """`ms-seq` in decimal."""
-        digits: bytearray = bytearray(TEXT_BYTES)
-        p: cython.p_uchar = digits
-        n: cython.Py_ssize_t = mem.put_decimal(p, 0, self.ms)
-        p[n] = DASH
-        n += 1
-        n += mem.put_decimal(p, n, self.seq)
-        return mem.take(p, 0, n)
+        return text_of(self.ms, self.seq)
 
     def __str__(self) -> str:
         return f"{self.ms}-{self.seq}"
@@ -115,6 +110,26 @@ def before(
 ) -> cython.bint:
     """Whether ms-seq comes before than_ms-than_seq; for loops that make no StreamId."""
     return ms < than_ms or (ms == than_ms and seq < than_seq)
+
+
+@cython.ccall
+def text_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
+    """`ms-seq` in decimal."""
+    p: cython.p_uchar = SCRATCH
+    n: cython.Py_ssize_t = mem.put_decimal(p, 0, ms)
+    p[n] = DASH
+    n += 1
+    n += mem.put_decimal(p, n, seq)
+    return mem.take(p, 0, n)
+
+
+@cython.ccall
+def decimal(n: cython.longlong) -> bytes:
+    """A number as a word of a request."""
+    if n < 0:
+        return b"%d" % n
+    p: cython.p_uchar = SCRATCH
+    return mem.take(p, 0, mem.put_decimal(p, 0, mem.as_unsigned(n)))
 
 
 @cython.ccall

@@ -1,0 +1,239 @@
+"""A keyspace as the commands that make it: the base of a log in readable form.
+
+    XADD s 1-1 a 1 b 2                                              each live entry
+    XSETID s 4-0 ENTRIESADDED 5 MAXDELETEDID 3-0
+    XGROUP CREATE s g 1-1 ENTRIESREAD 1                             each group, and of its pending entries
+    XCLAIM s g ann 0 1-1 TIME 1600000000000 RETRYCOUNT 3 JUSTID FORCE   each that has an owner,
+    XGROUP CREATECONSUMER s g idle                                  each consumer that owns none,
+    XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 1 FORCE                 runs of those that nobody owns
+    XCFGSET s IDMP-DURATION 50 IDMP-MAXSIZE 9                       where it is not as usual
+    XIDMPRECORD s pid iid 4-0                                       each request remembered
+    PEXPIREAT s 4102444800000
+
+XCLAIM and XNACK need the entry, but what is pending may be deleted. A stream with such entries begins with
+its groups: placeholders stand in for all that is pending until it is claimed, and are trimmed away, which
+leaves pending entries alone; then the last ID goes back to 0-0 and the real entries come.
+
+    XADD s 1-1 x y                                                  each ID that is pending in any group
+    XGROUP CREATE s g 0-0 … XCLAIM … XGROUP CREATECONSUMER … XNACK …
+    XTRIM s MAXLEN 0
+    XSETID s 0-0
+    XADD s 1-1 a 1 b 2 … XSETID s 4-0 …                             as above
+    XGROUP SETID s g 1-1 ENTRIESREAD 1
+
+Claims come in the order of delivery, for entries of equal time are claimed again in that order. What this
+form does not tell is when consumers were seen and active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import cython
+
+from headrace import mem
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.settings import Settings
+from headrace.persistence.aof.records import Recorder
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.idempotency import Idempotency
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+from headrace.structures.streamid import StreamId
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+PIECE_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # that are written at once
+PROGRESS_BYTES = cython.declare(cython.Py_ssize_t, 1024 * 1024)  # between two calls of progress
+NACKED_PER_COMMAND = cython.declare(cython.Py_ssize_t, 64)
+USUAL = Settings()
+
+
+def write_commands(
+    keyspace: Keyspace,
+    write: Callable[[memoryview], object],
+    now_ms: int,
+    timestamps: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Write the whole keyspace as records of a log; returns how many bytes that were.
+
+    write is given up to about 64 KiB at a time and must take all of it; it may raise. progress is told the
+    bytes written so far, about once a mebibyte.
+    """
+    out: Recorder = Recorder()
+    total: cython.Py_ssize_t = 0
+    told: cython.Py_ssize_t = 0
+    if timestamps:
+        out.stamp(now_ms)
+    for index, words in commands_of(keyspace, now_ms):
+        out.put(index, words)
+        if out.size() >= PIECE_BYTES:
+            total += _flush(out, write)
+            if progress is not None and total - told >= PROGRESS_BYTES:
+                told = total
+                progress(total)
+    return total + _flush(out, write)
+
+
+@cython.cfunc
+def _flush(out: Recorder, write: Callable[[memoryview], object]) -> cython.Py_ssize_t:
+    n: cython.Py_ssize_t = out.size()
+    with out.view() as piece:
+        write(piece)
+    out.clear()
+    return n
+
+
+def commands_of(keyspace: Keyspace, now_ms: int) -> Iterator[tuple[int, list[bytes]]]:
+    """(database, words) of all that makes the keyspace; what is dead at now_ms, in Unix ms, is left out."""
+    database: Database
+    for database in keyspace.databases:
+        for key, value in database.values.items():
+            moment = database.expiry(key)
+            if 0 <= moment <= now_ms:
+                continue
+            if isinstance(value, Stream):
+                for words in stream_commands(key, value, keyspace.settings):
+                    yield database.index, words
+            elif isinstance(value, (bytes, bytearray)):
+                yield database.index, [b"SET", key, bytes(value)]
+            if moment >= 0:
+                yield database.index, [b"PEXPIREAT", key, b"%d" % moment]
+
+
+def stream_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[list[bytes]]:
+    """The commands that make the stream, which key does not hold yet."""
+    group: Group
+    held: list[bytes] | None = pending_ids(stream) if has_pending_gone(stream) else None
+    if held is not None:
+        yield from [[b"XADD", key, word, b"x", b"y"] for word in held]
+        for group in stream.groups():
+            yield [b"XGROUP", b"CREATE", key, group.name, b"0-0"]
+            yield from member_commands(key, group)
+        yield [b"XTRIM", key, b"MAXLEN", b"0"]
+        yield [b"XSETID", key, b"0-0"]
+    elif stream.length == 0:
+        yield [b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]
+    entry: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False)
+    while entry.next():
+        yield [b"XADD", key, streamid.text_of(entry.ms, entry.seq), *entry.entry()]
+    yield set_id_command(key, stream)
+    for group in stream.groups():
+        last: bytes = streamid.text_of(group.last_ms, group.last_seq)
+        read: list[bytes] = [b"ENTRIESREAD", b"%d" % group.entries_read]
+        if held is not None:
+            yield [b"XGROUP", b"SETID", key, group.name, last, *read]
+        else:
+            yield [b"XGROUP", b"CREATE", key, group.name, last, *read]
+            yield from member_commands(key, group)
+    yield from producer_commands(key, stream, settings)
+
+
+@cython.cfunc
+def set_id_command(key: bytes, stream: Stream) -> list[bytes]:
+    """The last ID and the counters."""
+    count: cython.longlong = mem.as_signed(stream.entries_added)
+    added: bytes = streamid.decimal(I64_MAX if count < 0 else count)
+    deleted: bytes = streamid.text_of(stream.max_deleted_ms, stream.max_deleted_seq)
+    last: bytes = streamid.text_of(stream.last_ms, stream.last_seq)
+    return [b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted]
+
+
+@cython.cfunc
+def has_pending_gone(stream: Stream) -> cython.bint:
+    """Whether an entry is pending in a group, but not in the stream any more."""
+    pending: Pending
+    slot: cython.Py_ssize_t
+    group: Group
+    for group in stream.groups():
+        pending = group.pending
+        slot = pending.from_id(0, 0)
+        while slot >= 0:
+            if not stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
+                return True
+            slot = pending.after(slot)
+    return False
+
+
+@cython.cfunc
+def pending_ids(stream: Stream) -> list[bytes]:
+    """Every ID that is pending in any group, in order."""
+    found: set[StreamId] = set()
+    pending: Pending
+    slot: cython.Py_ssize_t
+    group: Group
+    for group in stream.groups():
+        pending = group.pending
+        slot = pending.from_id(0, 0)
+        while slot >= 0:
+            found.add(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
+            slot = pending.after(slot)
+    return [one.text() for one in sorted(found)]
+
+
+def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
+    """Claims for what is owned, in the order of delivery; consumers that own nothing; what nobody owns."""
+    pending: Pending = group.pending
+    consumer: Consumer
+    owner: Consumer | None
+    slot: cython.Py_ssize_t = pending.oldest()
+    nobodys: list[list[bytes]] = []
+    while slot >= 0:
+        word: bytes = streamid.text_of(pending.ms_of(slot), pending.seq_of(slot))
+        count: bytes = streamid.decimal(pending.deliveries_of(slot))
+        owner = pending.owner_of(slot)
+        if owner is None:
+            nobodys.append([word, count])
+        else:
+            time: bytes = streamid.decimal(pending.time_of(slot))
+            words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word]
+            yield [*words, b"TIME", time, b"RETRYCOUNT", count, b"JUSTID", b"FORCE"]
+        slot = pending.newer(slot)
+    for consumer in group.consumers():
+        if consumer.pending_count == 0:
+            yield [b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name]
+    yield from nack_commands(key, group, nobodys)
+
+
+def nack_commands(key: bytes, group: Group, nobodys: list[list[bytes]]) -> Iterator[list[bytes]]:
+    """What nobody owns, (ID, count) as it was given back, in runs of equal counts."""
+    run: list[bytes] = []
+    at: cython.Py_ssize_t
+    for at in range(len(nobodys)):
+        word, count = nobodys[at]
+        run.append(word)
+        last: cython.bint = at + 1 == len(nobodys) or nobodys[at + 1][1] != count
+        if last or len(run) == NACKED_PER_COMMAND:
+            words: list[bytes] = [b"XNACK", key, group.name, b"FAIL", b"IDS", b"%d" % len(run), *run]
+            yield [*words, b"RETRYCOUNT", count, b"FORCE"]
+            run = []
+
+
+def producer_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[list[bytes]]:
+    """What the stream remembers of idempotent requests, and how long it does.
+
+    XIDMPRECORD of an entry that is gone fails in Redis, which goes on; so does the XCFGSET that sets the
+    lifetime counters: that one only we know, and only of a log.
+    """
+    duration: cython.longlong = stream.idmp_duration_s
+    maxsize: cython.longlong = stream.idmp_maxsize
+    one: Settings
+    for one in (settings, USUAL):
+        if duration != one.stream_idmp_duration or maxsize != one.stream_idmp_maxsize:
+            yield [b"XCFGSET", key, b"IDMP-DURATION", b"%d" % duration, b"IDMP-MAXSIZE", b"%d" % maxsize]
+            break
+    memory: Idempotency | None = stream.idempotency
+    if memory is None:
+        return
+    items: list[tuple[bytes, bytes, StreamId]] = memory.items()
+    for pid, iid, entry in items:
+        yield [b"XIDMPRECORD", key, pid, iid, entry.text()]
+    added: cython.longlong = mem.as_signed(memory.added)
+    duplicates: cython.longlong = mem.as_signed(memory.duplicates)
+    if added != len(items) or duplicates > 0:
+        words: list[bytes] = [b"XCFGSET", key, b"IIDS-ADDED", streamid.decimal(added)]
+        yield [*words, b"IIDS-DUPLICATES", streamid.decimal(duplicates)]
