@@ -29,7 +29,7 @@ STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "not read": "dim"}
 Examples:
   headrace check dump.rdb
   headrace check appendonlydir
-  headrace check appendonlydir/appendonly.aof.3.incr.aof --fix
+  headrace check --fix appendonlydir
 """,
 )
 @click.argument("file", type=click.Path(exists=True))

@@ -150,9 +150,7 @@ def _check_set(path: str, player: Player, now_ms: int) -> Report:
         there = os.path.join(beside, file)
         report.files.append(FileReport(there, os.path.getsize(there)))
     if manifest.history:
-        report.notes.append(
-            f"{counted(len(manifest.history), 'file')} of history are not read: no start does"
-        )
+        report.notes.append(f"{counted(len(manifest.history), 'file')} of history: no start reads those")
     check = Check(report, DiskFiles(beside), player, now_ms)
     check.log(wanted)
     return check.finish()
