@@ -6,6 +6,7 @@ import pytest
 
 from headrace.commands.host import Host
 from headrace.engine.engine import Engine
+from portrait import alive, portrait
 
 ZEROS = "0" * 40
 
@@ -124,6 +125,7 @@ CHANGES = [
     "XACK s g 1-1",
     "XNACK s g FAIL IDS 1 1-1",
     "XADD s IDMP p i * f v",
+    "XADD s IDMP p j * f v",
 ]
 
 
@@ -163,6 +165,27 @@ def test_values_have_the_same_digest_under_any_key(debugging):
     (stream,) = debugging("DEBUG DIGEST-VALUE s")
     debugging("SELECT 3")
     assert debugging("DEBUG DIGEST-VALUE t") == [stream]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_digests_are_the_same_exactly_when_the_portraits_are(debugging, seed):
+    chance = random.Random(seed)
+    debugging.engine.keyspace.settings.stream_node_max_entries = 3
+    digests, portraits = {}, {}
+    for _ in range(400):
+        debugging.now += chance.choice([0, 1, 1000])
+        debugging.tick(debugging.now)
+        if chance.random() < 0.05:
+            debugging("FLUSHALL")
+        if chance.random() < 0.2:
+            stock(debugging)
+        debugging(chance.choice([change for change in CHANGES if not change.startswith("SELECT")]))
+        keyspace = debugging.engine.keyspace
+        digest = debugging("DEBUG DIGEST")
+        seen = repr(alive(portrait(keyspace, times=False, ties=False), debugging.now))
+        assert digests.setdefault(seen, digest) == digest
+        assert portraits.setdefault(digest, seen) == seen
+    assert len(digests) > 50
 
 
 @pytest.mark.parametrize("seed", range(5))

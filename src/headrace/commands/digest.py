@@ -4,8 +4,7 @@
     key       SHA-1 of database, key, expiry, the value's digest
     keyspace  the keys' digests, exclusive-ored: their order does not matter; 0 when empty
 
-What is not in it: how entries are packed, when consumers were last seen and active, and how many requests
-were duplicates. No log tells these.
+What is not in it: how entries are packed, and when consumers were last seen and active, which no log tells.
 """
 
 from __future__ import annotations
@@ -114,8 +113,9 @@ def add_producers(facts: Facts, stream: Stream, now_ms: int) -> None:
     facts.add(b"idmp", stream.idmp_duration_s, stream.idmp_maxsize)
     memory = stream.idempotency
     if memory is None:
+        facts.add(0, 0)
         return
-    facts.add(memory.added)
+    facts.add(memory.added, memory.duplicates)
     oldest_ms = now_ms - 1000 * memory.duration_s
     lines: dict[bytes, list[Any]] = {}
     for pid, iid, entry in memory.items():
