@@ -1,4 +1,4 @@
-"""Logs with wrong bytes in them: whatever comes, an outcome or Damaged, and never a command that was not there."""
+"""Logs with wrong bytes in them: an outcome or Damaged, and what stands before the fault is not lost."""
 
 import os
 import random

@@ -2,6 +2,7 @@
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -134,7 +135,7 @@ def test_the_end_of_a_log_is_cut_where_the_damage_begins_and_a_copy_stays(tmp_pa
     assert report.fixable and report.valid == report.damage.offset == len(LOG)
     assert states(report) == [("x.incr.aof", state)] and report.databases == {0: MADE}
     copy = fix(report)
-    assert open(copy, "rb").read() == LOG + tail and path.read_bytes() == LOG
+    assert Path(copy).read_bytes() == LOG + tail and path.read_bytes() == LOG
     assert check(path).damage is None
     path.write_bytes(LOG + tail)
     with pytest.raises(UsageError, match="earlier fix"):
