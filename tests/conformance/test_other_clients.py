@@ -20,7 +20,7 @@ TIMES = ("idle", "inactive", "seen-time", "active-time", "time_since_delivered")
 def port():
     """A headrace server's port."""
     config = Config()
-    config.read_arguments(["--port", "free", "--bind", "127.0.0.1"])
+    config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no"])
     server = Server(config)
     server.open()
     thread = threading.Thread(target=server.run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import threading
 import time
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.persistence.files import DiskFile, DiskFiles
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.config import Config
 from headrace.server.main import Server
@@ -56,12 +59,60 @@ def encoded(*words: bytes | str) -> bytes:
     return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
 
 
+class FlakyDisk(DiskFiles):
+    """The real directory, with a disk that fails when it is told to."""
+
+    full = False  # nothing can be written
+    broken = False  # nothing can be synced
+    slow: threading.Event | None = None  # syncs wait for it
+    writes = 0
+    syncs = 0
+
+    def create(self, name: str) -> FlakyFile:
+        return FlakyFile(self, super().create(name))
+
+    def append(self, name: str) -> FlakyFile:
+        return FlakyFile(self, super().append(name))
+
+
+class FlakyFile:
+    """A file on it."""
+
+    def __init__(self, disk: FlakyDisk, file: DiskFile) -> None:
+        self.disk = disk
+        self.file = file
+        self.name = file.name
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        self.disk.writes += 1
+        if self.disk.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(data)
+
+    def sync(self) -> None:
+        self.disk.syncs += 1
+        if self.disk.slow is not None:
+            self.disk.slow.wait(SECONDS_MAX)
+        if self.disk.broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self.file.sync()
+
+    def truncate(self, size: int) -> None:
+        self.file.truncate(size)
+
+    def size(self) -> int:
+        return self.file.size()
+
+    def close(self) -> None:
+        self.file.close()
+
+
 class Running:
-    """A server and the way to it."""
+    """A server and the way to it. It keeps no log unless it is told to."""
 
     def __init__(self, arguments: list[str]) -> None:
         config = Config()
-        config.read_arguments(["--port", "free", "--bind", "127.0.0.1", *arguments])
+        config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no", *arguments])
         self.server = Server(config)
         self.server.open()
         self.port = self.server.listeners.port
@@ -95,6 +146,22 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield run
     for running in started:
         running.stop()
+
+
+@pytest.fixture
+def start_logging(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Running, FlakyDisk]]:
+    """start_logging("--appendfsync", "always") gives a server with a log, and its disk."""
+    monkeypatch.setattr("headrace.server.main.DiskFiles", FlakyDisk)
+
+    def run(*arguments: str) -> tuple[Running, FlakyDisk]:
+        running = start("--appendonly", "yes", *arguments)
+        disk = running.server.disk
+        assert isinstance(disk, FlakyDisk)
+        return running, disk
+
+    return run
 
 
 @pytest.fixture

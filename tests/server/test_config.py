@@ -73,7 +73,10 @@ def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path):
         ("hz fast", "hz fast: argument couldn't be parsed into an integer"),
         ("maxmemory lots", "maxmemory lots: argument must be a memory value"),
         ("protected-mode perhaps", "protected-mode perhaps: argument must be 'yes' or 'no'"),
-        ("appendonly yes", "appendonly yes: not supported yet: data is kept in memory only"),
+        ("save 60", "save 60: Invalid save parameters"),
+        ("save 0 1", "save 0 1: Invalid save parameters"),
+        ("dbfilename a/b", "dbfilename a/b: dbfilename can't be a path, just a filename"),
+        ("appenddirname ''", "appenddirname : appenddirname can't be empty"),
         ("daemonize yes", "daemonize yes: run it under a supervisor instead"),
         ("requirepass secret", "requirepass: not supported yet, and it would not be safe to ignore it"),
         ("replicaof host 1", "replicaof: not supported yet, and it would not be safe to ignore it"),
@@ -93,6 +96,17 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, line: str, rea
     assert str(wrong.value) == f"{file}, line 2: {reason}"
 
 
+def test_rules_of_save_add_up_until_an_empty_one(tmp_path: Path):
+    file = tmp_path / "redis.conf"
+    file.write_text('save 7 7\nsave ""\nsave 900 1\nsave 300 10 60 1000\n')
+    config = configured(str(file), "--save", "5", "0")
+    assert config.save_rules() == ((900, 1), (300, 10), (60, 1000), (5, 0))
+    config.set([(b"save", b"3600 1 300 100")])
+    assert config.shown("save") == "3600 1 300 100"
+    config.set([(b"save", b"")])
+    assert config.shown("save") == ""
+
+
 def test_a_file_that_includes_itself_is_refused(tmp_path: Path):
     file = tmp_path / "redis.conf"
     file.write_text(f"include {file}\n")
@@ -108,13 +122,11 @@ def test_a_missing_file_and_a_stray_word_are_refused():
 
 
 def test_what_cannot_be_honoured_but_does_no_harm_is_warned_of():
-    config = configured("--save", "900", "1", "--maxmemory", "1gb", "--io-threads", "4", "--requirepass", "")
+    config = configured("--maxmemory", "1gb", "--io-threads", "4", "--requirepass", "")
     assert config.warnings == [
-        "the command line: save 900 1: not supported yet: data is kept in memory only",
         "the command line: maxmemory 1gb: not supported yet: memory is not limited",
         "the command line: io-threads: has no effect here",
     ]
-    assert config.shown("save") == ""
     assert config.shown("maxmemory") == "0"
 
 
@@ -158,8 +170,10 @@ def test_config_set_changes_all_or_none():
         (b"stream-node-max-entries", b"x", "argument couldn't be parsed into an integer"),
         (b"stream-node-max-bytes", b"x", "argument must be a memory value"),
         (b"port", b"1", "can't set immutable config"),
-        (b"appendonly", b"yes", "not supported yet: data is kept in memory only"),
-        (b"save", b"60 1", "not supported yet: data is kept in memory only"),
+        (b"appendfilename", b"x", "can't set immutable config"),
+        (b"save", b"60 1 5", "Invalid save parameters"),
+        (b"save", b"60 one", "Invalid save parameters"),
+        (b"save", b"0 1", "Invalid save parameters"),
         (b"maxmemory-policy", b"allkeys-lru", "not supported yet: nothing is evicted"),
         (
             b"client-output-buffer-limit",

@@ -250,8 +250,9 @@ def test_the_log_is_written_before_answers_leave(server, client):
     seen = []
     turn = server.server.turn
 
-    def commit() -> None:
+    def commit() -> bool:
         seen.append([c.session.answer.pending() for c in turn.connections.values()])
+        return True
 
     turn.commit = commit
     client.send(encoded("PING") * 3)

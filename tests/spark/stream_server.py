@@ -21,7 +21,7 @@ def free_port() -> int:
 def start_server(kind: str, port: int, cwd: pathlib.Path) -> subprocess.Popen[bytes]:
     words = {
         "redis": ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"],
-        "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port)],
+        "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port), "--appendonly", "no"],
     }[kind]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # what we run on, from another folder
     process = subprocess.Popen(words, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

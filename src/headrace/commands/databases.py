@@ -122,6 +122,8 @@ def run_flushall(call: Call) -> None:
     """FLUSHALL: take all keys of all databases away."""
     check_flush(call.argv)
     call.keyspace.flush_all()
+    if not call.replayed():
+        call.host.flushed_all(call.now)
     call.keyspace.changes += 1
     if call.recording:
         call.record_verbatim()

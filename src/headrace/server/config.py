@@ -9,7 +9,7 @@ from headrace.errors import CommandError, UsageError
 from headrace.keyspace.scan import matches
 from headrace.resp.inline import split_line
 from headrace.server.directives import BY_NAME, DIRECTIVES, NOT_APPLICABLE, REFUSED, Directive
-from headrace.server.kinds import Value
+from headrace.server.kinds import Rules, Value
 
 INCLUDES_MAX = 16  # files that include files that include files
 NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # what a refused directive may say
@@ -38,6 +38,12 @@ class Config:
         value = self.values[name]
         assert isinstance(value, str)
         return value
+
+    def save_rules(self) -> tuple[tuple[int, int], ...]:
+        """The rules of `save`: after so many seconds, if there were so many changes."""
+        rules = self.values["save"]
+        assert isinstance(rules, Rules)
+        return rules.pairs
 
     def shown(self, name: str) -> str:
         """The value as CONFIG GET answers it."""
@@ -125,6 +131,8 @@ class Config:
             if directive.refused_at_start:
                 raise UsageError(text)
             self.warnings.append(text)
+        elif isinstance(value, Rules) and value.pairs:  # each line adds to those before
+            self.values[name] = Rules((*self.save_rules(), *value.pairs))
         else:
             self.values[name] = value
 

@@ -11,5 +11,6 @@ cdef class Connection:
     cdef bint ready
     cdef bint answered
     cdef bint halted
+    cdef readonly bint held
     cdef bint ended
     cdef readonly bint closed

@@ -13,7 +13,18 @@ from headrace.resp.parser import RequestParser
 class Connection:
     """What the turn knows of a client. Idle, it holds no block of memory worth mentioning."""
 
-    __slots__ = ("answered", "closed", "ended", "fd", "halted", "parser", "ready", "session", "watched")
+    __slots__ = (
+        "answered",
+        "closed",
+        "ended",
+        "fd",
+        "halted",
+        "held",
+        "parser",
+        "ready",
+        "session",
+        "watched",
+    )
 
     fd: cython.int
     session: Session
@@ -22,6 +33,7 @@ class Connection:
     ready: cython.bint  # has requests to execute: it stands in the turn's list of those
     answered: cython.bint  # has something to send or to decide: it stands in the turn's list of those
     halted: cython.bint  # has requests, but executing them waits until its answers have been read
+    held: cython.bint  # its answer waits until what it tells of is safe, and so does all else
     ended: cython.bint  # the client has sent its last byte
     closed: cython.bint
 
@@ -33,5 +45,6 @@ class Connection:
         self.ready = False
         self.answered = False
         self.halted = False
+        self.held = False
         self.ended = False
         self.closed = False

@@ -8,24 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace import limits
+from headrace.persistence.rdb.versions import VERSIONS
 from headrace.server.kinds import (
     I63_MAX,
     U31_MAX,
     BufferLimits,
     Choice,
     EventClasses,
+    FileName,
     Flag,
     Kind,
     Memory,
     Number,
     Octal,
     Port,
+    SaveRules,
     Text,
     Value,
     Words,
 )
-
-NOT_KEPT = "not supported yet: data is kept in memory only"
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,51 @@ POLICIES = (
 
 DIRECTIVES = [
     Directive(
-        "appendonly",
-        Flag(),
-        "no",
-        "Log every write to disk.",
-        only=False,
-        why=NOT_KEPT,
-        refused_at_start=True,
+        "aof-disable-auto-gc", Flag(), "no", "Keep the files of the log that a rewrite has made superfluous."
     ),
     Directive(
-        "appendfsync", Choice(("always", "everysec", "no")), "everysec", "How often the log is synced."
+        "aof-load-truncated",
+        Flag(),
+        "yes",
+        "Start although the log ends in mid record, as after a power cut; no: refuse.",
+    ),
+    Directive(
+        "aof-rewrite-incremental-fsync",
+        Flag(),
+        "yes",
+        "Accepted; a rewritten log is synced once, at its end.",
+    ),
+    Directive("aof-timestamp-enabled", Flag(), "no", "Note the time in the log, once a second."),
+    Directive("aof-use-rdb-preamble", Flag(), "yes", "Rewrite the log as a snapshot; no: as requests."),
+    Directive(
+        "appenddirname",
+        FileName("appenddirname", "dirname"),
+        "appendonlydir",
+        "The directory of the log, in dir.",
+        mutable=False,
+    ),
+    Directive(
+        "appendfilename",
+        FileName("appendfilename", "filename"),
+        "appendonly.aof",
+        "How the names of the log's files begin.",
+        mutable=False,
+    ),
+    Directive("appendonly", Flag(), "yes", "Log every write to disk before it is answered."),
+    Directive(
+        "appendfsync",
+        Choice(("always", "everysec", "no")),
+        "everysec",
+        "Sync the log before each answer, once a second, or when the system likes.",
+    ),
+    Directive(
+        "auto-aof-rewrite-min-size", Memory(0, I63_MAX), "64mb", "A smaller log is not rewritten by itself."
+    ),
+    Directive(
+        "auto-aof-rewrite-percentage",
+        Number(0, U31_MAX),
+        "100",
+        "Rewrite the log when it has grown by so much; 0 for never.",
     ),
     Directive(
         "bind",
@@ -102,7 +138,17 @@ DIRECTIVES = [
     Directive(
         "databases", Number(1, 10000), "16", "How many databases SELECT can choose from.", mutable=False
     ),
+    Directive(
+        "dbfilename", FileName("dbfilename", "filename"), "dump.rdb", "The snapshot, in dir.", mutable=False
+    ),
     Directive("dir", Text(), ".", "Where files are kept.", mutable=False),
+    Directive(
+        "enable-debug-command",
+        Choice(("no", "yes", "local")),
+        "no",
+        "Who may use DEBUG: nobody, everybody, clients on this machine.",
+        mutable=False,
+    ),
     Directive("hz", Number(1, 500), "10", "How often a second clients and figures are looked after."),
     Directive(
         "latency-monitor-threshold",
@@ -134,6 +180,12 @@ DIRECTIVES = [
         why="not supported yet: nothing is evicted",
     ),
     Directive(
+        "no-appendfsync-on-rewrite",
+        Flag(),
+        "no",
+        "Do not sync the log while a child writes; what is answered then may be lost.",
+    ),
+    Directive(
         "notify-keyspace-events",
         EventClasses(),
         "",
@@ -151,7 +203,29 @@ DIRECTIVES = [
     Directive(
         "protected-mode", Flag(), "yes", "Refuse clients from other machines: there are no passwords yet."
     ),
-    Directive("save", Words(), "", "When to save snapshots.", only=[], why=NOT_KEPT),
+    Directive(
+        "rdb-save-incremental-fsync", Flag(), "yes", "Accepted; a snapshot is synced once, at its end."
+    ),
+    Directive(
+        "rdb-stream-types",
+        Choice(tuple(version.name for version in VERSIONS)),
+        "compatible",
+        "Streams in snapshots: as Redis 7.0 reads them, or as a newer one does.",
+    ),
+    Directive("rdbchecksum", Flag(), "yes", "End snapshots with a checksum."),
+    Directive("rdbcompression", Flag(), "yes", "Compress long strings in snapshots."),
+    Directive(
+        "sanitize-dump-payload",
+        Choice(("no", "yes", "clients")),
+        "yes",
+        "Accepted; what RESTORE and snapshots bring is always examined to the last byte.",
+    ),
+    Directive(
+        "save",
+        SaveRules(),
+        "",
+        "Rules: save a snapshot after so many seconds if there were so many changes.",
+    ),
     Directive(
         "slowlog-log-slower-than",
         Number(-1, I63_MAX),
@@ -161,6 +235,12 @@ DIRECTIVES = [
         why="not supported yet: requests are not timed",
     ),
     Directive("slowlog-max-len", Number(0, I63_MAX), "128", "How many slow requests are kept."),
+    Directive(
+        "stop-writes-on-bgsave-error",
+        Flag(),
+        "yes",
+        "Refuse writes after a failed snapshot, if there are save rules.",
+    ),
     Directive(
         "stream-compact-tombstones",
         Flag(),
@@ -205,25 +285,21 @@ BY_NAME = {directive.name: directive for directive in DIRECTIVES}
 
 # Redis's own that change nothing here: said once at the start, then passed over.
 _NOT_APPLICABLE = """
-    activedefrag active-expire-effort aof-load-truncated aof-rewrite-incremental-fsync aof-timestamp-enabled
-    aof-use-rdb-preamble always-show-logo appendfilename appenddirname auto-aof-rewrite-min-size
-    auto-aof-rewrite-percentage activerehashing client-query-buffer-limit-soft crash-log-enabled
-    crash-memcheck-enabled dbfilename disable-thp dynamic-hz enable-debug-command enable-module-command
+    activedefrag active-expire-effort always-show-logo activerehashing client-query-buffer-limit-soft
+    crash-log-enabled crash-memcheck-enabled disable-thp dynamic-hz enable-module-command
     enable-protected-configs hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries
     hash-max-ziplist-value hll-sparse-max-bytes io-threads io-threads-do-reads jemalloc-bg-thread
     latency-tracking latency-tracking-info-percentiles lazyfree-lazy-eviction lazyfree-lazy-expire
     lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
     list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate lua-time-limit
-    busy-reply-threshold maxmemory-clients maxmemory-eviction-tenacity maxmemory-samples
-    no-appendfsync-on-rewrite oom-score-adj oom-score-adj-values proc-title-template
-    rdb-del-sync-files rdb-save-incremental-fsync rdbchecksum rdbcompression repl-backlog-size
-    repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load repl-diskless-sync
-    repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-ping-replica-period repl-timeout
-    replica-announced replica-ignore-maxmemory replica-lazy-flush replica-priority replica-read-only
-    replica-serve-stale-data sanitize-dump-payload set-max-intset-entries set-max-listpack-entries
-    set-max-listpack-value set-proc-title shutdown-on-sigint shutdown-on-sigterm shutdown-timeout
-    slave-priority slave-read-only slave-serve-stale-data socket-mark-id stop-writes-on-bgsave-error
-    supervised syslog-enabled syslog-facility syslog-ident tracking-table-max-keys
+    busy-reply-threshold maxmemory-clients maxmemory-eviction-tenacity maxmemory-samples oom-score-adj
+    oom-score-adj-values proc-title-template rdb-del-sync-files repl-backlog-size repl-backlog-ttl
+    repl-disable-tcp-nodelay repl-diskless-load repl-diskless-sync repl-diskless-sync-delay
+    repl-diskless-sync-max-replicas repl-ping-replica-period repl-timeout replica-announced
+    replica-ignore-maxmemory replica-lazy-flush replica-priority replica-read-only replica-serve-stale-data
+    set-max-intset-entries set-max-listpack-entries set-max-listpack-value set-proc-title shutdown-on-sigint
+    shutdown-on-sigterm shutdown-timeout slave-priority slave-read-only slave-serve-stale-data
+    socket-mark-id supervised syslog-enabled syslog-facility syslog-ident tracking-table-max-keys
     zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
 """
 NOT_APPLICABLE = frozenset(_NOT_APPLICABLE.split())

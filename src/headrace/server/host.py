@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import resource
@@ -9,23 +10,39 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from headrace.commands.host import Host, Section
 from headrace.commands.session import Session
-from headrace.errors import CommandError
+from headrace.errors import CommandError, HeadraceError
 from headrace.keyspace.settings import Settings
+from headrace.persistence.damage import Damaged
+from headrace.persistence.rdb.reader import read_rdb
+from headrace.persistence.rdb.versions import Version
+from headrace.server import persistence_info
 from headrace.server.config import Config
+from headrace.server.durability import Durability
+from headrace.server.saving import Saving
+from headrace.server.startup import Startup
 from headrace.server.turn import Turn
 
 SAMPLES_KEPT = 16  # of the counters: rates are those between the first and the last
 SAMPLE_STALE_MS = 2000  # older than that, nothing happened
 
 
+class NoShutdown(CommandError):
+    text = "ERR Errors trying to SHUTDOWN. Check logs."
+
+
 class ServerHost(Host):
-    """The host of an engine behind sockets. The turn is made after the engine, so it is set last."""
+    """The host of an engine behind sockets. The turn and the disk are made later, and set last."""
 
     turn: Turn
+    startup: Startup
+    durability: Durability
+    saving: Saving
 
     def __init__(self, config: Config, stop: Callable[[], None]) -> None:
         super().__init__(Settings())
@@ -80,10 +97,97 @@ class ServerHost(Host):
         return pending, max(connection.parser.cap - pending, 0)
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
-        """Stop after this turn. There is nothing to save to, which SAVE may not pretend away."""
-        if save:
-            raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
+        """Stop after this turn, with the log on the disk and, if asked for or by rule, a snapshot.
+
+        CommandError when that fails and force does not say to go regardless.
+        """
+        if self.turn.engine.gate.loading:  # nothing is new, and a part of the data is not there
+            self.stop()
+            return
+        at = self.turn.engine.keyspace.now
+        if self.durability.beginning and not force:
+            logging.getLogger("headrace").error("not stopping: the first log is still being written")
+            raise NoShutdown()
+        self.saving.kill()
+        if not self.durability.flush(at) and not force:
+            logging.getLogger("headrace").error("not stopping: the log cannot be written")
+            raise NoShutdown()
+        if save or (save is None and self.config.save_rules()):
+            try:
+                self.saving.save(at)
+            except CommandError:
+                if not force:
+                    raise NoShutdown() from None
         self.stop()
+
+    # The disk.
+
+    def save(self, now_ms: int) -> None:
+        """SAVE."""
+        self.saving.save(now_ms)
+
+    def background_save(self, schedule: bool) -> bytes:
+        """BGSAVE."""
+        return self.saving.background_save(schedule)
+
+    def last_save_s(self) -> int:
+        """When the last snapshot was taken, or the server started, in seconds since 1970."""
+        return self.saving.saved_ms // 1000
+
+    def rewrite_log(self) -> bytes:
+        """BGREWRITEAOF."""
+        return self.saving.rewrite_log()
+
+    def log_synced(self) -> int:
+        """How much of the log is on the disk, measured as effects.offset is; -1 when there is no log."""
+        return self.durability.synced_offset()
+
+    def flushed_all(self, now_ms: int) -> None:
+        """FLUSHALL has run."""
+        self.saving.flushed(now_ms)
+
+    def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
+        """DEBUG RELOAD: through a snapshot and back."""
+        if save:
+            self.saving.save(call.now)
+        if flush:
+            call.keyspace.flush_all()
+        try:
+            with closing(self.saving.files.source(self.config.text("dbfilename"))) as source:
+                read_rdb(source, call.keyspace, now_ms=call.now, merge=merge)
+        except (OSError, Damaged) as wrong:
+            logging.getLogger("headrace").error("DEBUG RELOAD: %s", wrong)
+            raise CommandError("ERR Error trying to load the RDB dump, check server logs.") from None
+        finally:
+            if self.durability.log is not None and not (save and flush):
+                self.saving.rewrite_soon()  # the log does not say what is there now
+
+    def reload_log(self, call: Any) -> None:
+        """DEBUG LOADAOF: through the log and back."""
+        if self.durability.log is None or not self.durability.flush(call.now):
+            raise CommandError("ERR Error trying to load the AOF files, check server logs.")
+        call.keyspace.flush_all()
+        try:
+            self.startup.replay(call.now)
+        except (OSError, HeadraceError) as wrong:
+            logging.getLogger("headrace").error("DEBUG LOADAOF: %s", wrong)
+            raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None
+
+    def rdb_version(self) -> Version:
+        """In which version of the format values are written."""
+        return self.saving.version()
+
+    def rdb_compression(self) -> bool:
+        """Whether long strings are compressed there."""
+        return self.config.flag("rdbcompression")
+
+    def debug_allowed(self, session: Session) -> bool:
+        """Whether the session may use DEBUG."""
+        who = self.config.text("enable-debug-command")
+        if who == "local":
+            host = session.address.rpartition(b":")[0].strip(b"[]")
+            return host in (b"127.0.0.1", b"::1") or host.startswith(b"/")
+        return who == "yes"
 
     def microseconds(self) -> int:
         """What the clock shows beyond milliseconds."""
@@ -105,6 +209,7 @@ class ServerHost(Host):
             "server": self._server,
             "clients": lambda: [("maxclients", self.config.number("maxclients"))],
             "memory": self._memory,
+            "persistence": self._persistence,
             "stats": self._stats,
             "cpu": self._cpu,
         }
@@ -146,6 +251,11 @@ class ServerHost(Host):
             ("maxmemory_human", human(self.config.number("maxmemory"))),
             ("maxmemory_policy", self.config.text("maxmemory-policy")),
         ]
+
+    def _persistence(self) -> Section:
+        return persistence_info.fields(
+            self.saving, self.durability, self.startup, self.turn.engine.keyspace.now
+        )
 
     def _stats(self) -> Section:
         rates = self._rates()

@@ -8,7 +8,15 @@ from typing import Protocol
 
 from headrace.keyspace import events
 
-Value = int | bool | str | list[str] | tuple[int, int]
+
+@dataclass(frozen=True)
+class Rules:
+    """When to save snapshots: pairs of seconds and changes."""
+
+    pairs: tuple[tuple[int, int], ...]
+
+
+Value = int | bool | str | list[str] | tuple[int, int] | Rules
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
@@ -129,6 +137,47 @@ class Text:
     def show(self, value: Value) -> str:
         """As given."""
         return str(value)
+
+
+@dataclass(frozen=True)
+class FileName:
+    """A name within a directory, which the directive names: no path, and not empty."""
+
+    directive: str
+    noun: str
+
+    def parse(self, words: list[str]) -> Value:
+        """One word without slashes."""
+        name = one(words)
+        if not name:
+            raise ValueError(f"{self.directive} can't be empty")
+        if "/" in name:
+            raise ValueError(f"{self.directive} can't be a path, just a {self.noun}")
+        return name
+
+    def show(self, value: Value) -> str:
+        """As given."""
+        return str(value)
+
+
+@dataclass(frozen=True)
+class SaveRules:
+    """Pairs of seconds and changes; no words, or an empty one, for none."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Two numbers for each rule."""
+        words = [word for text in words for word in text.split()]
+        if len(words) % 2 or not all(re.fullmatch(r"\d{1,18}", word) for word in words):
+            raise ValueError("Invalid save parameters")
+        numbers = [int(word) for word in words]
+        if not all(numbers[::2]):
+            raise ValueError("Invalid save parameters")
+        return Rules(tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+
+    def show(self, value: Value) -> str:
+        """All numbers with blanks between them."""
+        assert isinstance(value, Rules)
+        return " ".join(f"{seconds} {changes}" for seconds, changes in value.pairs)
 
 
 @dataclass(frozen=True)

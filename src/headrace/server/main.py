@@ -1,6 +1,6 @@
 """The composition root: builds the rooms around an engine, runs the turns, stops.
 
-config → host → engine → turn → listeners, timers
+config → host → engine → turn → durability, saving, startup → listeners, timers
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from types import FrameType
 import headrace
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
-from headrace.errors import HeadraceError
+from headrace.errors import CommandError, HeadraceError
+from headrace.persistence.files import DiskFiles
 from headrace.server.config import Config
 from headrace.server.directives import DIRECTIVES
+from headrace.server.durability import Durability
 from headrace.server.host import ServerHost
 from headrace.server.listeners import Listeners
+from headrace.server.saving import Saving
+from headrace.server.startup import Startup, Stopped, plain_words
 from headrace.server.timers import Timers
 from headrace.server.turn import Turn
 
@@ -56,12 +60,13 @@ def serve(arguments: list[str]) -> int:
     config = Config()
     config.read_arguments(arguments)
     server = Server(config)
-    with stopped_by_signals(server.stop):
+    with stopped_by_signals(server.end):
         server.open()
-        print(
-            f"headrace {headrace.__version__} ready on {', '.join(server.names)} (pid {os.getpid()})",
-            flush=True,
-        )
+        if not server.stopping:
+            print(
+                f"headrace {headrace.__version__} ready on {', '.join(server.names)} (pid {os.getpid()})",
+                flush=True,
+            )
         server.run()
     return 0
 
@@ -73,20 +78,27 @@ def usage() -> str:
 
 
 class Server:
-    """One server: open(), then run() until stop() is called, by whichever thread."""
+    """One server: open(), then run() until end() or stop() is called, by whichever thread."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.clock = RealClock()
         self.stopping = False
+        self.asked_to_end = False
         self.host = ServerHost(config, self.stop)
         self.engine = Engine(self.host.settings, self.host)
         self.turn = Turn(self.engine, self.clock.now_ms)
         self.host.turn = self.turn
         self.host.apply = self.apply
         self.listeners = Listeners(config, self.host, self.turn)
-        self.timers = Timers(config, self.host, self.turn)
+        self.disk = DiskFiles(config.text("dir"))
+        self.startup = Startup(config, self.engine, self.turn, self.disk, self.is_ending)
+        self.durability = Durability(config, self.engine, self.turn, self.disk, self.wake)
+        self.saving = Saving(config, self.engine, self.disk, self.durability, self.clock.now_ms())
+        self.host.startup, self.host.durability, self.host.saving = self.startup, self.durability, self.saving
+        self.timers = Timers(config, self.host, self.turn, self.durability, self.saving)
         self.waker, self.woken = socket.socketpair()
+        self.running_log = False  # appendonly, as it was acted on
         self.files: list[str] = []  # to be removed at the end
 
     @property
@@ -116,8 +128,27 @@ class Server:
         self.listeners.open()
         self.host.port = self.listeners.port
         self.config.values["port"] = self.listeners.port
+        try:
+            self._recover()
+        except Stopped:
+            self.stop()
+            return
         self._write("pidfile", str(os.getpid()))
         self._write("port-file", str(self.listeners.port))
+
+    def _recover(self) -> None:
+        """What is on the disk is in memory, and the log goes on behind it. UsageError; Stopped."""
+        self.disk.holder = ", ".join(self.names)
+        self.startup.lock()
+        if self.disk.lock_descriptor >= 0:
+            self.saving.remove_leftovers()
+        found = self.startup.load(self.clock.now_ms())
+        self.saving.saved_changes = self.engine.keyspace.changes
+        self.running_log = self.config.flag("appendonly")
+        if self.running_log:
+            with plain_words():
+                self.saving.open_log(found.manifest, self.clock.now_ms())
+        self.turn.commit = self.durability.commit
 
     def run(self) -> None:
         """Turns, until told to stop; then everything is closed."""
@@ -127,21 +158,48 @@ class Server:
         try:
             while not self.stopping:
                 turn.once(timers.run(now_ms()))
+                if self.asked_to_end:
+                    self._shut_down()
         finally:
             self.close()
 
+    def end(self) -> None:
+        """As SHUTDOWN, after the turn run() is in. From any thread, and from a signal handler."""
+        self.asked_to_end = True
+        self.wake()
+
+    def is_ending(self) -> bool:
+        """Whether run() is about to end."""
+        return self.stopping or self.asked_to_end
+
+    def _shut_down(self) -> None:
+        self.asked_to_end = False
+        try:
+            self.host.shutdown(None)
+        except CommandError as refusal:
+            logging.getLogger("headrace").error(
+                "%s SHUTDOWN NOSAVE FORCE ends the server regardless", refusal
+            )
+
     def stop(self) -> None:
-        """End run() after the turn it is in. May be called from any thread and from a signal handler."""
+        """End run() after the turn it is in, without a snapshot. From any thread, as end()."""
         self.stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait of the turn. May be called from any thread and from a signal handler."""
         with suppress(OSError):  # it is awake already, or gone
             self.waker.send(b".")
 
     def close(self) -> None:
-        """Close the sockets and remove the files."""
+        """End the child, sync the log, close the sockets and remove the files."""
+        self.saving.kill()
+        self.durability.close()
         self.listeners.close()
         self.turn.close()
         self.waker.close()
         self.woken.close()
+        self.disk.unlock()
         for path in self.files:
             Path(path).unlink(missing_ok=True)
         self.files.clear()
@@ -159,6 +217,22 @@ class Server:
         for connection in turn.connections.values():
             connection.parser.bulk_max = turn.bulk_max
         logging.getLogger("headrace").setLevel(LEVELS[config.text("loglevel")])
+        self.durability.apply()
+        self.saving.look()
+        if self.turn.commit is not None and self.running_log != config.flag("appendonly"):
+            self._switch_log(config.flag("appendonly"))
+
+    def _switch_log(self, on: bool) -> None:
+        if on:
+            try:
+                self.durability.begin()
+            except (OSError, HeadraceError) as wrong:
+                self.config.values["appendonly"] = False
+                raise CommandError(f"ERR CONFIG SET failed: no log can be kept: {wrong}") from None
+        else:
+            self.saving.forget_log()
+            self.durability.stop(self.engine.keyspace.now)
+        self.running_log = on
 
     def _hear_wake(self) -> None:
         self.woken.recv(4096)

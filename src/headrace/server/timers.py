@@ -1,11 +1,15 @@
-"""What comes round by itself: idle clients are closed, counters are sampled for INFO's rates."""
+"""What comes round by itself: idle clients are closed, counters are sampled for INFO's rates, the log is
+synced, children are looked after.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from headrace.server.config import Config
+from headrace.server.durability import Durability
 from headrace.server.host import ServerHost
+from headrace.server.saving import Saving
 from headrace.server.turn import Turn
 
 SLOW_MS = 1000  # how often idle clients are looked for while nothing else happens
@@ -14,25 +18,32 @@ SLOW_MS = 1000  # how often idle clients are looked for while nothing else happe
 class Timers:
     """Runs `hz` times a second while there is traffic, once a second for idle clients, else not at all."""
 
-    def __init__(self, config: Config, host: ServerHost, turn: Turn) -> None:
+    def __init__(
+        self, config: Config, host: ServerHost, turn: Turn, durability: Durability, saving: Saving
+    ) -> None:
         self.config = config
         self.host = host
         self.turn = turn
+        self.durability = durability
+        self.saving = saving
         self.due = 0  # milliseconds since 1970
 
     def run(self, now: int) -> int:
         """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
         interval = 1000 // self.config.number("hz")
-        if self.due - interval <= now < self.due:  # else it is time, or the clock has been set back
+        hurry = self.saving.wanted and self.saving.child is None  # a client has been told that it is begun
+        if self.due - interval <= now < self.due and not hurry:  # else it is time, or the clock was set back
             return self.due - now
         self.due = now + interval
         moved = self.host.sample(now)
         seconds = self.config.number("timeout")
         if seconds:
             self._close_idle(now - 1000 * seconds)
-        if moved:
-            return interval
-        return SLOW_MS if seconds else -1
+        self.durability.tick(now)
+        self.saving.tick(now)
+        waits = [self.durability.due_ms(), self.saving.due_ms(now, interval)]
+        waits.append(interval if moved else SLOW_MS if seconds else -1)
+        return min((wait for wait in waits if wait >= 0), default=-1)
 
     def _close_idle(self, since: int) -> None:
         """Close whoever has asked for nothing since then. Those who wait for an answer are not idle."""

@@ -32,6 +32,7 @@ cdef class Turn:
     cdef readonly dict connections
     cdef list ready
     cdef list answered
+    cdef readonly list held
     cdef bytearray scratch
     cdef unsigned char *p
 
@@ -44,6 +45,7 @@ cdef class Turn:
     cdef void _serve_woken(self)
     cdef void _touch(self, Connection connection)
     cdef void _send_answers(self)
+    cdef void _hold_answers(self, long long offset)
     cdef void _flush(self, Connection connection)
     cdef void _watch(self, Connection connection)
     cdef void _refuse(self, Connection connection, str reason)

@@ -3,6 +3,9 @@
     wait → hear: read who has sent → time: waits that are over → requests: execute within a budget
          → woken readers → commit: the log, as durable as promised → answers → wait ...
 
+When commit says that what was executed is not safe, the answers of those who have changed data in this turn
+are held, and with them their connections: nothing of theirs is read or sent until release().
+
 Whoever has sent more than the budget goes on in the next turn, which then does not wait. A client that does
 not read its answers stalls nobody: what its socket does not take stays here, and past a limit its requests
 wait too.
@@ -52,6 +55,7 @@ class Turn:
         "connections",
         "engine",
         "handlers",
+        "held",
         "now_ms",
         "p",
         "poller",
@@ -66,7 +70,7 @@ class Turn:
 
     engine: Engine
     now_ms: Callable[[], int]
-    commit: Callable[[], None] | None  # makes durable what was executed, before any answer leaves
+    commit: Callable[[], bool] | None  # makes durable what was executed, before any answer leaves; did it?
     bulk_max: cython.longlong  # the longest word a new client may send
     query_max: cython.longlong  # bytes a client may have sent that are not executed, or it goes
     unsent_max: cython.longlong  # bytes of answers a client may leave unread, or it goes; 0 for no limit
@@ -78,6 +82,7 @@ class Turn:
     connections: dict[int, Connection]
     ready: list[Connection]
     answered: list[Connection]
+    held: list[Connection]
     scratch: bytearray
     p: cython.p_uchar
 
@@ -96,6 +101,7 @@ class Turn:
         self.connections = {}
         self.ready = []
         self.answered = []
+        self.held = []
         self.scratch = bytearray(READ_BYTES)
         self.p = self.scratch
 
@@ -122,9 +128,10 @@ class Turn:
         return connection
 
     def close(self) -> None:
-        """Send what can be sent at once and close every connection."""
+        """Send what can be sent at once, but nothing that is held, and close every connection."""
         for connection in list(self.connections.values()):
-            self._flush(connection)
+            if not connection.held:
+                self._flush(connection)
             self.drop(connection)
         self.poller.close()
 
@@ -138,6 +145,7 @@ class Turn:
         timeout_ms = self._patience(timeout_ms)
         events = self.poller.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, EVENTS_MAX)
         now: cython.longlong = self.now_ms()
+        offset: cython.longlong = engine.effects.offset
         for fd, what in events:
             connection = self.connections.get(fd)
             if connection is not None:
@@ -151,15 +159,17 @@ class Turn:
             self._execute(now)
         if engine.woken or engine.dropped:
             self._serve_woken()
-        if self.commit is not None:
-            self.commit()
+        if self.commit is not None and not self.commit():
+            self._hold_answers(offset)
+        if engine.woken or engine.dropped:  # who waited for the commit itself
+            self._serve_woken()
         if self.answered:
             self._send_answers()
 
     @cython.cfunc
     def _patience(self, most_ms: cython.longlong) -> cython.longlong:
         """How long to wait: not at all with work left, at most until the engine has something to do."""
-        if self.ready:
+        if self.ready or self.engine.woken:
             return 0
         deadline: cython.longlong = self.engine.next_deadline()
         if deadline < 0:
@@ -213,7 +223,7 @@ class Turn:
         self.ready = []
         for connection in batch:
             connection.ready = False
-            if not connection.closed:
+            if not connection.closed and not connection.held:
                 self._execute_of(connection, now)
                 self._touch(connection)
 
@@ -285,8 +295,37 @@ class Turn:
         self.answered = []
         for connection in batch:
             connection.answered = False
-            if not connection.closed:
+            if not connection.closed and not connection.held:
                 self._flush(connection)
+
+    @cython.cfunc
+    def _hold_answers(self, offset: cython.longlong) -> cython.void:
+        """Put aside, as they are, all who have changed data since the log was that long, until release()."""
+        connection: Connection
+        others: list[Connection] = []
+        for connection in self.answered:
+            if connection.closed or connection.held or connection.session.written < offset:
+                others.append(connection)
+                continue
+            connection.answered = False
+            connection.held = True
+            self.held.append(connection)
+            self._watch(connection)
+        self.answered = others
+
+    def release(self) -> None:
+        """What was executed is safe now: the held answers are sent, and their clients go on."""
+        connection: Connection
+        batch: list[Connection] = self.held
+        self.held = []
+        for connection in batch:
+            connection.held = False
+            if connection.closed:
+                continue
+            if not connection.ready and not connection.halted and connection.parser.pending() > 0:
+                connection.ready = True
+                self.ready.append(connection)
+            self._flush(connection)
 
     @cython.cfunc
     def _flush(self, connection: Connection) -> cython.void:
@@ -322,7 +361,9 @@ class Turn:
         session: Session = connection.session
         unsent: cython.Py_ssize_t = session.answer.pending()
         watched: cython.uint = OUT if unsent > 0 else 0
-        if not connection.ended and not session.closing and unsent <= UNSENT_MAX:
+        if connection.held:
+            watched = 0 if connection.ended else GONE
+        elif not connection.ended and not session.closing and unsent <= UNSENT_MAX:
             if session.waiting is None or connection.parser.pending() <= AHEAD_MAX:
                 watched |= IN
             else:

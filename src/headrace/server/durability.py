@@ -1,0 +1,264 @@
+"""The promise behind an answer: what it tells of stands in the log, as durable as appendfsync says.
+
+    turn     requests run ─ commit: one write, and with `always` one sync ─ answers leave
+    trouble  the disk refuses: the answers of that turn are held, writes are refused, reads go on;
+             the log keeps what it could not write and tries again; then the answers leave
+
+So memory and log never part: what is in the one and not in the other has been told to nobody.
+The log itself is persistence/aof/log.py; here it meets the turn, the engine and the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from headrace.commands.saving import SYNCED
+from headrace.engine.engine import Engine
+from headrace.persistence.aof.log import Log
+from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.aof.names import Names
+from headrace.persistence.files import File, Files
+from headrace.server.config import Config
+from headrace.server.turn import Turn
+
+LOG_ERROR = "MISCONF Errors writing to the AOF file: {}"
+SNAPSHOT_ERROR = (
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
+    " Commands that may modify the data set are disabled, because this instance is configured to report"
+    " errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the"
+    " Redis logs for details about the RDB error."
+)
+TICK_MS = 100  # how often the log is looked after while something is not yet synced, or in trouble
+
+
+class Durability:
+    """The log of a server: off, beginning (its first base is being written, nothing is promised), or on."""
+
+    def __init__(
+        self, config: Config, engine: Engine, turn: Turn, files: Files, wake: Callable[[], None]
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self.turn = turn
+        self.files = files
+        self.wake = wake  # ends the turn's wait, from any thread
+        self.names = Names(config.text("appenddirname"), config.text("appendfilename"))
+        self.log: Log | None = None
+        self.beginning = False
+        self.trouble = ""  # why the log is not what was promised
+        self.snapshot_failed = False  # and writes are to be refused for that
+        self.start = 0  # the length, as sessions know it, at which this log begins: it never falls
+        self.synced = 0  # as the waiters know it
+        self.unsafe = False  # the log was written inside of this turn, and that failed
+        self.stirred = False  # a sync in the background has ended
+        self.syncer: ThreadPoolExecutor | None = None
+
+    # On and off.
+
+    def open(self, manifest: Manifest | None, write_base: Callable[[File], None]) -> None:
+        """The log goes on behind what was recovered; without a manifest it begins with what is in memory.
+
+        HeadraceError or OSError when it cannot.
+        """
+        log = self._new_log()
+        log.start(manifest)
+        if manifest is None:
+            log.create(write_base, self.config.flag("aof-use-rdb-preamble"))
+        self._take(log)
+
+    def begin(self) -> None:
+        """CONFIG SET appendonly yes: there will be a log once it has been rewritten, which it asks for.
+
+        An older log is given up by that rewrite, and not before. HeadraceError or OSError.
+        """
+        self.files.lock()
+        log = self._new_log()
+        log.start(None)
+        log.manifest = Manifest.load(self.files, self.names) or log.manifest
+        self.engine.effects.take()
+        self.beginning = True
+        self._take(log)
+
+    def _new_log(self) -> Log:
+        return Log(
+            self.files,
+            self.names,
+            policy=self._policy(),
+            timestamps=self.config.flag("aof-timestamp-enabled"),
+            disable_gc=self.config.flag("aof-disable-auto-gc"),
+            sync_later=self._sync_later,
+        )
+
+    def _take(self, log: Log) -> None:
+        self.log = log
+        self.engine.listen(True)
+        self._move_on()
+        self.synced = self.synced_offset()
+
+    def close(self) -> None:
+        """Write what there is, sync and close. What the log cannot take is lost, and that is said."""
+        log, self.log = self.log, None
+        if log is not None:
+            log.commit(self.engine.effects.take(), self.engine.keyspace.now)
+            self.engine.listen(False)
+            if not log.close(True) and not self.beginning:
+                logging.getLogger("headrace").error("the log was closed without its end: %s", log.trouble)
+            self.beginning = False
+            self.start += log.written + 1
+            self.engine.effects.offset = self.start
+        if self.syncer is not None:
+            self.syncer.shutdown()
+            self.syncer = None
+
+    def stop(self, now: int) -> None:
+        """CONFIG SET appendonly no: nothing is promised any more, and nobody waits for it."""
+        self.close()
+        self._end_trouble()
+        self.engine.synced(now)
+
+    def apply(self) -> None:
+        """Act on what the configuration says now, appendonly aside."""
+        if self.log is not None:
+            self.log.set_policy(self._policy())
+            self.log.timestamps = self.config.flag("aof-timestamp-enabled")
+            self.log.disable_gc = self.config.flag("aof-disable-auto-gc")
+
+    def child_writes(self, on: bool) -> None:
+        """A child has begun to write to the disk, or has ended."""
+        if self.log is not None:
+            self.log.sync_paused = on and self.config.flag("no-appendfsync-on-rewrite")
+
+    def _policy(self) -> str:
+        policy = self.config.text("appendfsync")
+        return "everysec" if policy == "no" and self._waited_for() else policy
+
+    # The turn.
+
+    def commit(self) -> bool:
+        """Write what was executed since the last time; whether the answers may leave."""
+        if self.stirred:
+            self.tick(self.engine.keyspace.now)
+        effects = self.engine.effects
+        if not effects.items:
+            safe, self.unsafe = not self.unsafe, False
+            return safe
+        items = effects.take()
+        now = self.engine.keyspace.now
+        log = self.log
+        if log is None:
+            return True
+        safe = log.commit(items, now)
+        self._move_on()
+        if safe:
+            self._end_trouble()
+            self._tell_synced()
+            return True
+        if self.beginning:
+            return True
+        if self.trouble and not self.unsafe:
+            # Writes have been refused since before this turn. These are keys that died of age, which happens
+            # by itself again after a restart: no answer depends on it.
+            return True
+        self.unsafe = False
+        self._begin_trouble()
+        return False
+
+    def tick(self, now: int) -> None:
+        """See to syncs that are due, and to what could not be written."""
+        self.stirred = False
+        log = self.log
+        if log is None:
+            return
+        log.set_policy(self._policy())
+        log.tick(now)
+        if not log.trouble:
+            self._end_trouble()
+        elif not self.beginning:
+            self._begin_trouble()
+        self._tell_synced()
+
+    def due_ms(self) -> int:
+        """In how many milliseconds tick() is wanted at the latest; -1 for never."""
+        log = self.log
+        if log is None or (not log.trouble and log.synced >= log.written):
+            return -1
+        if not log.trouble and self.config.text("appendfsync") == "no" and not self._waited_for():
+            return -1
+        return TICK_MS
+
+    def flush(self, now: int) -> bool:
+        """Have everything on the disk before the end; whether it is."""
+        log = self.log
+        if log is None:
+            return True
+        items = self.engine.effects.take()
+        if items or log.trouble:
+            log.commit(items, now)
+            self._move_on()
+            if log.trouble and not self.beginning:
+                self.unsafe = not self.trouble
+                self._begin_trouble()
+        return not log.trouble
+
+    def synced_offset(self) -> int:
+        """How much of the log is on the disk, measured as effects.offset is; -1 when there is no log."""
+        if self.log is None:
+            return -1
+        return 0 if self.beginning else self.start + self.log.synced
+
+    def _move_on(self) -> None:
+        """What was taken of the effects is the log's now."""
+        assert self.log is not None
+        self.engine.effects.offset = self.start + self.log.written
+
+    def _sync_later(self, file: File) -> Future[None]:
+        """Sync in the one other thread there is, which has the turn woken when it is done."""
+        if self.syncer is None:
+            self.syncer = ThreadPoolExecutor(1, "headrace-sync")
+        done = self.syncer.submit(file.sync)
+        done.add_done_callback(self._stir)
+        return done
+
+    def _stir(self, done: Future[None]) -> None:
+        self.stirred = True
+        self.wake()
+
+    def _waited_for(self) -> bool:
+        return (0, SYNCED) in self.engine.keyspace.blocking.queues
+
+    def _tell_synced(self) -> None:
+        """Those who wait for a sync are served once more is synced."""
+        synced = self.synced_offset()
+        if synced != self.synced:
+            self.synced = synced
+            if self._waited_for():
+                self.engine.synced(self.engine.keyspace.now)
+
+    # Trouble.
+
+    def _begin_trouble(self) -> None:
+        assert self.log is not None
+        if not self.trouble:
+            logging.getLogger("headrace").error("%s; until it is whole, writes are refused", self.log.trouble)
+        if self.trouble != self.log.trouble:
+            self.trouble = self.log.trouble
+            self.look()
+
+    def _end_trouble(self) -> None:
+        self.beginning = False
+        if self.trouble:
+            logging.getLogger("headrace").warning("the log is whole again: writes are taken")
+            self.trouble = ""
+            self.look()
+            self.turn.release()
+
+    def look(self) -> None:
+        """Refuse writes, or take them, as things stand."""
+        text = None
+        if self.trouble:
+            text = LOG_ERROR.format(self.trouble.rpartition(": ")[2]).encode(errors="replace")
+        elif self.snapshot_failed:
+            text = SNAPSHOT_ERROR.encode()
+        self.engine.gate.refuse_writes(text)

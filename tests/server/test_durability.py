@@ -1,0 +1,263 @@
+"""Answers leave when what they tell of is in the log; a disk that fails holds them, and loses nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.aof.names import Names
+
+FULL = "MISCONF Errors writing to the AOF file: No space left on device"
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def info(client) -> dict[str, str]:
+    lines = client.request("INFO", "persistence").decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def is_silent(client) -> bool:
+    """Whether no answer comes for a while."""
+    client.sock.settimeout(0.2)
+    try:
+        client.reply()
+    except TimeoutError:
+        return True
+    finally:
+        client.sock.settimeout(30)
+    return False
+
+
+def restarted(running, start_logging, *arguments: str):
+    running.stop()
+    return start_logging(*arguments)[0].connect()
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+def test_what_was_answered_is_there_after_a_restart(start_logging, policy: str):
+    running, _ = start_logging("--appendfsync", policy)
+    client = running.connect()
+    first = client.request("XADD", "orders", "*", "item", "pear")
+    client.request("SELECT", "3")
+    client.request("SET", "k", "v")
+    client.request("INCR", "n")
+    client = restarted(running, start_logging, "--appendfsync", policy)
+    assert client.request("XRANGE", "orders", "-", "+") == [[first, [b"item", b"pear"]]]
+    client.request("SELECT", "3")
+    assert client.request("MGET", "k", "n") == [b"v", b"1"]
+
+
+def test_one_write_and_one_sync_for_all_requests_of_a_turn(start_logging):
+    running, disk = start_logging("--appendfsync", "always")
+    client = running.connect()
+    client.request("PING")
+    writes, syncs = disk.writes, disk.syncs
+    client.send(b"INCR n\r\n" * 200)  # one piece, one turn: fewer than a client may have executed in it
+    assert [client.reply() for _ in range(200)] == list(range(1, 201))
+    assert disk.writes - writes == disk.syncs - syncs == 1
+
+
+def test_requests_that_change_nothing_do_not_touch_the_disk(start_logging):
+    running, disk = start_logging("--appendfsync", "always")
+    client = running.connect()
+    writes, syncs = disk.writes, disk.syncs
+    for request in (["GET", "k"], ["XDEL", "s", "1-1"], ["XACK", "s", "g", "1-1"], ["PING"]):
+        client.request(*request)
+    assert (disk.writes, disk.syncs) == (writes, syncs)
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+def test_a_full_disk_holds_the_answer_and_refuses_further_writes(start_logging, policy: str):
+    running, disk = start_logging("--appendfsync", policy)
+    writer, other = running.connect(), running.connect()
+    assert writer.request("XADD", "s", "1-1", "f", "v") == b"1-1"
+    disk.full = True
+    writer.send(b"XADD s 2-1 f v\r\n")
+    wait_until(lambda: info(other)["aof_last_write_status"] == "err")
+    assert str(other.request("XADD", "s", "3-1", "f", "v")) == FULL
+    assert str(other.request("PING")) == FULL
+    assert str(other.request("EVAL", "return 1", "0")) == FULL
+    assert other.request("XLEN", "s") == 2  # what is read is what is in memory
+    assert is_silent(writer)
+    writer.send(b"PING\r\n")
+    assert is_silent(writer)
+    disk.full = False
+    assert [writer.reply(), writer.reply()] == [b"2-1", "PONG"]
+    assert writer.request("XADD", "s", "4-1", "f", "v") == b"4-1"
+    client = restarted(running, start_logging)
+    assert [entry[0] for entry in client.request("XRANGE", "s", "-", "+")] == [b"1-1", b"2-1", b"4-1"]
+
+
+def test_a_transaction_is_refused_where_it_would_write(start_logging):
+    running, disk = start_logging()
+    client, other = running.connect(), running.connect()
+    for request in ("MULTI", "SET k v", "GET k"):
+        client.request(*request.split())
+    disk.full = True
+    other.send(b"SET held v\r\n")
+    wait_until(lambda: running.server.durability.trouble)
+    assert str(client.request("EXEC")) == f"EXECABORT Transaction discarded because of: {FULL}"
+    client.request("MULTI")
+    assert str(client.request("SET", "k", "v")) == FULL
+    assert str(client.request("EXEC")).startswith("EXECABORT")
+    client.request("MULTI")
+    assert client.request("GET", "k") == "QUEUED"
+    assert client.request("EXEC") == [None]
+    disk.full = False
+    assert other.reply() == "OK"
+
+
+def test_a_sync_that_fails_is_not_tried_again_the_log_is_written_anew(start_logging):
+    running, disk = start_logging("--appendfsync", "always")
+    client, other = running.connect(), running.connect()
+    assert client.request("SET", "a", "1") == "OK"
+    disk.broken = True
+    client.send(b"SET b 2\r\n")
+    wait_until(lambda: info(other)["aof_last_write_status"] == "err")
+    assert str(other.request("SET", "c", "3")).startswith("MISCONF Errors writing to the AOF file: ")
+    assert is_silent(client)
+    disk.broken = False
+    assert client.reply() == "OK"
+    names = Names()
+    manifest = Manifest.load(disk, names)
+    assert manifest is not None and manifest.base is not None and manifest.base.sequence > 1
+    client = restarted(running, start_logging)
+    assert client.request("MGET", "a", "b", "c") == [b"1", b"2", None]
+
+
+def test_a_sync_that_fails_in_the_background_stops_writes_too(start_logging):
+    running, disk = start_logging("--appendfsync", "everysec")
+    client = running.connect()
+    assert client.request("SET", "a", "1") == "OK"
+    disk.broken = True
+    client.request("SET", "a", "2")
+    wait_until(lambda: info(client)["aof_last_write_status"] == "err")
+    assert str(client.request("SET", "a", "3")).startswith("MISCONF Errors writing to the AOF file: ")
+    disk.broken = False
+    wait_until(lambda: info(client)["aof_last_write_status"] == "ok")
+    assert client.request("SET", "a", "4") == "OK"
+    assert restarted(running, start_logging).request("GET", "a") == b"4"
+
+
+def test_a_slow_sync_in_the_background_stalls_nobody(start_logging):
+    running, disk = start_logging("--appendfsync", "everysec")
+    client = running.connect()
+    disk.slow = threading.Event()
+    syncs = disk.syncs
+    try:
+        wait_until(lambda: client.request("INCR", "n") and disk.syncs > syncs)
+        for _ in range(100):
+            client.request("INCR", "n")
+    finally:
+        disk.slow.set()
+
+
+def test_who_goes_while_his_answer_is_held_is_gone(start_logging):
+    running, disk = start_logging()
+    client, other = running.connect(), running.connect()
+    disk.full = True
+    client.send(b"SET k v\r\n")
+    wait_until(lambda: running.server.durability.trouble)
+    client.sock.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: len(running.server.turn.connections) == 1)
+    disk.full = False
+    wait_until(lambda: not running.server.durability.trouble)
+    assert other.request("GET", "k") == b"v"
+
+
+def test_what_is_held_is_never_sent_if_the_server_ends(start_logging):
+    running, disk = start_logging()
+    client = running.connect()
+    disk.full = True
+    client.send(b"SET k v\r\n")
+    wait_until(lambda: running.server.durability.trouble)
+    running.server.stop()
+    assert client.is_closed()
+
+
+def test_a_log_that_cannot_be_written_forbids_the_end_unless_forced(start_logging):
+    running, disk = start_logging()
+    client, other = running.connect(), running.connect()
+    disk.full = True
+    client.send(b"SET k v\r\n")
+    wait_until(lambda: running.server.durability.trouble)
+    assert str(other.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
+    assert other.request("GET", "k") == b"v"
+    other.send(b"SHUTDOWN FORCE\r\n")
+    assert other.is_closed()
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+def test_waitaof_answers_when_the_disk_has_it(start_logging, policy: str):
+    running, _ = start_logging("--appendfsync", policy)
+    client = running.connect()
+    client.send(b"SET k v\r\nWAITAOF 1 0 0\r\nPING\r\n")
+    assert [client.reply() for _ in range(3)] == ["OK", [1, 0], "PONG"]
+
+
+def test_the_log_is_turned_off_and_on_again(start_logging):
+    running, _ = start_logging()
+    client = running.connect()
+    client.request("SET", "a", "1")
+    assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
+    assert info(client)["aof_enabled"] == "0"
+    assert str(client.request("WAITAOF", "1", "0", "0")).startswith("ERR WAITAOF cannot be used")
+    client.request("SET", "b", "2")
+    client.send(b"CONFIG SET appendonly yes\r\nINCR c\r\n")
+    assert [client.reply(), client.reply()] == ["OK", 1]
+    client.request("INCR", "c")
+    assert client.request("WAITAOF", "1", "0", "0") == [1, 0]
+    client.request("INCR", "c")
+    client = restarted(running, start_logging)
+    assert client.request("MGET", "a", "b", "c") == [b"1", b"2", b"3"]
+
+
+def test_a_log_is_begun_where_there_was_none(start):
+    running = start()
+    client = running.connect()
+    client.request("XADD", "s", "1-1", "f", "v")
+    assert client.request("CONFIG", "SET", "appendonly", "yes", "appendfsync", "always") == "OK"
+    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    client.request("XADD", "s", "2-1", "f", "v")
+    running.stop()
+    assert start("--appendonly", "yes").connect().request("XLEN", "s") == 2
+
+
+def test_what_died_of_age_while_the_disk_was_full_stalls_nobody(start_logging):
+    running, disk = start_logging()
+    client, writer = running.connect(), running.connect()
+    client.request("SET", "k", "v", "PX", "300")
+    disk.full = True
+    writer.send(b"SET other v\r\n")
+    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: client.request("EXISTS", "k") == 0)
+    assert client.request("DBSIZE") == 1
+    disk.full = False
+    assert writer.reply() == "OK"
+    assert restarted(running, start_logging).request("KEYS", "*") == [b"other"]
+
+
+def test_who_waits_for_an_entry_is_told_of_the_trouble_in_place_of_it(start_logging):
+    running, disk = start_logging()
+    client, reader, writer = running.connect(), running.connect(), running.connect()
+    client.request("XADD", "s", "1-1", "f", "v")
+    client.request("XGROUP", "CREATE", "s", "g", "0")
+    client.request("XREADGROUP", "GROUP", "g", "ann", "STREAMS", "s", ">")
+    reader.send(b"XREADGROUP GROUP g ben BLOCK 0 CLAIM 500 STREAMS s >\r\n")
+    wait_until(lambda: running.server.engine.keyspace.blocking.count)
+    disk.full = True
+    writer.send(b"SET k v\r\n")
+    wait_until(lambda: running.server.durability.trouble)
+    assert str(reader.reply()) == FULL
+    disk.full = False
+    assert writer.reply() == "OK"
