@@ -1,0 +1,308 @@
+"""Snapshots and rewrites: asked for, by rule, by growth; when they fail, and when they are ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.server.forked import Child
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+def info(client) -> dict[str, str]:
+    lines = client.request("INFO", "persistence").decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def fill(client, entries: int = 50) -> None:
+    for n in range(1, entries + 1):
+        client.send(b"XADD s %d-0 field value-%d\r\n" % (n, n))
+    for _ in range(entries):
+        client.reply()
+
+
+def break_snapshots(path: Path) -> None:
+    """What is renamed to the snapshot's name cannot take its place."""
+    path.mkdir()
+    (path / "in the way").touch()
+
+
+def mend_snapshots(path: Path) -> None:
+    (path / "in the way").unlink()
+    path.rmdir()
+
+
+def test_save_and_start_again_from_the_snapshot(start, tmp_path: Path):
+    server = start("--dbfilename", "mine.rdb")
+    client = server.connect()
+    fill(client)
+    before = client.request("LASTSAVE")
+    assert client.request("SAVE") == "OK"
+    assert client.request("LASTSAVE") >= before
+    assert info(client)["rdb_changes_since_last_save"] == "0"
+    client.request("XADD", "s", "99-0", "f", "v")
+    server.stop()
+    assert sorted(os.listdir(tmp_path)) == ["mine.rdb"]
+    client = start("--dbfilename", "mine.rdb").connect()
+    assert client.request("XLEN", "s") == 50
+    assert info(client)["rdb_last_load_keys_loaded"] == "1"
+
+
+def test_a_snapshot_in_the_background_is_of_one_moment(start):
+    server = start()
+    client = server.connect()
+    fill(client)
+    client.send(b"BGSAVE\r\nINFO persistence\r\nXADD s 99-0 f v\r\nBGSAVE\r\n")
+    assert client.reply() == "Background saving started"
+    assert b"rdb_bgsave_in_progress:1\r\n" in client.reply()
+    client.reply()
+    assert str(client.reply()) == "ERR Background save already in progress"
+    wait_until(lambda: info(client)["rdb_saves"] == "1")
+    assert info(client)["rdb_last_bgsave_status"] == "ok"
+    assert info(client)["rdb_bgsave_in_progress"] == "0"
+    server.stop()
+    # It was begun between two turns: the XADD of the same turn is in it, later ones are not.
+    assert start().connect().request("XLEN", "s") == 51
+
+
+def test_one_child_at_a_time(start):
+    server = start("--appendonly", "yes")
+    client = server.connect()
+    client.send(b"BGREWRITEAOF\r\nBGREWRITEAOF\r\nBGSAVE\r\nBGSAVE SCHEDULE\r\n")
+    assert client.reply() == "Background append only file rewriting started"
+    assert str(client.reply()) == "ERR Background append only file rewriting already in progress"
+    assert str(client.reply()).startswith(
+        "ERR Another child process is active (AOF?): can't BGSAVE right now."
+    )
+    assert client.reply() == "Background saving scheduled"
+    wait_until(lambda: info(client)["rdb_saves"] == "1")
+    assert info(client)["aof_rewrites"] == "1"
+
+
+def test_a_rewrite_needs_a_log(start):
+    client = start().connect()
+    assert str(client.request("BGREWRITEAOF")).startswith("ERR the log is off")
+
+
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_a_rewritten_log_holds_the_same(start, tmp_path: Path, preamble: str):
+    words = ("--appendonly", "yes", "--aof-use-rdb-preamble", preamble)
+    server = start(*words)
+    client = server.connect()
+    fill(client)
+    client.request("XGROUP", "CREATE", "s", "g", "0")
+    client.request("XREADGROUP", "GROUP", "g", "ann", "COUNT", "7", "STREAMS", "s", ">")
+    client.request("XDEL", "s", "3-0", "4-0")
+    client.request("XTRIM", "s", "MAXLEN", "40")
+    client.request("BGREWRITEAOF")
+    client.request("XACK", "s", "g", "1-0")  # goes to the new file
+    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    client.request("XACK", "s", "g", "2-0")
+    seen = [client.request("XPENDING", "s", "g"), client.request("XRANGE", "s", "-", "+")]
+    server.stop()
+    files = sorted(os.listdir(tmp_path / "appendonlydir"))
+    assert len(files) == 3 and files[0].endswith(".rdb" if preamble == "yes" else ".base.aof")
+    client = start(*words).connect()
+    assert [client.request("XPENDING", "s", "g"), client.request("XRANGE", "s", "-", "+")] == seen
+
+
+def test_rules_of_save(start, tmp_path: Path):
+    server = start("--save", "1", "3")
+    client = server.connect()
+    client.request("SET", "a", "1")
+    client.request("SET", "a", "2")
+    time.sleep(1.3)
+    assert not (tmp_path / "dump.rdb").exists()
+    client.request("SET", "a", "3")
+    wait_until((tmp_path / "dump.rdb").exists)
+    wait_until(lambda: info(client)["rdb_changes_since_last_save"] == "0")
+
+
+def test_a_log_that_has_grown_is_rewritten(start, tmp_path: Path):
+    server = start(
+        "--appendonly", "yes", "--auto-aof-rewrite-min-size", "2kb", "--auto-aof-rewrite-percentage", "100"
+    )
+    client = server.connect()
+    for _ in range(40):
+        client.request("SET", "k", "v" * 50)
+    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    assert int(info(client)["aof_current_size"]) < 2000
+    assert client.request("GET", "k") == b"v" * 50
+
+
+def test_a_failed_snapshot_keeps_writes_out_until_one_succeeds(start, tmp_path: Path):
+    server = start("--save", "3600", "1")
+    client = server.connect()
+    client.request("SET", "a", "1")
+    break_snapshots(tmp_path / "dump.rdb")
+    assert client.request("BGSAVE") == "Background saving started"
+    wait_until(lambda: info(client)["rdb_last_bgsave_status"] == "err")
+    text = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
+    assert str(client.request("SET", "a", "2")).startswith(text)
+    assert str(client.request("PING")).startswith(text)
+    assert client.request("GET", "a") == b"1"
+    assert str(client.request("SAVE")) == "ERR"
+    assert str(client.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
+    assert client.request("CONFIG", "SET", "stop-writes-on-bgsave-error", "no") == "OK"
+    assert client.request("SET", "a", "3") == "OK"
+    assert client.request("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes") == "OK"
+    assert str(client.request("SET", "a", "4")).startswith(text)
+    mend_snapshots(tmp_path / "dump.rdb")
+    assert client.request("SAVE") == "OK"
+    assert client.request("SET", "a", "5") == "OK"
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("temp-")]
+
+
+def test_without_rules_a_failed_snapshot_is_only_told(start, tmp_path: Path):
+    client = start().connect()
+    break_snapshots(tmp_path / "dump.rdb")
+    client.request("BGSAVE")
+    wait_until(lambda: info(client)["rdb_last_bgsave_status"] == "err")
+    assert client.request("SET", "a", "2") == "OK"
+
+
+def hold_children(monkeypatch, running) -> None:
+    """Children do nothing, for ever."""
+    monkeypatch.setattr(running.server.saving, "_write", lambda name, write: time.sleep(1000))
+
+
+@pytest.mark.parametrize("command", ["BGSAVE", "BGREWRITEAOF"])
+def test_a_child_that_is_killed_leaves_all_as_it_was(start, tmp_path: Path, monkeypatch, command: str):
+    server = start("--appendonly", "yes", "--save", "")
+    client = server.connect()
+    fill(client)
+    hold_children(monkeypatch, server)
+    client.request(command)
+    wait_until(lambda: server.server.saving.child)
+    client.request("XADD", "s", "99-0", "f", "v")
+    os.kill(server.server.saving.child.pid, signal.SIGKILL)
+    field = "rdb_last_bgsave_status" if command == "BGSAVE" else "aof_last_bgrewrite_status"
+    wait_until(lambda: info(client)[field] == "err")
+    client.request("XADD", "s", "100-0", "f", "v")
+    server.stop()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("temp-")]
+    assert start("--appendonly", "yes").connect().request("XLEN", "s") == 52
+
+
+def test_flushall_ends_a_snapshot_and_takes_another(start, tmp_path: Path, monkeypatch):
+    server = start("--save", "3600", "1")
+    client = server.connect()
+    fill(client)
+    with monkeypatch.context() as patch:
+        hold_children(patch, server)
+        client.request("BGSAVE")
+        wait_until(lambda: server.server.saving.child)
+    assert client.request("FLUSHALL") == "OK"
+    assert info(client)["rdb_bgsave_in_progress"] == "0"
+    assert (tmp_path / "dump.rdb").exists()
+    client.send(b"SHUTDOWN NOSAVE\r\n")
+    assert client.is_closed()
+    server.stop()
+    assert start().connect().request("DBSIZE") == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "rules", "kept"),
+    [
+        ("SHUTDOWN", "3600 1", 1),
+        ("SHUTDOWN NOSAVE", "3600 1", 0),
+        ("SHUTDOWN", "", 0),
+        ("SHUTDOWN SAVE", "", 1),
+        ("SHUTDOWN NOW FORCE", "3600 1", 1),
+    ],
+)
+def test_shutdown_saves_by_rule_or_when_told(start, request_: str, rules: str, kept: int):
+    server = start("--save", rules)
+    client = server.connect()
+    client.request("SET", "k", "v")
+    client.send(request_.encode() + b"\r\n")
+    assert client.is_closed()
+    server.stop()
+    assert start().connect().request("EXISTS", "k") == kept
+
+
+def test_shutdown_ends_a_child(start, monkeypatch):
+    server = start("--appendonly", "yes")
+    client = server.connect()
+    hold_children(monkeypatch, server)
+    client.request("BGREWRITEAOF")
+    wait_until(lambda: server.server.saving.child)
+    pid = server.server.saving.child.pid
+    client.send(b"SHUTDOWN\r\n")
+    assert client.is_closed()
+    server.thread.join(30)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_what_killed_servers_left_is_removed(start, tmp_path: Path):
+    (tmp_path / "temp-999999999.rdb").write_bytes(b"half")
+    (tmp_path / f"temp-{os.getpid()}.rdb").write_bytes(b"somebody is alive and writes it")
+    start("--appendonly", "yes")
+    left = [name for name in os.listdir(tmp_path) if name.startswith("temp-")]
+    assert left == [f"temp-{os.getpid()}.rdb"]
+
+
+def test_debug_reload_and_loadaof(start):
+    server = start("--appendonly", "yes", "--enable-debug-command", "local")
+    client = server.connect()
+    fill(client)
+    client.request("XGROUP", "CREATE", "s", "g", "0")
+    client.request("XREADGROUP", "GROUP", "g", "ann", "COUNT", "7", "STREAMS", "s", ">")
+    before = client.request("DEBUG", "DIGEST")
+    assert client.request("DEBUG", "RELOAD") == "OK"
+    assert client.request("DEBUG", "DIGEST") == before
+    assert client.request("DEBUG", "LOADAOF") == "OK"
+    assert client.request("DEBUG", "DIGEST") == before
+    client.request("SET", "k", "v")
+    assert client.request("DEBUG", "RELOAD", "NOSAVE") == "OK"
+    assert client.request("EXISTS", "k") == 0
+    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    assert client.request("DEBUG", "LOADAOF") == "OK"
+    assert client.request("EXISTS", "k") == 0
+    assert client.request("DEBUG", "DIGEST") == before
+
+
+def test_debug_is_refused_unless_allowed(start):
+    assert str(start().connect().request("DEBUG", "DIGEST")).startswith("ERR DEBUG command not allowed")
+
+
+# The child itself.
+
+
+def ended(child: Child) -> Child:
+    wait_until(child.ended)
+    return child
+
+
+def test_a_child_does_its_work_and_says_why_it_could_not(tmp_path: Path):
+    assert ended(Child((tmp_path / "done").touch)).reason == ""
+    assert (tmp_path / "done").exists()
+    assert ended(Child((tmp_path / "no" / "such").touch)).reason == "No such file or directory"
+    assert "ZeroDivisionError" in ended(Child(lambda: 1 // 0)).reason  # type: ignore[arg-type,return-value]
+
+
+def test_a_child_shares_no_descriptor_but_the_three(tmp_path: Path):
+    def look() -> None:
+        (tmp_path / "seen").write_text(" ".join(sorted(os.listdir("/proc/self/fd"), key=int)))
+
+    with open(os.devnull):
+        assert ended(Child(look)).reason == ""
+    # The pipe it complains through, and the directory and the file it opens itself.
+    assert len((tmp_path / "seen").read_text().split()) <= 3 + 1 + 1
+
+
+def test_a_killed_child_is_gone():
+    child = Child(lambda: time.sleep(1000))
+    child.kill()
+    assert child.reason == "killed by signal 9"
+    assert not Path(f"/proc/{child.pid}").exists()
