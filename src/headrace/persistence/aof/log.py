@@ -204,7 +204,7 @@ class Log:
     def tick(self, now_ms: int) -> None:
         """To be called ten times a second or so: starts and ends syncs, and tries again after trouble."""
         self._collect(wait=False)
-        if self.trouble:
+        if self.trouble or self._syncs_always():  # always: it may have been everysec a moment ago
             self._flush(self._syncs_always())
         if self._file is None or self.policy != "everysec" or self.sync_paused:
             return
@@ -226,18 +226,18 @@ class Log:
         """
         if self.rewrite is not None:
             raise HeadraceError("the log is being rewritten already")
-        number = self._next_number()
-        base = Line(self.names.base_name(number, rdb), number)
-        incr = Line(self.names.incr_name(number), number)
         if not self._flush(sync=True) and self._file is not None:
             raise HeadraceError(f"the log cannot be rewritten now: {self.trouble}")
-        if self._file is not None:
-            old = self._file
-            try:
+        old = self._file
+        try:
+            number = self._next_number()
+            incr = Line(self.names.incr_name(number), number)
+            if old is not None:
                 self._open_next(incr)
-            except OSError as error:
-                raise HeadraceError(f"the log cannot be rewritten now: {_said(error)}") from error
-            _close(old)
+                _close(old)
+        except OSError as error:
+            raise HeadraceError(f"the log cannot be rewritten now: {_said(error)}") from error
+        base = Line(self.names.base_name(number, rdb), number)
         self._recorder.forget_database()
         self.rewrite = Rewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
         return self.rewrite
@@ -259,8 +259,6 @@ class Log:
             self._forget_history()
         else:
             self._remove(rewrite.temporary)
-            if self._file is None:
-                self._recorder.clear()  # the next rewrite's base holds them
         return done
 
     def close(self, clean: bool) -> bool:
@@ -351,7 +349,6 @@ class Log:
         self.trouble = f"the log could not be synced and must be rewritten: {_said(error)}"
         _close(self._file)
         self._file = None
-        self._recorder.clear()
         if self.rewrite is not None:
             self.rewrite.usable = False
 
