@@ -21,7 +21,7 @@ from headrace.persistence.aof.names import TEMPORARY, Names
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.damage import Damaged
 from headrace.persistence.files import LOCK_NAME, DiskFiles
-from headrace.persistence.recovery import Recovery, counted, failures, living_on, log_lines
+from headrace.persistence.recovery import Recovery, counted, failures, living_on
 from headrace.streams.stream import Stream
 
 MANIFEST = ".manifest"
@@ -145,7 +145,7 @@ def _check_set(path: str, player: Player, now_ms: int) -> Report:
     if manifest is None:
         raise UsageError(f"{path}: no such file")
     beside = os.path.dirname(path)
-    wanted = [line.file for line in log_lines(manifest)]
+    wanted = [line.file for line in manifest.read_lines()]
     for file in wanted:
         there = os.path.join(beside, file)
         report.files.append(FileReport(there, os.path.getsize(there)))

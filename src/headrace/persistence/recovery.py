@@ -111,7 +111,7 @@ class Recovery:
 
     def read_log(self, names: Names, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
         """Load a base and the files behind it."""
-        lines = log_lines(manifest)
+        lines = manifest.read_lines()
         sizes = [self.files.size(names.path(line.file)) for line in lines]
         for at, line in enumerate(lines):
             name = names.path(line.file)
@@ -170,11 +170,6 @@ class Recovery:
         with contextlib.closing(self.files.append(name)) as file:
             file.truncate(size)
             file.sync()
-
-
-def log_lines(manifest: Manifest) -> list[Line]:
-    """The files of a log in the order they are read; history is not."""
-    return ([manifest.base] if manifest.base else []) + manifest.incrs
 
 
 def move_in(files: Files, names: Names, notes: list[str]) -> None:
