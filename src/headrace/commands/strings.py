@@ -80,8 +80,7 @@ def run_set(call: Call) -> None:
         set_with_options(call)
         return
     store(call, argv[1], argv[2])
-    if call.recording:
-        call.record([b"SET", argv[1], argv[2]])
+    call.record_verbatim()
     call.answer.ok()
 
 
@@ -128,8 +127,7 @@ def run_setnx(call: Call) -> None:
         call.answer.integer(0)
         return
     store(call, key, call.argv[2])
-    if call.recording:
-        call.record([b"SET", key, call.argv[2]])
+    call.record_verbatim()
     call.answer.integer(1)
 
 
@@ -209,8 +207,7 @@ def store_pairs(call: Call) -> cython.void:
     at: cython.Py_ssize_t
     for at in range(1, len(argv), 2):
         store(call, argv[at], argv[at + 1])
-    if call.recording:
-        call.record([b"MSET", *argv[1:]])
+    call.record_verbatim()
 
 
 def run_mset(call: Call) -> None:

@@ -16,6 +16,6 @@ cdef class Gate:
     cpdef void refuse_writes(self, bytes text)
     cpdef void pause(self, long long until, bint writes_only)
     cpdef void end_pause(self)
-    cpdef dict[object, list[bytes]] take_held(self)
+    cpdef dict take_held(self)
     cpdef object refused(self, Session session, Row row)
     cpdef bint writes(self, Session session, Row row)

@@ -32,6 +32,11 @@ def no_answer(call: Any) -> None:
     """What a held request answers when its time is up: it never is, it has no deadline of its own."""
 
 
+def has_write(queue: list[tuple[Row, list[bytes]]]) -> bool:
+    """Whether one of the queued requests writes."""
+    return any(queued.command.write for queued, _ in queue)
+
+
 @cython.final
 @cython.cclass
 class Gate:
@@ -114,4 +119,4 @@ class Gate:
             return True
         if session.queue is None or row.command.name != b"exec":
             return False
-        return any(queued.command.write for queued, _ in session.queue)
+        return has_write(session.queue)
