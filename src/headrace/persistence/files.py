@@ -195,10 +195,7 @@ class DiskFiles:
             os.close(descriptor)
 
     def lock(self) -> None:
-        """Take the directory. The file stays behind, but only a living process can hold it.
-
-        A forked child holds it too, until it ends: what a child still writes is safe from the next server.
-        """
+        """Take the directory. The file stays behind, but only a living process can hold it."""
         if self.lock_descriptor >= 0:
             return
         descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644)

@@ -19,7 +19,7 @@ import cython
 from headrace import mem
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 4096)
-CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 256 * 1024)  # an emptied recorder keeps no more than this
+CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4 * 1024 * 1024)  # an emptied recorder keeps no more
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a word
 
 CR = cython.declare(cython.uchar, 13)
