@@ -46,7 +46,7 @@ def command(file: str, fixing: bool) -> int:
     if report.damage is None:
         console.print("[green]All is good[/]")
         return 0
-    console.print(Text(str(report.damage), "red"))
+    console.print(Text(str(report.damage), "red"), soft_wrap=True)
     if report.obstacle:
         raise HeadraceError(f"{report.damage.file} is damaged and cannot be fixed here: {report.obstacle}")
     size = report.damaged.size
@@ -56,7 +56,8 @@ def command(file: str, fixing: bool) -> int:
             f" cut off {size - report.valid:,} and keep a copy"
         )
     copy = fix(report)
-    console.print(f"Cut off the last {size - report.valid:,} bytes; the file as it was is [bold]{copy}[/]")
+    kept = Text(f"Cut off the last {size - report.valid:,} bytes; the file as it was is {copy}")
+    console.print(kept, soft_wrap=True)
     if read(file, console).damage is not None:
         raise HeadraceError(f"{file} is still damaged: check it again")
     console.print("[green]All is good now[/]")
@@ -66,7 +67,7 @@ def command(file: str, fixing: bool) -> int:
 def read(file: str, console: Console) -> Report:
     """Check the file as of now."""
     try:
-        with console.status(f"Reading {file}"):
+        with console.status(Text(f"Reading {file}")):
             return check_file(file, player, time.time_ns() // 1_000_000)
     except OSError as error:
         raise HeadraceError(f"{error.filename or file}: {(error.strerror or str(error)).lower()}") from error
@@ -99,16 +100,16 @@ def show(report: Report, console: Console) -> None:
         console.print(keys_table(report))
     if report.commands:
         names = (f"{name} {count:,}" for name, count in report.commands.most_common())
-        console.print(Text("records of ", "dim") + Text(", ".join(names)))
+        console.print(Text("records of ", "dim") + Text(", ".join(names)), soft_wrap=True)
     for note in report.notes:
-        console.print(Text(note, "yellow"))
+        console.print(Text(note, "yellow"), soft_wrap=True)
 
 
 def show_origin(file: FileReport, console: Console) -> None:
     """Who wrote a snapshot, and when: its auxiliary fields."""
     if file.aux:
         text = ", ".join(f"{name.decode(errors='replace')} {shown(name, v)}" for name, v in file.aux.items())
-        console.print(Text("written with ", "dim") + Text(text))
+        console.print(Text("written with ", "dim") + Text(text), soft_wrap=True)
 
 
 def shown(name: bytes, value: bytes) -> str:
@@ -122,9 +123,9 @@ def shown(name: bytes, value: bytes) -> str:
 def keys_table(report: Report) -> Table:
     """What the databases hold."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("database", justify="right")
+    table.add_column("db", justify="right")
     for name in COLUMNS:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for number, held in sorted(report.databases.items()):
         table.add_row(str(number), *(f"{getattr(held, name):,}" for name in COLUMNS))
     return table
