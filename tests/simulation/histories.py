@@ -28,11 +28,13 @@ Request = list[bytes]
 
 
 class Chatter:
-    """What a client says next, who has a clock like the engine's and so an idea of the IDs it gave."""
+    """What a client says next. It knows the time, and which entries there are: see told()."""
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
-        self.moments = [0]
+        self.now = 0
+        self.known: list[bytes] = []
+        self.to_begin_with = [[b"XGROUP", b"CREATE", KEYS[0], group, b"0", b"MKSTREAM"] for group in GROUPS]
         one_key = self.stream_requests()
         self.kinds: list[Callable[[], Request]] = [kind for kind, often in one_key for _ in range(often)]
         self.kinds += [self.string] * 6 + [self.expiry] * 2 + [self.whole_key] * 2
@@ -40,25 +42,30 @@ class Chatter:
     def stream_requests(self) -> list[tuple[Callable[[], Request], int]]:
         """What is done to streams, and how often."""
         return [
-            (self.append, 12),
+            (self.append, 16),
             (self.idempotent, 4),
-            (self.read, 8),
+            (self.read, 10),
             (self.claim, 4),
             (self.autoclaim, 2),
-            (self.give_back, 2),
-            (self.acknowledge, 5),
-            (self.delete, 4),
+            (self.give_back, 5),
+            (self.acknowledge, 4),
+            (self.delete, 3),
             (self.trim, 2),
-            (self.group, 6),
+            (self.group, 4),
             (self.counters, 2),
         ]
 
+    def told(self, known: list[bytes]) -> None:
+        """IDs of entries that are there, or pending; the newest last."""
+        self.known = known
+        self.to_begin_with = []
+
     def turn(self, now_ms: int) -> list[Request]:
         """A few requests that arrive together."""
-        self.moments.append(now_ms)
-        if len(self.moments) == 2:
-            return [[b"XGROUP", b"CREATE", KEYS[0], group, b"0", b"MKSTREAM"] for group in GROUPS]
-        requests = [self.request() for _ in range(self.chance.choice((1, 1, 1, 2, 3)))]
+        self.now = now_ms
+        requests = [self.request() for _ in range(self.chance.choice((1, 1, 2, 3, 5)))]
+        if self.to_begin_with:
+            requests = [*self.to_begin_with, *(self.append() for _ in range(4)), self.read(), *requests]
         if self.chance.random() < 0.2:
             requests = [[b"MULTI"], *requests, [b"EXEC"]]
         if self.chance.random() < 0.15:
@@ -85,8 +92,9 @@ class Chatter:
         return self.chance.choice(BIG) if self.chance.random() < 0.1 else b"%d" % self.chance.randrange(1000)
 
     def some_id(self) -> bytes:
-        back = 1 + int(self.chance.expovariate(1 / 5))
-        return b"%d-%d" % (self.moments[-min(back, len(self.moments))], self.chance.choice((0, 0, 0, 1, 2)))
+        if self.known and self.chance.random() < 0.9:
+            return self.known[-1 - min(int(self.chance.expovariate(1 / 4)), len(self.known) - 1)]
+        return b"%d-%d" % (self.now, self.chance.randrange(3))
 
     def ids(self) -> list[bytes]:
         return [self.some_id() for _ in range(self.chance.randrange(1, 4))]
@@ -108,7 +116,7 @@ class Chatter:
         trim = self.words(
             "_ _ _ _ MAXLEN_7 MAXLEN_~_9 NOMKSTREAM MAXLEN_=_5_DELREF ACKED_MAXLEN_~_6 MINID_~_5"
         )
-        now = b"%d" % self.moments[-1]
+        now = b"%d" % self.now
         chosen = self.chance.choice((b"*", b"*", b"*", now + b"-*", now + b"-3", now))
         return [b"XADD", self.key(), *trim, chosen, *self.pairs()]
 
@@ -139,7 +147,7 @@ class Chatter:
     def acknowledge(self) -> Request:
         key, group, _ = self.member()
         if self.chance.random() < 0.7:
-            return [b"XACK", key, group, *self.ids()]
+            return [b"XACK", key, group, *self.ids()[:2]]
         return [b"XACKDEL", key, group, self.chance.choice(POLICIES), *self.counted_ids()]
 
     def delete(self) -> Request:
@@ -155,13 +163,15 @@ class Chatter:
             self.key(),
             b"MAXLEN",
             self.one("~ ="),
-            self.one("0 4 8"),
+            self.one("0 4 8 8 12"),
             self.chance.choice(POLICIES),
         ]
 
     def group(self) -> Request:
         key, group, consumer = self.member()
-        what = self.one("CREATE CREATE CREATE CREATE CREATE DESTROY SETID SETID CREATECONSUMER DELCONSUMER")
+        what = self.one(
+            "CREATE CREATE CREATE CREATE CREATE CREATE DESTROY SETID SETID CREATECONSUMER DELCONSUMER"
+        )
         if what == b"CREATE":
             return [b"XGROUP", what, key, group, self.one("0 $"), b"MKSTREAM", *self.words("_ ENTRIESREAD_2")]
         if what == b"SETID":
@@ -169,7 +179,7 @@ class Chatter:
         return [b"XGROUP", what, key, group] + ([] if what == b"DESTROY" else [consumer])
 
     def counters(self) -> Request:
-        last = b"%d-%d" % (self.moments[-1], self.chance.randrange(9))
+        last = b"%d-%d" % (self.now, self.chance.randrange(9))
         more = self.words("_ ENTRIESADDED_99_MAXDELETEDID_1-0 ENTRIESADDED_50_MAXDELETEDID_0-0")
         return [b"XSETID", self.key(), last, *more]
 

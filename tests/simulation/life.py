@@ -28,6 +28,7 @@ from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log import Log, Rewrite
+from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import Names
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.persistence.rdb import versions
@@ -181,6 +182,7 @@ class Life:
     ) -> None:
         self.setup = setup
         self.chance = chance
+        self.log_class = log_class
         self.now = now_ms
         self.files = SimulatedFiles(image, chance)
         self.files.mark = now_ms
@@ -198,6 +200,8 @@ class Life:
         self.session = self.engine.session()
         self.engine.listen(True)
         self.states: list[Portrait] = [self.shown(self.shadow)]
+        if self.states[0]:
+            self.chatter.told(known_ids(self.states[0]))
         self.given: list[tuple[int, int]] = []  # (place in the journal, state): possible from there on
         self.promised: list[tuple[int, int]] = [
             (0, 0)
@@ -205,15 +209,18 @@ class Life:
         self.owed: list[tuple[int, int]] = []  # (acknowledged at, state): everysec owes it
         self.log: Log | None = None
         if setup.appendonly:
-            self.log = log_class(
-                self.files,
-                NAMES,
-                policy=setup.policy,
-                timestamps=setup.timestamps,
-                disable_gc=setup.disable_gc,
-                sync_later=self.sync_later,
-            )
+            self.log = self.new_log()
             self.start_log(self.log, found)
+
+    def new_log(self) -> Log:
+        return self.log_class(
+            self.files,
+            NAMES,
+            policy=self.setup.policy,
+            timestamps=self.setup.timestamps,
+            disable_gc=self.setup.disable_gc,
+            sync_later=self.sync_later,
+        )
 
     def start_log(self, log: Log, found: Recovered) -> None:
         """Go on with the log that was found, or begin one with what there is."""
@@ -287,6 +294,9 @@ class Life:
         if self.held:
             self.recover_from_trouble()
             return
+        if self.log is None and self.setup.appendonly and chance.random() < 0.4:
+            self.switch_on()
+            return
         dice = chance.random()
         if dice < 0.72:
             self.converse(self.chatter.turn(self.now))
@@ -295,11 +305,13 @@ class Life:
                 self.begin_rewrite()
             else:
                 self.finish_rewrite()
-        elif dice < 0.90 and (self.setup.rewrites or self.log is None):
+        elif dice < 0.90 and (self.setup.rewrites or not self.setup.appendonly):
             self.save()
         elif dice < 0.93 and self.log is not None:
             self.change_policy(chance.choice(("always", "everysec", "no")))
-        elif dice < 0.94:
+        elif dice < 0.95 and self.setup.appendonly:
+            self.switch_off()
+        elif dice < 0.96:
             self.stop()
         else:
             self.converse([])
@@ -342,6 +354,7 @@ class Life:
             self.repeat(unit)
             self.states.append(self.shown(self.shadow))
         self.compare_engines(items)
+        self.chatter.told(known_ids(self.states[-1]))
         if self.log is not None:
             self.given.append((place, len(self.states) - 1))
             self.acknowledge(self.log.commit(items, self.now))
@@ -395,6 +408,32 @@ class Life:
         self.log.finish_rewrite(rewrite, self.rewritten)
         self.acknowledge(self.log.commit([], self.now))
 
+    def switch_off(self) -> None:
+        """CONFIG SET appendonly no. The next start, which does not know it, finds what is in the log now."""
+        if self.log is not None:
+            self.close()
+            self.log = self.rewrite = None
+            self.owed = []
+
+    def switch_on(self) -> None:
+        """CONFIG SET appendonly yes: nothing is promised before a rewrite has worked."""
+        self.commit()
+        try:
+            self.log = self.new_log()
+            self.log.start(None)
+            self.log.manifest = Manifest.load(self.files, NAMES) or self.log.manifest
+        except OSError:
+            self.log = None
+            return
+        self.held = True
+
+    def close(self) -> None:
+        """Leave the log. What it had to say yes to is promised then, whatever the policy."""
+        assert self.log is not None
+        self.commit()
+        if self.log.close(True):
+            self.promised.append((len(self.files.journal), len(self.states) - 1))
+
     def change_policy(self, policy: str) -> None:
         assert self.log is not None
         self.commit()
@@ -418,7 +457,7 @@ class Life:
     def save(self) -> None:
         """SAVE. Without a log, what it wrote is promised."""
         self.commit()
-        if self.log is None:
+        if not self.setup.appendonly:
             self.given.append((len(self.files.journal), len(self.states) - 1))
         temporary = f"temp-{SNAPSHOT}"
         try:
@@ -429,17 +468,14 @@ class Life:
             self.files.sync_directory("")
         except OSError:
             return
-        if self.log is None:
+        if not self.setup.appendonly:
             self.promised.append((len(self.files.journal), len(self.states) - 1))
 
     def stop(self) -> None:
-        """A clean end: nothing is lost, whatever the policy."""
-        self.commit()
+        """A clean end."""
         self.ended = True
-        if self.log is None:
-            return
-        if self.log.close(True):
-            self.promised.append((len(self.files.journal), len(self.states) - 1))
+        if self.log is not None:
+            self.close()
 
     # ---- what a crash may leave
 
@@ -448,6 +484,16 @@ class Life:
         promised = max(state for place, state in self.promised if place <= boundary)
         possible = max((state for place, state in self.given if place < boundary), default=0)
         return promised, max(promised, possible)
+
+
+def known_ids(shown: Portrait) -> list[bytes]:
+    """The IDs of all entries, and of all that are pending."""
+    found = set()
+    for value in shown.values():
+        if value["type"] == "stream":
+            found.update(entry for entry, _ in value["entries"])
+            found.update(entry for group in value["groups"].values() for entry, *_ in group["pending"])
+    return [b"%d-%d" % one for one in sorted(found)]
 
 
 def units(items: list[Item]) -> list[list[Item]]:

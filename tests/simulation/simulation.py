@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from portrait import Portrait, alive, differences
 
-TURNS = (14, 6, 4)  # of the first life, of the lives after it
+TURNS = (16, 8, 5)  # of the first life, of the lives after it
 HEIRS = (2, 1, 0)  # how many of a life's images others begin with
 Key = tuple[tuple[str, bytes], ...]
 
