@@ -14,6 +14,7 @@ from typing import Any
 from headrace.keyspace.keyspace import Keyspace
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
+from headrace.streams.node import node_at
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
@@ -118,7 +119,7 @@ def packed_nodes(stream: Stream) -> list[tuple[bytes, bytes]]:
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("^")
     while more:
-        node = cursor.value
+        node = node_at(cursor)
         found.append((cursor.key, node.pack.to_bytes()))
         more = cursor.next()
     return found

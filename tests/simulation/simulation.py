@@ -14,7 +14,8 @@ from dataclasses import replace
 from random import Random
 
 from disk import Image, Op, SimulatedFiles, boundaries
-from life import BIRTH_MS, NAMES, Life, Setup, Wrong, new_engine, recovered_on
+from life import Life
+from world import BIRTH_MS, NAMES, Setup, Wrong, new_engine, recovered_on
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log

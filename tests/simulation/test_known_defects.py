@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 from disk import boundaries
-from life import BIRTH_MS, NAMES, Life, Setup
+from life import Life
+from world import BIRTH_MS, NAMES, Setup
 
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.writer import write_rdb

@@ -1,0 +1,177 @@
+"""What stands around a life: how its server is configured, engines, what SAVE and rewrites write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from disk import SimulatedFile, SimulatedFiles
+
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.keyspace.keyspace import Keyspace
+from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.rewrite import write_commands
+from headrace.persistence.files import File
+from headrace.persistence.rdb import versions
+from headrace.persistence.rdb.writer import write_rdb
+from headrace.persistence.recovery import Recovered, recover
+from portrait import Portrait
+
+NAMES = Names()
+SNAPSHOT = "dump.rdb"
+BIRTH_MS = 1_700_000_000_000
+
+Item = tuple[int, list[bytes]]
+
+
+class Wrong(AssertionError):
+    """Something was lost, or appeared, or could not be read."""
+
+
+@dataclass
+class Setup:
+    """How the server of a history is configured."""
+
+    policy: str = "always"
+    appendonly: bool = True
+    rdb_base: bool = True
+    version: str = "compatible"
+    timestamps: bool = False
+    disable_gc: bool = False
+    faults: bool = False
+    rewrites: bool = True
+    slow_sync_ms: int = 0  # everysec: how long a sync in the other thread takes at most
+    node_entries: int = 4
+    node_bytes: int = 4096
+
+    @classmethod
+    def by_chance(cls, chance: Random) -> Setup:
+        """Any."""
+        return cls(
+            policy=chance.choice(("always", "always", "everysec", "everysec", "no")),
+            appendonly=chance.random() < 0.9,
+            rdb_base=chance.random() < 0.6,
+            version=chance.choice(("compatible", *(version.name for version in versions.VERSIONS))),
+            timestamps=chance.random() < 0.2,
+            disable_gc=chance.random() < 0.1,
+            faults=chance.random() < 0.4,
+            rewrites=chance.random() < 0.6,
+            slow_sync_ms=chance.choice((0, 0, 0, 700, 2500)),
+            node_entries=chance.choice((1, 4, 4, 100)),
+            node_bytes=chance.choice((1, 60, 4096)),
+        )
+
+
+class LaterSync:
+    """A sync in another thread, seen from the first: it ends by itself some time later."""
+
+    def __init__(self, file: SimulatedFile, ends_ms: int) -> None:
+        self.file = file
+        self.covers = file.inode.operations
+        self.ends_ms = ends_ms
+        self.ended = False
+        self.error: OSError | None = None
+
+    def end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            try:
+                self.file.sync_up_to(self.covers)
+            except OSError as error:
+                self.error = error
+
+    def done(self) -> bool:
+        return self.ended
+
+    def exception(self, timeout: float | None = None) -> OSError | None:
+        self.end()
+        return self.error
+
+    def result(self, timeout: float | None = None) -> None:
+        self.end()
+        if self.error is not None:
+            raise self.error
+
+
+def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes]], bytes | None]]:
+    """A session for what a log says, and how it is carried out."""
+    session = engine.session()
+    session.replayed = True
+
+    def execute(words: list[bytes]) -> bytes | None:
+        engine.execute(session, words, now_ms)
+        answer = bytes(session.answer.take())
+        return answer[1:] if answer.startswith(b"-") else None
+
+    return session, execute
+
+
+def new_engine(setup: Setup) -> Engine:
+    """An empty engine."""
+    engine = Engine()
+    engine.keyspace.settings.stream_node_max_entries = setup.node_entries
+    engine.keyspace.settings.stream_node_max_bytes = setup.node_bytes
+    return engine
+
+
+def recovered_on(
+    files: SimulatedFiles, setup: Setup, now_ms: int, engine: Engine | None = None
+) -> tuple[Engine, Recovered]:
+    """An engine, a new one or this one emptied, with what the disk holds. Whatever recover() raises."""
+    if engine is None:
+        engine = new_engine(setup)
+    engine.keyspace.flush_all()
+    session, execute = replayer(engine, now_ms)
+    found = recover(
+        files,
+        NAMES,
+        engine.keyspace,
+        execute,
+        appendonly=setup.appendonly,
+        dbfilename=SNAPSHOT,
+        truncated_ok=True,
+        now_ms=now_ms,
+    )
+    engine.close(session)
+    return engine, found
+
+
+def write_keyspace(
+    file: File, keyspace: Keyspace, setup: Setup, now_ms: int, *, log: bool, rdb: bool
+) -> None:
+    """A keyspace as the base of a log or as a snapshot; OSError."""
+
+    def sink(data: bytes | bytearray | memoryview) -> None:
+        left = memoryview(data)
+        while len(left):
+            left = left[file.write(left) :]
+
+    if rdb:
+        write_rdb(keyspace, sink, version=versions.by_name(setup.version), now_ms=now_ms, aof_base=log)
+    else:
+        write_commands(keyspace, sink, now_ms, setup.timestamps)
+
+
+def known_ids(shown: Portrait) -> list[bytes]:
+    """The IDs of all entries, and of all that are pending."""
+    found: set[tuple[int, int]] = set()
+    for value in shown.values():
+        if value["type"] == "stream":
+            found.update(entry for entry, _ in value["entries"])
+            found.update(entry for group in value["groups"].values() for entry, *_ in group["pending"])
+    return [b"%d-%d" % one for one in sorted(found)]
+
+
+def units(items: list[Item]) -> list[list[Item]]:
+    """Records, those between MULTI and EXEC together."""
+    found: list[list[Item]] = []
+    inside = False
+    for item in items:
+        if inside:
+            found[-1].append(item)
+        else:
+            found.append([item])
+        inside = item[1] != [b"EXEC"] and (inside or item[1] == [b"MULTI"])
+    return found
