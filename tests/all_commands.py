@@ -13,12 +13,13 @@ DATABASES = 3
 class History:
     """An engine, some clients of it, and what they say; the same seed says the same.
 
-    Streams live longer, and so have more that is pending, where the seed is even.
+    Streams live longer, and so have more that is pending, where the seed is even. Every fourth one restores.
     """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.calm = seed % 2 == 0
+        self.restoring = seed % 4 == 3
         self.now = START_MS
         self.engine = Engine()
         self.engine.listen(True)
@@ -33,11 +34,20 @@ class History:
         session = self.sessions[client]
         if session.waiting is not None:
             return
-        self.engine.execute(session, [word.encode() for word in line.split()], self.now)
+        words = [word.encode() for word in line.split()]
+        if words[0] == b"RESTORE":
+            words[3] = self.payload(words[3])
+        self.engine.execute(session, words, self.now)
         answer = session.answer.take()
         assert b"internal error" not in answer, line
         if line.startswith("XADD") and answer.startswith(b"$"):
             self.ids.append(answer.split(b"\r\n")[1].decode())
+
+    def payload(self, key: bytes) -> bytes:
+        """What DUMP says of the key."""
+        session = self.engine.session()
+        self.engine.execute(session, [b"DUMP", key], self.now)
+        return session.answer.take().partition(b"\r\n")[2][:-2]
 
     def run(self, turns: int) -> None:
         """Say so many requests, and let time pass."""
@@ -209,6 +219,8 @@ class History:
 
     def key_space(self) -> str:
         key, other = self.one_of("s t u v k"), self.one_of("u v k l s")
+        if self.restoring and self.random.random() < 0.4:
+            return f"RESTORE {other} {self.one_of('0 0 30 2000')} {key} REPLACE"
         return self.random.choice(
             [
                 f"RENAME {key} {other}",
