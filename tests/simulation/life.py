@@ -197,7 +197,7 @@ class Life:
         if self.faults_until and self.faults_until <= self.now:
             faults.failing, faults.room, faults.short = {}, None, 0.0
             self.faults_until = 0
-        elif not self.faults_until and chance.random() < 0.15:
+        elif not self.faults_until and chance.random() < 0.3:
             self.faults_until = self.now + chance.choice((1, 100, 3000))
             what = chance.choice([*FAILING, "room", "short", "all"])
             faults.short = 0.3

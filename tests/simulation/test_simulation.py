@@ -11,7 +11,7 @@ from simulation import History
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 FIRST = int(os.environ.get("HEADRACE_SIMULATE_SEED", "1"))
-HISTORIES = int(os.environ.get("HEADRACE_SIMULATE_N", "1000" if COMPILED else "60"))
+HISTORIES = int(os.environ.get("HEADRACE_SIMULATE_N", "1000" if COMPILED else "24"))
 BLOCK = 100  # histories a test
 
 
