@@ -157,9 +157,14 @@ cdef inline unsigned long long mul_u64(unsigned long long a, unsigned long long 
 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
+    int ctz "__builtin_ctzll"(unsigned long long v) noexcept nogil
 
 
 cdef inline unsigned long long mul_high_u64(unsigned long long a, unsigned long long b) noexcept nogil:
     cdef u128 wide = a
     wide = wide * b
     return <unsigned long long> (wide >> 64)
+
+
+cdef inline int zeros_below(unsigned long long v) noexcept nogil:
+    return ctz(v)

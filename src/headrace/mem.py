@@ -168,3 +168,9 @@ def mul_high_u64(a: int, b: int) -> int:
 def swap_u64(v: int) -> int:
     """The eight bytes of v in opposite order."""
     return int.from_bytes(v.to_bytes(8, "little"), "big")
+
+
+def zeros_below(v: int) -> int:
+    """How many zero bits are below the lowest one that is set in v, which must not be 0."""
+    assert v > 0
+    return (v & -v).bit_length() - 1

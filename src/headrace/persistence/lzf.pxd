@@ -19,14 +19,14 @@ cdef class Packer:
     cdef Py_ssize_t cap
     cdef Py_ssize_t used
 
-    cdef Py_ssize_t pack(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)
+    cdef Py_ssize_t pack(self, const unsigned char *source, Py_ssize_t n)
 
 
 cpdef bytes decompress(bytes data, Py_ssize_t size)
-cdef Py_ssize_t _pack(const unsigned char *source, Py_ssize_t start, Py_ssize_t n, unsigned char *out,
-                      unsigned char *table) noexcept
-cdef Py_ssize_t _slot(const unsigned char *source, Py_ssize_t at) noexcept
+cdef Py_ssize_t _pack(const unsigned char *source, Py_ssize_t n, unsigned char *out, unsigned char *table) noexcept
+cdef Py_ssize_t _slot(unsigned int window) noexcept
 cdef Py_ssize_t _close(unsigned char *out, Py_ssize_t used, Py_ssize_t run) noexcept
+cdef Py_ssize_t _put_copy(unsigned char *out, Py_ssize_t used, Py_ssize_t back, Py_ssize_t size) noexcept
 cdef Py_ssize_t _same(const unsigned char *source, Py_ssize_t found, Py_ssize_t at, Py_ssize_t left) noexcept
 cdef Py_ssize_t unpack(const unsigned char *source, Py_ssize_t at, Py_ssize_t n, unsigned char *out,
                         Py_ssize_t size) noexcept

@@ -51,10 +51,8 @@ class Packer:
         self.used = 0
 
     @cython.cfunc
-    def pack(
-        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        """Pack the n bytes at `at` of source; the size in `out`, 0 when they are better left as they are."""
+    def pack(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Pack the first n bytes of source; the size in `out`, 0 when they are better left as they are."""
         self.used = 0
         if n <= GAIN_MIN or n > INPUT_MAX:
             return 0
@@ -62,45 +60,50 @@ class Packer:
             self.cap = n + ITEM_BYTES_MAX
             mem.resize(self.out, self.cap)
             self.p = self.out
-        self.used = _pack(source, at, n, self.p, self.table)
+        self.used = _pack(source, n, self.p, self.table)
         return self.used
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _pack(
-    source: cython.p_const_uchar,
-    start: cython.Py_ssize_t,
-    n: cython.Py_ssize_t,
-    out: cython.p_uchar,
-    table: cython.p_uchar,
+    source: cython.p_const_uchar, n: cython.Py_ssize_t, out: cython.p_uchar, table: cython.p_uchar
 ) -> cython.Py_ssize_t:
     """Pack into out, which has room for n bytes and an item; 0 when that gains too little."""
     room: cython.Py_ssize_t = n - GAIN_MIN
+    distance_max: cython.ulonglong = DISTANCE_MAX
+    run_max: cython.Py_ssize_t = RUN_MAX
     used: cython.Py_ssize_t = 1  # the first byte waits for the length of the open run
     run: cython.Py_ssize_t = 0
     place: cython.Py_ssize_t = 0
     last: cython.Py_ssize_t = n - 3  # the last place where three bytes are
+    window: cython.uint = source[0]  # three bytes, the first one highest; the one to come is at place + 2
+    window = window << 8 | source[1]
     found: cython.Py_ssize_t
+    back: cython.ulonglong
+    third: cython.uint
+    near: cython.int
+    alike: cython.int
     size: cython.Py_ssize_t
-    distance: cython.Py_ssize_t
     slot: cython.Py_ssize_t
     while place <= last:
-        slot = _slot(source, start + place)
+        third = source[place + 2]
+        window = (window << 8 | third) & 0xFFFFFF
+        slot = _slot(window)
         found = mem.u32le(table, slot)
         mem.put_u32le(table, slot, place)
-        if not (0 < found < place and place - found <= DISTANCE_MAX) or (
-            source[start + found] != source[start + place]
-            or source[start + found + 1] != source[start + place + 1]
-            or source[start + found + 2] != source[start + place + 2]
-        ):
+        back = mem.sub_u64(place, found + 1)  # of a place from another string that is yet to come: huge
+        near = (back < distance_max) & (found != 0)
+        found *= near  # no place, no branch: only whether three bytes are alike is hard to foresee
+        alike = (mem.u32le(source, found) & 0xFFFFFF) == (mem.u16le(source, place) | third << 16)
+        if not near & alike:
             if used >= room:
                 return 0
-            out[used] = source[start + place]
+            out[used] = source[place]
             used += 1
             place += 1
             run += 1
-            if run == RUN_MAX:
+            if run == run_max:
                 used = _close(out, used, run)
                 run = 0
             continue
@@ -108,28 +111,23 @@ def _pack(
             return 0
         used = _close(out, used, run) - 1
         run = 0
-        size = _same(source, start + found, start + place, n - place)
-        distance = place - found - 1
-        if size <= COPY_SHORT_MAX:
-            out[used] = size - 2 << 5 | distance >> 8
-        else:
-            out[used] = 0xE0 | distance >> 8
-            used += 1
-            out[used] = size - 9
-        out[used + 1] = distance & 0xFF
-        used += 3
+        size = _same(source, found, place, n - place)
+        used = _put_copy(out, used, place - found - 1, size) + 1
         place += size
         if place <= last:
-            mem.put_u32le(table, _slot(source, start + place - 2), place - 2)
-            mem.put_u32le(table, _slot(source, start + place - 1), place - 1)
+            window = source[place - 2]
+            window = (window << 8 | source[place - 1]) << 8 | source[place]
+            mem.put_u32le(table, _slot(window), place - 2)
+            window = (window << 8 | source[place + 1]) & 0xFFFFFF
+            mem.put_u32le(table, _slot(window), place - 1)
     if used + 3 > room:
         return 0
     while place < n:
-        out[used] = source[start + place]
+        out[used] = source[place]
         used += 1
         place += 1
         run += 1
-        if run == RUN_MAX:
+        if run == run_max:
             used = _close(out, used, run)
             run = 0
     return _close(out, used, run) - 1
@@ -138,13 +136,11 @@ def _pack(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _slot(source: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where the table has the place of these three bytes."""
-    a: cython.int = source[at]
-    b: cython.int = source[at + 1]
-    c: cython.int = source[at + 2]
-    hashed: cython.int = ((a << 8 | b) - 5 * (b << 8 | c)) & 0xFFFF
-    return 4 * hashed
+def _slot(window: cython.uint) -> cython.Py_ssize_t:
+    """Where the table has the place of these three bytes, the first one highest."""
+    high: cython.int = window >> 8
+    low: cython.int = window
+    return 4 * ((high - 5 * low) & 0xFFFF)
 
 
 @cython.cfunc
@@ -159,6 +155,24 @@ def _close(out: cython.p_uchar, used: cython.Py_ssize_t, run: cython.Py_ssize_t)
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_copy(
+    out: cython.p_uchar, used: cython.Py_ssize_t, back: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Write the item that copies size bytes; where it ends."""
+    if size <= COPY_SHORT_MAX:
+        out[used] = size - 2 << 5 | back >> 8
+        out[used + 1] = back & 0xFF
+        return used + 2
+    out[used] = 0xE0 | back >> 8
+    out[used + 1] = size - 9
+    out[used + 2] = back & 0xFF
+    return used + 3
+
+
+@cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 def _same(
     source: cython.p_const_uchar, found: cython.Py_ssize_t, at: cython.Py_ssize_t, left: cython.Py_ssize_t
@@ -170,6 +184,12 @@ def _same(
     most: cython.Py_ssize_t = min(COPY_MAX, left - 2)
     most = max(most, COPY_UNROLLED + 3) if most > COPY_UNROLLED else max(most, 3)
     size: cython.Py_ssize_t = 3
+    differing: cython.ulonglong
+    while size + 8 <= most:
+        differing = mem.u64le(source, found + size) ^ mem.u64le(source, at + size)
+        if differing:
+            return size + (mem.zeros_below(differing) >> 3)
+        size += 8
     while size < most and source[found + size] == source[at + size]:
         size += 1
     return size
@@ -178,7 +198,7 @@ def _same(
 def compress(data: bytes) -> bytes | None:
     """data packed; None when that would not be at least four bytes shorter."""
     packer: Packer = Packer()
-    size: cython.Py_ssize_t = packer.pack(data, 0, len(data))
+    size: cython.Py_ssize_t = packer.pack(data, len(data))
     return mem.take(packer.p, 0, size) if size else None
 
 
@@ -204,9 +224,13 @@ def unpack(
     out: cython.p_uchar,
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Unpack the n bytes at `at` into out, which has room for size; how many that made, -1 when damaged."""
+    """Unpack the n bytes at `at` into out, which has room for size; how many that made, -1 when damaged.
+
+    Where there is room, pieces are copied by more than they have: the rest is overwritten by what follows.
+    """
     end: cython.Py_ssize_t = at + n
     used: cython.Py_ssize_t = 0
+    run_max: cython.Py_ssize_t = RUN_MAX
     control: cython.Py_ssize_t
     count: cython.Py_ssize_t
     back: cython.Py_ssize_t
@@ -214,11 +238,14 @@ def unpack(
     while at < end:
         control = source[at]
         at += 1
-        if control < RUN_MAX:
+        if control < run_max:
             count = control + 1
-            if count > end - at or count > size - used:
+            if end - at >= 32 and size - used >= 32:
+                mem.copy(out, used, source, at, 32)
+            elif count > end - at or count > size - used:
                 return -1
-            mem.copy(out, used, source, at, count)
+            else:
+                mem.copy(out, used, source, at, count)
             at += count
             used += count
             continue
@@ -234,8 +261,9 @@ def unpack(
         at += 1
         if back > used or count > size - used:
             return -1
-        if back >= count:
-            mem.move(out, used, used - back, count)
+        if back >= 8 and size - used >= count + 8:
+            for i in range(0, count, 8):
+                mem.copy(out, used + i, out, used + i - back, 8)
         else:
             for i in range(used, used + count):
                 out[i] = out[i - back]

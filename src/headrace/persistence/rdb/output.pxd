@@ -32,9 +32,9 @@ cdef class RdbOutput:
     cpdef void byte(self, unsigned char v)
     cpdef void length(self, unsigned long long n)
     cpdef void string(self, object value)
-    cdef void string_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)
+    cdef void string_from(self, const unsigned char *source, Py_ssize_t n)
     cpdef void raw(self, bytes data)
-    cdef void raw_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)
+    cdef void raw_from(self, const unsigned char *source, Py_ssize_t n)
     cpdef void raw16(self, unsigned long long ms, unsigned long long seq)
     cpdef void numbers(self, unsigned long long ms, unsigned long long seq)
     cpdef void time(self, long long ms)
@@ -45,4 +45,4 @@ cdef class RdbOutput:
     cpdef void flush(self)
     cpdef bytes take(self)
     cdef void _make_room(self, Py_ssize_t n)
-    cdef bint _integer(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n) except -1
+    cdef bint _integer(self, const unsigned char *source, Py_ssize_t n) except -1

@@ -106,47 +106,43 @@ class RdbOutput:
     def string(self, value: bytes | bytearray) -> cython.void:
         """A string, in its one form."""
         source: cython.p_const_uchar = value
-        self.string_from(source, 0, len(value))
+        self.string_from(source, len(value))
 
     @cython.cfunc
-    def string_from(
-        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-    ) -> cython.void:
-        """A string: the n bytes at `at` of source, which must not be this output's own buffer."""
+    def string_from(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+        """A string: the first n bytes of source, which must not be this output's own buffer."""
         packed: cython.Py_ssize_t
         packer: Packer | None = self.packer
-        if n <= INTEGER_TEXT_MAX and self._integer(source, at, n):
+        if n <= INTEGER_TEXT_MAX and self._integer(source, n):
             return
         if packer is not None and n >= PACKED_MIN:
-            packed = packer.pack(source, at, n)
+            packed = packer.pack(source, n)
             if packed > 0:
                 self.byte(LZF)
                 self.length(packed)
                 self.length(n)
-                self.raw_from(packer.p, 0, packed)
+                self.raw_from(packer.p, packed)
                 return
         self.length(n)
-        self.raw_from(source, at, n)
+        self.raw_from(source, n)
 
     @cython.ccall
     def raw(self, data: bytes) -> cython.void:
         """Bytes as they are."""
-        self.raw_from(data, 0, len(data))
+        self.raw_from(data, len(data))
 
     @cython.cfunc
-    def raw_from(
-        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-    ) -> cython.void:
-        """The n bytes at `at` of source as they are."""
+    def raw_from(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+        """The first n bytes of source as they are."""
+        at: cython.Py_ssize_t = 0
         part: cython.Py_ssize_t
-        while n > 0:
+        while at < n:
             if self.used == self.cap:
-                self._make_room(n)
-            part = min(n, self.cap - self.used)
+                self._make_room(n - at)
+            part = min(n - at, self.cap - self.used)
             mem.copy(self.p, self.used, source, at, part)
             self.used += part
             at += part
-            n -= part
 
     @cython.ccall
     def raw16(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
@@ -226,15 +222,13 @@ class RdbOutput:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _integer(
-        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-    ) -> cython.bint:
+    def _integer(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
         """Write the string as an integer, if that is what it is and 32 bits hold it; else nothing."""
-        if n == 0 or not (48 <= source[at] <= 57 or source[at] == MINUS):
+        if n == 0 or not (48 <= source[0] <= 57 or source[0] == MINUS):
             return False
-        if not listpack.is_decimal(source, at, n):
+        if not listpack.is_decimal(source, 0, n):
             return False
-        v: cython.longlong = listpack.decimal(source, at, n)
+        v: cython.longlong = listpack.decimal(source, 0, n)
         if not -0x80000000 <= v <= 0x7FFFFFFF:
             return False
         if self.used + LENGTH_BYTES_MAX > self.cap:

@@ -100,7 +100,7 @@ def _write_nodes(out: RdbOutput, stream: Stream) -> cython.void:
         node = nodes_of.node_at(cursor)
         out.byte(NODE_KEY_BYTES)
         out.raw16(node.ms, node.seq)
-        out.string_from(node.pack.p, 0, node.pack.used + 1)
+        out.string_from(node.pack.p, node.pack.used + 1)
         more = cursor.next()
 
 
