@@ -83,8 +83,7 @@ class Life:
         self.owed: list[tuple[int, int]] = []  # (acknowledged at, state): everysec owes it
         self.log: Log | None = None
         if setup.appendonly:
-            self.log = self.new_log()
-            self.start_log(self.log, found)
+            self.start_log(found)
 
     def new_log(self) -> Log:
         return self.log_class(
@@ -96,11 +95,22 @@ class Life:
             sync_later=self.sync_later,
         )
 
-    def start_log(self, log: Log, found: Recovered) -> None:
-        """Go on with the log that was found, or begin one with what there is."""
-        log.start(found.manifest)
-        if found.manifest is None:
-            log.create(lambda file: self.write(file, log=True, rdb=self.setup.rdb_base), self.setup.rdb_base)
+    def start_log(self, found: Recovered) -> None:
+        """Go on with the log that was found, or begin one with what there is; or end, for the disk fails."""
+        if self.setup.faults and self.chance.random() < 0.1:
+            self.files.faults.failing = dict.fromkeys(FAILING, 0.1)
+            self.faults_until = self.now + TICK_MS
+        try:
+            self.log = self.new_log()
+            self.log.start(found.manifest)
+            if found.manifest is None:
+                rdb = self.setup.rdb_base
+                self.log.create(lambda file: self.write(file, log=True, rdb=rdb), rdb)
+        except (OSError, HeadraceError):
+            if not self.faults_until:
+                raise
+            self.log = None
+            self.ended = True
 
     def write(self, file: File, *, log: bool, rdb: bool) -> None:
         """The keyspace as a base or a snapshot; OSError."""
