@@ -1,0 +1,177 @@
+"""Hostile payloads and files: refused in so many words, or something that every reading command reads.
+
+What is changed is sealed again with the right checksum, so that the change is looked at.
+"""
+
+import io
+import os
+import random
+
+import pytest
+
+from headrace.engine.engine import Engine
+from headrace.persistence.crc64 import crc64
+from headrace.persistence.damage import Damaged
+from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore
+from headrace.persistence.rdb.reader import read_rdb
+from headrace.persistence.rdb.versions import VERSIONS
+from headrace.persistence.rdb.writer import write_rdb
+from headrace.streams.stream import Stream
+from random_streams import ids_of, random_stream
+
+COMPILED = "HEADRACE_COMPILED" in os.environ
+ROUNDS = int(os.environ.get("HEADRACE_FUZZ_N", "0")) or (300 if COMPILED else 50)
+SEED = int(os.environ.get("HEADRACE_FUZZ_SEED", "0"))
+NOW = 1_700_000_000_000
+FOOTER = 10
+LYING = [
+    b"\x81" + b"\xff" * 8,
+    b"\x80\xff\xff\xff\xff",
+    b"\x7f\xff",
+    b"\xc3\x05\x80\x10\x00\x00\x00",
+    b"\x00",
+    b"\xff",
+]
+READING = """XLEN s;XINFO STREAM s FULL COUNT 0;XINFO STREAM s;XINFO GROUPS s;XRANGE s - +;XREVRANGE s + -;
+XRANGE s (5 + COUNT 3;XREAD COUNT 5 STREAMS s 0;XREAD STREAMS s +;XCOUNT s - +;XLAG s;OBJECT ENCODING s;
+MEMORY USAGE s;TYPE s;DUMP s;COPY s t"""
+OF_GROUP = """XPENDING s {g};XPENDING s {g} - + 100;XPENDING s {g} IDLE 1 - + 9;XINFO CONSUMERS s {g};
+XREADGROUP GROUP {g} me COUNT 2 STREAMS s >;XREADGROUP GROUP {g} me STREAMS s 0;
+XAUTOCLAIM s {g} me 0 0 COUNT 5;XREADGROUP GROUP {g} me COUNT 2 CLAIM 0 STREAMS s >"""
+CHANGING = "XADD s * f v;XDEL s {id};XTRIM s MAXLEN 1;XADD s MAXLEN ~ 1 * f v;DEL s"
+
+
+def words_of(text, **names):
+    for line in text.replace("\n", "").split(";"):
+        yield [names.get(word, word.encode()) for word in line.split()]
+
+
+def use(value, now=NOW):
+    """Run every command that reads a stream on this one, then some that change it."""
+    engine = Engine()
+    session = engine.session()
+    keyspace = engine.keyspace
+    value.compaction = keyspace.compaction
+    keyspace.databases[0].put(b"s", value)
+    last = b"%d-%d" % ids_of(value)[-1] if value.length else b"1-1"
+    requests = list(words_of(READING))
+    for group in value.groups():
+        requests += words_of(OF_GROUP, **{"{g}": group.name})
+    requests += words_of(CHANGING, **{"{id}": last})
+    for words in requests:
+        engine.execute(session, words, now)
+        answer = session.answer.take()
+        assert answer and b"internal error" not in answer, words
+        value.check()
+    engine.tick(now + 10_000_000)
+
+
+def mutated(rng, body, others):
+    """The body with something changed, as damage or malice would."""
+    body = bytearray(body)
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at = rng.randrange(len(body))
+        kind = rng.randrange(8)
+        if kind == 0:
+            body[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            body[at] = rng.choice([0, 1, 2, 0x3F, 0x40, 0x7F, 0x80, 0x81, 0xC0, 0xC3, 0xF4, 0xFF])
+        elif kind == 2:
+            del body[at : at + rng.randrange(1, 9)]
+        elif kind == 3:
+            body[at:at] = rng.choice(LYING)
+        elif kind == 4:
+            body[at : at + 1] = rng.choice(LYING)
+        elif kind == 5:
+            other = rng.choice(others)
+            start = rng.randrange(len(other))
+            body[at : at + rng.randrange(60)] = other[start : start + rng.randrange(60)]
+        elif kind == 6:
+            other = rng.choice(others)
+            body[at:] = other[rng.randrange(len(other)) :]
+        else:
+            body[0] = rng.choice([0, 15, 19, 21, 26, 27])
+        if rng.random() < 0.05:
+            del body[rng.randrange(len(body) + 1) :]
+        if not body:
+            body = bytearray(b"\x13")
+    return bytes(body)
+
+
+def crc(data):
+    return crc64(data).to_bytes(8, "little")
+
+
+def bodies(rng, keyspace, n):
+    """Bodies of payloads of all types."""
+    found = []
+    for i in range(n):
+        version = VERSIONS[i % len(VERSIONS)]
+        stream = random_stream(rng, keyspace, NOW, entries=12)
+        body = dump(stream, version, compress=i % 3 == 0, now_ms=NOW)[:-FOOTER]
+        found.append(body)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_payloads_are_refused_or_work(seed):
+    rng = random.Random(SEED + seed)
+    keyspace = Engine().keyspace
+    valid = bodies(rng, keyspace, 15)
+    taken = 0
+    for _ in range(ROUNDS):
+        body = mutated(rng, rng.choice(valid), valid) + b"\x0e\x00"
+        try:
+            value = restore(body + crc(body), keyspace, NOW)
+        except BadPayload:
+            continue
+        if isinstance(value, Stream):
+            value.check()
+            taken += 1
+            again = dump(value, VERSIONS[-1], compress=False, now_ms=NOW)
+            use(restore(again, keyspace, NOW))
+            use(value)
+    assert taken > ROUNDS // 30
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_payloads_with_a_wrong_footer_are_refused(seed):
+    rng = random.Random(SEED + seed)
+    keyspace = Engine().keyspace
+    valid = bodies(rng, keyspace, 3)
+    for _ in range(ROUNDS):
+        body = mutated(rng, rng.choice(valid), valid)
+        with pytest.raises((WrongChecksum, BadPayload)):
+            restore(body, keyspace, NOW)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_files_are_refused_or_work(seed):
+    rng = random.Random(SEED + seed)
+    keyspace = Engine().keyspace
+    for number in range(6):
+        value = random_stream(rng, keyspace, NOW, entries=6) if number % 3 else b"text" * 20
+        keyspace.databases[number % 4].put(b"key %d" % number, value)
+        if number % 2:
+            keyspace.databases[number % 4].set_expiry(b"key %d" % number, NOW + number)
+    files = []
+    for version in VERSIONS:
+        data = bytearray()
+        write_rdb(keyspace, data.extend, version=version, now_ms=NOW, compress=False)
+        files.append(bytes(data[9:-8]))
+    taken, places = 0, []
+    for _ in range(ROUNDS):
+        data = b"REDIS0012" + mutated(rng, rng.choice(files), files)
+        other = Engine().keyspace
+        try:
+            read_rdb(io.BytesIO(data + crc(data)), other, now_ms=NOW, merge=rng.random() < 0.5)
+        except Damaged as error:
+            places.append(error.offset - len(data))
+            continue
+        taken += 1
+        for database in other.databases:
+            for value in database.values.values():
+                if isinstance(value, Stream):
+                    value.check()
+    assert max(places) <= 8, "damage is named behind the end of the file"
+    assert taken > 0
