@@ -133,7 +133,7 @@ class History:
     def read(self) -> str:
         r = self.random
         options = self.one_of(
-            "_ COUNT_1 COUNT_2 COUNT_3_NOACK CLAIM_30 CLAIM_0_COUNT_2 NOACK_CLAIM_10_MAXCOUNT_2 BLOCK_40 BLOCK_9"
+            "_ COUNT_1 COUNT_3_NOACK CLAIM_30 CLAIM_0_COUNT_2 NOACK_CLAIM_10_MAXCOUNT_2 BLOCK_40 BLOCK_9"
         )
         keys = [self.key() for _ in range(r.choice([1, 1, 2]))]
         after = [r.choice([">", ">", ">", "0", self.id()]) for _ in keys]
