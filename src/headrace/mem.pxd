@@ -1,5 +1,6 @@
 # Byte primitives, as C; mem.py says the same for the interpreter. Callers inline these bodies.
 # Integers are read at fixed offsets from one pointer: so the compiler sees that a single load will do.
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memcpy, memmove
@@ -168,3 +169,25 @@ cdef inline unsigned long long mul_high_u64(unsigned long long a, unsigned long 
 
 cdef inline int zeros_below(unsigned long long v) noexcept nogil:
     return ctz(v)
+
+
+cdef inline const unsigned char *borrow(object owner, Py_ssize_t n) except? NULL:
+    cdef Py_buffer view
+    PyObject_GetBuffer(owner, &view, PyBUF_SIMPLE)
+    cdef const unsigned char *p = <const unsigned char *> view.buf
+    cdef Py_ssize_t size = view.len
+    PyBuffer_Release(&view)
+    if size < n:
+        raise ValueError(f"{size} bytes where {n} should be")
+    return p
+
+
+cdef inline double f64le(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+    cdef unsigned long long bits = u64le(buf, at)
+    cdef double v
+    memcpy(&v, &bits, 8)
+    return v
+
+
+cdef inline long long truncate(double v) noexcept nogil:
+    return <long long> v

@@ -174,3 +174,25 @@ def zeros_below(v: int) -> int:
     """How many zero bits are below the lowest one that is set in v, which must not be 0."""
     assert v > 0
     return (v & -v).bit_length() - 1
+
+
+def borrow(owner: object, n: int) -> bytes | bytearray:
+    """The first n bytes of an object that lends its memory (bytes, an Arrow buffer), not copied.
+
+    They are there as long as the owner is, which must neither move nor shrink them; ValueError when it has fewer.
+    """
+    view = memoryview(owner).cast("B")  # type: ignore[arg-type]
+    if len(view) < n:
+        raise ValueError(f"{len(view)} bytes where {n} should be")
+    return view[:n]  # type: ignore[return-value]
+
+
+def f64le(buf: bytes | bytearray, at: int) -> float:
+    """The little-endian IEEE double at `at`."""
+    number: float = struct.unpack_from("<d", buf, at)[0]
+    return number
+
+
+def truncate(v: float) -> int:
+    """v without its fraction; it must lie within an i64."""
+    return int(v)
