@@ -21,7 +21,7 @@ from types import FrameType
 import headrace
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
-from headrace.errors import CommandError, HeadraceError
+from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
 from headrace.server.config import Config
 from headrace.server.directives import DIRECTIVES
@@ -118,7 +118,7 @@ class Server:
         start_log(self.config)
         directory = self.config.text("dir")
         if not os.path.isdir(directory):
-            raise HeadraceError(f"dir {directory}: no such directory")
+            raise UsageError(f"dir {directory}: no such directory")
         for warning in self.config.warnings:
             logging.getLogger("headrace").warning("%s", warning)
         self.apply()
