@@ -81,6 +81,7 @@ class Life:
             (0, 0)
         ]  # (place in the journal, state): promised from there on
         self.owed: list[tuple[int, int]] = []  # (acknowledged at, state): everysec owes it
+        self.offsets: list[tuple[int, int]] = []  # (what log.written was, state): for WAITAOF
         self.log: Log | None = None
         if setup.appendonly:
             self.start_log(found)
@@ -149,7 +150,14 @@ class Life:
         self.engine.tick(self.now)
         if self.log is not None:
             self.log.tick(self.now)
+            self.note_synced()
             self.settle_debts()
+
+    def note_synced(self) -> None:
+        """What WAITAOF would answer is a promise, too, under any policy."""
+        assert self.log is not None
+        while self.offsets and self.offsets[0][0] <= self.log.synced:
+            self.promised.append((len(self.files.journal), self.offsets.pop(0)[1]))
 
     def settle_debts(self) -> None:
         """everysec: what was acknowledged a second ago is promised now."""
@@ -241,7 +249,11 @@ class Life:
         self.chatter.told(known_ids(self.states[-1]))
         if self.log is not None:
             self.given.append((place, len(self.states) - 1))
-            self.acknowledge(self.log.commit(items, self.now))
+            durable = self.log.commit(items, self.now)
+            if self.log.written:
+                self.offsets.append((self.log.written, len(self.states) - 1))
+            self.note_synced()
+            self.acknowledge(durable)
 
     def acknowledge(self, durable: bool) -> None:
         """The log has said whether all given to it is as durable as the policy promises."""
@@ -290,6 +302,7 @@ class Life:
         rewrite, self.rewrite = self.rewrite, None
         assert rewrite is not None
         self.log.finish_rewrite(rewrite, self.rewritten)
+        self.note_synced()
         self.acknowledge(self.log.commit([], self.now))
 
     def switch_off(self) -> None:
@@ -297,7 +310,8 @@ class Life:
         if self.log is not None:
             self.close()
             self.log = self.rewrite = None
-            self.owed = []
+            self.held = False
+            self.owed, self.offsets = [], []
 
     def switch_on(self) -> None:
         """CONFIG SET appendonly yes: nothing is promised before a rewrite has worked."""
