@@ -39,6 +39,8 @@ COMPILED = [
     "headrace.streams.slots",
     "headrace.streams.stream",
     "headrace.streams.trim",
+    "headrace.arrow.columns",
+    "headrace.arrow.growing",
     "headrace.keyspace.blocking",
     "headrace.keyspace.events",
     "headrace.keyspace.expiry",
@@ -110,7 +112,6 @@ COMPILED = [
     "headrace.engine.stats",
     "headrace.server.connection",
     "headrace.server.turn",
-    "headrace.spark.arrow_columns",
     "headrace.spark.arrow_decoder",
     "headrace.spark.page_scanner",
 ]

@@ -29,8 +29,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, HeadraceError, ProtocolError, UsageError
-from headrace.spark.arrow_decoder import ArrowDecoder, MalformedEntry
+from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.schema import BatchMaker, Layout
 

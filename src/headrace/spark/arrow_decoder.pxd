@@ -1,14 +1,13 @@
 # The C face of arrow_decoder.py.
 from headrace cimport mem
-from headrace.spark cimport arrow_columns
-from headrace.spark.arrow_columns cimport Column, Growing
+from headrace.arrow cimport columns as kinds
+from headrace.arrow.columns cimport Column
+from headrace.arrow.growing cimport Growing
 from headrace.spark.page_scanner cimport PageScanner
 
 cdef unsigned char DASH
 cdef Py_ssize_t ID_DIGITS_MAX
 cdef unsigned long long U64_TENTH
-cdef unsigned long long I64_MAX
-cdef unsigned long long TIMESTAMP_MS_MAX
 cdef Py_ssize_t FEW_PAIRS
 cdef int PERMISSIVE
 cdef int DROPMALFORMED

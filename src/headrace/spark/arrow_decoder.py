@@ -7,31 +7,25 @@ anything appended. So a row never has to be taken back.
 
 from __future__ import annotations
 
-import json
-
 import cython
 
 from headrace import mem
-from headrace.errors import HeadraceError, ProtocolError
-from headrace.spark import arrow_columns
-from headrace.spark.arrow_columns import Column, Growing
+from headrace.arrow import columns as kinds
+from headrace.arrow import malformed
+from headrace.arrow.columns import Column
+from headrace.arrow.growing import Growing
+from headrace.arrow.malformed import MODES
+from headrace.errors import ProtocolError
 from headrace.spark.page_scanner import PageScanner
 
 DASH = cython.declare(cython.uchar, 45)
 ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
 U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)  # ten times this and 5 is the last u64
-I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
-TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # more does not fit as microseconds
 FEW_PAIRS = cython.declare(cython.Py_ssize_t, 16)  # up to here comparing names is cheaper than a dict
 
 PERMISSIVE = cython.declare(cython.int, 0)
 DROPMALFORMED = cython.declare(cython.int, 1)
 FAILFAST = cython.declare(cython.int, 2)
-MODES = {"PERMISSIVE": 0, "DROPMALFORMED": 1, "FAILFAST": 2}
-
-
-class MalformedEntry(HeadraceError):
-    """An entry that does not fit the schema, where the mode or a NOT NULL column forbids a null."""
 
 
 @cython.final
@@ -101,11 +95,11 @@ class ArrowDecoder:
         self.seq = 0
         column: Column
         for column in columns:
-            if column.kind == arrow_columns.FIELDS:
+            if column.kind == kinds.FIELDS:
                 self.fields = column
-            elif column.kind == arrow_columns.CORRUPT:
+            elif column.kind == kinds.CORRUPT:
                 self.corrupt = column
-            elif column.kind >= arrow_columns.TEXT:
+            elif column.kind >= kinds.TEXT:
                 self.typed = True
             else:
                 self.dated = True
@@ -165,14 +159,14 @@ class ArrowDecoder:
         if self.typed:
             self._find(p, note, pairs)
         for column in self.columns:
-            if column.kind >= arrow_columns.TEXT:
+            if column.kind >= kinds.TEXT:
                 if column.found and not column.parse(p):
                     good = self._malformed(p, note, column)
-            elif column.kind == arrow_columns.FIELDS:
+            elif column.kind == kinds.FIELDS:
                 column.found = not column.utf8 or self._is_text(p, note, pairs)
                 if not column.found:
                     good = self._malformed(p, note, column)
-            elif column.kind != arrow_columns.CORRUPT:
+            elif column.kind != kinds.CORRUPT:
                 self._use_id(p, note, column)
             if not column.found and not column.nullable:
                 good = self._malformed(p, note, column)
@@ -183,7 +177,7 @@ class ArrowDecoder:
             self.corrupt.raw = self._as_json(p, note, pairs)
             self.corrupt.found = True
         for column in self.columns:
-            if column.kind == arrow_columns.FIELDS:
+            if column.kind == kinds.FIELDS:
                 self._write_pairs(p, note, pairs, column)
             else:
                 column.write(p, self.rows)
@@ -222,7 +216,7 @@ class ArrowDecoder:
         """The column read from this field; one that is never written if the schema has none."""
         column: Column
         for column in self.columns:
-            if column.kind >= arrow_columns.TEXT and column.named(p, at, n):
+            if column.kind >= kinds.TEXT and column.named(p, at, n):
                 return column
         return Column("ignored", mem.take(p, at, n))
 
@@ -232,12 +226,7 @@ class ArrowDecoder:
         """The entry has no good value for the column: raise, or make it null. Answers False."""
         column.found = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-            entry_id: str = self._word(p, note, 0).decode()
-            what: str = f"field {column.name.decode()!r}" if column.name else "a field"
-            raise MalformedEntry(
-                f"stream {self.stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
-                "Make the column nullable or a STRING, or set the option mode to DROPMALFORMED."
-            )
+            raise malformed.missing(self.stream, self._word(p, note, 0).decode(), column.name)
         return False
 
     @cython.cfunc
@@ -257,25 +246,13 @@ class ArrowDecoder:
     @cython.exceptval(-1, check=False)
     def _use_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
         """Give the column the part of the ID that it wants."""
-        column.found = True
-        if column.kind == arrow_columns.ID:
+        if not column.read_id(self.ms, self.seq):
+            part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
+            raise malformed.too_large(self.stream, self._word(p, note, 0).decode(), part)
+        if column.kind == kinds.ID:
             column.at = self._at(note, 0)
             column.n = self._size(note, 0)
-        elif column.kind == arrow_columns.SEQUENCE:
-            if self.seq > I64_MAX:
-                self._too_large(self._word(p, note, 0), "sequence", "LONG")
-            column.number = mem.as_signed(self.seq)
-        else:
-            if self.ms > TIMESTAMP_MS_MAX:
-                self._too_large(self._word(p, note, 0), "time", "TIMESTAMP")
-            column.number = mem.as_signed(self.ms * 1000)
         return True
-
-    def _too_large(self, entry_id: bytes, part: str, kind: str) -> None:
-        raise MalformedEntry(
-            f"stream {self.stream!r}, entry {entry_id.decode()}: its {part} does not fit a {kind}. "
-            "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
-        )
 
     @cython.cfunc
     @cython.exceptval(0, check=True)
@@ -316,9 +293,7 @@ class ArrowDecoder:
         """Append all pairs as one map; of a field named twice the last value, for a map has each key once."""
         keys: Growing = self.keys.offsets
         i: cython.Py_ssize_t
-        column.validity.put_bit(self.rows, column.found)
-        if not column.found:
-            column.nulls += 1
+        if not column.write_validity(self.rows):
             pairs = 0
         if pairs > FEW_PAIRS:
             self.latest.clear()
@@ -352,16 +327,12 @@ class ArrowDecoder:
 
     @cython.cfunc
     def _as_json(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t) -> bytes:
-        """The whole entry, for the column of corrupt records; bytes that are no text as \\x escapes."""
+        """The whole entry, for the column of corrupt records."""
         i: cython.Py_ssize_t
-        words: list[str] = []
-        for i in range(2 * pairs + 1):
-            words.append(self._word(p, note, i).decode(errors="backslashreplace"))
-        whole: dict[str, object] = {
-            "id": words[0],
-            "fields": dict(zip(words[1::2], words[2::2], strict=True)),
-        }
-        return json.dumps(whole, ensure_ascii=False).encode()
+        words: list[bytes] = []
+        for i in range(2 * pairs):
+            words.append(self._word(p, note, 1 + i))
+        return malformed.as_json(self._word(p, note, 0).decode(), words)
 
     def take(self) -> tuple[int, list[tuple[int, bytearray | None, bytearray, bytearray]]]:
         """The rows, and for each column (nulls, validity, offsets, values); the columns start anew.

@@ -1,6 +1,6 @@
 # The C face of page_scanner.py.
 from headrace cimport mem
-from headrace.spark.arrow_columns cimport Growing
+from headrace.arrow.growing cimport Growing
 
 cdef unsigned char CR
 cdef unsigned char LF

@@ -24,7 +24,7 @@ import cython
 from headrace import mem
 from headrace.errors import CommandError, ProtocolError
 from headrace.limits import ENTRY_BYTES_MAX, WORDS_MAX
-from headrace.spark.arrow_columns import Growing
+from headrace.arrow.growing import Growing
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)

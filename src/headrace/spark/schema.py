@@ -22,8 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.arrow.columns import Column
 from headrace.errors import UsageError
-from headrace.spark.arrow_columns import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ EXACTLY = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Ove
 
 @dataclass(frozen=True)
 class Spec:
-    """How one column of the schema is made: a kind of arrow_columns.Column or "stream", and its settings."""
+    """How one column of the schema is made: a kind of arrow.columns.Column or "stream", and its settings."""
 
     kind: str
     name: str
