@@ -1,11 +1,14 @@
-# The C face of arrow_columns.py.
+# The C face of columns.py.
 from headrace cimport mem
+from headrace.arrow.growing cimport Growing
+from headrace.structures cimport listpack, listpack_walk
 
 cdef unsigned char PLUS
 cdef unsigned char MINUS
 cdef unsigned char POINT
 cdef Py_ssize_t DIGITS_MAX
 cdef unsigned long long I64_MAX
+cdef unsigned long long TIMESTAMP_MS_MAX
 cdef unsigned long long EXACT_MAX
 cdef long long POWER_MAX
 
@@ -20,19 +23,7 @@ cdef int INTEGER
 cdef int REAL
 cdef int BOOLEAN
 cdef int CONVERTED
-
-
-cdef class Growing:
-    cdef bytearray buf
-    cdef unsigned char *p
-    cdef Py_ssize_t cap
-    cdef Py_ssize_t used
-
-    cdef Py_ssize_t grow(self, Py_ssize_t extra) except -1
-    cdef Py_ssize_t put(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n) except -1
-    cdef Py_ssize_t put_u32(self, unsigned int v) except -1
-    cdef Py_ssize_t put_bit(self, Py_ssize_t row, bint on) except -1
-    cdef bytearray take(self)
+cdef int IGNORED
 
 
 cdef class Column:
@@ -52,11 +43,17 @@ cdef class Column:
     cdef bint found
     cdef Py_ssize_t at
     cdef Py_ssize_t n
+    cdef bint stored
     cdef long long number
     cdef double real
     cdef bytes raw
 
     cdef bint named(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
+    cdef bint names(self, const unsigned char *p, Py_ssize_t at) noexcept
+    cdef Py_ssize_t read_element(self, const unsigned char *p, Py_ssize_t at) noexcept
+    cdef bint read_id(self, unsigned long long ms, unsigned long long seq) noexcept
+    cdef bint _take_stored(self) noexcept
+    cdef bint _scale(self) noexcept
     cdef bint parse(self, const unsigned char *p) except -1
     cdef bint _parse_integer(self, const unsigned char *p) except -1
     cdef bint _parse_real(self, const unsigned char *p) except -1
@@ -64,3 +61,6 @@ cdef class Column:
     cdef Py_ssize_t _write_integer(self) except -1
     cdef Py_ssize_t _write_real(self) except -1
     cdef Py_ssize_t append_text(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n) except -1
+    cdef Py_ssize_t append_element(self, const unsigned char *p, Py_ssize_t at) except -1
+    cdef bint write_validity(self, Py_ssize_t row) except -1
+    cdef Py_ssize_t write_id(self, unsigned long long ms, unsigned long long seq, Py_ssize_t row) except -1

@@ -1,4 +1,4 @@
-"""Arrow buffers that grow value by value: what the decoder appends to.
+"""Arrow buffers that grow value by value: what the decoder of replies and the encoder of nodes append to.
 
     a string column                              a map column
 
@@ -7,7 +7,7 @@
     values    |d12d47| ...  bytes, end to end    items     a string column of one row a pair
 
 Numbers have values of one width, little-endian, and no offsets; booleans are bits. A column without a null
-has no validity buffer.
+has no validity buffer. (Arrow columnar format, "Physical memory layout".)
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from collections.abc import Callable
 import cython
 
 from headrace import mem
+from headrace.arrow.growing import Growing
+from headrace.structures import listpack, listpack_walk
 
 PLUS = cython.declare(cython.uchar, 43)
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit an u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
+TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # more does not fit as microseconds
 EXACT_MAX = cython.declare(cython.ulonglong, 9007199254740992)  # 2**53: up to here a double is exact
 POWER_MAX = cython.declare(cython.longlong, 22)  # 10**22 is the last power of ten a double holds exactly
 
@@ -45,84 +48,11 @@ INTEGER = cython.declare(cython.int, 7)
 REAL = cython.declare(cython.int, 8)
 BOOLEAN = cython.declare(cython.int, 9)
 CONVERTED = cython.declare(cython.int, 10)
+IGNORED = cython.declare(cython.int, 11)
 
 TRUE = (b"true", b"1", b"yes")
 FALSE = (b"false", b"0", b"no")
 NOT_FINITE = (b"inf", b"infinity", b"nan")
-
-
-@cython.final
-@cython.cclass
-class Growing:
-    """Bytes that are appended to, and then given away whole."""
-
-    __slots__ = ("buf", "cap", "p", "used")
-
-    buf: bytearray
-    p: cython.p_uchar
-    cap: cython.Py_ssize_t
-    used: cython.Py_ssize_t
-
-    def __init__(self, cap: cython.Py_ssize_t) -> None:
-        self.buf = bytearray(cap)
-        self.p = self.buf
-        self.cap = cap
-        self.used = 0
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def grow(self, extra: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Make room for extra bytes; p is borrowed anew."""
-        while self.cap < self.used + extra:
-            self.cap *= 2
-        mem.resize(self.buf, self.cap)
-        self.p = self.buf
-        return self.cap
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def put(
-        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        """Append n bytes of source; return how many bytes there are now."""
-        if self.used + n > self.cap:
-            self.grow(n)
-        mem.copy(self.p, self.used, source, at, n)
-        self.used += n
-        return self.used
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def put_u32(self, v: cython.uint) -> cython.Py_ssize_t:
-        """Append a little-endian u32."""
-        if self.used + 4 > self.cap:
-            self.grow(4)
-        mem.put_u32le(self.p, self.used, v)
-        self.used += 4
-        return self.used
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def put_bit(self, row: cython.Py_ssize_t, on: cython.bint) -> cython.Py_ssize_t:
-        """Append the bit of a row; rows come in order, without a gap."""
-        if row & 7 == 0:
-            if self.used + 1 > self.cap:
-                self.grow(1)
-            self.p[self.used] = 0
-            self.used += 1
-        if on:
-            self.p[row >> 3] |= 1 << (row & 7)
-        return self.used
-
-    @cython.cfunc
-    def take(self) -> bytearray:
-        """The bytes, which are the caller's from now on."""
-        full: bytearray = self.buf
-        mem.resize(full, self.used)
-        self.buf = bytearray(self.cap)  # as large as last time: batches resemble each other
-        self.p = self.buf
-        self.used = 0
-        return full
 
 
 @cython.final
@@ -155,6 +85,7 @@ class Column:
         "raw",
         "real",
         "scale",
+        "stored",
         "utf8",
         "validity",
         "values",
@@ -175,8 +106,9 @@ class Column:
     values: Growing
     nulls: cython.Py_ssize_t
     found: cython.bint  # whether the entry at hand has a good value, which is then:
-    at: cython.Py_ssize_t  # text: where it lies in the received bytes
+    at: cython.Py_ssize_t  # text: where it lies in the bytes it is read from
     n: cython.Py_ssize_t
+    stored: cython.bint  # no text lies there: the listpack has it as an integer, which is in number
     number: cython.longlong  # integers, times, booleans
     real: cython.double
     raw: bytes  # converted values
@@ -211,6 +143,7 @@ class Column:
         self.found = False
         self.at = 0
         self.n = 0
+        self.stored = False
         self.number = 0
         self.real = 0
         self.raw = b""
@@ -222,9 +155,55 @@ class Column:
         return len(self.name) == n and mem.compare(self.name, 0, p, at, n) == 0
 
     @cython.cfunc
+    @cython.exceptval(check=False)
+    def names(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+        """The same, of a name that is the element of a listpack at `at`."""
+        return listpack.equals(p, at, self.name, 0, len(self.name))
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def read_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Find the value in the element of a listpack at `at`; answers where the next element is."""
+        first: cython.uint = p[at]
+        self.found = True
+        self.stored = False
+        if 0x80 <= first < 0xC0:  # a short string, as most are
+            self.at = at + 1
+            self.n = first & 0x3F
+            return at + 2 + self.n
+        if first < 0x80:
+            self.stored = True
+            self.number = first
+            return at + 2
+        self.stored = listpack_walk.is_integer(p, at)
+        if self.stored:
+            self.number = listpack_walk.integer(p, at)
+        else:
+            self.at = listpack_walk.text_at(p, at)
+            self.n = listpack_walk.text_size(p, at)
+        return listpack_walk.next_at(p, at)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def read_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Find the value, a sequence number or a time, in an ID; False when it is too large for that."""
+        self.found = True
+        if self.kind == SEQUENCE:
+            if seq > I64_MAX:
+                return False
+            self.number = mem.as_signed(seq)
+        elif self.kind == TIMESTAMP:
+            if ms > TIMESTAMP_MS_MAX:
+                return False
+            self.number = mem.as_signed(ms * 1000)
+        return True
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def parse(self, p: cython.p_const_uchar) -> cython.bint:
-        """Read the value at `at`; False when it is not of this column's type."""
+        """Read the value that was found; False when it is not of this column's type."""
+        if self.stored and self.kind != CONVERTED:
+            return self._take_stored()
         if self.kind == TEXT:
             return mem.is_utf8(p, self.at, self.n)
         if self.kind == INTEGER:
@@ -236,11 +215,33 @@ class Column:
             self.number = 1 if word in TRUE else 0
             return word in TRUE or word in FALSE
         if self.kind == CONVERTED and self.convert is not None:
+            text: bytes = str(self.number).encode() if self.stored else mem.take(p, self.at, self.n)
             try:
-                self.raw = self.convert(mem.take(p, self.at, self.n))
+                self.raw = self.convert(text)
             except (ValueError, ArithmeticError):
                 return False
             assert len(self.raw) == self.width, "a converted value of another width"
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _take_stored(self) -> cython.bint:
+        """The same of a stored integer: what its digits would be read as, and no digit is written."""
+        if self.kind == INTEGER:
+            return self._scale()
+        if self.kind == REAL:
+            self.real = self.number
+        elif self.kind == BOOLEAN:
+            return self.number == 0 or self.number == 1
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _scale(self) -> cython.bint:
+        """Multiply the number by scale if it is between low and high."""
+        if self.number < self.low or self.number > self.high:
+            return False
+        self.number *= self.scale
         return True
 
     @cython.cfunc
@@ -268,10 +269,7 @@ class Column:
         if limit > I64_MAX:
             size = mem.sub_u64(0, size)
         self.number = mem.as_signed(size)
-        if self.number < self.low or self.number > self.high:
-            return False
-        self.number *= self.scale
-        return True
+        return self._scale()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -327,9 +325,7 @@ class Column:
     @cython.exceptval(-1, check=False)
     def write(self, p: cython.p_const_uchar, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the value found, or a null."""
-        self.validity.put_bit(row, self.found)
-        if not self.found:
-            self.nulls += 1
+        self.write_validity(row)
         if self.kind == INTEGER or self.kind == TIMESTAMP or self.kind == SEQUENCE:
             return self._write_integer()
         if self.kind == REAL:
@@ -342,8 +338,34 @@ class Column:
         if self.kind == CORRUPT:
             if self.found:
                 self.values.put(self.raw, 0, len(self.raw))
+        elif self.found and self.stored:
+            self.values.put_decimal(self.number)
         elif self.found:
             self.values.put(p, self.at, self.n)
+        return self.offsets.put_u32(self.values.used)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_validity(self, row: cython.Py_ssize_t) -> cython.bint:
+        """Append whether a value was found. The bits begin with the first null: mostly there is none."""
+        i: cython.Py_ssize_t
+        if not self.found:
+            if self.nulls == 0:
+                for i in range(row):
+                    self.validity.put_bit(i, True)
+            self.nulls += 1
+        if self.nulls:
+            self.validity.put_bit(row, self.found)
+        return self.found
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_id(
+        self, ms: cython.ulonglong, seq: cython.ulonglong, row: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Append the text of an ID."""
+        self.write_validity(row)
+        self.values.put_id(ms, seq)
         return self.offsets.put_u32(self.values.used)
 
     @cython.cfunc
@@ -384,6 +406,18 @@ class Column:
     ) -> cython.Py_ssize_t:
         """Append a string that is known to be there and good: the keys and the items of a map."""
         return self.offsets.put_u32(self.values.put(p, at, n))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def append_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The same of the element of a listpack at `at`."""
+        if 0x80 <= p[at] < 0xC0:
+            self.values.put(p, at + 1, p[at] & 0x3F)
+        elif listpack_walk.is_integer(p, at):
+            self.values.put_decimal(listpack_walk.integer(p, at))
+        else:
+            self.values.put(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+        return self.offsets.put_u32(self.values.used)
 
     def take(self) -> tuple[int, bytearray | None, bytearray, bytearray]:
         """(nulls, validity if there are nulls, offsets, values); the column starts anew."""

@@ -1,0 +1,111 @@
+"""Bytes that grow at their end: what the buffers of a column are while rows are added."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+
+HYPHEN = cython.declare(cython.uchar, 45)
+DECIMAL_MAX = cython.declare(cython.Py_ssize_t, 20)  # the digits of an u64, or a sign and those of an i64
+ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
+
+
+@cython.final
+@cython.cclass
+class Growing:
+    """Bytes that are appended to, and then given away whole."""
+
+    __slots__ = ("buf", "cap", "p", "used")
+
+    buf: bytearray
+    p: cython.p_uchar
+    cap: cython.Py_ssize_t
+    used: cython.Py_ssize_t
+
+    def __init__(self, cap: cython.Py_ssize_t) -> None:
+        self.buf = bytearray(cap)
+        self.p = self.buf
+        self.cap = cap
+        self.used = 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def grow(self, extra: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Make room for extra bytes; p is borrowed anew."""
+        while self.cap < self.used + extra:
+            self.cap *= 2
+        mem.resize(self.buf, self.cap)
+        self.p = self.buf
+        return self.cap
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put(
+        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Append n bytes of source; return how many bytes there are now."""
+        if self.used + n > self.cap:
+            self.grow(n)
+        mem.copy(self.p, self.used, source, at, n)
+        self.used += n
+        return self.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put_u32(self, v: cython.uint) -> cython.Py_ssize_t:
+        """Append a little-endian u32."""
+        if self.used + 4 > self.cap:
+            self.grow(4)
+        mem.put_u32le(self.p, self.used, v)
+        self.used += 4
+        return self.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put_bit(self, row: cython.Py_ssize_t, on: cython.bint) -> cython.Py_ssize_t:
+        """Append the bit of a row; rows come in order, without a gap."""
+        if row & 7 == 0:
+            if self.used + 1 > self.cap:
+                self.grow(1)
+            self.p[self.used] = 0
+            self.used += 1
+        if on:
+            self.p[row >> 3] |= 1 << (row & 7)
+        return self.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put_decimal(self, v: cython.longlong) -> cython.Py_ssize_t:
+        """Append the decimal digits of v."""
+        if self.used + DECIMAL_MAX > self.cap:
+            self.grow(DECIMAL_MAX)
+        magnitude: cython.ulonglong = mem.as_unsigned(v)
+        if v < 0:
+            self.p[self.used] = HYPHEN
+            self.used += 1
+            magnitude = mem.sub_u64(0, magnitude)
+        self.used += mem.put_decimal(self.p, self.used, magnitude)
+        return self.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+        """Append the text of an ID."""
+        if self.used + ID_MAX > self.cap:
+            self.grow(ID_MAX)
+        self.used += mem.put_decimal(self.p, self.used, ms)
+        self.p[self.used] = HYPHEN
+        self.used += 1
+        self.used += mem.put_decimal(self.p, self.used, seq)
+        return self.used
+
+    @cython.cfunc
+    def take(self) -> bytearray:
+        """The bytes, which are the caller's from now on."""
+        full: bytearray = self.buf
+        mem.resize(full, self.used)
+        self.buf = bytearray(self.cap)  # as large as last time: batches resemble each other
+        self.p = self.buf
+        self.used = 0
+        return full

@@ -1,0 +1,44 @@
+"""Entries that do not fit a schema: what is said of them, alike wherever they are read."""
+
+from __future__ import annotations
+
+import json
+
+from headrace.errors import HeadraceError
+
+# What is to be done with a value that does not fit its column.
+MODES = {"PERMISSIVE": 0, "DROPMALFORMED": 1, "FAILFAST": 2}
+
+# Of an entry with more bytes than this the column of corrupt records has the ID only.
+CORRUPT_BYTES_MAX = 16 << 20
+
+
+class MalformedEntry(HeadraceError):
+    """An entry that does not fit the schema, where the mode or a NOT NULL column forbids a null."""
+
+
+def missing(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
+    """The entry has no good value for the column read from the field of that name; b"" for no field."""
+    what = f"field {name.decode()!r}" if name else "a field"
+    return MalformedEntry(
+        f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
+        "Make the column nullable or a STRING, or set the option mode to DROPMALFORMED."
+    )
+
+
+def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
+    """A part of the ID, "sequence" or "time", is too large for its column."""
+    kind = "LONG" if part == "sequence" else "TIMESTAMP"
+    return MalformedEntry(
+        f"stream {stream!r}, entry {entry_id}: its {part} does not fit a {kind}. "
+        "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
+    )
+
+
+def as_json(entry_id: str, words: list[bytes]) -> bytes:
+    """The whole entry, for the column of corrupt records; bytes that are no text as \\x escapes."""
+    whole: dict[str, object] = {"id": entry_id}
+    if sum(map(len, words)) <= CORRUPT_BYTES_MAX:
+        texts = [word.decode(errors="backslashreplace") for word in words]
+        whole["fields"] = dict(zip(texts[::2], texts[1::2], strict=True))
+    return json.dumps(whole, ensure_ascii=False).encode()
