@@ -7,6 +7,8 @@ cdef unsigned char END
 cdef Py_ssize_t COUNT_UNKNOWN
 cdef long long DELETED
 cdef long long SAME_FIELDS
+cdef Py_ssize_t INT16
+cdef Py_ssize_t INT64
 cdef unsigned char FLAGS_MAX
 cdef Py_ssize_t WIDE
 

@@ -17,6 +17,8 @@ END = cython.declare(cython.uchar, 0xFF)
 COUNT_UNKNOWN = cython.declare(cython.Py_ssize_t, 65535)
 DELETED = cython.declare(cython.longlong, 1)
 SAME_FIELDS = cython.declare(cython.longlong, 2)
+INT16 = cython.declare(cython.Py_ssize_t, 0xF1)  # 3 bytes; F2 and F3: 4 and 5
+INT64 = cython.declare(cython.Py_ssize_t, 0xF4)
 FLAGS_MAX = cython.declare(cython.uchar, 3)
 # From here on the trailing length of an element may have the form of another server: listpack_walk.py.
 WIDE = cython.declare(cython.Py_ssize_t, 0x3FFF)
@@ -75,9 +77,10 @@ class NodeCheck:
             if flags & DELETED:
                 tombstones += 1
                 continue
-            if lives > 0 and not streamid.before(last_ms, last_seq, entry_ms, entry_seq):
+            if lives == 0:
+                strayed = streamid.before(entry_ms, entry_seq, ms, seq)
+            elif entry_ms < last_ms or (entry_ms == last_ms and entry_seq <= last_seq):
                 raise ValueError(f"entry {entry_ms}-{entry_seq} is out of order in its node")
-            strayed |= streamid.before(entry_ms, entry_seq, ms, seq)
             last_ms = entry_ms
             last_seq = entry_seq
             lives += 1
@@ -147,15 +150,24 @@ class NodeCheck:
         """The integer that is the next element."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.at
-        if self.end - at >= 2 and p[at] < 0x80 and p[at + 1] == 1:
+        v: cython.longlong
+        if self.end - at < 3:  # the last one of a node may be that near
+            return self._long_integer()
+        v = p[at]
+        if v < 0x80 and p[at + 1] == 1:
             self.at = at + 2
             self.count += 1
-            return p[at]
+            return v
+        if 0xC0 <= v < 0xE0 and p[at + 2] == 2:
+            self.at = at + 3
+            self.count += 1
+            v = (v & 0x1F) << 8 | p[at + 1]
+            return v if v < 1 << 12 else v - (1 << 13)
         return self._long_integer()
 
     @cython.cfunc
     def _long_integer(self) -> cython.longlong:
-        """The same for all that takes more than a byte."""
+        """The same, whatever its encoding."""
         at: cython.Py_ssize_t = self.at
         self._skip(1)
         if not listpack_walk.is_integer(self.p, at):
@@ -169,15 +181,22 @@ class NodeCheck:
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = self.end
-        size: cython.Py_ssize_t
+        size: cython.Py_ssize_t  # of encoding and payload, where that is quickly said
         left: cython.longlong = n
         while left > 0:
             if at >= end:
                 raise ValueError("the node ends inside an entry")
-            if p[at] < 0x80:
+            size = p[at]
+            if size < 0x80:
                 size = 1
-            elif p[at] < 0xC0:
-                size = 1 + (p[at] & 0x3F)
+            elif size < 0xC0:
+                size = 1 + (size & 0x3F)
+            elif size < 0xE0:
+                size = 2
+            elif INT16 <= size < INT64:
+                size -= INT16 - 3
+            elif size == INT64:
+                size = 9
             else:
                 size = 0
             if size > 0 and end - at > size and p[at + size] == size:
