@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
+from headrace.persistence.lzf import Packer
 from headrace.persistence.rdb import kept
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
@@ -22,6 +23,7 @@ from headrace.persistence.rdb.versions import Version
 from headrace.streams.stream import Stream
 
 STRING_TYPE = 0
+PACKER = Packer()  # for all payloads: none is begun before another is done
 FOOTER_BYTES = 10
 REDIS_VERSIONS = range(1, 15)
 VALKEY_VERSION = 80
@@ -37,7 +39,7 @@ class BadPayload(HeadraceError, ValueError):
 
 def dump(value: object, version: Version, *, compress: bool, now_ms: int) -> bytes:
     """The payload of a Stream or of a string; what is expired at now_ms is left out."""
-    out = RdbOutput(None, compress)
+    out = RdbOutput(None, compress, PACKER)
     if isinstance(value, Stream):
         out.byte(version.stream_type)
         write_stream(out, value, version.stream_type, now_ms)

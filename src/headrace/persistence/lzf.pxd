@@ -10,6 +10,7 @@ cdef Py_ssize_t GAIN_MIN
 cdef Py_ssize_t INPUT_MAX
 cdef Py_ssize_t TABLE_BYTES
 cdef Py_ssize_t ITEM_BYTES_MAX
+cdef Py_ssize_t CAP_KEPT_MAX
 
 
 cdef class Packer:

@@ -28,6 +28,9 @@ GAIN_MIN = cython.declare(cython.Py_ssize_t, 4)  # it must be so many bytes shor
 INPUT_MAX = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)  # places in the table have 32 bits
 TABLE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 18)  # a place for each 16-bit hash
 ITEM_BYTES_MAX = cython.declare(cython.Py_ssize_t, 8)
+CAP_KEPT_MAX = cython.declare(
+    cython.Py_ssize_t, 1 << 20
+)  # a larger buffer is kept only until the next string
 
 
 @cython.final
@@ -56,7 +59,7 @@ class Packer:
         self.used = 0
         if n <= GAIN_MIN or n > INPUT_MAX:
             return 0
-        if n + ITEM_BYTES_MAX > self.cap:
+        if n + ITEM_BYTES_MAX > self.cap or self.cap > CAP_KEPT_MAX:
             self.cap = n + ITEM_BYTES_MAX
             mem.resize(self.out, self.cap)
             self.p = self.out

@@ -59,9 +59,17 @@ class RdbOutput:
     flushed: cython.longlong  # bytes that have gone to the sink
     _crc: cython.ulonglong  # of those
 
-    def __init__(self, sink: Callable[[bytes], object] | None = None, compress: cython.bint = True) -> None:
+    def __init__(
+        self,
+        sink: Callable[[bytes], object] | None = None,
+        compress: cython.bint = True,
+        packer: Packer | None = None,
+    ) -> None:
+        """packer: one that is at hand, for an output so short that a new one would be most of its cost."""
         self.sink = sink
-        self.packer = Packer() if compress else None
+        self.packer = None
+        if compress:
+            self.packer = Packer() if packer is None else packer
         self.cap = BUFFER_BYTES if sink is not None else 256
         self.buf = bytearray(self.cap)
         self.p = self.buf
