@@ -134,6 +134,20 @@ class Running:
 
 
 @pytest.fixture
+def dial() -> Iterator[Callable[[int], Client]]:
+    """dial(port) gives a client of a server that is not one of start()'s."""
+    clients: list[Client] = []
+
+    def connect(port: int) -> Client:
+        clients.append(Client(socket.create_connection(("127.0.0.1", port), SECONDS_MAX)))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Running]]:
     """start("--maxclients", "3") gives a running server."""
     monkeypatch.chdir(tmp_path)

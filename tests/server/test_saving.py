@@ -246,10 +246,11 @@ def test_shutdown_ends_a_child(start, monkeypatch):
 
 def test_what_killed_servers_left_is_removed(start, tmp_path: Path):
     (tmp_path / "temp-999999999.rdb").write_bytes(b"half")
-    (tmp_path / f"temp-{os.getpid()}.rdb").write_bytes(b"somebody is alive and writes it")
+    (tmp_path / f"temp-{os.getpid()}.rdb").write_bytes(b"half, of one who had the number that is ours now")
+    (tmp_path / f"temp-{os.getppid()}.rdb").write_bytes(b"somebody is alive and writes it")
     start("--appendonly", "yes")
     left = [name for name in os.listdir(tmp_path) if name.startswith("temp-")]
-    assert left == [f"temp-{os.getpid()}.rdb"]
+    assert left == [f"temp-{os.getppid()}.rdb"]
 
 
 def test_debug_reload_and_loadaof(start):

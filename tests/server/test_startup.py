@@ -173,15 +173,9 @@ def slow_load(tmp_path: Path, monkeypatch):
     assert not thread.is_alive()
 
 
-def connect(server: Server):
-    from conftest import SECONDS_MAX, Client, socket
-
-    return Client(socket.create_connection(("127.0.0.1", server.listeners.port), SECONDS_MAX))
-
-
-def test_while_it_loads_it_says_so(slow_load):
+def test_while_it_loads_it_says_so(slow_load, dial):
     server, go_on, _ = slow_load
-    client = connect(server)
+    client = dial(server.listeners.port)
     for words in (["GET", "k"], ["SET", "k", "v"], ["PING"], ["XLEN", "s"], ["BGSAVE"], ["FLUSHALL"]):
         assert str(client.request(*words)) == "LOADING Redis is loading the dataset in memory", words
     client.request("MULTI")
@@ -195,16 +189,14 @@ def test_while_it_loads_it_says_so(slow_load):
     wait_until(lambda: info(client)["loading"] == "0")
     assert client.request("XLEN", "s") == 2999
     assert "loading_total_bytes" not in info(client)
-    client.close()
 
 
-def test_shutdown_while_it_loads_ends_it_and_leaves_the_files(slow_load, tmp_path: Path):
+def test_shutdown_while_it_loads_ends_it_and_leaves_the_files(slow_load, dial, tmp_path: Path):
     server, _, thread = slow_load
     before = (tmp_path / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes()
-    client = connect(server)
+    client = dial(server.listeners.port)
     client.send(b"SHUTDOWN\r\n")
     assert client.is_closed()
-    client.close()
     thread.join(30)
     DiskFiles(str(tmp_path)).lock()  # it is free
     assert (tmp_path / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes() == before

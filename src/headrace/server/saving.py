@@ -28,8 +28,9 @@ from headrace.server.durability import Durability
 from headrace.server.forked import Child
 
 SAVE_RETRY_MS = 5_000  # after a failed snapshot, by rule
-REWRITE_RETRY_MS = 1_000  # after a failed rewrite that the log needs; twice as long each time
-REWRITE_RETRY_MAX_MS = 60_000
+REWRITE_RETRY_MS = 1_000  # after a failed rewrite; twice as long each time
+NEEDED_RETRY_MAX_MS = 10_000  # when there is no log without it
+GROWTH_RETRY_MAX_MS = 600_000  # when it only saves room
 TEMPORARY = re.compile(r"temp-(\d+)\.rdb")
 
 SNAPSHOT, REWRITE = "snapshot", "rewrite of the log"
@@ -169,7 +170,8 @@ class Saving:
 
     def _find_what_is_due(self, now: int) -> None:
         """A rule of `save`, the log's growth, a log that cannot be trusted, a log that has no base yet."""
-        retry = min(REWRITE_RETRY_MS << min(self.rewrite_failures, 16), REWRITE_RETRY_MAX_MS)
+        most = NEEDED_RETRY_MAX_MS if self._log_needs_rewrite() else GROWTH_RETRY_MAX_MS
+        retry = min(REWRITE_RETRY_MS << min(self.rewrite_failures, 16), most)
         rewrite_may = not self.rewrite_failures or not 0 <= now - self.rewrite_tried_ms < retry
         if rewrite_may and (self._log_needs_rewrite() or self._log_has_grown()):
             self._want(REWRITE)
@@ -351,7 +353,7 @@ class Saving:
         """What children of servers that were killed have left in the directory, which is ours now."""
         for name in self.files.list(""):
             found = TEMPORARY.fullmatch(name)
-            if found and not os.path.exists(f"/proc/{found[1]}"):
+            if found and (int(found[1]) == os.getpid() or not os.path.exists(f"/proc/{found[1]}")):
                 self._remove(name)
 
 
