@@ -71,7 +71,7 @@ class Life:
         self.shadow, _ = recovered_on(SimulatedFiles(image, chance), setup, now_ms)
         self.shadow.keyspace.keep_dead = True
         self.repeat_session, _ = replayer(self.shadow, now_ms)
-        self.session = self.engine.session()
+        self.sessions = [self.engine.session(), self.engine.session()]
         self.engine.listen(True)
         self.states: list[Portrait] = [self.shown(self.shadow)]
         if self.states[0]:
@@ -227,12 +227,14 @@ class Life:
                 faults.failing = {what: chance.choice((FAILING[what], 1.0))}
 
     def converse(self, requests: list[Request]) -> None:
-        """One turn: requests, then the log, then (were this a server) the answers."""
+        """One turn: requests, while another reader may be waiting, then the log."""
+        idle = [session for session in self.sessions if session.waiting is None]
+        session = self.chance.choice(idle or self.sessions)
         for request in requests:
-            if self.session.waiting is not None:
-                self.engine.unblock(self.session)
-            self.engine.execute(self.session, request, self.now)
-            answer = bytes(self.session.answer.take())
+            if session.waiting is not None:
+                self.engine.unblock(session)
+            self.engine.execute(session, request, self.now)
+            answer = bytes(session.answer.take())
             if b"internal error" in answer:
                 raise Wrong(f"{request} → {answer!r}")
         self.engine.woken.clear()
