@@ -21,6 +21,7 @@ class History:
         self.calm = seed % 2 == 0
         self.restoring = seed % 4 == 3
         self.now = START_MS
+        self.latest = START_MS  # the clock is set back now and then
         self.engine = Engine()
         self.engine.listen(True)
         self.sessions = [self.engine.session() for _ in range(4)]
@@ -54,6 +55,7 @@ class History:
         for _ in range(turns):
             r = self.random
             self.now += r.choice([0] * 8 + [1, 1, 7, 15, 40, -20] + ([] if self.calm else [300, 1500]))
+            self.latest = max(self.latest, self.now)
             if r.random() < 0.2:
                 self.engine.tick(self.now)
             self.say(r.choice([0, 0, 0, 1, 2, 3]), self.request())

@@ -22,5 +22,5 @@ def test_effects_repeat_a_history(seed):
     for _ in range(10):
         history.run(TURNS // 10)
         follower.repeat(history.engine.effects.take())
-        moment = history.now + 1
+        moment = history.latest + 1
         assert differences(look(history.engine, moment), look(follower.engine, moment)) == []

@@ -189,7 +189,7 @@ def run_record(call: Call) -> None:
     same: cython.bint = known is not None and known.ms == entry.ms and known.seq == entry.seq
     if known is not None and not same and not call.replayed():
         raise IidTaken()
-    if not same:
+    if not same or call.replayed():
         memory.record(pid, iid, entry.ms, entry.seq, stream.idmp_maxsize)
         call.keyspace.changes += 1
         if call.recording:
