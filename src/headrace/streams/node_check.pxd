@@ -27,7 +27,7 @@ cdef class NodeCheck:
     cdef long long _flags(self) except -1
     cdef Py_ssize_t _skip_pieces(self, long long flags, long long fields) except -1
     cdef long long _few(self) except -1
-    cdef long long _integer(self)
-    cdef long long _long_integer(self)
+    cdef long long _integer(self) except? -0x4000000000000003
+    cdef long long _long_integer(self) except? -0x4000000000000003
     cdef Py_ssize_t _skip(self, long long n) except -1
     cdef Py_ssize_t _skip_any(self, Py_ssize_t at) except -1

@@ -146,6 +146,7 @@ class NodeCheck:
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-0x4000000000000003, check=True)  # any but the common ones, which -1 is of
     def _integer(self) -> cython.longlong:
         """The integer that is the next element."""
         p: cython.p_const_uchar = self.p
@@ -166,6 +167,7 @@ class NodeCheck:
         return self._long_integer()
 
     @cython.cfunc
+    @cython.exceptval(-0x4000000000000003, check=True)
     def _long_integer(self) -> cython.longlong:
         """The same, whatever its encoding."""
         at: cython.Py_ssize_t = self.at

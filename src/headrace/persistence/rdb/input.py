@@ -27,7 +27,7 @@ from headrace.limits import RDB_STRING_BYTES_MAX
 from headrace.persistence import crc64, lzf
 from headrace.persistence.damage import Damaged
 
-READ_BYTES = cython.declare(cython.Py_ssize_t, 1 << 18)  # asked of the source at once
+READ_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)  # asked of the source at once
 TELL_BYTES = cython.declare(cython.longlong, 1 << 20)  # progress is told about that often
 STRING_MAX = cython.declare(cython.ulonglong, RDB_STRING_BYTES_MAX)
 LZF_RATIO_MAX = cython.declare(cython.ulonglong, 88)  # three compressed bytes stand for 264 at most
