@@ -544,3 +544,16 @@ def test_new_ones_tell_and_duplicates_do_not(talk):
     talk("XCFGSET s IDMP-DURATION 5")
     talk("XIDMPRECORD s p 9 1000-1")
     assert heard.take() == b""
+
+
+def test_a_log_brings_back_what_clients_could_not_say(talk):
+    talk("XADD s 1-0 f v")
+    assert talk("XIDMPRECORD s p a 9-9") == "-ERR No such message in stream"
+    assert from_log(talk, "XIDMPRECORD s p a 9-9") == "OK"
+    assert talk("XIDMPRECORD s p a 1-0").startswith("-ERR IID already exists")
+    assert from_log(talk, "XIDMPRECORD s p a 1-0") == "OK"
+    assert from_log(talk, "XIDMPRECORD s p a 1-0") == "OK"
+    assert memory(talk) == (1, 1, 3, 0)
+    assert talk("XCFGSET s IIDS-ADDED 7") == "-ERR syntax error"
+    assert from_log(talk, "XCFGSET s IIDS-ADDED 7 IIDS-DUPLICATES 4") == "OK"
+    assert memory(talk) == (1, 1, 7, 4)
