@@ -113,6 +113,7 @@ class Log:
         self._older_size = 0  # of the files before it
         self._cut_due = False  # half a commit may lie behind _file_size
         self._unsettled = False
+        self._base_offset = 0  # of the records that the base holds
         self._pending: Pending | None = None
         self._pending_offset = 0
         self._sync_ms = 0
@@ -206,7 +207,7 @@ class Log:
         self._collect(wait=False)
         if self.trouble or self._syncs_always():  # always: it may have been everysec a moment ago
             self._flush(self._syncs_always())
-        if self._file is None or self.policy != "everysec" or self.sync_paused:
+        if self._file is None or self._unsettled or self.policy != "everysec" or self.sync_paused:
             return
         offset = self.written - self._recorder.size()
         waits = self._pending is not None or 0 <= now_ms - self._sync_ms < SYNC_EVERY_MS
@@ -286,6 +287,7 @@ class Log:
                 self._store(self.manifest)
                 if self._unsettled:
                     return False
+                self.synced = max(self.synced, self._base_offset)
                 self._forget_history()
             if self._recorder.size():
                 self._append(self._file)
@@ -384,7 +386,9 @@ class Log:
                 _close(fresh)
             raise
         self._older_size = size
-        self.synced = max(self.synced, rewrite.offset)
+        self._base_offset = rewrite.offset
+        if not self._unsettled:
+            self.synced = max(self.synced, rewrite.offset)
         if fresh is not None:
             self._use(fresh)
         self.base_size = self.size
