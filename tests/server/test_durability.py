@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -261,3 +264,54 @@ def test_who_waits_for_an_entry_is_told_of_the_trouble_in_place_of_it(start_logg
     assert str(reader.reply()) == FULL
     disk.full = False
     assert writer.reply() == "OK"
+
+
+def test_a_log_is_not_begun_in_a_directory_that_another_has(start):
+    first, second = start().connect(), start().connect()
+    assert first.request("CONFIG", "SET", "appendonly", "yes") == "OK"
+    refusal = str(second.request("CONFIG", "SET", "appendonly", "yes"))
+    assert refusal.startswith("ERR CONFIG SET failed: no log can be kept: ") and "in use" in refusal
+    assert second.request("CONFIG", "GET", "appendonly") == [b"appendonly", b"no"]
+    assert second.request("SET", "k", "v") == "OK"
+
+
+def test_an_older_log_is_given_up_once_the_new_one_stands(start, tmp_path):
+    first = start("--appendonly", "yes")
+    first.connect().request("SET", "old", "1")
+    first.stop()
+    second = start()
+    client = second.connect()
+    assert client.request("DBSIZE") == 0  # it was not asked for the log
+    client.request("SET", "new", "2")
+    assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
+    assert client.request("WAITAOF", "1", "0", "0") == [1, 0]
+    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    second.stop()
+    assert start("--appendonly", "yes").connect().request("KEYS", "*") == [b"new"]
+
+
+def test_the_policy_changes_at_run_time(start_logging):
+    running, disk = start_logging("--appendfsync", "no")
+    client = running.connect()
+    syncs = disk.syncs
+    client.request("SET", "k", "v")
+    assert disk.syncs == syncs
+    assert client.request("CONFIG", "SET", "appendfsync", "always", "aof-timestamp-enabled", "yes") == "OK"
+    client.request("SET", "k", "w")
+    assert disk.syncs == syncs + 1
+    assert any(b"#TS:" in path.read_bytes() for path in Path(disk.path("appendonlydir")).iterdir())
+
+
+def test_a_child_keeps_syncs_away_if_so_configured(start_logging, monkeypatch):
+    running, disk = start_logging("--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes")
+    client = running.connect()
+    monkeypatch.setattr(running.server.saving, "_write", lambda name, write: time.sleep(1000))
+    client.request("BGSAVE")
+    wait_until(lambda: running.server.saving.child)
+    syncs = disk.syncs
+    client.request("SET", "k", "v")
+    assert disk.syncs == syncs
+    os.kill(running.server.saving.child.pid, signal.SIGKILL)
+    wait_until(lambda: running.server.saving.child is None)
+    client.request("SET", "k", "w")
+    assert disk.syncs == syncs + 1

@@ -94,6 +94,32 @@ def test_a_rewrite_needs_a_log(start):
     assert str(client.request("BGREWRITEAOF")).startswith("ERR the log is off")
 
 
+@pytest.mark.parametrize(
+    ("types", "magic"),
+    [("compatible", b"REDIS0010"), ("redis-8.0", b"REDIS0012"), ("redis-8.8", b"REDIS0014")],
+)
+def test_the_form_of_snapshots_is_configured(start, tmp_path: Path, types: str, magic: bytes):
+    server = start("--rdb-stream-types", types, "--rdbchecksum", "no", "--rdbcompression", "no")
+    client = server.connect()
+    fill(client)
+    client.request("SET", "text", "v" * 1000)
+    client.request("SAVE")
+    data = (tmp_path / "dump.rdb").read_bytes()
+    assert data.startswith(magic) and data.endswith(bytes(8)) and b"v" * 1000 in data
+    server.stop()
+    assert start().connect().request("XLEN", "s") == 50
+
+
+def test_files_of_the_past_are_kept_on_demand(start, tmp_path: Path):
+    server = start("--appendonly", "yes")
+    client = server.connect()
+    client.request("CONFIG", "SET", "aof-disable-auto-gc", "yes")
+    client.request("BGREWRITEAOF")
+    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    assert len(os.listdir(tmp_path / "appendonlydir")) == 5
+    assert " type h\n" in (tmp_path / "appendonlydir" / "appendonly.aof.manifest").read_text()
+
+
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 def test_a_rewritten_log_holds_the_same(start, tmp_path: Path, preamble: str):
     words = ("--appendonly", "yes", "--aof-use-rdb-preamble", preamble)
