@@ -257,6 +257,18 @@ def test_shutdown_saves_by_rule_or_when_told(start, request_: str, rules: str, k
     assert start().connect().request("EXISTS", "k") == kept
 
 
+def test_a_signal_ends_the_server_when_all_is_saved_a_second_one_regardless(start, tmp_path: Path):
+    server = start("--save", "3600", "1")
+    client = server.connect()
+    client.request("SET", "k", "v")
+    break_snapshots(tmp_path / "dump.rdb")
+    server.server.end()  # what the handler of SIGTERM does
+    wait_until(lambda: server.server.refused_to_end)
+    assert client.request("GET", "k") == b"v"
+    server.server.end()
+    assert client.is_closed()
+
+
 def test_shutdown_ends_a_child(start, monkeypatch):
     server = start("--appendonly", "yes")
     client = server.connect()

@@ -85,6 +85,7 @@ class Server:
         self.clock = RealClock()
         self.stopping = False
         self.asked_to_end = False
+        self.refused_to_end = False
         self.host = ServerHost(config, self.stop)
         self.engine = Engine(self.host.settings, self.host)
         self.turn = Turn(self.engine, self.clock.now_ms)
@@ -173,13 +174,13 @@ class Server:
         return self.stopping or self.asked_to_end
 
     def _shut_down(self) -> None:
+        """As SHUTDOWN; who asks again after a refusal means it."""
         self.asked_to_end = False
         try:
-            self.host.shutdown(None)
-        except CommandError as refusal:
-            logging.getLogger("headrace").error(
-                "%s SHUTDOWN NOSAVE FORCE ends the server regardless", refusal
-            )
+            self.host.shutdown(None, force=self.refused_to_end)
+        except CommandError:
+            self.refused_to_end = True
+            logging.getLogger("headrace").error("still running: the next signal ends the server regardless")
 
     def stop(self) -> None:
         """End run() after the turn it is in, without a snapshot. From any thread, as end()."""
