@@ -12,6 +12,7 @@ from stream_server import StreamServer
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import parse_options
 from headrace.spark.planner import Range, limited, nth_id, plan, quotas
+from headrace.spark.shards import Servers
 
 Id = tuple[int, int]
 
@@ -68,7 +69,7 @@ def test_tasks_cover_a_stream_once_and_evenly(
     ids = spread(random.Random(1))
     names = fill(stream_server, "s", ids)
     options = parse_options({"minPartitions": str(tasks)}, "batch")
-    parts = plan(stream_server.client, {"s": "0-0"}, {"s": names[-1]}, options)
+    parts = plan(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options)
     assert (parts[0].after, parts[-1].upto) == ("0-0", names[-1])
     assert all(one.upto == two.after for one, two in itertools.pairwise(parts))
     assert [p.anchored for p in parts] == [False] + [True] * (len(parts) - 1)
@@ -76,7 +77,7 @@ def test_tasks_cover_a_stream_once_and_evenly(
     counts = sizes(parts, ids)
     assert sum(counts) == len(ids) and len(parts) <= tasks
     assert max(counts) <= 2 * len(ids) / tasks + 1
-    assert plan(stream_server.client, {"s": "0-0"}, {"s": names[-1]}, options) == parts
+    assert plan(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options) == parts
 
 
 def test_streams_share_the_tasks_and_those_without_news_have_none(stream_server: StreamServer) -> None:
@@ -84,7 +85,7 @@ def test_streams_share_the_tasks_and_those_without_news_have_none(stream_server:
     stream_server.fill("small", 300)
     start = {"gone": "5-0", "large": "0-0", "old": "9-9", "small": "0-0"}
     end = {"gone": "5-0", "large": "1002999-0", "old": "9-9", "small": "1000299-0"}
-    parts = plan(stream_server.client, start, end, parse_options({"minPartitions": "8"}, "batch"))
+    parts = plan(Servers(stream_server.url), start, end, parse_options({"minPartitions": "8"}, "batch"))
     tasks = [p.stream for p in parts]
     assert tasks.count("large") in (6, 7, 8) and tasks.count("small") == 1 and len(set(tasks)) == 2
 
@@ -92,32 +93,31 @@ def test_streams_share_the_tasks_and_those_without_news_have_none(stream_server:
 def test_a_limit_on_the_records_of_a_task_makes_more_tasks(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
     options = parse_options({"maxRecordsPerPartition": "100"}, "batch")
-    assert 10 <= len(plan(stream_server.client, {}, {"s": "1000999-0"}, options)) <= 12
+    assert 10 <= len(plan(Servers(stream_server.url), {}, {"s": "1000999-0"}, options)) <= 12
 
 
 def test_a_short_stream_is_one_task_unless_asked(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
-    assert len(plan(stream_server.client, {}, {"s": "1000999-0"}, parse_options({}, "batch"))) == 1
+    assert len(plan(Servers(stream_server.url), {}, {"s": "1000999-0"}, parse_options({}, "batch"))) == 1
 
 
 def test_entries_are_counted_exactly_to_a_limit(stream_server: StreamServer) -> None:
     stream_server.fill("s", 25_000)
-    assert nth_id(stream_server.url, "s", "0-0", "1024999-0", 1) == "1000000-0"
-    assert nth_id(stream_server.url, "s", "0-0", "1024999-0", 20_000) == "1019999-0"
-    assert nth_id(stream_server.url, "s", "1000010-0", "1024999-0", 5) == "1000015-0"
-    assert nth_id(stream_server.url, "s", "1024000-0", "1024999-0", 20_000) == "1024999-0"
+    assert nth_id(Servers(stream_server.url), "s", "0-0", "1024999-0", 1) == "1000000-0"
+    assert nth_id(Servers(stream_server.url), "s", "0-0", "1024999-0", 20_000) == "1019999-0"
+    assert nth_id(Servers(stream_server.url), "s", "1000010-0", "1024999-0", 5) == "1000015-0"
+    assert nth_id(Servers(stream_server.url), "s", "1024000-0", "1024999-0", 20_000) == "1024999-0"
 
 
 def test_a_limit_is_shared_by_backlog_not_by_name(stream_server: StreamServer) -> None:
     stream_server.fill("a", 3000)
     stream_server.fill("b", 1000)
-    options = parse_options({"url": stream_server.url}, "stream")
     end = {"a": "1002999-0", "b": "1000999-0"}
-    cut = limited(stream_server.client, {"a": "0-0", "b": "0-0"}, end, 400, options)
+    cut = limited(Servers(stream_server.url), {"a": "0-0", "b": "0-0"}, end, 400)
     taken = {s: len(stream_server.client.xrange(s, max=cut[s])) for s in cut}
     assert sum(taken.values()) == 400
     assert 250 <= taken["a"] <= 350
-    assert limited(stream_server.client, {"a": "0-0", "b": "0-0"}, end, 4000, options) == end
+    assert limited(Servers(stream_server.url), {"a": "0-0", "b": "0-0"}, end, 4000) == end
 
 
 def test_quotas_add_up_to_the_limit() -> None:

@@ -12,9 +12,12 @@ from stream_server import StreamServer
 
 from headrace.errors import CommandError
 from headrace.spark.options import parse_options
+from headrace.spark.page_size import PAGE_BYTES
 from headrace.spark.planner import Range
-from headrace.spark.range_reader import DataLoss, RangeReader, tail
+from headrace.spark.range_reader import BATCH_BYTES, DataLoss, RangeReader
 from headrace.spark.schema import Layout
+from headrace.spark.shards import Servers, Wire
+from headrace.spark.tails import tail
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 COUNT = 23_000  # more than two record batches
@@ -40,7 +43,9 @@ def test_pages_join_without_a_gap_or_an_overlap(stream_server: StreamServer, pag
 
 
 def test_an_empty_range_has_no_batch(stream_server: StreamServer) -> None:
-    assert list(batches(stream_server, Range("none", "0-0", "5-0", False))) == []
+    stream_server.fill("s", 10)
+    stream_server.client.xtrim("s", maxlen=0, approximate=False)
+    assert list(batches(stream_server, Range("s", "0-0", "1000009-0", False))) == []
 
 
 def test_entries_trimmed_before_a_task_begins_are_missed(
@@ -54,6 +59,73 @@ def test_entries_trimmed_before_a_task_begins_are_missed(
     with caplog.at_level(logging.WARNING):
         assert numbers(batches(stream_server, part, failOnDataLoss="false")) == list(range(500, 1000))
     assert "may have been trimmed" in caplog.text
+
+
+@pytest.mark.parametrize("trimmed", [0, 1, 99, 100, 101, 150, 999, 1000])
+def test_a_loss_is_counted_where_the_number_of_the_first_entry_is_known(
+    stream_server: StreamServer, trimmed: int
+) -> None:
+    stream_server.fill("s", 1000)
+    stream_server.client.xtrim("s", maxlen=1000 - trimmed, approximate=False)
+    made = batches(stream_server, Range("s", "1000099-0", "1000999-0", True, 100))
+    if trimmed <= 100:
+        assert numbers(made) == list(range(100, 1000))
+        return
+    found = "the stream is empty" if trimmed == 1000 else f"the first entry there is {1_000_000 + trimmed}-0"
+    with pytest.raises(DataLoss, match=rf"'s' after 1000099-0 .*\({trimmed - 100} of them\): {found}"):
+        numbers(made)
+
+
+def test_a_loss_is_not_counted_where_entries_were_deleted_behind_it(stream_server: StreamServer) -> None:
+    stream_server.fill("s", 1000)
+    stream_server.client.xtrim("s", maxlen=500, approximate=False)
+    stream_server.client.xdel("s", "1000700-0")
+    with pytest.raises(DataLoss, match="not known how many"):
+        numbers(batches(stream_server, Range("s", "1000099-0", "1000999-0", True, 100)))
+
+
+def test_a_stream_made_anew_is_a_loss_though_it_counts_from_one_again(stream_server: StreamServer) -> None:
+    stream_server.fill("s", 100)
+    stream_server.client.delete("s")
+    stream_server.fill("s", 800, first=200)
+    with pytest.raises(
+        DataLoss, match=r"after 1000099-0 .*not known how many.*first entry there is 1000200-0"
+    ):
+        numbers(batches(stream_server, Range("s", "1000099-0", "1000999-0", True, 100)))
+
+
+def test_a_stream_that_ends_before_the_range_does_is_a_loss(stream_server: StreamServer) -> None:
+    stream_server.fill("s", 50)
+    with pytest.raises(DataLoss, match=r"after 1000049-0 and up to 1000099-0 are gone.*ends at 1000049-0"):
+        numbers(batches(stream_server, Range("s", "0-0", "1000099-0", False)))
+    with pytest.raises(DataLoss, match="does not exist"):
+        numbers(batches(stream_server, Range("none", "0-0", "5-0", False)))
+    stream_server.client.xadd("s", {"n": 99}, id="1000099-0")
+    stream_server.client.xdel("s", "1000099-0")
+    assert numbers(batches(stream_server, Range("s", "0-0", "1000099-0", False))) == list(range(50))
+
+
+def test_large_entries_come_in_small_pages_and_small_entries_in_large_ones(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def send(wire: Wire, *words: bytes | int) -> None:
+        asked.append(words[-1])
+        send_as_ever(wire, *words)
+
+    send_as_ever = Wire.send
+    monkeypatch.setattr(Wire, "send", send)
+    stream_server.fill("small", 5000)
+    assert numbers(batches(stream_server, Range("small", "0-0", "1004999-0", False))) == list(range(5000))
+    assert asked[0] <= 100 and asked == sorted(asked) and asked[-1] > 4000
+    asked.clear()
+    for n in range(100):
+        stream_server.client.xadd("large", {"n": n, "ballast": bytes(1 << 19)}, id=f"{n + 1}-0")
+    made = list(batches(stream_server, Range("large", "0-0", "100-0", False)))
+    assert numbers(iter(made)) == list(range(100))
+    assert len(asked) > 3 and set(asked[1:]) == {PAGE_BYTES // ((1 << 19) + 100) + 1}  # and the anchor
+    assert max(batch.num_rows for batch in made) <= (BATCH_BYTES >> 19) + 1
 
 
 def test_entries_trimmed_during_a_read_are_missed(stream_server: StreamServer) -> None:
@@ -115,4 +187,4 @@ def test_a_key_that_is_no_stream_is_an_error_that_names_it(stream_server: Stream
 def test_the_tail_of_a_stream_is_its_last_id_even_if_that_entry_is_gone(stream_server: StreamServer) -> None:
     stream_server.fill("s", 10)
     stream_server.client.xdel("s", "1000009-0")
-    assert tail(stream_server.client, ("none", "s")) == {"s": "1000009-0"}
+    assert tail(Servers(stream_server.url), ("none", "s")) == {"s": "1000009-0"}

@@ -17,36 +17,43 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
+from headrace.errors import CommandError
 from headrace.spark.offsets import START, Id, Offsets, in_order, parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
-from headrace.spark.shards import Wire
+from headrace.spark.page_size import PageSize
+from headrace.spark.shards import Servers, StreamRefused, Wire
 
-if TYPE_CHECKING:
-    import redis
-
-WINDOW = 32  # entries a probe asks for
+WINDOW = 32  # entries a probe asks for, unless they are so large that
+PROBES_BYTES = 64 << 20  # the answers to all probes of a stream would be larger than this
 ROUNDS = 3  # of probes, the first included
 WORTH_SPLITTING = 50_000  # entries a task should at least have when nobody asked for a number of tasks
 SCAN_PAGE = 10_000
 SEQ_MAX = (1 << 64) - 1
+
+Command = tuple[str | int, ...]
+T = TypeVar("T")
+Questions = Generator[list[Command], list[Any], T]  # yields commands about one stream, is sent their answers
 
 
 @dataclass(frozen=True)
 class Range:
     """A task: the entries of stream after `after`, up to and including `upto`.
 
+    upto: not past the last ID that the stream has given, so if that is smaller later, entries were lost.
     anchored: `after` was an entry when this was planned, so it should still be there.
+    number: how many entries the stream had been given up to `after`, if that is known.
     """
 
     stream: str
     after: str
     upto: str
     anchored: bool
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,28 +71,67 @@ def place(entry_id: Id) -> int:
     return entry_id[0] << 64 | entry_id[1]
 
 
-def plan(client: redis.Redis, start: Offsets, end: Offsets, options: Options) -> list[Range]:
-    """The tasks that read from start to end, every entry once. Streams without news have none."""
+def plan(
+    servers: Servers,
+    start: Offsets,
+    end: Offsets,
+    options: Options,
+    numbers: Mapping[str, int] | None = None,
+) -> list[Range]:
+    """The tasks that read from start to end, every entry once. Streams without news have none.
+
+    numbers: of the streams for which it is known, how many entries they had been given up to start (tails.py
+    tells it of last IDs). A task that misses entries can then say how many.
+    """
     news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
     chosen = options.starting_offsets if isinstance(options.starting_offsets, dict) else {}
-    surveys = {s: survey(client, s, start.get(s, START), end[s], _few(client, s, options)) for s in news}
+    surveys = together(servers, {s: survey(s, start.get(s, START), end[s], _few(options)) for s in news})
     shares = _shares({s: _mass(surveys[s]) for s in news}, options)
+    cuts = together(servers, {s: cut(s, surveys[s], shares[s]) for s in news})
     ranges = []
     for stream in news:
         after = start.get(stream, START)
         anchored = after != START and after != chosen.get(stream)
-        cuts = cut(client, stream, surveys[stream], shares[stream])
-        for upto in [*cuts, end[stream]]:
-            ranges.append(Range(stream, after, upto, anchored))
-            after, anchored = upto, True
+        number = (numbers or {}).get(stream)
+        for upto in [*cuts[stream], end[stream]]:
+            ranges.append(Range(stream, after, upto, anchored, number))
+            after, anchored, number = upto, True, None
     return ranges
 
 
-def _few(client: redis.Redis, stream: str, options: Options) -> int:
-    """How many probes to begin with: none for a stream too short to be split unasked."""
+def together(servers: Servers, questions: Mapping[str, Questions[T]]) -> dict[str, T]:
+    """Ask about many streams at once: a round trip a shard for each round, not for each stream."""
+    results = {}
+    commands: dict[str, list[Command]] = {}
+
+    def advance(stream: str, answers: list[Any] | None) -> None:
+        try:
+            work = questions[stream]
+            commands[stream] = next(work) if answers is None else work.send(answers)
+        except StopIteration as done:
+            commands.pop(stream, None)
+            results[stream] = done.value
+
+    def put(pipe: Any, stream: str) -> None:
+        for command in commands[stream]:
+            pipe.execute_command(*command)
+
+    for stream in questions:
+        advance(stream, None)
+    while commands:
+        for stream, answers in servers.ask_each(list(commands), put).items():
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise StreamRefused(stream, answer)
+            advance(stream, answers)
+    return results
+
+
+def _few(options: Options) -> int | None:
+    """How many probes to begin with; None for as many as the length of a stream is worth."""
     if options.min_partitions or options.max_records_per_partition:
         return 4 * (options.min_partitions or 4)
-    return 4 * (os.cpu_count() or 1) if int(client.xlen(stream)) >= 2 * WORTH_SPLITTING else 0
+    return None
 
 
 def _mass(stretches: list[Stretch]) -> float:
@@ -103,30 +149,35 @@ def _shares(masses: dict[str, float], options: Options) -> dict[str, int]:
     return shares
 
 
-def survey(client: redis.Redis, stream: str, after: str, upto: str, probes: int) -> list[Stretch]:
-    """How the entries of a range are spread: stretches in order, without a gap; none if it is empty."""
-    pipe = client.pipeline(transaction=False)
-    pipe.xrange(stream, f"({after}", upto, 1)
-    pipe.xrevrange(stream, upto, f"({after}", 1)
-    first, last = pipe.execute()
+def survey(stream: str, after: str, upto: str, probes: int | None) -> Questions[list[Stretch]]:
+    """How the entries of a range are spread: stretches in order, without a gap; none if it is empty.
+
+    probes: how many to begin with; None for four a core if the stream is long enough to be split unasked.
+    """
+    first, last, length = yield [
+        ("XRANGE", stream, f"({after}", upto, "COUNT", 1),
+        ("XREVRANGE", stream, upto, f"({after}", "COUNT", 1),
+        ("XLEN", stream),
+    ]
     if not first or not last:
         return []
     low, high = place(_id(first[0])), place(_id(last[0])) + 1
+    if probes is None:
+        probes = 4 * (os.cpu_count() or 1) if length >= 2 * WORTH_SPLITTING else 0
     if probes == 0:
         return [Stretch(low, high, 1.0, False)]
-    stretches = _probe(client, stream, _points(low, high, probes), high)
+    size = max(_size(first[0]), _size(last[0]), 1)
+    window = max(2, min(WINDOW, PROBES_BYTES // (probes * size)))
+    probes = max(4, min(probes, PROBES_BYTES // (window * size)))
+    stretches = yield from _probe(stream, _pieces(low, high, probes), window)
     for _ in range(ROUNDS - 1):
         heavy = _mass(stretches) / probes
         again = [s for s in stretches if not s.exact and s.mass > heavy]
         if not again:
             break
-        points = {p for s in again for p in _points(s.low, s.high, 4)}
-        bounds = {s.low: s for s in again}
-        kept = [s for s in stretches if s.low not in bounds]
-        for old in again:
-            inside = sorted(p for p in points if old.low <= p < old.high)
-            kept += _probe(client, stream, inside, old.high)
-        stretches = sorted(kept, key=lambda s: s.low)
+        kept = [s for s in stretches if s.exact or s.mass <= heavy]
+        pieces = [piece for s in again for piece in _pieces(s.low, s.high, 4)]
+        stretches = sorted(kept + (yield from _probe(stream, pieces, window)), key=lambda s: s.low)
     return stretches
 
 
@@ -135,36 +186,43 @@ def _name(number: int) -> str:
     return f"{number >> 64}-{number & SEQ_MAX}"
 
 
-def _points(low: int, high: int, n: int) -> list[int]:
-    """n places from low on, evenly spaced, fewer if there are not so many."""
-    return sorted({low + (high - low) * i // n for i in range(n)})
+def _pieces(low: int, high: int, n: int) -> list[tuple[int, int]]:
+    """The places from low up to high in n equal pieces, fewer if there are not so many."""
+    points = sorted({low + (high - low) * i // n for i in range(n)})
+    return list(zip(points, [*points[1:], high], strict=True))
 
 
 def _id(entry: Any) -> Id:
     return parse_id(entry[0].decode())
 
 
-def _probe(client: redis.Redis, stream: str, points: list[int], end: int) -> list[Stretch]:
-    """Probe at each point, and at the end of each stretch not yet counted: two round trips."""
-    pipe = client.pipeline(transaction=False)
-    upto = _name(end - 1)
-    for point in points:
-        pipe.xrange(stream, _name(point), upto, WINDOW)
+def _size(entry: Any) -> int:
+    """How many bytes the fields of an entry have."""
+    return sum(len(name) + len(value) for name, value in entry[1].items())
+
+
+def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> Questions[list[Stretch]]:
+    """Probe at the begin of each piece, and at the end of those that this does not count: two round trips."""
+    heads = yield [("XRANGE", stream, _name(low), _name(high - 1), "COUNT", window) for low, high in pieces]
     stretches = []
     full = []
-    for low, high, entries in zip(points, [*points[1:], end], pipe.execute(), strict=True):
-        head = [p for e in entries if (p := place(_id(e))) < high]
-        if len(head) < WINDOW:
-            stretches.append(Stretch(low, high, len(head), True))
+    for (low, high), entries in zip(pieces, heads, strict=True):
+        if len(entries) < window:
+            stretches.append(Stretch(low, high, len(entries), True))
         else:
-            full.append((low, high, head))
+            full.append((low, high, [place(_id(e)) for e in entries]))
+    if not full:
+        return stretches
+    questions: list[Command] = []
     for low, high, head in full:
         ms = head[0] >> 64
-        pipe.xrevrange(stream, _name(high - 1), _name(low), WINDOW)
-        pipe.xrevrange(stream, f"{ms}-{SEQ_MAX}", f"{ms}-0", 1)
-    answers = iter(pipe.execute())
+        questions.append(("XREVRANGE", stream, _name(high - 1), _name(low), "COUNT", window))
+        questions.append(("XREVRANGE", stream, f"{ms}-{SEQ_MAX}", f"{ms}-0", "COUNT", 1))
+    answers = iter((yield questions))
     for low, high, head in full:
-        tail = [place(_id(e)) for e in next(answers)] or head[::-1]  # trimmed this moment: any guess will do
+        tail = [place(_id(e)) for e in next(answers)]
+        if len(tail) < 2:
+            tail = head[::-1]  # trimmed this moment: any guess will do
         last_of_ms = max((place(_id(e)) for e in next(answers)), default=head[-1])
         stretches += _measure(low, high, head, tail[::-1], last_of_ms)
     return sorted(stretches, key=lambda s: s.low)
@@ -177,7 +235,7 @@ def _measure(low: int, high: int, head: list[int], tail: list[int], last_of_ms: 
     are counted by their sequence numbers, which mostly run without a gap.
     """
     first, last = head[0], tail[-1]
-    spacings = [(window[-1] - window[0]) / (WINDOW - 1) for window in (head, tail)]
+    spacings = [(window[-1] - window[0]) / (len(window) - 1) for window in (head, tail)]
     parts = [Stretch(low, first, 0, True), Stretch(last + 1, high, 0, True)]
     if first >> 64 != last >> 64:
         if head[0] >> 64 == head[-1] >> 64:
@@ -194,42 +252,44 @@ def _measure(low: int, high: int, head: list[int], tail: list[int], last_of_ms: 
     return [part for part in parts if part.low < part.high]
 
 
-def cut(client: redis.Redis, stream: str, stretches: list[Stretch], parts: int) -> list[str]:
+def cut(stream: str, stretches: list[Stretch], parts: int) -> Questions[list[str]]:
     """At most parts - 1 IDs of entries that cut the stretches into even parts, in order; each ends a part."""
     if parts < 2 or not stretches:
         return []
     share = _mass(stretches) / parts
-    pipe = client.pipeline(transaction=False)
     first = _name(stretches[0].low)
     passed = 0.0
     wanted = 1
+    questions: list[Command] = []
     for stretch in stretches:
         while wanted < parts and share * wanted <= passed + stretch.mass:
             inside = (share * wanted - passed) / stretch.mass if stretch.mass else 0.0
             at = stretch.low + int((stretch.high - stretch.low) * min(inside, 1.0))
-            pipe.xrevrange(stream, _name(max(at - 1, stretches[0].low)), first, 1)
+            before = _name(max(at - 1, stretches[0].low))
+            questions.append(("XREVRANGE", stream, before, first, "COUNT", 1))
             wanted += 1
         passed += stretch.mass
-    found = {place(_id(entries[0])) for entries in pipe.execute() if entries}
+    found = {place(_id(entries[0])) for entries in (yield questions) if entries}
     return [_name(p) for p in sorted(found) if p < stretches[-1].high - 1]
 
 
-def limited(client: redis.Redis, start: Offsets, end: Offsets, most: int, options: Options) -> Offsets:
+def limited(servers: Servers, start: Offsets, end: Offsets, most: int) -> Offsets:
     """The offsets at most `most` entries after start and not past end, shared by backlog. Counts exactly."""
     news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
-    pipe = client.pipeline(transaction=False)
-    for stream in news:
-        pipe.xlen(stream)
-    lengths = dict(zip(news, pipe.execute(), strict=True))
+    lengths = servers.ask(news, lambda pipe, s: pipe.xlen(s))
+    for stream, length in lengths.items():
+        if isinstance(length, Exception):
+            raise StreamRefused(stream, length)
     if sum(lengths.values()) <= most:
         return end
     backlog = lengths
     if len(news) > 1:
-        backlog = {s: _mass(survey(client, s, start.get(s, START), end[s], 8)) for s in news}
+        surveys = together(servers, {s: survey(s, start.get(s, START), end[s], 8) for s in news})
+        backlog = {s: _mass(stretches) for s, stretches in surveys.items()}
     cut_down = dict(end)
     for stream, quota in quotas(backlog, most).items():
         after = start.get(stream, START)
-        cut_down[stream] = nth_id(options.url, stream, after, end[stream], quota)
+        cut_down[stream] = nth_id(servers, stream, after, end[stream], quota)
     return in_order({s: i for s, i in cut_down.items() if s in start or i != START})
 
 
@@ -247,29 +307,43 @@ def quotas(backlog: dict[str, float], most: int) -> dict[str, int]:
     return shares
 
 
-def nth_id(url: str, stream: str, after: str, upto: str, n: int) -> str:
+def nth_id(servers: Servers, stream: str, after: str, upto: str, n: int) -> str:
     """The ID of the n-th entry after `after`, or upto if that comes first. Reads, but decodes nothing."""
-    if n == 0:
-        return after
+    return servers.patiently(lambda: _nth_id(servers, stream, after, upto, n)) if n else after
+
+
+def _nth_id(servers: Servers, stream: str, after: str, upto: str, left: int) -> str:
     scanner = PageScanner()
     buffer = bytearray(1 << 18)
-    left = n
-    wire = Wire(url)
+    size = PageSize(SCAN_PAGE)
+    wire = servers.wire(stream)
     try:
-        while True:
-            asked = min(left, SCAN_PAGE)
+        while left:
+            asked = min(left, size.entries)
             wire.send(b"XRANGE", stream.encode(), b"(" + after.encode(), upto.encode(), b"COUNT", asked)
-            scanner.page(b"")
-            whole = False
-            while not whole:
-                scanner.feed(buffer, wire.receive(buffer))
-                whole = scanner.scan()
-                scanner.skip()
+            size.learn(asked, _skip_page(wire, scanner, buffer))
             if scanner.entries < asked:
                 return upto
             after = scanner.last_id.decode()
             left -= asked
-            if left == 0:
-                return after
+        return after
     finally:
         wire.close()
+
+
+def _skip_page(wire: Wire, scanner: PageScanner, buffer: bytearray) -> int:
+    """Receive a page for the sake of its IDs; how many bytes it had."""
+    received = 0
+    scanner.page(b"")
+    try:
+        whole = False
+        while not whole:
+            n = wire.receive(buffer)
+            received += n
+            scanner.feed(buffer, n)
+            whole = scanner.scan()
+            scanner.skip()
+    except CommandError as refused:
+        wire.moved(refused)
+        raise
+    return received

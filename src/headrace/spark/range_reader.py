@@ -2,18 +2,18 @@
 
 Each page begins with the last entry of the page before, the anchor. Redis trims from the front only, so while
 the anchor is there nothing behind it was trimmed; the check costs one entry a page and no round trip, and
-sees trims that happen during the read.
+sees trims that happen during the read. A range that ends before the entry it should end with was lost if the
+stream never came so far: it was deleted, or a failover took it back.
+
+The next page is asked for as soon as the last byte of this one is there, before it is decoded.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import redis
 
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark import arrow_decoder
@@ -21,9 +21,12 @@ from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
+from headrace.spark.page_size import PageSize
+from headrace.spark.patience import Patience
 from headrace.spark.planner import Range
 from headrace.spark.schema import BatchMaker, Layout
-from headrace.spark.shards import LOST, RETRIES, Wire, client
+from headrace.spark.shards import LOST, Servers, Wire
+from headrace.spark.tails import Tail, lost_between, tail_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,19 +49,14 @@ class DataLoss(HeadraceError):
     """Entries that a query had yet to read are gone."""
 
 
-class StreamRefused(HeadraceError):
-    """The server refuses what was asked of a stream."""
-
-    def __init__(self, stream: str, refused: Exception) -> None:
-        super().__init__(f"Cannot read the stream {stream!r}: {refused}")
-
-
 class RangeReader:
     """Reads one range. A lost connection is made again, and the read goes on behind the last entry it has."""
 
     def __init__(self, part: Range, layout: Layout, options: Options) -> None:
         self._part = part
         self._options = options
+        self._servers = Servers(options.url)
+        self._patience = Patience(self._servers.patience)
         self._scanner = PageScanner()
         self._decoder = ArrowDecoder(self._scanner, layout.columns(), part.stream, options.mode)
         self._maker = BatchMaker(layout, part.stream)
@@ -66,7 +64,9 @@ class RangeReader:
         self._wire: Wire | None = None
         self._after = part.after  # the last entry that is noted, or where the range begins
         self._anchored = part.anchored
+        self._page = PageSize(options.entries_per_fetch)
         self._asked = 0
+        self._received = 0  # bytes of this page
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The entries of the range, in order. Closes its socket also when the caller stops half-way."""
@@ -88,38 +88,44 @@ class RangeReader:
     def _receive(self) -> bool:
         """Take in some bytes; at the end of a page ask for the next. False when the range is whole."""
         scanner = self._scanner
-        scanner.feed(self._buffer, self._wait())
         try:
-            whole = scanner.scan()
-        except CommandError as refused:
-            raise CommandError(f"{refused} (reading the stream {self._part.stream!r})") from None
+            if self._wire is None:
+                self._wire = self._servers.wire(self._part.stream)
+                self._resume()
+                self._ask(self._wire)
+            n = self._wire.receive(self._buffer)
+            scanner.feed(self._buffer, n)
+            whole = self._scan(self._wire)
+        except LOST as failure:
+            self._hang_up()
+            self._patience.wait(failure)
+            return True
+        self._received += n
         if not whole:
             return True
+        self._patience.renew()
         if scanner.anchor_lost:
-            self._check_loss()
+            self._check_anchor()
         if scanner.last_id:
             self._after, self._anchored = scanner.last_id.decode(), True
+        self._page.learn(scanner.entries, self._received)
         if scanner.entries < self._asked or self._after == self._part.upto:
+            if self._after != self._part.upto:
+                self._check_end()
             return False
-        if self._wire is not None:
+        try:
             self._ask(self._wire)
+        except LOST:
+            self._hang_up()
         return True
 
-    def _wait(self) -> int:
-        """Receive at least one byte, over a new connection if the old one is lost."""
-        for attempt in range(RETRIES + 1):
-            try:
-                if self._wire is None:
-                    self._wire = Wire(self._options.url)
-                    self._resume()
-                    self._ask(self._wire)
-                return self._wire.receive(self._buffer)
-            except LOST:
-                self._close()
-                if attempt == RETRIES:
-                    raise
-                time.sleep(min(0.1 * 2**attempt, 2))
-        raise AssertionError("unreachable")
+    def _scan(self, wire: Wire) -> bool:
+        """Whether the page is whole. An error in its stead may mean that another server is to be asked."""
+        try:
+            return self._scanner.scan()
+        except CommandError as refused:
+            wire.moved(refused)
+            raise CommandError(f"{refused} (reading the stream {self._part.stream!r})") from None
 
     def _resume(self) -> None:
         """Go on behind the last entry noted, which may lie within a page."""
@@ -131,7 +137,8 @@ class RangeReader:
         """Ask for the next page; an anchored one begins with the entry `after`, which is not counted."""
         after = self._after.encode()
         self._scanner.page(after if self._anchored else b"")
-        self._asked = self._options.entries_per_fetch + self._anchored
+        self._asked = self._page.entries + self._anchored
+        self._received = 0
         wire.send(
             b"XRANGE",
             self._part.stream.encode(),
@@ -141,29 +148,51 @@ class RangeReader:
             self._asked,
         )
 
-    def _check_loss(self) -> None:
-        """The anchor is gone. That is no loss if it was deleted by itself: then older entries are there."""
-        stream, after = self._part.stream, self._after
-        server = client(self._options.url)
-        try:
-            first: Any = server.xrange(stream, count=1)
-        finally:
-            server.close()
-        if first and parse_id(first[0][0].decode()) < parse_id(after):
+    def _check_anchor(self) -> None:
+        """The anchor is gone. That is no loss if it was deleted by itself, or if nothing else was trimmed."""
+        now = self._tail()
+        part, after = self._part, self._after
+        if now is not None and now.first is not None and parse_id(now.first) < parse_id(after):
             return
-        found = (
-            f"the first entry there is {first[0][0].decode()}" if first else "the stream is empty or deleted"
-        )
+        lost = lost_between(part.number if after == part.after else None, now) if now else None
+        if lost == 0:
+            return
+        first = self._scanner.first_id.decode() or (now.first if now else None)
+        found = f"the first entry there is {first}" if first else "the stream is empty or deleted"
+        many = "it is not known how many" if lost is None else f"{lost} of them"
         report_loss(
             self._options,
-            f"entries of the stream {stream!r} after {after} may have been trimmed before they were read: "
-            f"{found}.",
+            f"entries of the stream {part.stream!r} after {after} may have been trimmed before they were "
+            f"read ({many}): {found}.",
         )
 
-    def _close(self) -> None:
+    def _check_end(self) -> None:
+        """The last entry of the range is not there. It may have been deleted, or have no entry's ID."""
+        now = self._tail()
+        part = self._part
+        if now is not None and parse_id(now.last) >= parse_id(part.upto):
+            return
+        state = f"ends at {now.last}" if now else "does not exist"
+        report_loss(
+            self._options,
+            f"entries of the stream {part.stream!r} after {self._after} and up to {part.upto} are gone: the "
+            f"stream {state}, so it was deleted, or a failover took entries back.",
+        )
+
+    def _tail(self) -> Tail | None:
+        """The stream as it is now; None if there is none. Only asked when something is missing."""
+        answer: Any = self._servers.ask([self._part.stream], lambda pipe, s: pipe.xinfo_stream(s))
+        found = answer[self._part.stream]
+        return None if isinstance(found, Exception) else tail_of(found)
+
+    def _hang_up(self) -> None:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+
+    def _close(self) -> None:
+        self._hang_up()
+        self._servers.close()
 
 
 def report_loss(options: Options, what: str) -> None:
@@ -171,22 +200,3 @@ def report_loss(options: Options, what: str) -> None:
     if options.fail_on_data_loss:
         raise DataLoss(f"{what} Set failOnDataLoss to false to go on with what is there.")
     log.warning("%s Going on with what is there, as failOnDataLoss is false.", what)
-
-
-def tail(server: redis.Redis, streams: tuple[str, ...]) -> dict[str, str]:
-    """The last ID that each stream has ever given, of the streams that exist. One round trip."""
-    pipe = server.pipeline(transaction=False)
-    for stream in streams:
-        pipe.xinfo_stream(stream)
-    tails = {}
-    for stream, answer in zip(streams, pipe.execute(raise_on_error=False), strict=True):
-        if isinstance(answer, redis.ResponseError):
-            if "no such key" in str(answer).lower():
-                continue
-            raise StreamRefused(stream, answer)
-        tails[stream] = _text(answer["last-generated-id"])
-    return tails
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -7,7 +7,7 @@ task needs travels in its Range. Nothing here connects before it has to.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -20,13 +20,13 @@ from pyspark.sql.streaming.datasource import (
 from headrace.spark.offsets import START, Offsets, at_most, in_order, parse_id, raised
 from headrace.spark.options import Options
 from headrace.spark.planner import limited, plan
-from headrace.spark.range_reader import RangeReader, report_loss, tail
+from headrace.spark.range_reader import RangeReader, report_loss
 from headrace.spark.schema import Layout
-from headrace.spark.shards import client
+from headrace.spark.shards import Servers
+from headrace.spark.tails import tail
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import redis
     from pyspark.sql.types import StructType
 
 TAIL_BLOCK_MS = (
@@ -35,25 +35,16 @@ TAIL_BLOCK_MS = (
 
 
 class _Reader:
-    """What both readers share: the options, the layout, a client on demand, and read()."""
+    """What both readers share: the options, the layout, the servers, and read()."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._layout = Layout(schema, options.timestamp_format)
-        self._server: redis.Redis | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_server": None}
-
-    @property
-    def _client(self) -> redis.Redis:
-        if self._server is None:
-            self._server = client(self._options.url)
-        return self._server
+        self._servers = Servers(options.url)
 
     def _tails(self) -> Offsets:
         """Where each stream ends now; streams that do not exist are left out."""
-        return in_order(tail(self._client, self._options.streams))
+        return in_order(tail(self._servers, self._options.streams))
 
     def _resolve(self, wanted: str | dict[str, str], default: str) -> Offsets:
         """An offset option as IDs, of all subscribed streams."""
@@ -67,7 +58,7 @@ class _Reader:
         )
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return [InputPartition(part) for part in plan(self._client, start, end, self._options)]
+        return [InputPartition(part) for part in plan(self._servers, start, end, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task. Spark makes one task without a value when there is nothing to read."""
@@ -118,12 +109,10 @@ class HeadraceStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
             return start
         end = self._news(start)
         if end == start and self._target is None:
-            self._client.xread(
-                {s: start.get(s, START) for s in self._options.streams}, count=1, block=TAIL_BLOCK_MS
-            )
+            self._servers.wait({s: start.get(s, START) for s in self._options.streams}, TAIL_BLOCK_MS)
             end = self._news(start)
         if end != start and isinstance(limit, ReadMaxRows):
-            return limited(self._client, start, end, limit.max_rows, self._options)
+            return limited(self._servers, start, end, limit.max_rows)
         return end
 
     def _must_pin(self, start: Offsets) -> bool:
@@ -166,6 +155,4 @@ class HeadraceStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
 
     def stop(self) -> None:
         """Close the connection. Spark does not always call this."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._servers.close()

@@ -1,0 +1,90 @@
+"""Where streams end, and the numbers of their entries: what XINFO STREAM tells, of many streams at once.
+
+The n-th entry that a stream was ever given has the number n. Trimming takes entries away from the front, XDEL
+from anywhere; neither makes a number anew:
+
+    given     1  2  3  4  5  6  7  8      entries-added 8
+    trimmed   x  x  x                     length 5: the first entry there has the number 8 - 5 + 1 = 4
+    deleted               x               a hole: now length and added say nothing about the first
+
+So while max-deleted-entry-id lies before the first entry there is no hole behind it, and the first entry's
+number is exact. Servers before Redis 7 do not count; then it is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from headrace.spark.offsets import Offsets, parse_id
+from headrace.spark.shards import Servers, StreamRefused
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A stream as XINFO STREAM saw it. last: the last ID it ever gave; first: of the first entry there is."""
+
+    last: str
+    first: str | None
+    length: int
+    added: int | None
+    deleted: str | None
+
+    @property
+    def number_of_first(self) -> int | None:
+        """How many entries the stream was given up to the first there is, that included; None if unknown.
+
+        Of an empty stream: one more than it was given.
+        """
+        if self.added is None or self.deleted is None:
+            return None
+        if self.first is not None and parse_id(self.deleted) > parse_id(self.first):
+            return None
+        return self.added - self.length + 1
+
+
+def tail_of(answer: Any) -> Tail:
+    """What redis-py makes of the reply to XINFO STREAM, as a Tail."""
+    first = answer["first-entry"]
+    added = answer.get("entries-added")
+    deleted = answer.get("max-deleted-entry-id")
+    return Tail(
+        _text(answer["last-generated-id"]),
+        _text(first[0]) if first else None,
+        int(answer["length"]),
+        None if added is None else int(added),
+        None if deleted is None else _text(deleted),
+    )
+
+
+def tails(servers: Servers, streams: Iterable[str]) -> dict[str, Tail]:
+    """The tails of those streams that exist. One round trip a shard. StreamRefused for what is no stream."""
+    found = {}
+    for stream, answer in servers.ask(streams, lambda pipe, s: pipe.xinfo_stream(s)).items():
+        if isinstance(answer, Exception):
+            if isinstance(answer, redis.ResponseError) and "no such key" in str(answer).lower():
+                continue
+            raise StreamRefused(stream, answer)
+        found[stream] = tail_of(answer)
+    return found
+
+
+def tail(servers: Servers, streams: Iterable[str]) -> Offsets:
+    """The last ID that each stream has ever given, of the streams that exist."""
+    return {stream: each.last for stream, each in tails(servers, streams).items()}
+
+
+def lost_between(number: int | None, now: Tail) -> int | None:
+    """How many entries after that of a number, which is gone itself, are gone; None if nobody can know.
+
+    A stream whose first entry comes too early was deleted and made anew: it counts from 1 again.
+    """
+    first = now.number_of_first
+    return None if number is None or first is None or first <= number else first - 1 - number
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
