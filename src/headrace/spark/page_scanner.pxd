@@ -25,6 +25,7 @@ cdef class PageScanner:
     cdef readonly long long entries
     cdef bytes anchor
     cdef readonly bint anchor_lost
+    cdef readonly bytes first_id
     cdef readonly bytes last_id
 
     cpdef void page(self, bytes anchor)

@@ -49,7 +49,8 @@ class PageScanner:
     the server answers is raised as CommandError.
 
     entries      how many the page has, once its head is there
-    anchor_lost  the page should have begun with the anchor and did not
+    anchor_lost  the page should have begun with the anchor and did not, but with:
+    first_id     the ID it begins with, if it has an entry
     last_id      of the last entry noted
     """
 
@@ -59,6 +60,7 @@ class PageScanner:
         "at",
         "cursor",
         "entries",
+        "first_id",
         "inbox",
         "last_id",
         "left",
@@ -75,11 +77,13 @@ class PageScanner:
     entries: cython.longlong
     anchor: bytes
     anchor_lost: cython.bint
+    first_id: bytes  # noted only when the anchor is lost
     last_id: bytes
 
     def __init__(self) -> None:
         self.inbox = Growing(1 << 16)
         self.notes = Growing(1 << 12)
+        self.first_id = b""
         self.last_id = b""
         self.restart()
 
@@ -88,6 +92,7 @@ class PageScanner:
         """A new page follows. Its first entry is to be the anchor, and is left out; b"" for no anchor."""
         self.anchor = anchor
         self.anchor_lost = False
+        self.first_id = b""
         self.left = UNKNOWN
         self.entries = 0
 
@@ -163,10 +168,12 @@ class PageScanner:
         """The page's first entry is noted: leave it out if it is the anchor. Answers whose ID is the last."""
         anchor: bytes = self.anchor
         self.anchor = b""
-        if self._id(p, note) == anchor:
+        first: bytes = self._id(p, note)
+        if first == anchor:
             self.notes.used = note
             return -1
         self.anchor_lost = True
+        self.first_id = first
         return note
 
     @cython.cfunc
