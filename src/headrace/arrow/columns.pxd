@@ -64,3 +64,4 @@ cdef class Column:
     cdef Py_ssize_t append_element(self, const unsigned char *p, Py_ssize_t at) except -1
     cdef bint write_validity(self, Py_ssize_t row) except -1
     cdef Py_ssize_t write_id(self, unsigned long long ms, unsigned long long seq, Py_ssize_t row) except -1
+    cdef bint has_offsets(self) noexcept

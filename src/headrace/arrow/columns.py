@@ -419,6 +419,14 @@ class Column:
             self.values.put(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
         return self.offsets.put_u32(self.values.used)
 
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def has_offsets(self) -> cython.bint:
+        """Whether its values are of different widths."""
+        if self.kind == INTEGER or self.kind == REAL or self.kind == BOOLEAN or self.kind == CONVERTED:
+            return False
+        return self.kind != TIMESTAMP and self.kind != SEQUENCE
+
     def take(self) -> tuple[int, bytearray | None, bytearray, bytearray]:
         """(nulls, validity if there are nulls, offsets, values); the column starts anew."""
         nulls = self.nulls

@@ -19,7 +19,7 @@ class MalformedEntry(HeadraceError):
 
 def missing(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
     """The entry has no good value for the column read from the field of that name; b"" for no field."""
-    what = f"field {name.decode()!r}" if name else "a field"
+    what = f"field {name.decode(errors='replace')!r}" if name else "a field"
     return MalformedEntry(
         f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
         "Make the column nullable or a STRING, or set the option mode to DROPMALFORMED."

@@ -1,0 +1,419 @@
+"""A range of a stream into columns: from the listpacks straight into Arrow buffers.
+
+Entries of a node that have its master entry's fields say nothing of their names. So the columns are bound to
+the fields once a node, and such an entry is read by handing its elements out:
+
+    master entry   | device | temp | site |            flags  ms  seq  d12  21.5  17  lp-count
+    bound          | UTF8   |  -   | INT64|                            UTF8   -   INT64
+
+An integer of the listpack goes into a column of numbers as it is, never by way of its digits.
+
+The rows are those that spark/arrow_decoder makes of the same entries' XRANGE reply: first every column learns
+where its value is, then reads it; only when all are good, or the mode allows a null, is anything appended.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.arrow import columns as kinds
+from headrace.arrow import ipc, malformed
+from headrace.arrow.columns import Column
+from headrace.arrow.growing import Growing
+from headrace.arrow.malformed import MODES
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
+from headrace.structures import listpack_walk
+
+ROWS_MAX = cython.declare(cython.longlong, 20_000)
+# What one batch may cost, about a nanosecond each: its bytes, and more for what is slow.
+WORK_MAX = cython.declare(cython.Py_ssize_t, 4 << 20)
+CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
+CORRUPT_WORK = cython.declare(cython.Py_ssize_t, 4096)
+FEW = cython.declare(cython.Py_ssize_t, 16)  # names up to here are compared, more are looked up
+
+PERMISSIVE = cython.declare(cython.int, 0)
+DROPMALFORMED = cython.declare(cython.int, 1)
+FAILFAST = cython.declare(cython.int, 2)
+
+
+@cython.final
+@cython.cclass
+class Names:
+    """The names of an entry's fields, which the map of all fields needs."""
+
+    __slots__ = ("are_text", "places", "repeated")
+
+    places: Growing  # where they are in the listpack, u32 each
+    repeated: Growing  # a byte each: 1 when a later one is the same; a map has each key once
+    are_text: cython.bint  # whether all are UTF-8
+
+    def __init__(self) -> None:
+        self.places = Growing(64)
+        self.repeated = Growing(64)
+        self.are_text = False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def examine(self, p: cython.p_const_uchar) -> cython.Py_ssize_t:
+        """Learn what is to be known of the names in places."""
+        count: cython.Py_ssize_t = self.places.used // 4
+        latest: dict[bytes, cython.Py_ssize_t] = {}
+        i: cython.Py_ssize_t
+        j: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        name: bytes
+        self.are_text = True
+        self.repeated.used = 0
+        if self.repeated.cap < count:
+            self.repeated.grow(count)
+        for i in range(count):
+            at = mem.u32le(self.places.p, 4 * i)
+            self.are_text = self.are_text and _is_text(p, at)
+            self.repeated.p[i] = 0
+            if count <= FEW:
+                for j in range(i):
+                    if _same_text(p, mem.u32le(self.places.p, 4 * j), at):
+                        self.repeated.p[j] = 1
+            else:
+                name = _text(p, at)
+                if name in latest:
+                    self.repeated.p[latest[name]] = 1
+                latest[name] = i
+        return count
+
+
+@cython.final
+@cython.cclass
+class RangeEncoder:
+    """Encodes the entries of an iterator, then gives the message. Made for one batch of one stream.
+
+    rows, dropped  rows of the batch, and malformed entries that were left out of it
+    seen           entries looked at, and the ID of the last of them
+    """
+
+    __slots__ = (
+        "bound",
+        "by_name",
+        "columns",
+        "corrupt",
+        "dropped",
+        "fields",
+        "found_at",
+        "ignored",
+        "items",
+        "keys",
+        "mode",
+        "ms",
+        "named",
+        "names",
+        "names_of_entry",
+        "names_of_node",
+        "node",
+        "rows",
+        "seen",
+        "seq",
+        "stream",
+        "work",
+    )
+
+    columns: list[Column]
+    named: list[Column]  # those read from a field
+    by_name: dict[bytes, Column]
+    ignored: Column  # stands for no column
+    fields: Column | None  # the map of all fields, its pairs in keys and items
+    keys: Column
+    items: Column
+    corrupt: Column | None
+    stream: str
+    mode: cython.int
+    # the node whose master entry is at hand
+    node: Node | None
+    bound: list[Column]  # for each of its fields
+    # for the map: the names and the values of the entry at hand
+    names: Names
+    names_of_node: Names
+    names_of_entry: Names
+    found_at: Growing  # where in the listpack the values are, u32 each
+    # what was done
+    rows: cython.Py_ssize_t
+    dropped: cython.Py_ssize_t
+    seen: cython.longlong
+    work: cython.Py_ssize_t
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+
+    def __init__(self, columns: list[Column], stream: str, mode: str) -> None:
+        self.columns = columns
+        self.named = []
+        self.by_name = {}
+        self.ignored = Column("ignored")
+        self.fields = None
+        self.keys = Column("text")
+        self.items = Column("text")
+        self.corrupt = None
+        self.stream = stream
+        self.mode = MODES[mode]
+        column: Column
+        for column in columns:
+            if column.kind >= kinds.TEXT:
+                self.named.append(column)
+                self.by_name[column.name] = column
+            elif column.kind == kinds.FIELDS:
+                self.fields = column
+            elif column.kind == kinds.CORRUPT:
+                self.corrupt = column
+        self.node = None
+        self.bound = []
+        self.names_of_node = Names()
+        self.names_of_entry = Names()
+        self.names = self.names_of_node
+        self.found_at = Growing(64)
+        self.rows = 0
+        self.dropped = 0
+        self.seen = 0
+        self.work = 0
+        self.ms = 0
+        self.seq = 0
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def encode(self, entries: StreamIterator, count: cython.longlong) -> cython.bint:
+        """Take at most count more entries, or as many as one batch may have; False when none is left."""
+        walk: EntryWalk
+        if count > ROWS_MAX:
+            count = ROWS_MAX
+        while self.seen < count and self.work < WORK_MAX:
+            if not entries.next():
+                return False
+            assert entries.walk is not None and entries.node is not None
+            walk = entries.walk
+            self.ms = walk.ms
+            self.seq = walk.seq
+            self.seen += 1
+            if walk.same and self.node is not entries.node:
+                self._bind(entries.node)
+            self._append(walk, walk.p)
+        return True
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def pass_anchor(
+        self, entries: StreamIterator, ms: cython.ulonglong, seq: cython.ulonglong
+    ) -> cython.bint:
+        """Take the next entry if it is not ms-seq, which is left out. Whether it was ms-seq."""
+        if not entries.next():
+            return False
+        if entries.ms == ms and entries.seq == seq:
+            return True
+        assert entries.walk is not None and entries.node is not None
+        self.ms = entries.ms
+        self.seq = entries.seq
+        self.seen += 1
+        if entries.walk.same:
+            self._bind(entries.node)
+        self._append(entries.walk, entries.walk.p)
+        return False
+
+    def message(self) -> bytearray:
+        """The rows as an Arrow IPC message."""
+        return ipc.record_batch(self.columns, self.rows, self.keys, self.items)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _bind(self, node: Node) -> cython.Py_ssize_t:
+        """Find the columns of the master entry's fields."""
+        p: cython.p_const_uchar = node.pack.p
+        at: cython.Py_ssize_t = node.fields_at
+        _: cython.longlong
+        names: Names = self.names_of_node
+        self.node = node
+        self.bound.clear()
+        names.places.used = 0
+        for _ in range(node.fields):
+            self.bound.append(self._column_of(p, at))
+            names.places.put_u32(at)
+            at = listpack_walk.next_at(p, at)
+        if self.fields is not None:
+            names.examine(p)
+        self.work += at - node.fields_at
+        return at
+
+    @cython.cfunc
+    def _column_of(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> Column:
+        """The column read from the field whose name is the element at `at`, or the one that is ignored."""
+        column: Column
+        if len(self.named) > FEW:
+            return self.by_name.get(_text(p, at), self.ignored)
+        for column in self.named:
+            if column.names(p, at):
+                return column
+        return self.ignored
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _append(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.bint:
+        """Append the row of an entry: find and read all its values first, then write."""
+        column: Column
+        good: cython.bint = True
+        start: cython.Py_ssize_t = walk.piece_at
+        end: cython.Py_ssize_t = self._find(walk, p)
+        for column in self.columns:
+            if column.kind >= kinds.TEXT:
+                if column.found and not column.parse(p):
+                    good = self._malformed(column)
+            elif column.kind == kinds.FIELDS:
+                column.found = not column.utf8 or self._all_text(p)
+                if not column.found:
+                    good = self._malformed(column)
+            elif column.kind != kinds.CORRUPT and not column.read_id(self.ms, self.seq):
+                part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
+                raise malformed.too_large(self.stream, self._id(), part)
+            if not column.found and not column.nullable:
+                good = self._malformed(column)
+        self.work += end - start + CELL_WORK * len(self.columns)
+        if not good and self.mode == DROPMALFORMED:
+            self.dropped += 1
+        else:
+            if not good and self.corrupt is not None:
+                self._keep_corrupt(walk, self.corrupt)
+            self._write(p)
+        walk.piece_at = end  # so that the walk need not step over the elements again
+        walk.left = 1
+        return good
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _find(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
+        """Tell the columns where their values are; answers where the entry's last element is."""
+        at: cython.Py_ssize_t = walk.piece_at
+        i: cython.longlong
+        column: Column
+        for column in self.columns:
+            column.found = False
+        if not walk.same:
+            return self._find_named(walk, p)
+        if self.fields is not None:
+            self.names = self.names_of_node
+            self.found_at.used = 0
+            for i in range(walk.fields):
+                self.found_at.put_u32(at)
+                column = self.bound[i]
+                at = column.read_element(p, at)
+        else:
+            for column in self.bound:  # of a field named twice the last value counts
+                at = column.read_element(p, at)
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _find_named(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
+        """The same of an entry that says its fields' names."""
+        at: cython.Py_ssize_t = walk.piece_at
+        _: cython.longlong
+        column: Column
+        names: Names = self.names_of_entry
+        names.places.used = 0
+        self.found_at.used = 0
+        for _ in range(walk.fields):
+            names.places.put_u32(at)
+            column = self._column_of(p, at) if self.named else self.ignored
+            at = listpack_walk.next_at(p, at)
+            self.found_at.put_u32(at)
+            at = column.read_element(p, at)
+        if self.fields is not None:
+            self.names = names
+            names.examine(p)
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _all_text(self, p: cython.p_const_uchar) -> cython.bint:
+        """Whether all names and values are UTF-8."""
+        i: cython.Py_ssize_t = self.found_at.used // 4 if self.names.are_text else 0
+        while i > 0 and _is_text(p, mem.u32le(self.found_at.p, 4 * i - 4)):
+            i -= 1
+        return i == 0 and self.names.are_text
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _malformed(self, column: Column) -> cython.bint:
+        """The entry has no good value for the column: raise, or make it null. Answers False."""
+        column.found = False
+        if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
+            raise malformed.missing(self.stream, self._id(), column.name)
+        return False
+
+    @cython.cfunc
+    def _id(self) -> str:
+        return f"{self.ms}-{self.seq}"
+
+    @cython.cfunc
+    def _keep_corrupt(self, walk: EntryWalk, column: Column) -> cython.void:
+        """Put the whole entry into the column of corrupt records."""
+        words: list[bytes] = []
+        while walk.next_piece():
+            words.append(walk.piece())
+        column.raw = malformed.as_json(self._id(), words)
+        column.found = True
+        self.work += CORRUPT_WORK + len(column.raw)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _write(self, p: cython.p_const_uchar) -> cython.Py_ssize_t:
+        """Append what was found."""
+        column: Column
+        for column in self.columns:
+            if column.kind == kinds.ID:
+                column.write_id(self.ms, self.seq, self.rows)
+            elif column.kind == kinds.FIELDS:
+                self._write_pairs(p, column)
+            else:
+                column.write(p, self.rows)
+        self.rows += 1
+        return self.rows
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _write_pairs(self, p: cython.p_const_uchar, column: Column) -> cython.Py_ssize_t:
+        """Append all pairs as one map; of a field named twice the last value."""
+        i: cython.Py_ssize_t
+        names: Names = self.names
+        if column.write_validity(self.rows):
+            for i in range(self.found_at.used // 4):
+                if not names.repeated.p[i]:
+                    self.keys.append_element(p, mem.u32le(names.places.p, 4 * i))
+                    self.items.append_element(p, mem.u32le(self.found_at.p, 4 * i))
+        return column.offsets.put_u32(self.keys.offsets.used // 4 - 1)
+
+
+@cython.cfunc
+def _text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> bytes:
+    """The text of the element at `at`."""
+    if listpack_walk.is_integer(p, at):
+        return str(listpack_walk.integer(p, at)).encode()
+    return mem.take(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _is_text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+    """Whether the element at `at` is UTF-8, as integers are."""
+    if listpack_walk.is_integer(p, at):
+        return True
+    return mem.is_utf8(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _same_text(p: cython.p_const_uchar, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.bint:
+    """Whether two elements have the same text, whatever way each is stored."""
+    n: cython.Py_ssize_t
+    if listpack_walk.is_integer(p, a) or listpack_walk.is_integer(p, b):
+        return _text(p, a) == _text(p, b)
+    n = listpack_walk.text_size(p, a)
+    if listpack_walk.text_size(p, b) != n:
+        return False
+    return mem.compare(p, listpack_walk.text_at(p, a), p, listpack_walk.text_at(p, b), n) == 0

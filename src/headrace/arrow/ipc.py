@@ -1,0 +1,197 @@
+r"""A record batch as one Arrow IPC message, written by hand.
+
+    | FF FF FF FF | size i32 | metadata ... | body ...          size: the metadata's, padding included
+    | continuation |                        | at a multiple of 64 bytes, as is every buffer in it
+
+The metadata is a flatbuffer of always the same shape, so every offset but two is a constant. A table begins
+with the distance back to its vtable, which says where its fields are; references count from where they stand:
+
+      0  u32  16                           the Message is at 16
+      4  u16  12, 20, 4, 6, 16, 8          its vtable: two sizes; version, kind, header, length
+     16  i32  12                           the Message: its vtable is 12 before
+     20  i16  4                            version: V5
+     22  u8   3, pad                       kind: RecordBatch
+     24  i64  bytes of the body
+     32  u32  16                           header: the RecordBatch is at 48
+     36  u16  10, 20, 8, 4, 16, pad        its vtable: two sizes; length, nodes, buffers
+     48  i32  12                           the RecordBatch: its vtable is 12 before
+     52  u32  16                           nodes: the vector is at 68
+     56  i64  rows
+     64  u32  12 + 16 n                    buffers: the vector is at 76 + 16 n
+     68  u32  n                            nodes
+     72  i64 rows, i64 nulls               n times, a column before its children
+         u32  0                            so that the vector begins at 4 modulo 8
+         u32  m                            buffers
+         i64 offset, i64 bytes             m times; offset from the start of the body
+
+Buffers of a string: validity, offsets, values; of a number: validity, values; of a map: validity, offsets,
+the (absent) validity of its pairs, its keys, its items. A column without a null has a validity of 0 bytes.
+Who reads it must know the schema, for no schema message comes before. (Arrow columnar format, "Serialization
+and interprocess communication", and the schemas Message.fbs and Schema.fbs.)
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.arrow import columns as kinds
+from headrace.arrow.columns import Column
+from headrace.arrow.growing import Growing
+
+CONTINUATION = cython.declare(cython.uint, 0xFFFFFFFF)
+ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)
+PREFIX = cython.declare(cython.Py_ssize_t, 8)
+VERSION = cython.declare(cython.uint, 4)  # V5
+RECORD_BATCH = cython.declare(cython.uint, 3)
+MESSAGE_VTABLE = cython.declare(cython.Py_ssize_t, 4)
+MESSAGE = cython.declare(cython.Py_ssize_t, 16)
+BATCH_VTABLE = cython.declare(cython.Py_ssize_t, 36)
+BATCH = cython.declare(cython.Py_ssize_t, 48)
+NODES = cython.declare(cython.Py_ssize_t, 68)
+
+
+@cython.final
+@cython.cclass
+class BatchMessage:
+    """Takes the columns of a batch in order, then gives the message; till then they stay as they are."""
+
+    __slots__ = ("nodes", "pieces", "size", "spans")
+
+    nodes: Growing  # (rows, nulls) i64 each
+    spans: Growing  # (offset, bytes) i64 each
+    pieces: list[Growing]  # what goes into the body; an empty buffer is in spans only
+    size: cython.Py_ssize_t  # of the body
+
+    def __init__(self) -> None:
+        self.nodes = Growing(64)
+        self.spans = Growing(128)
+        self.pieces = []
+        self.size = 0
+
+    @cython.ccall
+    def add(self, column: Column, rows: cython.Py_ssize_t) -> cython.void:
+        """Add a column that is not a map, or the keys or items of one."""
+        self._node(rows, column.nulls)
+        self._buffer(column.validity if column.nulls else None)
+        if column.has_offsets():
+            self._buffer(column.offsets)
+        self._buffer(column.values)
+
+    @cython.ccall
+    def add_map(self, column: Column, rows: cython.Py_ssize_t, keys: Column, items: Column) -> cython.void:
+        """Add a map and its pairs."""
+        pairs: cython.Py_ssize_t = keys.offsets.used // 4 - 1
+        self._node(rows, column.nulls)
+        self._buffer(column.validity if column.nulls else None)
+        self._buffer(column.offsets)
+        self._node(pairs, 0)
+        self._buffer(None)
+        self.add(keys, pairs)
+        self.add(items, pairs)
+
+    @cython.ccall
+    def build(self, rows: cython.Py_ssize_t) -> bytearray:
+        """The message."""
+        metadata: cython.Py_ssize_t = NODES + 12 + self.nodes.used + self.spans.used
+        body: cython.Py_ssize_t = _padded(PREFIX + metadata)
+        whole: bytearray = bytearray(body + self.size)
+        p: cython.p_uchar = whole
+        mem.put_u32le(p, 0, CONTINUATION)
+        mem.put_u32le(p, 4, body - PREFIX)
+        self._put_head(p, rows)
+        at: cython.Py_ssize_t = PREFIX + NODES
+        mem.put_u32le(p, at, self.nodes.used // 16)
+        mem.copy(p, at + 4, self.nodes.p, 0, self.nodes.used)
+        at += 4 + self.nodes.used + 4
+        mem.put_u32le(p, at, self.spans.used // 16)
+        mem.copy(p, at + 4, self.spans.p, 0, self.spans.used)
+        piece: Growing
+        for piece in self.pieces:
+            mem.copy(p, body, piece.p, 0, piece.used)
+            body += _padded(piece.used)
+        return whole
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _put_head(self, p: cython.p_uchar, rows: cython.Py_ssize_t) -> cython.void:
+        """Write all of the metadata that stands before the vectors; p is the message, of zeros."""
+        message: cython.Py_ssize_t = PREFIX + MESSAGE
+        batch: cython.Py_ssize_t = PREFIX + BATCH
+        mem.put_u32le(p, PREFIX, MESSAGE)
+        _put_vtable(p, PREFIX + MESSAGE_VTABLE, 12, 4, 6, 16)
+        mem.put_u16le(p, PREFIX + MESSAGE_VTABLE + 10, 8)
+        mem.put_u32le(p, message, MESSAGE - MESSAGE_VTABLE)
+        mem.put_u16le(p, message + 4, VERSION)
+        p[message + 6] = RECORD_BATCH
+        mem.put_u64le(p, message + 8, self.size)
+        mem.put_u32le(p, message + 16, BATCH - MESSAGE - 16)
+        _put_vtable(p, PREFIX + BATCH_VTABLE, 10, 8, 4, 16)
+        mem.put_u32le(p, batch, BATCH - BATCH_VTABLE)
+        mem.put_u32le(p, batch + 4, NODES - BATCH - 4)
+        mem.put_u64le(p, batch + 8, rows)
+        mem.put_u32le(p, batch + 16, NODES + 8 + self.nodes.used - BATCH - 16)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _node(self, rows: cython.Py_ssize_t, nulls: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return _put_pair(self.nodes, rows, nulls)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _buffer(self, piece: Growing | None) -> cython.Py_ssize_t:
+        """Add a buffer to the body; None for a validity that is not needed."""
+        if piece is None or piece.used == 0:
+            return _put_pair(self.spans, self.size, 0)
+        _put_pair(self.spans, self.size, piece.used)
+        self.pieces.append(piece)
+        self.size += _padded(piece.used)
+        return self.size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _padded(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """n, or the next multiple of ALIGNMENT."""
+    return (n + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_vtable(
+    p: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    size: cython.uint,
+    first: cython.uint,
+    second: cython.uint,
+    third: cython.uint,
+) -> cython.void:
+    """Write a vtable of that size for a table of 20 bytes, whose first three fields are there."""
+    mem.put_u16le(p, at, size)
+    mem.put_u16le(p, at + 2, 20)
+    mem.put_u16le(p, at + 4, first)
+    mem.put_u16le(p, at + 6, second)
+    mem.put_u16le(p, at + 8, third)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _put_pair(to: Growing, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Append two i64."""
+    if to.used + 16 > to.cap:
+        to.grow(16)
+    mem.put_u64le(to.p, to.used, a)
+    mem.put_u64le(to.p, to.used + 8, b)
+    to.used += 16
+    return to.used
+
+
+def record_batch(columns: list[Column], rows: int, keys: Column, items: Column) -> bytearray:
+    """The columns as a message; keys and items are those of its map, if one of them is a map."""
+    message = BatchMessage()
+    for column in columns:
+        if column.kind == kinds.FIELDS:
+            message.add_map(column, rows, keys, items)
+        else:
+            message.add(column, rows)
+    return message.build(rows)

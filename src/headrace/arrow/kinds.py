@@ -1,0 +1,94 @@
+"""The types that XARROW can be asked for: what a column of each is made of.
+
+    of the entry    ID  TIMESTAMP (of its ID, in µs)  SEQUENCE  FIELDS  BINARYFIELDS  CORRUPT
+    of a field      UTF8  BINARY  BOOL  INT8  INT16  INT32  INT64  FLOAT32  FLOAT64
+                    EPOCH_MS  EPOCH_S (numbers that become timestamps in µs)
+
+`!` behind a type forbids nulls. Dates, decimals and ISO times are not among them: reading those takes a
+Python call a value, which is better done by many readers than by the one thread of the server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.arrow.columns import Column
+from headrace.errors import CommandError
+
+COLUMNS_MAX = 1000
+SHOWN_MAX = 60  # bytes of a bad word that an error repeats
+
+
+def _integer(width: int) -> tuple[str, dict[str, Any]]:
+    bits = 8 * width - 1
+    return "integer", {"width": width, "low": -(1 << bits), "high": (1 << bits) - 1}
+
+
+def _time(scale: int) -> tuple[str, dict[str, Any]]:
+    limit = ((1 << 63) - 1) // scale
+    return "integer", {"scale": scale, "low": -limit, "high": limit}
+
+
+# The kind of arrow.columns.Column and its settings.
+TYPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ID": ("id", {}),
+    "TIMESTAMP": ("timestamp", {}),
+    "SEQUENCE": ("sequence", {}),
+    "FIELDS": ("fields", {"utf8": True}),
+    "BINARYFIELDS": ("fields", {"utf8": False}),
+    "CORRUPT": ("corrupt", {}),
+    "UTF8": ("text", {}),
+    "BINARY": ("binary", {}),
+    "BOOL": ("boolean", {}),
+    "INT8": _integer(1),
+    "INT16": _integer(2),
+    "INT32": _integer(4),
+    "INT64": _integer(8),
+    "FLOAT32": ("real", {"width": 4}),
+    "FLOAT64": ("real", {"width": 8}),
+    "EPOCH_MS": _time(1000),
+    "EPOCH_S": _time(1000000),
+}
+OF_THE_ENTRY = {"id", "timestamp", "sequence", "fields", "corrupt"}
+
+
+def word_of(kind: str, settings: dict[str, Any]) -> bytes | None:
+    """The type that such a column is asked for by; None when the server cannot fill it."""
+    plain = {name: value for name, value in settings.items() if name != "nullable"}
+    for word, made_of in TYPES.items():
+        if made_of == (kind, plain):
+            return word.encode() + (b"" if settings.get("nullable", True) else b"!")
+    return None
+
+
+def columns_of(words: list[bytes]) -> list[Column]:
+    """Columns for name, type, name, type ...; CommandError says what is wrong with them.
+
+    A field is asked for once, and so is each part of the entry, whose name is empty: then no answer is much
+    larger than its entries.
+    """
+    if len(words) > 2 * COLUMNS_MAX or len(words) % 2:
+        raise CommandError(f"ERR COLUMNS takes at most {COLUMNS_MAX} pairs of a name and a type")
+    columns = []
+    asked = set()
+    for name, word in zip(words[::2], words[1::2], strict=True):
+        kind, settings = _made_of(word)
+        if kind in OF_THE_ENTRY and name:
+            raise CommandError(f"ERR a column of type {_shown(word)} has an empty name")
+        what = kind if kind in OF_THE_ENTRY else name
+        if what in asked:
+            raise CommandError(f"ERR COLUMNS asks for '{_shown(name or word)}' twice")
+        asked.add(what)
+        columns.append(Column(kind, name, nullable=not word.endswith(b"!"), **settings))
+    return columns
+
+
+def _made_of(word: bytes) -> tuple[str, dict[str, Any]]:
+    made_of = TYPES.get(word.removesuffix(b"!").decode(errors="replace").upper())
+    if made_of is None:
+        raise CommandError(f"ERR COLUMNS has no type '{_shown(word)}'")
+    return made_of
+
+
+def _shown(word: bytes) -> str:
+    return word[:SHOWN_MAX].decode(errors="replace")
