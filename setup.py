@@ -40,7 +40,9 @@ COMPILED = [
     "headrace.streams.stream",
     "headrace.streams.trim",
     "headrace.arrow.columns",
+    "headrace.arrow.encoder",
     "headrace.arrow.growing",
+    "headrace.arrow.ipc",
     "headrace.keyspace.blocking",
     "headrace.keyspace.events",
     "headrace.keyspace.expiry",
@@ -63,6 +65,7 @@ COMPILED = [
     "headrace.commands.admin",
     "headrace.commands.append",
     "headrace.commands.arguments",
+    "headrace.commands.arrow",
     "headrace.commands.call",
     "headrace.commands.channels",
     "headrace.commands.claim",
@@ -113,7 +116,9 @@ COMPILED = [
     "headrace.server.connection",
     "headrace.server.turn",
     "headrace.spark.arrow_decoder",
+    "headrace.spark.encoder",
     "headrace.spark.page_scanner",
+    "headrace.spark.tally",
 ]
 
 # Only directives that leave the meaning of the code as the interpreter has it. No boundscheck=False,

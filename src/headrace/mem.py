@@ -179,7 +179,8 @@ def zeros_below(v: int) -> int:
 def borrow(owner: object, n: int) -> bytes | bytearray:
     """The first n bytes of an object that lends its memory (bytes, an Arrow buffer), not copied.
 
-    They are there as long as the owner is, which must neither move nor shrink them; ValueError when it has fewer.
+    They are there as long as the owner is, which must neither move nor shrink them; ValueError when it has
+    fewer.
     """
     view = memoryview(owner).cast("B")  # type: ignore[arg-type]
     if len(view) < n:

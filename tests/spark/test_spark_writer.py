@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
+import pathlib
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
 from stream_server import StreamServer
 
 from headrace.errors import CommandError, UsageError
+from headrace.spark import Marker, write_batches
 from headrace.spark.options import parse_options
-from headrace.spark.writer import Encoder, HeadraceWriter, texts
+from headrace.spark.writer import HeadraceStreamWriter, HeadraceWriter, Written
 
 
 def schema(**kinds: object) -> StructType:
     return StructType([StructField(name, kind) for name, kind in kinds.items()])
 
 
-def written(server: StreamServer, columns: dict[str, list[object]], kinds: StructType, **options: str) -> int:
-    writer = HeadraceWriter(parse_options({"url": server.url, **options}, "sink"), kinds, False)
-    return writer.write(iter([pa.RecordBatch.from_pydict(columns)])).entries
+def writer(
+    server: StreamServer, kinds: StructType, overwrite: bool = False, **options: str
+) -> HeadraceWriter:
+    return HeadraceWriter(parse_options({"url": server.url, **options}, "sink"), kinds, overwrite)
 
 
-def test_values_are_written_as_the_source_reads_them() -> None:
-    noon = datetime.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=datetime.UTC)
-    assert texts(pa.array([1, None, -5])) == [b"1", None, b"-5"]
-    assert texts(pa.array([0.1, 1e300])) == [b"0.1", b"1e+300"]
-    assert texts(pa.array([True, False])) == [b"true", b"false"]
-    assert texts(pa.array([noon], pa.timestamp("us", "UTC"))) == [b"1500"]
-    assert texts(pa.array([datetime.date(2024, 2, 29)])) == [b"2024-02-29"]
-    assert texts(pa.array([decimal.Decimal("1.50")])) == [b"1.50"]
-    assert texts(pa.array([b"\xff", "ü".encode()])) == [b"\xff", "ü".encode()]
-    assert texts(pa.array([[1, 2], None])) == [b"[1, 2]", None]
+def written(server: StreamServer, columns: dict[str, Any], kinds: StructType, **options: str) -> int:
+    return writer(server, kinds, **options).write(iter([pa.RecordBatch.from_pydict(columns)])).entries
 
 
 def test_every_column_is_a_field_and_a_null_is_left_out(stream_server: StreamServer) -> None:
@@ -49,13 +43,43 @@ def test_every_column_is_a_field_and_a_null_is_left_out(stream_server: StreamSer
 
 def test_rows_may_name_their_stream_and_bring_a_map_of_fields(stream_server: StreamServer) -> None:
     columns = {
-        "_stream": ["one", "two"],
-        "_fields": pa.array([[("a", "1"), ("b", "2")], [("c", "3")]], pa.map_(pa.string(), pa.string())),
+        "_stream": ["one", "two", "one"],
+        "_fields": pa.array(
+            [[("a", "1"), ("b", "2")], [("c", "3")], [("d", "4")]], pa.map_(pa.string(), pa.string())
+        ),
+        "n": [1, 2, 3],
     }
-    kinds = schema(_stream=StringType(), _fields=MapType(StringType(), StringType()))
-    assert written(stream_server, columns, kinds) == 2
-    assert stream_server.client.xrange("one")[0][1] == {b"a": b"1", b"b": b"2"}
-    assert stream_server.client.xrange("two")[0][1] == {b"c": b"3"}
+    kinds = schema(_stream=StringType(), _fields=MapType(StringType(), StringType()), n=LongType())
+    assert written(stream_server, columns, kinds) == 3
+    assert [fields for _, fields in stream_server.client.xrange("one")] == [
+        {b"a": b"1", b"b": b"2", b"n": b"1"},
+        {b"d": b"4", b"n": b"3"},
+    ]
+    assert stream_server.client.xrange("two")[0][1] == {b"c": b"3", b"n": b"2"}
+
+
+COPY = {
+    "stream": ["one", "two"],
+    "id": ["5-1", "5-2"],
+    "timestamp": pa.array([5000, 5000], pa.timestamp("us", "UTC")),
+    "sequence": [1, 2],
+    "fields": pa.array([[("a", "1")], [("b", "2")]], pa.map_(pa.string(), pa.string())),
+}
+COPY_KINDS = schema(
+    stream=StringType(),
+    id=StringType(),
+    timestamp=TimestampType(),
+    sequence=LongType(),
+    fields=MapType(StringType(), StringType()),
+)
+
+
+def test_the_sources_own_columns_make_a_copy(stream_server: StreamServer) -> None:
+    assert written(stream_server, COPY, COPY_KINDS) == 2
+    [(new_id, fields)] = stream_server.client.xrange("one")
+    assert fields == {b"a": b"1"} and new_id != b"5-1"
+    assert written(stream_server, COPY, COPY_KINDS, stream="both", keepIds="true") == 2
+    assert stream_server.client.xrange("both") == [(b"5-1", {b"a": b"1"}), (b"5-2", {b"b": b"2"})]
 
 
 def test_many_rows_keep_their_order_over_chunks(stream_server: StreamServer) -> None:
@@ -65,20 +89,100 @@ def test_many_rows_keep_their_order_over_chunks(stream_server: StreamServer) -> 
 
 
 def test_a_stream_is_trimmed_while_it_is_written(stream_server: StreamServer) -> None:
-    written(stream_server, {"n": list(range(5000))}, schema(n=LongType()), stream="out", maxLength="1000")
+    kinds = schema(n=LongType())
+    written(stream_server, {"n": list(range(5000))}, kinds, stream="out", maxLength="1000")
     assert 1000 <= stream_server.client.xlen("out") < 1300
+    written(stream_server, {"n": list(range(200))}, kinds, stream="out", minId="99999999999999")
+    assert stream_server.client.xlen("out") < 150
+
+
+def test_a_batch_that_is_run_again_by_its_name_adds_nothing(stream_server: StreamServer) -> None:
+    columns, kinds = {"n": list(range(100))}, schema(n=LongType())
+    named = {"stream": "out", "delivery": "exactly-once", "queryId": "job 7"}
+    assert written(stream_server, columns, kinds, **named) == 100
+    assert written(stream_server, columns, kinds, **named) == 0
+    assert written(stream_server, columns, kinds, stream="out", delivery="exactly-once") == 100
+    assert written(stream_server, columns, kinds, stream="out") == 100
+    assert stream_server.client.xlen("out") == 300
+
+
+def test_two_attempts_of_one_task_of_a_job_without_a_name_are_one(stream_server: StreamServer) -> None:
+    task = writer(stream_server, schema(n=LongType()), stream="out", delivery="exactly-once")
+    batch = pa.RecordBatch.from_pydict({"n": list(range(10))})
+    assert [task.write(iter([batch])).entries for _ in range(2)] == [10, 0]
+
+
+def test_overwriting_puts_the_new_rows_in_the_old_ones_place_at_once(stream_server: StreamServer) -> None:
+    kinds = schema(n=LongType())
+    stream_server.fill("out", 5)
+    task = writer(stream_server, kinds, overwrite=True, stream="out")
+    message = task.write(iter([pa.RecordBatch.from_pydict({"n": [7, 8]})]))
+    again = task.write(iter([pa.RecordBatch.from_pydict({"n": [7, 8]})]))
+    assert stream_server.client.xlen("out") == 5
+    task.commit([message, again])
+    assert [fields for _, fields in stream_server.client.xrange("out")] == [{b"n": b"7"}, {b"n": b"8"}]
+    assert stream_server.client.ttl("out") == -1
+    task = writer(stream_server, kinds, overwrite=True, stream="out")
+    task.abort([task.write(iter([pa.RecordBatch.from_pydict({"n": [9]})])), None])
+    assert stream_server.client.xlen("out") == 2
+    assert not list(stream_server.client.scan_iter("*:new:*", _type="stream"))
+    task = writer(stream_server, kinds, overwrite=True, stream="out")
+    task.commit([Written(0)])
+    assert not stream_server.client.exists("out")
+
+
+def test_a_table_is_written_without_spark(stream_server: StreamServer) -> None:
+    table = pa.table({"n": list(range(50))})
+    assert write_batches(table, stream_server.url, "out", Marker("import"), maxLength=1000) == 50
+    assert write_batches(table.to_reader(), stream_server.url, "out", Marker("import")) == 0
+    assert stream_server.client.xlen("out") == 50
 
 
 def test_what_cannot_be_written_is_refused_with_a_reason(stream_server: StreamServer) -> None:
+    n = schema(n=LongType())
     one = {"n": [1]}
-    with pytest.raises(UsageError, match="Say where to write"):
-        written(stream_server, one, schema(n=LongType()))
-    with pytest.raises(UsageError, match="_id must be STRING"):
-        Encoder(schema(_id=LongType()), parse_options({"stream": "s"}, "sink"))
+
+    def refused(message: str, kinds: StructType, overwrite: bool = False, **options: str) -> None:
+        with pytest.raises(UsageError, match=message):
+            writer(stream_server, kinds, overwrite, **options)
+
+    refused("Say where to write", n)
+    refused("_id must be STRING", schema(_id=LongType(), n=LongType()), stream="s")
+    refused("_fields must be MAP", schema(_fields=LongType()), stream="s")
+    refused("the rows have no ID", n, stream="s", keepIds="true")
+    refused("choose one", n, stream="s", minId="5", maxLength="5")
+    refused("needs maxLength or minId", n, stream="s", trimPolicy="ACKED")
+    refused("overwrite replaces one stream", schema(_stream=StringType(), n=LongType()), True, stream="s")
+    refused("minId is", n, stream="s", minId="x")
     with pytest.raises(UsageError, match="nothing but nulls"):
-        written(stream_server, {"n": pa.array([None], pa.int64())}, schema(n=LongType()), stream="s")
-    with pytest.raises(UsageError, match="append"):
-        HeadraceWriter(parse_options({"stream": "s"}, "sink"), schema(n=LongType()), True)
+        written(stream_server, {"n": pa.array([None], pa.int64())}, n, stream="s")
+    lost = {"_stream": pa.array([None], pa.string()), "n": [1]}
+    with pytest.raises(UsageError, match="null in _stream"):
+        written(stream_server, lost, schema(_stream=StringType(), n=LongType()))
+    with pytest.raises(UsageError, match="only grows"):
+        HeadraceStreamWriter(parse_options({"stream": "s"}, "sink"), n, True)
     stream_server.client.set("text", "x")
     with pytest.raises(CommandError, match="WRONGTYPE"):
-        written(stream_server, one, schema(n=LongType()), stream="text")
+        written(stream_server, one, n, stream="text")
+
+
+def test_a_streaming_task_that_knows_no_query_says_so(stream_server: StreamServer) -> None:
+    batch = pa.RecordBatch.from_pydict({"n": [1]})
+    options = {"url": stream_server.url, "stream": "out"}
+    task = HeadraceStreamWriter(parse_options(options, "sink"), schema(n=LongType()), False)
+    with pytest.warns(UserWarning, match="may be written twice"):
+        assert task.write(iter([batch])).entries == 1
+    options["delivery"] = "exactly-once"
+    task = HeadraceStreamWriter(parse_options(options, "sink"), schema(n=LongType()), False)
+    with pytest.raises(CommandError, match="write_stream in foreachBatch"):
+        task.write(iter([batch]))
+
+
+def test_the_package_names_what_it_offers() -> None:
+    import headrace.spark
+
+    for name in headrace.spark.__all__:
+        assert getattr(headrace.spark, name)
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = headrace.spark.nothing
+    assert pathlib.Path(headrace.spark.__file__).name == "__init__.py"

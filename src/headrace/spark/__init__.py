@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.spark.marker import Marker
+    from headrace.spark.sender import write_batches, write_stream
     from headrace.spark.source import HeadraceSource
 
-__all__ = ["HeadraceSource", "register"]
+__all__ = ["HeadraceSource", "Marker", "register", "write_batches", "write_stream"]
+
+# Loaded on first use: the decoder and the planner need no PySpark, and this module must be light.
+LATE = {
+    "HeadraceSource": "headrace.spark.source",
+    "Marker": "headrace.spark.marker",
+    "write_batches": "headrace.spark.sender",
+    "write_stream": "headrace.spark.sender",
+}
 
 
 def register(spark: SparkSession) -> None:
@@ -20,9 +31,7 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """HeadraceSource, loaded on first use: the decoder and the planner need no PySpark."""
-    if name != "HeadraceSource":
+    """What LATE names."""
+    if name not in LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headrace.spark.source import HeadraceSource
-
-    return HeadraceSource
+    return getattr(importlib.import_module(LATE[name]), name)

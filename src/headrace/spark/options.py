@@ -61,6 +61,11 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
+def _entry_id(text: str) -> str:
+    parse_id(text)
+    return text
+
+
 def _offsets(text: str) -> str | dict[str, str]:
     if text.strip().lower() in ("earliest", "latest"):
         return text.strip().lower()
@@ -157,8 +162,8 @@ OPTIONS = (
         "timestampFormat",
         "epoch_ms, epoch_s or iso8601",
         "epoch_ms",
-        READ,
-        "How the text of a TIMESTAMP column is read. ISO 8601 without a zone is UTC.",
+        (*READ, "sink"),
+        "How the text of a TIMESTAMP column is read, and written. ISO 8601 without a zone is UTC.",
         _one_of("epoch_ms", "epoch_s", "iso8601"),
     ),
     Option(
@@ -170,6 +175,15 @@ OPTIONS = (
         _positive,
     ),
     Option(
+        "fetch",
+        "auto, resp or arrow",
+        "auto",
+        READ,
+        "How entries come from the server: `arrow`, as columns that it makes (XARROW, which Headrace has), "
+        "`resp`, as replies of XRANGE, or `auto`: the first where the server and the schema allow it.",
+        _one_of("auto", "resp", "arrow"),
+    ),
+    Option(
         "stream", "name", None, ("sink",), "The stream to write to, unless the rows have a `_stream`.", str
     ),
     Option(
@@ -179,6 +193,51 @@ OPTIONS = (
         ("sink",),
         "Trim the stream to about this many entries while writing (MAXLEN ~).",
         _positive,
+    ),
+    Option(
+        "minId",
+        "ID",
+        None,
+        ("sink",),
+        "Trim the stream while writing: entries below this ID go, in whole nodes (MINID ~).",
+        _entry_id,
+    ),
+    Option(
+        "trimPolicy",
+        "KEEPREF, DELREF or ACKED",
+        None,
+        ("sink",),
+        "What trimming does to references that consumer groups hold, on servers that know these words "
+        "(Headrace; Redis from 8.2). Default: nothing is said, which means KEEPREF.",
+        _one_of("KEEPREF", "DELREF", "ACKED"),
+    ),
+    Option(
+        "delivery",
+        "exactly-once or at-least-once",
+        None,
+        ("sink",),
+        "`exactly-once`: each row is one entry, whatever fails and is tried again. Default: so for a "
+        "streaming query, `at-least-once` for a batch.",
+        _one_of("exactly-once", "at-least-once"),
+    ),
+    Option(
+        "queryId",
+        "name",
+        None,
+        ("sink",),
+        "The name under which a write is remembered for exactly once. Default: Spark's own ID of the "
+        "streaming query; for a batch, one of this job's. A batch job that is run again with the same name "
+        "adds only what is missing.",
+        str,
+    ),
+    Option(
+        "keepIds",
+        "true or false",
+        "false",
+        ("sink",),
+        "When a frame of the source's own columns is written, give the entries the IDs that are in it, "
+        "instead of new ones. The rows must come sorted, and in one partition for each stream.",
+        _boolean,
     ),
 )
 
@@ -198,8 +257,14 @@ class Options:
     mode: str = "PERMISSIVE"
     timestamp_format: str = "epoch_ms"
     entries_per_fetch: int = 10000
+    fetch: str = "auto"
     stream: str | None = None
     max_length: int | None = None
+    min_id: str | None = None
+    trim_policy: str | None = None
+    delivery: str | None = None
+    query_id: str | None = None
+    keep_ids: bool = False
 
     @property
     def streams(self) -> tuple[str, ...]:

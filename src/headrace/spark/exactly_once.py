@@ -1,0 +1,244 @@
+"""Rows that stand in a stream once, whatever is lost, repeated or killed on the way.
+
+Each chunk is a transaction that also sets the marker:
+
+    WATCH marker   GET marker   MULTI   XADD ... XADD   SET marker 7:4000  |  EXEC
+    armed: sent as soon as it is encoded; the server keeps it queued       |  sent when GET's answer is right
+
+So the server has the rows before we know whether they are due, yet adds none until we do: EXEC is sent only
+when the marker stands where the chunk begins, and does nothing if the marker has changed since. EXEC and the
+next chunk leave together, so the server is never idle for long. After anything unforeseen (a lost
+connection, a twin of this task, a server that is restarting) the connection is given up, and with it all
+that was armed; what is unsettled is looked up and written chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.errors import CommandError, HeadraceError, UsageError
+from headrace.resp.replies import ReplyError
+from headrace.spark.delivery import Chunk, Delivery, Link, Outrun, command
+from headrace.spark.marker import Marker
+from headrace.spark.offsets import parse_id
+from headrace.spark.shards import Servers
+
+MULTI = command(b"MULTI")
+EXEC = command(b"EXEC")
+BECAUSE = "because of: "  # how EXECABORT names what it is about
+NO_ID = (0, 0)
+
+
+class Forgotten(HeadraceError):
+    """The server no longer has rows that it had confirmed."""
+
+
+class ExactlyOnce(Delivery):
+    """Transactions that hold a chunk and its marker.
+
+    running     the chunk whose EXEC is sent and not yet answered
+    armed       the chunk that is queued behind it
+    """
+
+    def __init__(self, servers: Servers, marker: Marker, trim: Sequence[bytes] = ()) -> None:
+        super().__init__(servers)
+        self._marker = marker
+        self._trim = tuple(trim)
+        self._running: Chunk | None = None
+        self._armed: Chunk | None = None
+        self._done: dict[bytes, int] = {}  # for each stream, how many rows the marker has told of
+        self._value: dict[bytes, bytes | None] = {}  # and what it holds after the chunks taken so far
+
+    def meet(self, streams: Iterable[bytes]) -> None:
+        """Look up what is written of these streams already. Raises CommandError for a key of another type."""
+        new = [stream for stream in dict.fromkeys(streams) if stream not in self._done]
+        if new:
+            self.finish()
+            self.patiently(lambda: self._look_up(new), lambda: self._look_up(new))
+
+    def _look_up(self, streams: list[bytes]) -> None:
+        requests = b"".join(command(b"TYPE", s) + command(b"GET", self._marker.key(s)) for s in streams)
+        link = self.linked(streams[0])
+        answers = link.ask(requests, 2 * len(streams))
+        for answer in answers:
+            if isinstance(answer, ReplyError):
+                link.refuse(str(answer))
+        for stream, kind, value in zip(streams, answers[::2], answers[1::2], strict=True):
+            if kind not in ("none", "stream"):
+                raise CommandError(f"WRONGTYPE The key {stream.decode()!r} holds a {kind}, not a stream.")
+            self._done[stream] = self._marker.rows_done(value, stream)
+            self._value[stream] = value
+        if self._trim:
+            self._try_trimming(link, streams[0])
+
+    def _try_trimming(self, link: Link, stream: bytes) -> None:
+        """An XADD that adds nothing, for there is no such key: a server that cannot trim so says it here."""
+        key = self._marker.key(stream) + b":none"
+        request = command(b"XADD", key, b"NOMKSTREAM", *self._trim, b"*", b"a", b"a")
+        [answer] = link.ask(request, 1)
+        if isinstance(answer, ReplyError):
+            try:
+                link.refuse(str(answer))
+            except CommandError:
+                words = b" ".join(self._trim).decode()
+                raise CommandError(f"The server does not trim by {words}: {answer}") from None
+
+    def done(self, stream: bytes) -> int:
+        """How many of the task's rows for the stream are known to be written."""
+        return self._done[stream]
+
+    def add(self, chunk: Chunk) -> None:
+        """Arm a chunk, and let the one before run."""
+        chunk.before = self._value[chunk.stream]
+        self._value[chunk.stream] = self._marker.value(chunk.last)
+        self.unsettled.append(chunk)
+        if chunk.ids is not None:
+            self.patiently(
+                self._settle_all, self._settle_all
+            )  # where each ID depends on the stream, each is looked at
+        else:
+            self.patiently(lambda: self._advance(chunk), self._settle_all)
+
+    def finish(self) -> None:
+        """Let all that is armed run, and wait for it."""
+        while self.unsettled:
+            self.patiently(lambda: self._advance(None), self._settle_all)
+
+    def close(self) -> None:
+        """Close the connection: what is armed is gone, what is running may or may not be written."""
+        self._running = self._armed = None
+        super().close()
+
+    def _advance(self, chunk: Chunk | None) -> None:
+        """See that the running chunk was written and the armed one may run; arm the next."""
+        link = self.linked(self.unsettled[0].stream)
+        if self._running is not None:
+            self._see_written(link, self._running)
+        requests = bytearray()
+        if self._armed is not None:
+            tally = link.passed(2)  # of WATCH and GET
+            for _, _, text in tally.errors:
+                link.refuse(text)
+            if tally.value != self._armed.before:
+                raise Outrun("the marker is not where it was left")
+            requests += EXEC
+        if chunk is not None:
+            key = self._marker.key(chunk.stream)
+            requests += command(b"WATCH", key) + command(b"GET", key) + self._transaction(chunk)
+        self._running, self._armed = self._armed, chunk
+        link.send(requests)
+
+    def _transaction(self, chunk: Chunk) -> bytearray:
+        """All of it but its EXEC."""
+        life = b"%d" % self._marker.life_ms
+        value = self._marker.value(chunk.last)
+        requests = bytearray(MULTI)
+        requests += chunk.body
+        requests += command(b"SET", self._marker.key(chunk.stream), value, b"PX", life)
+        return requests
+
+    def _see_written(self, link: Link, chunk: Chunk) -> None:
+        """Read the answers from MULTI to EXEC."""
+        executed = chunk.rows + 2  # after MULTI, the rows and SET
+        tally = link.passed(executed + 1)
+        whole = [text for reply, element, text in tally.errors if reply < executed or element < 0]
+        if whole:
+            link.refuse(whole[0].rpartition(BECAUSE)[2])
+        if tally.errors:
+            self._tell_of_refused_rows(chunk, [text for _, _, text in tally.errors])
+        if tally.null:
+            raise Outrun("the marker has moved")
+        self._running = None
+        self.settle(chunk.rows)
+
+    def _settle_all(self) -> None:
+        while self.unsettled:
+            self.settle(self._carefully(self.unsettled[0]))
+
+    def _carefully(self, chunk: Chunk) -> int:
+        """Look what is written of a chunk, and write the rest; how many rows that was."""
+        link = self.linked(chunk.stream)
+        key = self._marker.key(chunk.stream)
+        looks = command(b"WATCH", key) + command(b"GET", key)
+        if chunk.ids is not None:
+            looks = command(b"WATCH", key, chunk.stream) + command(b"GET", key)
+            looks += command(b"XINFO", b"STREAM", chunk.stream)
+        watched, value, *stream = link.ask(looks, 2 if chunk.ids is None else 3)
+        for answer in (watched, value):
+            if isinstance(answer, ReplyError):
+                link.refuse(str(answer))
+        done = self._marker.rows_done(value, chunk.stream)
+        if done < chunk.first:
+            raise Forgotten(
+                f"The server had confirmed {chunk.first} rows for {chunk.stream.decode()!r} and now knows of "
+                f"{done}: it lost its latest writes in a restart or a failover. A new attempt of this task "
+                "writes them again."
+            )
+        self._done[chunk.stream] = max(self._done[chunk.stream], done)
+        if done >= chunk.last:
+            self._value[chunk.stream] = value
+            link.ask(command(b"UNWATCH"), 1)
+            return 0
+        at = chunk.at + done - chunk.first
+        if chunk.ids is not None:
+            self._check_ids(link, chunk.stream, stream[0], chunk.ids(at, chunk.stop))
+        if at > chunk.at:
+            chunk = Chunk(chunk.stream, chunk.encode(at, chunk.stop), done, at, chunk.stop, chunk.encode)
+        chunk.before = value
+        self._value[chunk.stream] = self._marker.value(chunk.last)
+        answers = link.ask(bytes(self._transaction(chunk) + EXEC), chunk.rows + 3)
+        for answer in answers:
+            if isinstance(answer, ReplyError):
+                link.refuse(str(answer).rpartition(BECAUSE)[2])
+        if answers[-1] is None:
+            raise Outrun("the marker has moved")
+        refused = [str(answer) for answer in answers[-1] if isinstance(answer, ReplyError)]
+        if refused:
+            self._tell_of_refused_rows(chunk, refused)
+        return chunk.rows
+
+    def _tell_of_refused_rows(self, chunk: Chunk, texts: list[str]) -> None:
+        """The transaction ran, but not all its XADDs: no later attempt may take the marker at its word."""
+        self.close()
+        link = self.linked(chunk.stream)
+        key = self._marker.key(chunk.stream)
+        _, value = link.ask(command(b"WATCH", key) + command(b"GET", key), 2)
+        if value == self._marker.value(chunk.last):
+            if len(texts) >= chunk.rows and chunk.before is None:
+                amends = command(b"DEL", key)  # nothing was added: as if it had not been tried
+            elif len(texts) >= chunk.rows and chunk.before is not None:
+                amends = command(b"SET", key, chunk.before)
+            else:
+                reason = f"{len(texts)} of rows {chunk.first} to {chunk.last - 1} were refused, {texts[0]}"
+                amends = command(b"SET", key, self._marker.flawed(chunk.last, reason))
+            link.ask(MULTI + amends + EXEC, 3)
+        raise CommandError(f"{texts[0]} (adding entries; {len(texts)} of {chunk.rows} were refused)")
+
+    def _check_ids(self, link: Link, stream: bytes, info: object, ids: list[str | None]) -> None:
+        """See that the server will take the IDs; info is what XINFO STREAM said."""
+        last = NO_ID
+        if isinstance(info, list):
+            words = dict(zip(info[::2], info[1::2], strict=True))
+            last = parse_id(words[b"last-generated-id"].decode())
+        elif not (isinstance(info, ReplyError) and "no such key" in str(info)):
+            link.refuse(str(info))
+        check_ids(stream, last, ids)
+
+
+def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> None:
+    """See that the IDs rise from last on: no transaction is undone over one that is refused. UsageError."""
+    if all(i is None for i in ids):
+        return
+    for text in ids:
+        if text is None:
+            raise UsageError("Some rows have an ID and some have none: exactly once, it must be all or none.")
+        try:
+            entry_id = parse_id(text)
+        except ValueError as wrong:
+            raise UsageError(f"{wrong}, like 1763676000000-0.") from None
+        if entry_id <= last:
+            raise UsageError(
+                f"The ID {text} is not above {last[0]}-{last[1]}, where the stream {stream.decode()!r} "
+                "has got to. Rows with IDs must come sorted, and in one partition for each stream."
+            )
+        last = entry_id

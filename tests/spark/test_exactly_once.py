@@ -1,0 +1,284 @@
+"""Every row is in the stream once and in order, whatever is cut, repeated, run twice or refused."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+import redis
+from flaky_proxy import Cut, FlakyProxy
+from redis.crc import key_slot
+from stream_server import StreamServer
+
+from headrace.errors import CommandError, UsageError
+from headrace.spark import patience, sender
+from headrace.spark.exactly_once import Forgotten
+from headrace.spark.marker import ALL, Marker, tagged
+from headrace.spark.sender import write_batches
+
+ROWS = 23
+MARKER = Marker("q", 3, 7)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five rows a transaction, and no waiting: so a short dialogue has everything in it."""
+    monkeypatch.setattr(sender, "CHUNK_ROWS", 5)
+    monkeypatch.setattr(patience, "FIRST_WAIT_S", 0.001)
+
+
+def batches(rows: int = ROWS, size: int = 12) -> list[pa.RecordBatch]:
+    return pa.table({"n": list(range(rows))}).to_batches(max_chunksize=size)
+
+
+def numbers(server: StreamServer, stream: str = "s") -> list[int]:
+    return [int(fields[b"n"]) for _, fields in server.client.xrange(stream)]
+
+
+def dialogue(server: StreamServer) -> tuple[int, int]:
+    """How many bytes go up and down when nothing is cut."""
+    proxy = FlakyProxy(server.port, [])
+    assert write_batches(batches(), proxy.url, "s", MARKER) == ROWS
+    proxy.close()
+    server.client.flushall()
+    return tuple(map(max, zip(*proxy.bytes, strict=True)))  # type: ignore[return-value]
+
+
+def test_a_connection_cut_anywhere_loses_and_repeats_nothing(stream_server: StreamServer) -> None:
+    up, down = dialogue(stream_server)
+    cuts = [Cut(up=n) for n in range(1, up, 41)] + [Cut(down=n) for n in range(1, down, 23)]
+    for i, cut in enumerate(cuts):
+        cut.reset = i % 2 == 0
+        proxy = FlakyProxy(stream_server.port, [cut])
+        write_batches(batches(), proxy.url, "s", MARKER)
+        proxy.close()
+        assert numbers(stream_server) == list(range(ROWS)), cut
+        assert proxy.connections > 1
+        stream_server.client.flushall()
+
+
+def test_connections_cut_again_and_again_are_made_again_and_again(stream_server: StreamServer) -> None:
+    up, down = dialogue(stream_server)
+    for seed in range(40):
+        r = random.Random(seed)
+        cuts = [
+            Cut(up=r.randrange(1, up)) if r.random() < 0.5 else Cut(down=r.randrange(1, down))
+            for _ in range(r.randrange(2, 8))
+        ]
+        proxy = FlakyProxy(stream_server.port, cuts)
+        write_batches(batches(), proxy.url, "s", MARKER)
+        proxy.close()
+        assert numbers(stream_server) == list(range(ROWS)), seed
+        stream_server.client.flushall()
+
+
+def test_at_least_once_may_repeat_but_loses_nothing(stream_server: StreamServer) -> None:
+    for seed in range(20):
+        r = random.Random(seed)
+        proxy = FlakyProxy(stream_server.port, [Cut(up=r.randrange(1, 1500)), Cut(down=r.randrange(1, 400))])
+        write_batches(batches(), proxy.url, "s")
+        proxy.close()
+        found = numbers(stream_server)
+        assert list(dict.fromkeys(found)) == list(range(ROWS)), seed
+        stream_server.client.flushall()
+
+
+class Killed(Exception):
+    """Stands for the end of a task."""
+
+
+def cut_off(after: int, size: int) -> Iterator[pa.RecordBatch]:
+    for i, batch in enumerate(batches(size=size)):
+        if i == after:
+            raise Killed
+        yield batch
+
+
+def test_attempts_go_on_where_the_last_one_died_though_its_batches_were_cut_otherwise(
+    stream_server: StreamServer,
+) -> None:
+    for seed in range(30):
+        r = random.Random(seed)
+        for _ in range(r.randrange(1, 5)):
+            with pytest.raises(Killed):
+                write_batches(cut_off(r.randrange(3), r.choice([7, 9, 10])), stream_server.url, "s", MARKER)
+        done = stream_server.client.xlen("s")
+        size = r.choice([3, 7, 23])
+        assert write_batches(batches(size=size), stream_server.url, "s", MARKER) == ROWS - done
+        assert numbers(stream_server) == list(range(ROWS)), seed
+        assert write_batches(batches(), stream_server.url, "s", MARKER) == 0
+        stream_server.client.flushall()
+
+
+def test_twins_that_run_at_once_write_what_one_would(stream_server: StreamServer) -> None:
+    rows = 500
+    for _ in range(3):
+        written: list[int] = []
+
+        def run(size: int, written: list[int] = written) -> None:
+            written.append(write_batches(batches(rows, size), stream_server.url, "s", MARKER))
+
+        threads = [threading.Thread(target=run, args=(size,)) for size in (13, 50, 17)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert numbers(stream_server) == list(range(rows))
+        assert sum(written) == rows
+        stream_server.client.flushall()
+
+
+def test_batches_follow_each_other_and_an_old_one_is_left_out(stream_server: StreamServer) -> None:
+    for batch in (0, 1, 2):
+        assert write_batches(batches(), stream_server.url, "s", Marker("q", 0, batch)) == ROWS
+    assert write_batches(batches(), stream_server.url, "s", Marker("q", 0, 1)) == 0
+    assert write_batches(batches(), stream_server.url, "s", Marker("q", 1, 1)) == ROWS
+    assert write_batches(batches(), stream_server.url, "s", Marker("p", 0, 1)) == ROWS
+    assert stream_server.client.xlen("s") == 5 * ROWS
+    key = Marker("q", 0).key(b"s")
+    assert stream_server.client.get(key) == b"2:%d" % ROWS
+    assert 29 * 86400 < stream_server.client.ttl(key) <= 30 * 86400
+
+
+def test_rows_of_several_streams_are_counted_for_each(stream_server: StreamServer) -> None:
+    streams = [f"s{i % 3}" if i < 15 else "s0" for i in range(ROWS)]
+    table = pa.table({"_stream": streams, "n": list(range(ROWS))})
+    for seed in range(10):
+        r = random.Random(seed)
+        cuts = [Cut(up=r.randrange(1, 4000)), Cut(down=r.randrange(1, 1500))]
+        proxy = FlakyProxy(stream_server.port, cuts)
+        write_batches(table.to_batches(max_chunksize=10), proxy.url, None, MARKER)
+        proxy.close()
+        for name in ("s0", "s1", "s2"):
+            assert numbers(stream_server, name) == [i for i in range(ROWS) if streams[i] == name]
+        stream_server.client.flushall()
+
+
+def test_rows_with_ids_are_written_once_and_wrong_ones_before_anything(stream_server: StreamServer) -> None:
+    table = pa.table({"_id": [f"{i}-1" for i in range(5, 5 + ROWS)], "n": list(range(ROWS))})
+    for cut in [Cut(up=n) for n in range(1, 2500, 250)] + [Cut(down=n) for n in range(1, 1200, 120)]:
+        proxy = FlakyProxy(stream_server.port, [cut])
+        write_batches(table.to_batches(), proxy.url, "s", MARKER)
+        proxy.close()
+        assert [i for i, _ in stream_server.client.xrange("s")] == [b"%d-1" % i for i in range(5, 5 + ROWS)]
+        stream_server.client.flushall()
+    stream_server.client.xadd("s", {"n": -1}, id="7-0")
+    with pytest.raises(UsageError, match="5-1 is not above 7-0"):
+        write_batches(table.to_batches(), stream_server.url, "s", MARKER)
+    wrong = {("8-0", "8-0"): "not above 8-0", ("9-0", None): "all or none", ("x",): "no entry ID"}
+    for ids, message in wrong.items():
+        batch = pa.record_batch({"_id": pa.array(ids, pa.string()), "n": list(range(len(ids)))})
+        with pytest.raises(UsageError, match=message):
+            write_batches([batch], stream_server.url, "s", MARKER)
+    assert numbers(stream_server) == [-1]
+
+
+def test_a_key_of_another_type_is_refused_before_anything_is_written(stream_server: StreamServer) -> None:
+    stream_server.client.set("s", "text")
+    with pytest.raises(CommandError, match="WRONGTYPE"):
+        write_batches(batches(), stream_server.url, "s", MARKER)
+    stream_server.client.delete("s")
+    assert write_batches(batches(), stream_server.url, "s", MARKER) == ROWS
+    assert numbers(stream_server) == list(range(ROWS))
+
+
+def test_a_trimming_that_the_server_does_not_know_is_refused_before_anything_is_written(
+    stream_server: StreamServer,
+) -> None:
+    options: dict[str, object] = {"maxLength": 100, "trimPolicy": "ACKED"}
+    try:
+        stream_server.client.execute_command("XTRIM", "none", "MAXLEN", "1", "ACKED")
+    except redis.ResponseError:
+        with pytest.raises(CommandError, match="does not trim by ACKED MAXLEN"):
+            write_batches(batches(), stream_server.url, "s", MARKER, **options)
+        assert not stream_server.client.keys("*")
+        options.pop("trimPolicy")
+    assert write_batches(batches(), stream_server.url, "s", MARKER, **options) == ROWS
+    assert numbers(stream_server) == list(range(ROWS))
+
+
+def test_a_stream_that_is_replaced_by_something_else_in_between_is_as_if_not_tried(
+    stream_server: StreamServer,
+) -> None:
+    def spoilt() -> Iterator[pa.RecordBatch]:
+        yield from batches(10, 10)
+        stream_server.client.set("s", "text")
+        yield pa.RecordBatch.from_pydict({"n": list(range(10, 20))})
+        yield pa.RecordBatch.from_pydict({"n": list(range(20, 30))})
+
+    with pytest.raises(CommandError, match="WRONGTYPE"):
+        write_batches(spoilt(), stream_server.url, "s", MARKER)
+    rows_done = int(stream_server.client.get(MARKER.key(b"s")).split(b":")[1])
+    assert rows_done < 10, "the marker tells of rows that were refused"
+
+
+def test_rows_refused_in_the_midst_of_a_transaction_are_told_of_for_ever(stream_server: StreamServer) -> None:
+    top = (1 << 64) - 1
+    stream_server.client.xadd("s", {"n": -1}, id=f"{top}-{top - 2}")  # two more fit behind it
+    for _ in range(2):
+        with pytest.raises(CommandError, match="exhausted"):
+            write_batches(batches(), stream_server.url, "s", MARKER)
+    assert numbers(stream_server) == [-1, 0, 1]
+    with pytest.raises(CommandError, match="delete the key"):
+        write_batches(batches(), stream_server.url, "s", MARKER)
+
+
+def test_a_server_that_forgets_confirmed_rows_is_not_written_on(stream_server: StreamServer) -> None:
+    def forgetful() -> Iterator[pa.RecordBatch]:
+        yield from batches(20, 10)
+        stream_server.client.flushall()
+        yield pa.RecordBatch.from_pydict({"n": [20, 21, 22]})
+
+    with pytest.raises(Forgotten, match="had confirmed"):
+        write_batches(forgetful(), stream_server.url, "s", MARKER)
+    write_batches(batches(), stream_server.url, "s", MARKER)
+    assert numbers(stream_server) == list(range(ROWS))
+
+
+def test_a_full_server_takes_all_of_a_transaction_or_nothing(stream_server: StreamServer) -> None:
+    client = stream_server.client
+    for batch in range(3):
+        write_batches(batches(), stream_server.url, "s", Marker("q", 0, batch))
+    try:
+        client.config_set("maxmemory", 1)
+    except redis.ResponseError:
+        pytest.skip("this server does not limit its memory")
+    try:
+        with pytest.raises(CommandError, match="OOM"):
+            write_batches(batches(), stream_server.url, "s", Marker("q", 0, 3))
+    finally:
+        client.config_set("maxmemory", 0)
+    assert numbers(stream_server) == 3 * list(range(ROWS))
+    assert write_batches(batches(), stream_server.url, "s", Marker("q", 0, 3)) == ROWS
+
+
+def test_a_server_that_is_read_only_for_a_while_is_waited_for(stream_server: StreamServer) -> None:
+    client = stream_server.client
+    try:
+        client.replicaof("127.0.0.1", "1")
+    except redis.ResponseError:
+        pytest.skip("this server is never a replica")
+    timer = threading.Timer(0.1, lambda: client.replicaof("NO", "ONE"))
+    timer.start()
+    assert write_batches(batches(), stream_server.url, "s", MARKER) == ROWS
+    timer.join()
+    assert numbers(stream_server) == list(range(ROWS))
+
+
+def test_a_marker_says_how_far_its_batch_is() -> None:
+    assert MARKER.rows_done(None, b"s") == 0
+    assert MARKER.rows_done(MARKER.value(12), b"s") == 12
+    assert MARKER.rows_done(b"6:12", b"s") == 0
+    assert MARKER.rows_done(b"8:0", b"s") == ALL
+    for odd in (b"", b"7", b"7:", b"x:1", b"7:-1"):
+        with pytest.raises(CommandError, match="no marker"):
+            MARKER.rows_done(odd, b"s")
+
+
+def test_a_markers_key_is_in_the_slot_of_its_stream() -> None:
+    for stream in (b"s", b"{a}b", b"x{a}", b"a{b", b"{a}{b}", "ü".encode()):
+        assert key_slot(MARKER.key(stream)) == key_slot(stream), stream
+        assert key_slot(tagged(stream)) == key_slot(stream)
