@@ -17,10 +17,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from headrace.spark.arrow_path import range_reader
 from headrace.spark.offsets import START, Offsets, at_most, in_order, parse_id, raised
 from headrace.spark.options import Options
 from headrace.spark.planner import limited, plan
-from headrace.spark.range_reader import RangeReader, report_loss
+from headrace.spark.range_reader import report_loss
 from headrace.spark.schema import Layout
 from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
@@ -63,7 +64,7 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task. Spark makes one task without a value when there is nothing to read."""
         if partition.value is not None:
-            yield from RangeReader(partition.value, self._layout, self._options).batches()
+            yield from range_reader(partition.value, self._layout, self._options).batches()
 
 
 class HeadraceReader(_Reader, DataSourceReader):
