@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
-    ClusterDownError,
+    ClusterError,
     RedisClusterException,
     TryAgainError,
 )
@@ -22,7 +22,7 @@ LOST = (
     redis.ConnectionError,
     redis.TimeoutError,
     OSError,
-    ClusterDownError,
+    ClusterError,  # CLUSTERDOWN among them
     TryAgainError,
     RedisClusterException,  # no node of a cluster answers, or a slot is nobody's for now
 )

@@ -50,18 +50,14 @@ def parse_server_url(url: str) -> ServerUrl:
 def without_password(url: str) -> str:
     """The URL as messages may show it."""
     scheme, mark, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{place.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    return f"{scheme}{mark}{rest.partition('?')[0].rpartition('@')[2]}"
 
 
 def _several(kind: str, tls: bool, rest: str) -> ServerUrl:
     """The URL of a kind that names several hosts; redis-py reads it as that of the first."""
-    place, slash, path = rest.partition("/")
-    if not slash:
-        place, mark, query = rest.partition("?")
-        path = mark + query
+    rest, mark, query = rest.partition("?")
+    place, _, path = rest.partition("/")
     login, at, names = place.rpartition("@")
-    path, mark, query = path.partition("?")
     service, _, db = path.partition("/")
     if kind == "sentinel" and not service:
         raise ValueError("which service? …/name")

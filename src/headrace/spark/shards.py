@@ -97,7 +97,9 @@ class Servers:
             nodes = [ClusterNode(host, port) for host, port in place.hosts]  # type: ignore[no-untyped-call]
             return RedisCluster(startup_nodes=nodes, require_full_coverage=False, **settings)
         if place.kind == "sentinel":
-            sentinels = Sentinel(place.hosts, sentinel_kwargs=common | place.sentinel_settings)  # type: ignore[no-untyped-call]
+            # Of a Sentinel that does not answer nothing is expected: the next one is asked.
+            theirs = common | {"retry": Retry(NoBackoff(), 0)} | place.sentinel_settings
+            sentinels = Sentinel(place.hosts, sentinel_kwargs=theirs)  # type: ignore[no-untyped-call]
             return sentinels.master_for(  # type: ignore[no-untyped-call]
                 place.service, redis_connect_func=_master_only, **again | settings
             )
@@ -263,7 +265,7 @@ class Wire:
             self._okays += len(OKAY)
         self._connection.send_packed_command([commands], check_health=False)
 
-    def receive(self, buffer: bytearray) -> int:
+    def receive(self, buffer: bytearray | memoryview) -> int:
         """Read what has arrived into buffer, waiting for the first byte; how many bytes there are."""
         while True:
             n = self._socket.recv_into(buffer)

@@ -1,0 +1,203 @@
+"""A real cluster: streams are found on their shards, and read whole while slots move and masters die."""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from redis_cluster import Cluster, Node, until
+
+from headrace.errors import UsageError
+from headrace.spark.options import parse_options
+from headrace.spark.planner import Range, limited, nth_id, plan
+from headrace.spark.range_reader import RangeReader
+from headrace.spark.schema import Layout
+from headrace.spark.shards import LOST, Servers
+from headrace.spark.tails import tail, tails
+
+SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
+
+
+@pytest.fixture(scope="module")
+def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(running_cluster: Cluster) -> Cluster:
+    """An empty cluster, all of whose nodes live."""
+    running_cluster.client.flushall()
+    return running_cluster
+
+
+@pytest.fixture
+def doomed_cluster(tmp_path: pathlib.Path) -> Iterator[Cluster]:
+    """A cluster whose nodes the test may kill."""
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
+
+
+def fill(cluster: Cluster, stream: str, count: int) -> None:
+    node = cluster.client.get_node_from_key(stream)
+    pipe = redis.Redis(port=node.port).pipeline(transaction=False)
+    for n in range(count):
+        pipe.xadd(stream, {"n": n}, id=f"{1_000_000 + n}-0")
+    pipe.execute()
+
+
+def batches(url: str, stream: str, count: int, **options: str) -> Iterator[Any]:
+    part = Range(stream, "0-0", f"{1_000_000 + count - 1}-0", False)
+    return RangeReader(
+        part, Layout(SCHEMA, "epoch_ms"), parse_options({"url": url, **options}, "batch")
+    ).batches()
+
+
+def numbers(batch: Any) -> list[int]:
+    return [int(n) for n in batch.column("n").to_pylist()]
+
+
+def test_streams_of_all_shards_are_asked_planned_and_read(cluster: Cluster) -> None:
+    streams = [cluster.stream_of(node) for node in cluster.masters]
+    for n, stream in enumerate(streams):
+        fill(cluster, stream, 100 * (n + 1))
+    servers = pickle.loads(pickle.dumps(Servers(cluster.url)))
+    assert len({servers.owner(stream) for stream in streams}) == 3
+    ends = tail(servers, [*streams, "none"])
+    assert ends == {s: f"{1_000_000 + 100 * (n + 1) - 1}-0" for n, s in enumerate(streams)}
+    options = parse_options({"url": cluster.url, "minPartitions": "6"}, "batch")
+    parts = plan(servers, {}, ends, options)
+    assert len(parts) == 6 and {part.stream for part in parts} == set(streams)
+    read: dict[str, list[int]] = {s: [] for s in streams}
+    for part in parts:
+        for batch in RangeReader(part, Layout(SCHEMA, "epoch_ms"), options).batches():
+            read[part.stream] += numbers(batch)
+    assert read == {s: list(range(100 * (n + 1))) for n, s in enumerate(streams)}
+    cut = limited(servers, {}, ends, 60)
+    assert sum(len(cluster.client.xrange(s, max=i)) for s, i in cut.items()) == 60
+
+
+def test_one_pipeline_a_shard_carries_all_questions(cluster: Cluster) -> None:
+    streams = [f"t{n}" for n in range(60)]
+    for stream in streams:
+        fill(cluster, stream, 1)
+    servers = Servers(cluster.url)
+    assert set(tails(servers, streams)) == set(streams)
+    before = [node.client.info("stats")["total_connections_received"] for node in cluster.masters]
+    assert set(tails(servers, streams)) == set(streams)
+    after = [node.client.info("stats")["total_connections_received"] for node in cluster.masters]
+    assert after == before, "the connections of the first questions serve the next"
+    servers.close()
+
+
+def test_streams_are_found_on_every_shard_by_pattern_and_type(cluster: Cluster) -> None:
+    streams = {f"orders-{n}" for n in range(50)}
+    for stream in [*streams, "orders-", "other-1"]:
+        fill(cluster, stream, 1)
+    cluster.client.set("orders-99", "text")
+    assert set(Servers(cluster.url).scan(r"orders-\d+")) == streams
+    assert Servers(cluster.url).scan("orders") == []
+
+
+def test_waiting_ends_with_the_first_news_and_with_time(cluster: Cluster) -> None:
+    streams = {cluster.stream_of(node): "0-0" for node in cluster.masters}
+    servers = Servers(cluster.url)
+    servers.wait(streams, 50)
+    first = dict(list(streams.items())[:1])
+    servers.wait(first, 50)
+    fill(cluster, next(iter(first)), 1)
+    servers.wait(first, 60_000)
+
+
+def test_a_node_of_a_cluster_is_no_server_for_itself(cluster: Cluster) -> None:
+    url = f"redis://127.0.0.1:{cluster.masters[0].port}"
+    stream = cluster.stream_of(cluster.masters[1])
+    with pytest.raises(UsageError, match=r"use cluster://"):
+        tail(Servers(url), [stream])
+    with pytest.raises(UsageError, match=r"use cluster://"):
+        list(batches(url, stream, 1))
+
+
+def move(cluster: Cluster, slot: int, source: Node, target: Node, keys: list[str]) -> Iterator[str]:
+    """Move a slot from master to master, stopping at each step."""
+    source_id, target_id = cluster.id(source), cluster.id(target)
+    target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
+    source.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+    for key in keys:
+        source.client.execute_command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+    yield "asking"
+    for node in (target, source):
+        node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", target_id)
+    yield "moved"
+
+
+def test_a_stream_is_read_whole_while_it_moves_to_another_node(cluster: Cluster) -> None:
+    source, target = cluster.masters[1:]
+    stream = cluster.stream_of(source)
+    slot = int(cluster.client.keyslot(stream))
+    count = 25_000
+    upto = f"{1_000_000 + count - 1}-0"
+    fill(cluster, stream, count)
+    servers = Servers(cluster.url)
+    for giver, taker in ((source, target), (target, source)):
+        owner = servers.owner(stream)
+        assert owner.endswith(str(giver.port))
+        steps = move(cluster, slot, giver, taker, [stream])
+        reading = batches(cluster.url, stream, count, entriesPerFetch="300")
+        seen = numbers(next(reading))  # of the giver, who answers ASK from now on
+        assert next(steps) == "asking"
+        assert tail(servers, [stream]) == {stream: upto}
+        assert nth_id(servers, stream, "0-0", upto, 1500) == "1001499-0"
+        seen += numbers(next(reading))  # of the taker, who wants to hear ASKING, which is said
+        assert next(steps) == "moved"
+        seen += [n for batch in reading for n in numbers(batch)]
+        assert seen == list(range(count))
+        assert tail(servers, [stream]) == {stream: upto}
+        assert nth_id(servers, stream, "0-0", upto, 1500) == "1001499-0"
+        assert servers.owner(stream).endswith(str(taker.port))
+
+
+def test_a_master_dies_in_mid_read_and_its_replica_goes_on(doomed_cluster: Cluster) -> None:
+    cluster = doomed_cluster
+    victim, count = cluster.masters[0], 40_000
+    stream = cluster.stream_of(victim)
+    fill(cluster, stream, count)
+    victim.client.wait(1, 10_000)
+    servers = Servers(cluster.url)
+    ends = tail(servers, [stream])
+    reading = batches(cluster.url, stream, count, entriesPerFetch="2000")
+    seen = numbers(next(reading))
+    assert 0 < len(seen) < count
+    victim.kill()
+    for batch in reading:
+        seen += numbers(batch)
+    assert seen == list(range(count))
+    assert cluster.replica.client.info("replication")["role"] == "master"
+    assert tail(servers, [stream]) == ends
+    assert nth_id(servers, stream, "0-0", ends[stream], count // 2) == f"{1_000_000 + count // 2 - 1}-0"
+    assert servers.scan(".*") == [stream]
+
+
+def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_cluster: Cluster) -> None:
+    cluster = doomed_cluster
+    victim = cluster.masters[1]
+    stream = cluster.stream_of(victim)
+    fill(cluster, stream, 10)
+    victim.kill()
+    until(lambda: not cluster.ok(cluster.masters[0]), "the cluster to notice")
+    servers = Servers(cluster.url, patience=0)
+    with pytest.raises(LOST):
+        tail(servers, [stream])
+    with pytest.raises(LOST):
+        servers.wire(stream)
+    victim.start()
+    assert tail(Servers(cluster.url), [stream]) == {}, "it kept nothing on disk"
+    with pytest.raises(redis.ConnectionError):
+        Servers("redis://127.0.0.1:1", patience=0).wire("s")

@@ -1,0 +1,69 @@
+"""A real Sentinel: its master is read, and when that dies, the one it names next."""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+from collections.abc import Iterator
+
+import pytest
+import redis
+from pyspark.sql.types import LongType, StructField, StructType
+from redis_cluster import Watched
+
+from headrace.spark.options import parse_options
+from headrace.spark.planner import plan
+from headrace.spark.range_reader import RangeReader
+from headrace.spark.schema import Layout
+from headrace.spark.shards import LOST, Servers
+from headrace.spark.tails import tail
+
+COUNT = 40_000
+SCHEMA = StructType([StructField("n", LongType())])
+
+
+@pytest.fixture
+def watched(tmp_path: pathlib.Path) -> Iterator[Watched]:
+    servers = Watched(tmp_path)
+    yield servers
+    servers.close()
+
+
+def test_the_master_is_read_and_after_a_failover_the_new_one(watched: Watched) -> None:
+    pipe = watched.master.client.pipeline(transaction=False)
+    for n in range(COUNT):
+        pipe.xadd("s", {"n": n}, id=f"{n + 1}-0")
+    pipe.execute()
+    watched.master.client.wait(1, 10_000)
+    servers = pickle.loads(pickle.dumps(Servers(watched.url)))
+    assert tail(servers, ["s", "none"]) == {"s": f"{COUNT}-0"}
+    assert servers.scan("s") == ["s"] and servers.owner("s") == servers.owner("t")
+    options = parse_options({"url": watched.url, "entriesPerFetch": "2000"}, "batch")
+    (part,) = plan(servers, {}, {"s": f"{COUNT}-0"}, options)
+    reading = RangeReader(part, Layout(SCHEMA, "epoch_ms"), options).batches()
+    seen = next(reading).column("n").to_pylist()
+    assert 0 < len(seen) < COUNT
+    watched.master.kill()
+    for batch in reading:
+        seen += batch.column("n").to_pylist()
+    assert seen == list(range(COUNT))
+    assert watched.replica.client.info("replication")["role"] == "master"
+    assert servers.client().xadd("s", {"n": COUNT}, id=f"{COUNT + 1}-0")
+    assert tail(servers, ["s"]) == {"s": f"{COUNT + 1}-0"}
+    assert tail(Servers(watched.url), ["s"]) == {"s": f"{COUNT + 1}-0"}
+
+
+def test_a_replica_is_no_master_whatever_a_sentinel_says(watched: Watched) -> None:
+    # The master becomes a replica; for a while the Sentinel still names it.
+    servers = Servers(watched.url, patience=0)
+    watched.master.client.replicaof("127.0.0.1", watched.replica.port)
+    with pytest.raises(LOST):
+        servers.wire("s")
+    with pytest.raises(LOST):
+        servers.client().xlen("s")
+
+
+def test_a_service_that_no_sentinel_knows_is_lost(watched: Watched) -> None:
+    servers = Servers(watched.url.replace("/orders", "/other"), patience=0)
+    with pytest.raises(redis.ConnectionError, match="other"):
+        tail(servers, ["s"])
