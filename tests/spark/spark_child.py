@@ -32,11 +32,11 @@ def home_without_zip(folder: pathlib.Path) -> pathlib.Path:
     return home
 
 
-def session(warehouse: str) -> SparkSession:
+def session(warehouse: str, master: str = "local[2]") -> SparkSession:
     """Two cores, quick to start, quick checkpoints."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["SPARK_HOME"] = str(home_without_zip(pathlib.Path(warehouse)))
-    builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", warehouse)
+    builder = SparkSession.builder.master(master).config("spark.sql.warehouse.dir", warehouse)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
