@@ -1,11 +1,15 @@
 # The C face of columns.py.
 from headrace cimport mem
+from headrace.arrow cimport growing
 from headrace.arrow.growing cimport Growing
 from headrace.structures cimport listpack, listpack_walk
 
 cdef unsigned char PLUS
 cdef unsigned char MINUS
 cdef unsigned char POINT
+cdef unsigned char HYPHEN
+cdef unsigned int ZERO
+cdef Py_ssize_t ID_MAX
 cdef Py_ssize_t DIGITS_MAX
 cdef unsigned long long I64_MAX
 cdef unsigned long long TIMESTAMP_MS_MAX
@@ -65,3 +69,4 @@ cdef class Column:
     cdef bint write_validity(self, Py_ssize_t row) except -1
     cdef Py_ssize_t write_id(self, unsigned long long ms, unsigned long long seq, Py_ssize_t row) except -1
     cdef bint has_offsets(self) noexcept
+    cpdef void close(self)

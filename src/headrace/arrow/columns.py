@@ -17,12 +17,16 @@ from collections.abc import Callable
 import cython
 
 from headrace import mem
+from headrace.arrow import growing
 from headrace.arrow.growing import Growing
 from headrace.structures import listpack, listpack_walk
 
 PLUS = cython.declare(cython.uchar, 43)
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
+HYPHEN = cython.declare(cython.uchar, 45)
+ZERO = cython.declare(cython.uint, 48)
+ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit an u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
 TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # more does not fit as microseconds
@@ -135,9 +139,9 @@ class Column:
         self.high = high
         self.scale = scale
         self.convert = convert
-        self.validity = Growing(64)
-        self.offsets = Growing(64)
-        self.values = Growing(64)
+        self.validity = growing.spare()
+        self.offsets = growing.spare()
+        self.values = growing.spare()
         self.offsets.put_u32(0)
         self.nulls = 0
         self.found = False
@@ -363,10 +367,32 @@ class Column:
     def write_id(
         self, ms: cython.ulonglong, seq: cython.ulonglong, row: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Append the text of an ID."""
+        """Append the text of an ID. All digits but the last three of its time are mostly as they were."""
+        values: Growing = self.values
+        thousands: cython.ulonglong = ms // 1000
+        left: cython.uint = ms - thousands * 1000
         self.write_validity(row)
-        self.values.put_id(ms, seq)
-        return self.offsets.put_u32(self.values.used)
+        if values.used + ID_MAX > values.cap:
+            values.grow(ID_MAX)
+        p: cython.p_uchar = values.p
+        at: cython.Py_ssize_t = values.used
+        if thousands == 0:
+            at += mem.put_decimal(p, at, ms)
+        else:
+            if self.n > 0 and mem.as_signed(thousands) == self.number:
+                mem.copy(p, at, p, self.at, self.n)
+            else:
+                self.number = mem.as_signed(thousands)
+                self.n = mem.put_decimal(p, at, thousands)
+            self.at = at
+            at += self.n
+            p[at] = ZERO + left // 100
+            p[at + 1] = ZERO + left // 10 % 10
+            p[at + 2] = ZERO + left % 10
+            at += 3
+        p[at] = HYPHEN
+        values.used = at + 1 + mem.put_decimal(p, at + 1, seq)
+        return self.offsets.put_u32(values.used)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -411,13 +437,19 @@ class Column:
     @cython.exceptval(-1, check=False)
     def append_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The same of the element of a listpack at `at`."""
+        values: Growing = self.values
+        n: cython.Py_ssize_t
         if 0x80 <= p[at] < 0xC0:
-            self.values.put(p, at + 1, p[at] & 0x3F)
+            n = p[at] & 0x3F
+            if values.used + n > values.cap:
+                values.grow(n)
+            mem.copy(values.p, values.used, p, at + 1, n)
+            values.used += n
         elif listpack_walk.is_integer(p, at):
-            self.values.put_decimal(listpack_walk.integer(p, at))
+            values.put_decimal(listpack_walk.integer(p, at))
         else:
-            self.values.put(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
-        return self.offsets.put_u32(self.values.used)
+            values.put(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+        return self.offsets.put_u32(values.used)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -433,5 +465,13 @@ class Column:
         validity = self.validity.take()
         buffers = (nulls, validity if nulls else None, self.offsets.take(), self.values.take())
         self.nulls = 0
+        self.n = 0
         self.offsets.put_u32(0)
         return buffers
+
+    @cython.ccall
+    def close(self) -> cython.void:
+        """Give the buffers back: nobody needs what is in them, or will append."""
+        growing.give_back(self.validity)
+        growing.give_back(self.offsets)
+        growing.give_back(self.values)

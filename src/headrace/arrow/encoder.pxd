@@ -3,6 +3,7 @@ from headrace cimport mem
 from headrace.arrow cimport columns as kinds
 from headrace.arrow.columns cimport Column
 from headrace.arrow.growing cimport Growing
+from headrace.arrow.ipc cimport BatchMessage
 from headrace.streams.iterator cimport StreamIterator
 from headrace.streams.node cimport Node
 from headrace.streams.node_walk cimport EntryWalk
@@ -22,8 +23,11 @@ cdef class Names:
     cdef Growing places
     cdef Growing repeated
     cdef bint are_text
+    cdef Growing texts
+    cdef Growing ends
 
     cdef Py_ssize_t examine(self, const unsigned char *p) except -1
+    cdef Py_ssize_t _join(self, const unsigned char *p, Py_ssize_t count) except -1
 
 
 cdef class RangeEncoder:
@@ -52,6 +56,8 @@ cdef class RangeEncoder:
 
     cpdef bint encode(self, StreamIterator entries, long long count) except -1
     cpdef bint pass_anchor(self, StreamIterator entries, unsigned long long ms, unsigned long long seq) except -1
+    cpdef BatchMessage message(self)
+    cpdef void close(self)
     cdef Py_ssize_t _bind(self, Node node) except -1
     cdef Column _column_of(self, const unsigned char *p, Py_ssize_t at)
     cdef bint _append(self, EntryWalk walk, const unsigned char *p) except -1

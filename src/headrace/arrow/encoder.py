@@ -18,9 +18,10 @@ import cython
 
 from headrace import mem
 from headrace.arrow import columns as kinds
-from headrace.arrow import ipc, malformed
+from headrace.arrow import malformed
 from headrace.arrow.columns import Column
 from headrace.arrow.growing import Growing
+from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MODES
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node
@@ -44,15 +45,19 @@ FAILFAST = cython.declare(cython.int, 2)
 class Names:
     """The names of an entry's fields, which the map of all fields needs."""
 
-    __slots__ = ("are_text", "places", "repeated")
+    __slots__ = ("are_text", "ends", "places", "repeated", "texts")
 
     places: Growing  # where they are in the listpack, u32 each
     repeated: Growing  # a byte each: 1 when a later one is the same; a map has each key once
     are_text: cython.bint  # whether all are UTF-8
+    texts: Growing  # those not repeated, end to end: what each row's keys are
+    ends: Growing  # where each of them ends, u32
 
     def __init__(self) -> None:
         self.places = Growing(64)
         self.repeated = Growing(64)
+        self.texts = Growing(64)
+        self.ends = Growing(64)
         self.are_text = False
 
     @cython.cfunc
@@ -82,7 +87,26 @@ class Names:
                 if name in latest:
                     self.repeated.p[latest[name]] = 1
                 latest[name] = i
+        self._join(p, count)
         return count
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _join(self, p: cython.p_const_uchar, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Make texts and ends."""
+        i: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        self.texts.used = 0
+        self.ends.used = 0
+        for i in range(count):
+            if not self.repeated.p[i]:
+                at = mem.u32le(self.places.p, 4 * i)
+                if listpack_walk.is_integer(p, at):
+                    self.texts.put_decimal(listpack_walk.integer(p, at))
+                else:
+                    self.texts.put(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+                self.ends.put_u32(self.texts.used)
+        return self.texts.used
 
 
 @cython.final
@@ -217,9 +241,26 @@ class RangeEncoder:
         self._append(entries.walk, entries.walk.p)
         return False
 
-    def message(self) -> bytearray:
-        """The rows as an Arrow IPC message."""
-        return ipc.record_batch(self.columns, self.rows, self.keys, self.items)
+    @cython.ccall
+    def message(self) -> BatchMessage:
+        """The rows as an Arrow IPC message, which holds until close()."""
+        message: BatchMessage = BatchMessage()
+        column: Column
+        for column in self.columns:
+            if column.kind == kinds.FIELDS:
+                message.add_map(column, self.rows, self.keys, self.items)
+            else:
+                message.add(column, self.rows)
+        return message
+
+    @cython.ccall
+    def close(self) -> cython.void:
+        """The message is where it should be: what was made for it is of no more use."""
+        column: Column
+        for column in self.columns:
+            column.close()
+        self.keys.close()
+        self.items.close()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -381,12 +422,16 @@ class RangeEncoder:
         """Append all pairs as one map; of a field named twice the last value."""
         i: cython.Py_ssize_t
         names: Names = self.names
+        keys: Column = self.keys
+        before: cython.uint = keys.values.used
         if column.write_validity(self.rows):
+            keys.values.put(names.texts.p, 0, names.texts.used)
+            for i in range(names.ends.used // 4):
+                keys.offsets.put_u32(before + mem.u32le(names.ends.p, 4 * i))
             for i in range(self.found_at.used // 4):
                 if not names.repeated.p[i]:
-                    self.keys.append_element(p, mem.u32le(names.places.p, 4 * i))
                     self.items.append_element(p, mem.u32le(self.found_at.p, 4 * i))
-        return column.offsets.put_u32(self.keys.offsets.used // 4 - 1)
+        return column.offsets.put_u32(keys.offsets.used // 4 - 1)
 
 
 @cython.cfunc
@@ -401,6 +446,8 @@ def _text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> bytes:
 @cython.exceptval(check=False)
 def _is_text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
     """Whether the element at `at` is UTF-8, as integers are."""
+    if 0x80 <= p[at] < 0xC0:
+        return mem.is_utf8(p, at + 1, p[at] & 0x3F)
     if listpack_walk.is_integer(p, at):
         return True
     return mem.is_utf8(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))

@@ -1,9 +1,11 @@
 # The C face of growing.py.
 from headrace cimport mem
 
-cdef unsigned char HYPHEN
+cdef unsigned char MINUS
 cdef Py_ssize_t DECIMAL_MAX
-cdef Py_ssize_t ID_MAX
+cdef Py_ssize_t SPARE_MAX
+cdef Py_ssize_t SPARE_BYTES_MAX
+cdef list SPARE
 
 
 cdef class Growing:
@@ -17,5 +19,8 @@ cdef class Growing:
     cdef Py_ssize_t put_u32(self, unsigned int v) except -1
     cdef Py_ssize_t put_bit(self, Py_ssize_t row, bint on) except -1
     cdef Py_ssize_t put_decimal(self, long long v) except -1
-    cdef Py_ssize_t put_id(self, unsigned long long ms, unsigned long long seq) except -1
     cdef bytearray take(self)
+
+
+cpdef Growing spare()
+cpdef void give_back(Growing used_up)

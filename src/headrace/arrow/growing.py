@@ -6,9 +6,13 @@ import cython
 
 from headrace import mem
 
-HYPHEN = cython.declare(cython.uchar, 45)
+MINUS = cython.declare(cython.uchar, 45)
 DECIMAL_MAX = cython.declare(cython.Py_ssize_t, 20)  # the digits of an u64, or a sign and those of an i64
-ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
+# A server makes batch after batch: the buffers of one are kept for the next, as memory fresh from the kernel
+# costs more than what is written to it. So much is kept at most:
+SPARE_MAX = cython.declare(cython.Py_ssize_t, 16)
+SPARE_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 19)
+SPARE: list[Growing] = cython.declare(list, [])
 
 
 @cython.final
@@ -82,22 +86,10 @@ class Growing:
             self.grow(DECIMAL_MAX)
         magnitude: cython.ulonglong = mem.as_unsigned(v)
         if v < 0:
-            self.p[self.used] = HYPHEN
+            self.p[self.used] = MINUS
             self.used += 1
             magnitude = mem.sub_u64(0, magnitude)
         self.used += mem.put_decimal(self.p, self.used, magnitude)
-        return self.used
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def put_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """Append the text of an ID."""
-        if self.used + ID_MAX > self.cap:
-            self.grow(ID_MAX)
-        self.used += mem.put_decimal(self.p, self.used, ms)
-        self.p[self.used] = HYPHEN
-        self.used += 1
-        self.used += mem.put_decimal(self.p, self.used, seq)
         return self.used
 
     @cython.cfunc
@@ -109,3 +101,20 @@ class Growing:
         self.p = self.buf
         self.used = 0
         return full
+
+
+@cython.ccall
+def spare() -> Growing:
+    """One that was given back, or else a new one."""
+    if SPARE:
+        found: Growing = SPARE.pop()
+        return found
+    return Growing(64)
+
+
+@cython.ccall
+def give_back(used_up: Growing) -> cython.void:
+    """It is not needed any more."""
+    if len(SPARE) < SPARE_MAX and used_up.cap <= SPARE_BYTES_MAX:
+        used_up.used = 0
+        SPARE.append(used_up)

@@ -1,6 +1,5 @@
 # The C face of ipc.py.
 from headrace cimport mem
-from headrace.arrow cimport columns as kinds
 from headrace.arrow.columns cimport Column
 from headrace.arrow.growing cimport Growing
 
@@ -24,13 +23,13 @@ cdef class BatchMessage:
 
     cpdef void add(self, Column column, Py_ssize_t rows)
     cpdef void add_map(self, Column column, Py_ssize_t rows, Column keys, Column items)
-    cpdef bytearray build(self, Py_ssize_t rows)
+    cpdef bytearray head(self, Py_ssize_t rows)
     cdef void _put_head(self, unsigned char *p, Py_ssize_t rows) noexcept
     cdef Py_ssize_t _node(self, Py_ssize_t rows, Py_ssize_t nulls) except -1
     cdef Py_ssize_t _buffer(self, Growing piece) except -1
 
 
-cdef Py_ssize_t _padded(Py_ssize_t n) noexcept
+cdef Py_ssize_t padded(Py_ssize_t n) noexcept
 cdef void _put_vtable(unsigned char *p, Py_ssize_t at, unsigned int size, unsigned int first, unsigned int second,
                       unsigned int third) noexcept
 cdef Py_ssize_t _put_pair(Growing to, Py_ssize_t a, Py_ssize_t b) except -1

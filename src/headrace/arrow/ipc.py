@@ -35,7 +35,6 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.arrow import columns as kinds
 from headrace.arrow.columns import Column
 from headrace.arrow.growing import Growing
 
@@ -91,14 +90,14 @@ class BatchMessage:
         self.add(items, pairs)
 
     @cython.ccall
-    def build(self, rows: cython.Py_ssize_t) -> bytearray:
-        """The message."""
+    def head(self, rows: cython.Py_ssize_t) -> bytearray:
+        """All before the body."""
         metadata: cython.Py_ssize_t = NODES + 12 + self.nodes.used + self.spans.used
-        body: cython.Py_ssize_t = _padded(PREFIX + metadata)
-        whole: bytearray = bytearray(body + self.size)
-        p: cython.p_uchar = whole
+        size: cython.Py_ssize_t = padded(PREFIX + metadata)
+        head: bytearray = bytearray(size)
+        p: cython.p_uchar = head
         mem.put_u32le(p, 0, CONTINUATION)
-        mem.put_u32le(p, 4, body - PREFIX)
+        mem.put_u32le(p, 4, size - PREFIX)
         self._put_head(p, rows)
         at: cython.Py_ssize_t = PREFIX + NODES
         mem.put_u32le(p, at, self.nodes.used // 16)
@@ -106,11 +105,16 @@ class BatchMessage:
         at += 4 + self.nodes.used + 4
         mem.put_u32le(p, at, self.spans.used // 16)
         mem.copy(p, at + 4, self.spans.p, 0, self.spans.used)
+        return head
+
+    def to_bytes(self, rows: int) -> bytes:
+        """The whole message: its head and its pieces, each padded."""
+        parts = [bytes(self.head(rows))]
         piece: Growing
         for piece in self.pieces:
-            mem.copy(p, body, piece.p, 0, piece.used)
-            body += _padded(piece.used)
-        return whole
+            parts.append(mem.take(piece.p, 0, piece.used))
+            parts.append(bytes(padded(piece.used) - piece.used))
+        return b"".join(parts)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -145,13 +149,13 @@ class BatchMessage:
             return _put_pair(self.spans, self.size, 0)
         _put_pair(self.spans, self.size, piece.used)
         self.pieces.append(piece)
-        self.size += _padded(piece.used)
+        self.size += padded(piece.used)
         return self.size
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _padded(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def padded(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """n, or the next multiple of ALIGNMENT."""
     return (n + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
@@ -184,14 +188,3 @@ def _put_pair(to: Growing, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython
     mem.put_u64le(to.p, to.used + 8, b)
     to.used += 16
     return to.used
-
-
-def record_batch(columns: list[Column], rows: int, keys: Column, items: Column) -> bytearray:
-    """The columns as a message; keys and items are those of its map, if one of them is a map."""
-    message = BatchMessage()
-    for column in columns:
-        if column.kind == kinds.FIELDS:
-            message.add_map(column, rows, keys, items)
-        else:
-            message.add(column, rows)
-    return message.build(rows)

@@ -18,20 +18,24 @@ from __future__ import annotations
 
 import cython
 
-from headrace.arrow import kinds, malformed
+from headrace.arrow import ipc, kinds, malformed
 from headrace.arrow.columns import Column
 from headrace.arrow.encoder import RangeEncoder
+from headrace.arrow.growing import Growing
+from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MalformedEntry
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
 from headrace.commands.count import OURS
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused
+from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
 
+ZEROS = cython.declare(bytes, bytes(64))
 COUNT_DEFAULT = cython.declare(cython.longlong, 10_000)
 
 
@@ -102,8 +106,21 @@ def run_arrow(call: Call) -> None:
     call.answer.integer(more)
     call.answer.integer(encoder.dropped)
     call.answer.integer(encoder.rows)
-    message: bytearray = encoder.message()
-    call.answer.bulk_from(message, 0, len(message))
+    _answer_message(call.answer, encoder.message(), encoder.rows)
+    encoder.close()
+
+
+@cython.cfunc
+def _answer_message(answer: Answer, message: BatchMessage, rows: cython.Py_ssize_t) -> cython.void:
+    """Answer the message as a string, from its pieces."""
+    head: bytearray = message.head(rows)
+    piece: Growing
+    answer.open_bulk(len(head) + message.size)
+    answer.raw_from(head, 0, len(head))
+    for piece in message.pieces:
+        answer.raw_from(piece.p, 0, piece.used)
+        answer.raw_from(ZEROS, 0, ipc.padded(piece.used) - piece.used)
+    answer.raw(b"\r\n")
 
 
 COMMANDS = [

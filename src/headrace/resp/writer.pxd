@@ -62,3 +62,5 @@ cdef class Answer:
     cdef void _close(self, unsigned char kind, Py_ssize_t mark, Py_ssize_t n)
     cdef void _grow(self, Py_ssize_t n)
     cdef void _resize(self, Py_ssize_t cap)
+    cdef void open_bulk(self, Py_ssize_t n)
+    cdef void raw_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)

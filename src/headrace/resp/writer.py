@@ -286,6 +286,23 @@ class Answer:
         return encoded
 
     @cython.cfunc
+    def open_bulk(self, n: cython.Py_ssize_t) -> cython.void:
+        """The head of a string of n bytes, which follow by raw_from(), and behind them its line's end."""
+        if self.used + n + 2 * HEADER_MAX > self.cap:
+            self._grow(n + 2 * HEADER_MAX)
+        self._header(BULK, n)
+
+    @cython.cfunc
+    def raw_from(
+        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.void:
+        """n bytes that are a part of an answer already: those at `at` of source, not of our own buffer."""
+        if self.used + n > self.cap:
+            self._grow(n)
+        mem.copy(self.p, self.used, source, at, n)
+        self.used += n
+
+    @cython.cfunc
     def _header(self, kind: cython.uchar, n: cython.longlong) -> cython.void:
         """`<kind><n>\\r\\n`, n not negative."""
         if self.used + HEADER_MAX > self.cap:
