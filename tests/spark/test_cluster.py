@@ -7,12 +7,15 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Cluster, Node, until
 
 from headrace.errors import UsageError
+from headrace.pipeline.link import Link
+from headrace.pipeline.requests import pack
 from headrace.spark.options import parse_options
 from headrace.spark.planner import Range, limited, nth_id, plan
 from headrace.spark.range_reader import RangeReader
@@ -201,3 +204,14 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
     assert tail(Servers(cluster.url), [stream]) == {}, "it kept nothing on disk"
     with pytest.raises(redis.ConnectionError):
         Servers("redis://127.0.0.1:1", patience=0).wire("s")
+
+
+def test_batches_of_rows_go_to_the_master_that_owns_the_stream(cluster: Cluster) -> None:
+    with Link(cluster.url) as link:
+        for node in cluster.masters:
+            stream = cluster.stream_of(node)
+            assert link.last_id(stream) is None
+        request = pack(stream.encode(), [b"5-0", b"5-1"], pa.record_batch({"n": [1, 2]}))
+        link.send(stream, request)
+        link.confirm(request)
+        assert link.last_id(stream) == (5, 1) and link.length(stream) == 2

@@ -8,59 +8,55 @@ from typing import Any
 
 import redis
 
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError
 from headrace.pipeline.requests import EXEC, MULTI, Request
+from headrace.spark.offsets import parse_id
+from headrace.spark.server_url import without_password
+from headrace.spark.shards import LOST, Servers, Wire
+from headrace.spark.tails import tail
 
-# A server that has nothing to say for so long is taken for dead.
-SILENCE_SECONDS = 60.0
+RECEIVE_BYTES = 1 << 18
 
 
 class Link(AbstractContextManager["Link"]):
-    """A connection to the server at a redis:// URL, opened on first use."""
+    """A connection to the server that owns a stream, opened on first use. UsageError for no server's URL.
+
+    A lost server is not waited for: who loads a file sees at once that none is there, and may resume.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        try:
-            self.client = redis.Redis.from_url(
-                url,
-                protocol=2,
-                decode_responses=False,
-                socket_timeout=SILENCE_SECONDS,
-                single_connection_client=False,
-            )
-        except ValueError as error:
-            raise UsageError(
-                f"{url}: not a server's address; expected redis://host:port, rediss:// or unix://"
-            ) from error
-        self._connection: redis.Connection | None = None
+        self.servers = Servers(url, patience=0)
+        self._wire: Wire | None = None
+        self._buffer = bytearray(RECEIVE_BYTES)
 
     def __exit__(self, *failure: object) -> None:
-        if self._connection is not None:
-            self._connection.disconnect()  # type: ignore[no-untyped-call]
-        self.client.close()
+        if self._wire is not None:
+            self._wire.close()
+        self.servers.close()
+
+    @property
+    def client(self) -> Any:
+        """redis-py's client of the same servers."""
+        return self.servers.client()
 
     def last_id(self, stream: str) -> tuple[int, int] | None:
         """The last ID the stream ever gave out, or None if there is no such stream."""
         with self.failures_explained():
-            if not self.client.exists(stream):
-                return None
-            information = self.client.xinfo_stream(stream)
-        ms, _, seq = information["last-generated-id"].decode().partition("-")
-        return int(ms), int(seq)
+            last = tail(self.servers, [stream]).get(stream)
+        return parse_id(last) if last else None
 
     def length(self, stream: str) -> int:
         """How many entries the stream has."""
         with self.failures_explained():
             return int(self.client.xlen(stream))
 
-    def send(self, request: Request) -> None:
-        """Sends a batch; its answer is still to be confirmed."""
+    def send(self, stream: str, request: Request) -> None:
+        """Sends a batch for the stream, always the same one; its answer is still to be confirmed."""
         with self.failures_explained():
-            if self._connection is None:
-                self._connection = self.client.connection_pool.get_connection()
-            self._connection.send_packed_command(  # type: ignore[no-untyped-call]
-                [MULTI, request.body, EXEC], check_health=False
-            )
+            if self._wire is None:
+                self._wire = self.servers.wire(stream)
+            self._wire.send_raw(MULTI, request.body, EXEC)
 
     def confirm(self, request: Request) -> None:
         """Waits for a batch's answer. HeadraceError with the server's words if it is not the right one."""
@@ -73,13 +69,9 @@ class Link(AbstractContextManager["Link"]):
                 seen += len(piece)
 
     def _receive(self, most: int) -> bytes:
-        # redis-py has no public way to the bytes of an answer; its parser would cost more than the server.
-        assert self._connection is not None
-        stream: Any = self._connection._sock
-        piece: bytes = stream.recv(min(most, 1 << 18))
-        if not piece:
-            raise redis.ConnectionError("the server closed the connection")
-        return piece
+        assert self._wire is not None
+        n = self._wire.receive(memoryview(self._buffer)[:most])
+        return bytes(memoryview(self._buffer)[:n])
 
     def _refusal(self, seen: bytes, request: Request) -> str:
         """The first error in an answer that began as seen; the rest of its line may still be on the way."""
@@ -98,8 +90,8 @@ class Link(AbstractContextManager["Link"]):
         try:
             yield
         except redis.ResponseError as error:
-            raise HeadraceError(f"{self.url}: the server refused: {error}") from error
-        except (redis.RedisError, OSError) as error:
+            raise HeadraceError(f"{without_password(self.url)}: the server refused: {error}") from error
+        except (redis.RedisError, *LOST) as error:
             raise HeadraceError(
-                f"{self.url}: {error}; is a server running there? (headrace serve)"
+                f"{without_password(self.url)}: {error}; is a server running there? (headrace serve)"
             ) from error

@@ -109,7 +109,7 @@ def load(
             if not times.is_field:
                 batch = batch.drop_columns([times.name])
             request = pack(stream.encode(), [b"%d-%d" % each for each in numbered], batch, maxlen)
-            link.send(request)
+            link.send(stream, request)
             on_the_way.append(request)
         if len(on_the_way) == BATCHES_ON_THE_WAY:
             confirm_oldest()

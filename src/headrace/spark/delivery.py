@@ -15,17 +15,13 @@ from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.spark.arrow_cells import word
 from headrace.spark.patience import LOST, Patience
-from headrace.spark.shards import Servers
+from headrace.spark.shards import Moved, Servers
 from headrace.spark.tally import Tally
 
 RECEIVE_BYTES = 1 << 16
 
 # Refusals that pass: the server is starting, failing over, or no longer the one for this key.
 PASSING = ("LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK")
-
-
-class Passing(HeadraceError):
-    """A refusal that will pass, if not here then at another server."""
 
 
 class Outrun(HeadraceError):
@@ -70,7 +66,7 @@ class Link:
 
     def send(self, requests: bytes | bytearray) -> None:
         """Send what is encoded."""
-        self._wire.send_raw(requests)  # type: ignore[arg-type]
+        self._wire.send_raw(requests)
 
     def passed(self, replies: int) -> Tally:
         """Wait for so many replies, and say how they were."""
@@ -96,11 +92,11 @@ class Link:
         return bytes(memoryview(self._buffer)[:n])
 
     def refuse(self, text: str) -> None:
-        """Raise what a server's refusal amounts to."""
+        """Raise what a server's refusal amounts to: Moved, when it will pass here or at another server."""
         if text.partition(" ")[0] in PASSING:
             if text.startswith("MOVED"):
                 self._wire.moved(text)
-            raise Passing(text)
+            raise Moved(text)
         raise CommandError(f"{text} (adding entries)")
 
     def close(self) -> None:
@@ -141,12 +137,9 @@ class Delivery:
                 return
             except Outrun:
                 self.close()
-            except (Passing, ProtocolError, *LOST) as away:
+            except (ProtocolError, *LOST) as away:
                 self.close()
-                try:
-                    self._patience.wait(away)
-                except Passing as text:
-                    raise CommandError(f"{text} (adding entries)") from None
+                self._patience.wait(away)
             work = again
 
     def settle(self, rows: int) -> None:

@@ -243,8 +243,8 @@ class Wire:
     Who gets one of LOST from it closes it and asks Servers for another.
     """
 
-    def __init__(self, servers: Servers | str, stream: str = "") -> None:
-        self._servers = Servers(servers) if isinstance(servers, str) else servers
+    def __init__(self, servers: Servers, stream: str) -> None:
+        self._servers = servers
         self._stream = stream
         self._connection: Any
         self._connection, self._asking = self._servers.connection(stream)
@@ -253,17 +253,17 @@ class Wire:
 
     def send(self, *words: bytes | int) -> None:
         """Send one command; its answer comes in through receive()."""
-        self.send_raw(b"".join(self._connection.pack_command(*words)))
+        self.send_raw(*self._connection.pack_command(*words))
 
-    def send_raw(self, commands: bytes) -> None:
+    def send_raw(self, *commands: bytes | bytearray | memoryview) -> None:
         """Send commands that are encoded already.
 
         While a stream moves between the nodes of a cluster this must be one command, or one transaction.
         """
         if self._asking:
-            commands = b"*1\r\n$6\r\nASKING\r\n" + commands
+            commands = (b"*1\r\n$6\r\nASKING\r\n", *commands)
             self._okays += len(OKAY)
-        self._connection.send_packed_command([commands], check_health=False)
+        self._connection.send_packed_command(commands, check_health=False)
 
     def receive(self, buffer: bytearray | memoryview) -> int:
         """Read what has arrived into buffer, waiting for the first byte; how many bytes there are."""
