@@ -1,0 +1,181 @@
+"""The encoder of nodes against the decoder of replies: the same buffers, byte for byte, or the same error."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+from arrow_message import columns
+
+from headrace.arrow import kinds
+from headrace.arrow.malformed import MODES, MalformedEntry
+from headrace.commands.session import Session
+from headrace.engine.engine import Engine
+from headrace.spark.arrow_decoder import ArrowDecoder
+from headrace.spark.page_scanner import PageScanner
+
+ROUNDS = 300 if "HEADRACE_COMPILED" in os.environ else 40
+NAMES = [b"a", b"b", b"c", b"12", b"-7", b"", b"a name of more than a few letters", b"\xff\x01", b"n" * 70]
+VALUES = [
+    b"",
+    b"0",
+    b"1",
+    b"-1",
+    b"127",
+    b"128",
+    b"-4096",
+    b"-4097",
+    b"4096",
+    b"32768",
+    b"-8388609",
+    b"2147483648",
+]
+VALUES += [b"007", b"+5", b"-0", b"9007199254740993", b"9223372036854775807", b"-9223372036854775808"]
+VALUES += [b"9223372036854775808", b"9223372036854775", b"9223372036854776", b"1e3", b"21.5", b"-.25", b"nan"]
+VALUES += [
+    b"0.12345678901234567",
+    b" 1",
+    b"TRUE",
+    b"no",
+    b"maybe",
+    "grüße 漢字".encode(),
+    b"\xed\xa0\x80",
+    b"\xff",
+]
+VALUES += [b"x" * 63, b"x" * 64, b"y" * 4095, b"z" * 4096, b"w\xc3" * 3000, b'"\\\n']
+TEXTS = ("ID", "CORRUPT", "UTF8", "BINARY")
+OF_A_FIELD = [word for word, (kind, _) in kinds.TYPES.items() if kind not in kinds.OF_THE_ENTRY]
+OF_THE_ENTRY = [["ID"], ["TIMESTAMP"], ["SEQUENCE"], ["CORRUPT"], ["FIELDS", "BINARYFIELDS"]]
+
+
+class Server:
+    """An engine that is spoken to."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self.session: Session = self.engine.session()
+
+    def __call__(self, *words: str | bytes | int) -> bytes:
+        argv = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+        self.engine.execute(self.session, argv, 1000)
+        return self.session.answer.take()
+
+
+def random_stream(server: Server, rng: random.Random) -> list[str]:
+    """A stream whose entries mostly, but not always, have the fields of those before; its IDs."""
+    server.engine.keyspace.settings.stream_node_max_entries = rng.choice([1, 2, 5, 100])
+    usual = [rng.choice(NAMES) for _ in range(rng.randrange(1, 5))]
+    ids = []
+    ms, seq = rng.choice([0, 0, 998, 1_700_000_000_000, 2**64 - 60, 2**63 // 1000 - 5]), 0
+    for _ in range(rng.choice([1, 3, 30, 30])):
+        ms, seq = (
+            (ms, seq + rng.choice([1, 2**62])) if rng.random() < 0.5 else (ms + rng.choice([1, 2, 999]), 0)
+        )
+        if not 0 < (ms << 64 | seq) < 1 << 128 or ms >= 1 << 64 or seq >= 1 << 64:
+            break
+        if rng.random() < 0.2:
+            usual = [rng.choice(NAMES) for _ in range(rng.choice([1, 2, 3, 20, 40]))]
+        server("XADD", "s", f"{ms}-{seq}", *(w for name in usual for w in (name, rng.choice(VALUES))))
+        ids.append(f"{ms}-{seq}")
+    for entry_id in rng.sample(ids, len(ids) // 4):
+        server("XDEL", "s", entry_id)
+    return ids
+
+
+def random_columns(rng: random.Random) -> list[bytes]:
+    """name, type, name, type ..."""
+    words = [(b"", rng.choice(group)) for group in rng.sample(OF_THE_ENTRY, rng.randrange(5))]
+    names = [name for name in NAMES if b"\xff" not in name] + [b"%d" % n for n in range(rng.choice([0, 30]))]
+    for name in rng.sample(sorted(set(names)), rng.randrange(len(set(names)))):
+        words.append((name, rng.choice(OF_A_FIELD)))
+    rng.shuffle(words)
+    strict = rng.random() < 0.3
+    return [w for name, word in words for w in (name, word.encode() + b"!" * (strict and rng.random() < 0.3))]
+
+
+def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
+    """(rows, columns), dropped and the error of the client's way."""
+    scanner = PageScanner()
+    decoder = ArrowDecoder(scanner, kinds.columns_of(words), "s", mode)
+    scanner.page(b"")
+    scanner.feed(bytearray(reply), len(reply))
+    assert scanner.scan()
+    try:
+        assert decoder.decode(1 << 30, 1 << 40)
+    except MalformedEntry as refused:
+        return None, str(refused)
+    rows, found = decoder.take()
+    return (rows, found, decoder.dropped), ""
+
+
+def encoded(reply: bytes, words: list[bytes]) -> Any:
+    """The same of the server's way."""
+    if reply.startswith(b"-"):
+        assert reply.startswith(b"-MALFORMED ")
+        return None, reply[11:-2].decode()
+    head, _, message = reply.partition(b"\xff\xff\xff\xff")
+    rows, dropped = int(head.split(b"\r\n")[-3][1:]), int(head.split(b"\r\n")[-4][1:])
+    forms = ["map" if w.startswith((b"FIELDS", b"BINARYF")) else "other" for w in words[1::2]]
+    forms = [
+        "text" if w.rstrip(b"!").decode() in TEXTS else f for w, f in zip(words[1::2], forms, strict=True)
+    ]
+    many, found = columns(b"\xff\xff\xff\xff" + message[:-2], forms)
+    assert many == rows
+    return (rows, found, dropped), ""
+
+
+def plain(result: Any) -> Any:
+    """Without the offsets that the decoder keeps for numbers, too."""
+    if result is None:
+        return None
+    rows, found, dropped = result
+    return rows, [(n, v and bytes(v), o and bytes(o), bytes(x)) for n, v, o, x in found], dropped
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_both_make_the_same_buffers(block: int) -> None:
+    for seed in range(block * ROUNDS // 4, (block + 1) * ROUNDS // 4):
+        rng = random.Random(seed)
+        server = Server()
+        random_stream(server, rng)
+        reply = server("XRANGE", "s", "-", "+")
+        for _ in range(4):
+            words = random_columns(rng)
+            for mode in MODES:
+                ours = server("XARROW", "s", "-", "+", "MODE", mode, "COLUMNS", len(words) // 2, *words)
+                theirs, error = decoded(reply, words, mode)
+                if theirs is not None:
+                    for i, word in enumerate(words[1::2]):
+                        kind = kinds.TYPES[word.rstrip(b"!").decode()][0]
+                        if kind not in ("id", "text", "binary", "corrupt", "fields"):
+                            nulls, validity, _, values = theirs[1][i]
+                            theirs[1][i] = (nulls, validity, None, values)
+                mine, refused = encoded(ours, words)
+                assert (plain(mine), refused) == (plain(theirs), error), (seed, words, mode)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_count_joins_to_the_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    server = Server()
+    random_stream(server, rng)
+    whole = server("XARROW", "s", "-", "+", "MODE", "DROPMALFORMED", "COLUMNS", 2, "a", "BINARY", "", "ID")
+    [(_, _, _, wanted)] = columns(message_of(whole), ["text", "text"])[1][1:]
+    start, found = "-", b""
+    while True:
+        reply = server(
+            *("XARROW", "s", start, "+", "COUNT", rng.randrange(1, 9), "MODE", "DROPMALFORMED"),
+            *("COLUMNS", 2, "a", "BINARY", "", "ID"),
+        )
+        found += columns(message_of(reply), ["text", "text"])[1][1][3]
+        head = reply.split(b"\r\n", 5)
+        if head[1] == b"$-1" or head[4] == b":0":
+            break
+        start = "(" + head[2].decode()
+    assert found == wanted and found
+
+
+def message_of(reply: bytes) -> bytes:
+    return reply[reply.index(b"\xff\xff\xff\xff") : -2]
