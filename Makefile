@@ -39,7 +39,7 @@ sanitize: $(VENV)/.dependencies ## what reads bytes from outside, under AddressS
 	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib build/sanitize
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
 	    $(PY) -m pytest -q -m "not whole" tests/structures tests/streams tests/resp tests/fuzz tests/persistence \
-	    tests/spark/test_arrow_decoder.py
+	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_tally.py
 
 SEED ?= 1
 N ?= 200000

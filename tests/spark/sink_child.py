@@ -17,7 +17,7 @@ def batches(spark: SparkSession, url: str, folder: str) -> None:
 
 
 def main(url: str, folder: str, way: str) -> None:
-    """way: sink, of Spark; foreach, write_stream(), whose second batch fails once it has written; or batch."""
+    """way: sink, of Spark; foreach, write_stream(), whose second batch fails once written; batch."""
     spark = session(f"{folder}/warehouse", "local[2,4]")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "700")
     if way == "batch":

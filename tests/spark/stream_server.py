@@ -18,11 +18,13 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def start_server(kind: str, port: int, cwd: pathlib.Path) -> subprocess.Popen[bytes]:
+def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subprocess.Popen[bytes]:
+    """more: settings, instead of keeping nothing."""
     words = {
-        "redis": ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no"],
-        "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port), "--appendonly", "no"],
+        "redis": ["redis-server", "--port", str(port), "--save", ""],
+        "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port)],
     }[kind]
+    words += more or ("--appendonly", "no")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # what we run on, from another folder
     process = subprocess.Popen(words, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     client = redis.Redis(port=port)

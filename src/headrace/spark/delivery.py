@@ -113,7 +113,7 @@ class Delivery:
     """What both ways share: a link that is made when needed, and patience with a server that is away.
 
     unsettled   chunks taken and not yet confirmed, in order
-    rows        how many were written by this task
+    rows        how many are confirmed that were not when the task began
     """
 
     def __init__(self, servers: Servers) -> None:
@@ -142,11 +142,14 @@ class Delivery:
                 self._patience.wait(away)
             work = again
 
-    def settle(self, rows: int) -> None:
-        """The first of the unsettled chunks is written, by this task so many of its rows."""
-        self.unsettled.popleft()
+    def settle(self) -> None:
+        """The first of the unsettled chunks is written."""
+        self.rows += self.unsettled.popleft().rows
+        self.renew()
+
+    def renew(self) -> None:
+        """Something was achieved: the next loss is waited out as long as the first."""
         self._patience.renew()
-        self.rows += rows
 
     def close(self) -> None:
         """Close the connection; what is unsettled may or may not be written."""
@@ -196,4 +199,4 @@ class AtLeastOnce(Delivery):
             link = self.linked(chunk.stream)
             for _, _, text in link.passed(chunk.rows).errors:
                 link.refuse(text)
-            self.settle(chunk.rows)
+            self.settle()

@@ -54,7 +54,14 @@ class ExactlyOnce(Delivery):
         new = [stream for stream in dict.fromkeys(streams) if stream not in self._done]
         if new:
             self.finish()
-            self.patiently(lambda: self._look_up(new), lambda: self._look_up(new))
+            self.patiently(lambda: self._look_up(new), lambda: self._look_up_each(new))
+
+    def _look_up_each(self, streams: list[bytes]) -> None:
+        """The same with a connection for each: they may have parted to several servers."""
+        for stream in streams:
+            if stream not in self._done:
+                self.close()
+                self._look_up([stream])
 
     def _look_up(self, streams: list[bytes]) -> None:
         requests = b"".join(command(b"TYPE", s) + command(b"GET", self._marker.key(s)) for s in streams)
@@ -70,6 +77,7 @@ class ExactlyOnce(Delivery):
             self._value[stream] = value
         if self._trim:
             self._try_trimming(link, streams[0])
+        self.renew()
 
     def _try_trimming(self, link: Link, stream: bytes) -> None:
         """An XADD that adds nothing, for there is no such key: a server that cannot trim so says it here."""
@@ -90,6 +98,8 @@ class ExactlyOnce(Delivery):
     def add(self, chunk: Chunk) -> None:
         """Arm a chunk, and let the one before run."""
         chunk.before = self._value[chunk.stream]
+        if self._marker.rows_done(chunk.before, chunk.stream) < chunk.first:
+            raise forgotten(chunk, self._marker.rows_done(chunk.before, chunk.stream))
         self._value[chunk.stream] = self._marker.value(chunk.last)
         self.unsettled.append(chunk)
         if chunk.ids is not None:
@@ -149,14 +159,15 @@ class ExactlyOnce(Delivery):
         if tally.null:
             raise Outrun("the marker has moved")
         self._running = None
-        self.settle(chunk.rows)
+        self.settle()
 
     def _settle_all(self) -> None:
         while self.unsettled:
-            self.settle(self._carefully(self.unsettled[0]))
+            self._carefully(self.unsettled[0])
+            self.settle()
 
-    def _carefully(self, chunk: Chunk) -> int:
-        """Look what is written of a chunk, and write the rest; how many rows that was."""
+    def _carefully(self, chunk: Chunk) -> None:
+        """Look what is written of a chunk, and write the rest."""
         link = self.linked(chunk.stream)
         key = self._marker.key(chunk.stream)
         looks = command(b"WATCH", key) + command(b"GET", key)
@@ -169,16 +180,12 @@ class ExactlyOnce(Delivery):
                 link.refuse(str(answer))
         done = self._marker.rows_done(value, chunk.stream)
         if done < chunk.first:
-            raise Forgotten(
-                f"The server had confirmed {chunk.first} rows for {chunk.stream.decode()!r} and now knows of "
-                f"{done}: it lost its latest writes in a restart or a failover. A new attempt of this task "
-                "writes them again."
-            )
+            raise forgotten(chunk, done)
         self._done[chunk.stream] = max(self._done[chunk.stream], done)
         if done >= chunk.last:
             self._value[chunk.stream] = value
             link.ask(command(b"UNWATCH"), 1)
-            return 0
+            return
         at = chunk.at + done - chunk.first
         if chunk.ids is not None:
             self._check_ids(link, chunk.stream, stream[0], chunk.ids(at, chunk.stop))
@@ -195,7 +202,6 @@ class ExactlyOnce(Delivery):
         refused = [str(answer) for answer in answers[-1] if isinstance(answer, ReplyError)]
         if refused:
             self._tell_of_refused_rows(chunk, refused)
-        return chunk.rows
 
     def _tell_of_refused_rows(self, chunk: Chunk, texts: list[str]) -> None:
         """The transaction ran, but not all its XADDs: no later attempt may take the marker at its word."""
@@ -223,6 +229,14 @@ class ExactlyOnce(Delivery):
         elif not (isinstance(info, ReplyError) and "no such key" in str(info)):
             link.refuse(str(info))
         check_ids(stream, last, ids)
+
+
+def forgotten(chunk: Chunk, done: int) -> Forgotten:
+    """The server's marker stands before rows that it had confirmed."""
+    return Forgotten(
+        f"The server had confirmed {chunk.first} rows for {chunk.stream.decode()!r} and now knows of {done}: "
+        "it lost its latest writes in a restart or a failover. A new attempt of this task writes them again."
+    )
 
 
 def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.errors import CommandError
+from headrace.resp.replies import ReplyError
+from headrace.spark.delivery import Link, command
 from headrace.spark.marker import tagged
-from headrace.spark.shards import client
+from headrace.spark.shards import Servers
 
 LIFE_MS = 7 * 24 * 3600 * 1000  # of what a driver left behind that died before commit() or abort()
 
@@ -31,21 +34,36 @@ class Replacement:
 
     def keep_a_while(self) -> None:
         """Let the server forget the rows if nobody ever asks for them."""
-        with client(self.url) as server:
-            server.pexpire(self.temporary, LIFE_MS)
+        Servers(self.url).patiently(lambda: self._ask(b"PEXPIRE", self.temporary, LIFE_MS))
 
     def commit(self, entries: int) -> None:
         """Put the new stream in the old one's place. Without rows there is none: then the old one goes."""
-        with client(self.url) as server:
-            if not entries and not server.exists(self.temporary):
-                server.delete(self.stream)
-                return
-            pipe: Any = server.pipeline(transaction=True)
-            pipe.persist(self.temporary)
-            pipe.rename(self.temporary, self.stream)
-            pipe.execute()
+        tried = False
+
+        def work() -> None:
+            nonlocal tried
+            if self._ask(b"EXISTS", self.temporary):
+                tried = True  # if its answer is lost, the next look tells
+                self._ask(b"PERSIST", self.temporary)
+                self._ask(b"RENAME", self.temporary, self.stream)
+            elif not entries:
+                self._ask(b"DEL", self.stream)
+            elif not tried:
+                raise CommandError(f"The rows written to {self.temporary!r} are gone.")
+
+        Servers(self.url).patiently(work)
 
     def abort(self) -> None:
         """Drop what was written."""
-        with client(self.url) as server:
-            server.delete(self.temporary)
+        Servers(self.url).patiently(lambda: self._ask(b"DEL", self.temporary))
+
+    def _ask(self, name: bytes, *words: str | int) -> Any:
+        """One command, to the server that owns the stream."""
+        link = Link(Servers(self.url), self.stream.encode())
+        try:
+            [answer] = link.ask(command(name, *(str(w).encode() for w in words)), 1)
+            if isinstance(answer, ReplyError):
+                link.refuse(str(answer))
+            return answer
+        finally:
+            link.close()

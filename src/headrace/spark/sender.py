@@ -112,6 +112,7 @@ class Sender:
         self._marker = marker
         self._servers = Servers(options.url)
         self._deliveries: dict[str, AtLeastOnce | ExactlyOnce] = {}  # by the server that owns their streams
+        self._owners: dict[bytes, str] = {}
         self._encoder = XaddEncoder()
         self._seen: dict[bytes, int] = {}  # for each stream the task's rows so far
         self._schema: pa.Schema | None = None
@@ -129,12 +130,21 @@ class Sender:
         groups = self._groups(batch)
         owners: dict[str, list[bytes]] = {}
         for stream in groups:
-            owners.setdefault(self._servers.owner(stream.decode()), []).append(stream)
+            owners.setdefault(self._owner(stream), []).append(stream)
         for owner, streams in owners.items():
             delivery = self._deliveries.setdefault(owner, self._new_delivery())
             delivery.meet(streams)
             for stream in streams:
                 self._send_rows(delivery, batch, stream, groups[stream])
+
+    def _owner(self, stream: bytes) -> str:
+        """The server that has the stream. If it is another than before, the one before first confirms."""
+        owner = self._servers.owner(stream.decode())
+        before = self._owners.setdefault(stream, owner)
+        if before != owner:
+            self._deliveries[before].finish()
+            self._owners[stream] = owner
+        return owner
 
     def _new_delivery(self) -> AtLeastOnce | ExactlyOnce:
         if self._marker is None:
@@ -142,7 +152,7 @@ class Sender:
         return ExactlyOnce(self._servers, self._marker, self._trim)
 
     def finish(self) -> int:
-        """Wait until every row is confirmed; how many this task has written."""
+        """Wait until every row is confirmed; how many were not yet written when the task began."""
         for delivery in self._deliveries.values():
             delivery.finish()
         return sum(delivery.rows for delivery in self._deliveries.values())
@@ -222,7 +232,7 @@ class Sender:
 
 
 def send_all(batches: Iterable[pa.RecordBatch], options: Options, marker: Marker | None) -> int:
-    """Send the batches of one task, and wait until all is confirmed; how many rows were written now."""
+    """Send the batches of one task, and wait until all is confirmed; how many rows were new."""
     sender = Sender(options, marker)
     try:
         for batch in batches:
@@ -251,7 +261,7 @@ def write_batches(
     """Write Arrow batches (a Table's, a RecordBatchReader, any) into a stream, without Spark.
 
     With a marker every row is written exactly once: a call that broke off is made again with the same
-    batches and the same marker, and goes on where it was. Returns how many rows this call wrote. The options
+    batches and the same marker, and goes on where it was. Returns how many rows were new. The options
     are the sink's.
     """
     if isinstance(batches, pa.Table):
@@ -267,9 +277,9 @@ def write_stream(
         def write(df, batch_id):
             write_stream(df, batch_id, url="redis://...", stream="orders", query_id="orders-1")
 
-    query_id names the query for as long as its checkpoint lives; a new checkpoint needs a new one. Called
-    again with the same (query_id, batch_id) it adds what is missing. Returns how many rows were written by
-    this call.
+    query_id names the query for as long as its checkpoint lives; a new checkpoint needs a new one, and so
+    does each of several writes that one batch makes. Called again with the same (query_id, batch_id) it adds
+    what is missing. Returns how many rows were new.
     """
     parsed = sink_options(url, stream, options)
     trimming(parsed)
