@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from stream_server import StreamServer
 
+from headrace.spark import planner
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import parse_options
 from headrace.spark.planner import Range, limited, nth_id, plan, quotas
@@ -78,6 +80,49 @@ def test_tasks_cover_a_stream_once_and_evenly(
     assert sum(counts) == len(ids) and len(parts) <= tasks
     assert max(counts) <= 2 * len(ids) / tasks + 1
     assert plan(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options) == parts
+
+
+def test_probes_of_large_entries_ask_for_fewer_of_them(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, count = 1 << 14, 1000
+    pipe = stream_server.client.pipeline(transaction=False)
+    for n in range(count):
+        pipe.xadd("s", {"a": bytes(size)}, id=f"{n + 1}-0")
+    pipe.execute()
+    asked = []
+
+    def ask_each(servers: Servers, streams: list[str], put: Callable[..., Any]) -> dict[str, list[Any]]:
+        answers = ask_as_ever(servers, streams, put)
+        asked.append(size * sum(len(entries) for entries in answers["s"] if isinstance(entries, list)))
+        return answers
+
+    ask_as_ever = Servers.ask_each
+    monkeypatch.setattr(Servers, "ask_each", ask_each)
+    monkeypatch.setattr(planner, "PROBES_BYTES", 1 << 20)
+    options = parse_options({"minPartitions": "4"}, "batch")
+    parts = plan(Servers(stream_server.url), {}, {"s": f"{count}-0"}, options)
+    assert 1 << 19 < max(asked) <= 2 << 20
+    assert max(sizes(parts, [(n + 1, 0) for n in range(count)])) <= count / 4 * 1.2
+
+
+def test_many_streams_are_planned_in_no_more_round_trips_than_one(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = []
+
+    def ask_each(servers: Servers, streams: list[str], put: Callable[..., Any]) -> dict[str, list[Any]]:
+        rounds.append(len(streams))
+        return ask_as_ever(servers, streams, put)
+
+    ask_as_ever = Servers.ask_each
+    monkeypatch.setattr(Servers, "ask_each", ask_each)
+    for n in range(20):
+        stream_server.fill(f"s{n}", 200)
+    options = parse_options({"minPartitions": "40"}, "batch")
+    parts = plan(Servers(stream_server.url), {}, {f"s{n}": "1000199-0" for n in range(20)}, options)
+    assert len(parts) == 40
+    assert max(rounds) == 20 and len(rounds) <= 8
 
 
 def test_streams_share_the_tasks_and_those_without_news_have_none(stream_server: StreamServer) -> None:

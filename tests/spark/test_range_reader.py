@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,6 +127,23 @@ def test_large_entries_come_in_small_pages_and_small_entries_in_large_ones(
     assert numbers(iter(made)) == list(range(100))
     assert len(asked) > 3 and set(asked[1:]) == {PAGE_BYTES // ((1 << 19) + 100) + 1}  # and the anchor
     assert max(batch.num_rows for batch in made) <= (BATCH_BYTES >> 19) + 1
+
+
+def test_a_task_holds_a_batch_and_not_its_range(stream_server: StreamServer) -> None:
+    entries, size = 120, 1 << 20
+    for n in range(entries):
+        stream_server.client.xadd("s", {"n": n, "text": b"x" * size}, id=f"{n + 1}-0")
+    schema = StructType([*SCHEMA.fields, StructField("text", StringType())])
+    options = parse_options({"url": stream_server.url}, "batch")
+    reader = RangeReader(Range("s", "0-0", f"{entries}-0", False), Layout(schema, "epoch_ms"), options)
+    tracemalloc.start()
+    try:
+        rows = sum(batch.num_rows for batch in reader.batches())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert rows == entries
+    assert peak < 4 * BATCH_BYTES < entries * size
 
 
 def test_entries_trimmed_during_a_read_are_missed(stream_server: StreamServer) -> None:

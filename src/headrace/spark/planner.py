@@ -29,7 +29,7 @@ from headrace.spark.page_size import PageSize
 from headrace.spark.shards import Servers, StreamRefused, Wire
 
 WINDOW = 32  # entries a probe asks for, unless they are so large that
-PROBES_BYTES = 64 << 20  # the answers to all probes of a stream would be larger than this
+PROBES_BYTES = 32 << 20  # the answers to all probes of a stream would be larger than this
 ROUNDS = 3  # of probes, the first included
 WORTH_SPLITTING = 50_000  # entries a task should at least have when nobody asked for a number of tasks
 SCAN_PAGE = 10_000
