@@ -91,7 +91,10 @@ OPTIONS = (
         "URL",
         DEFAULT_URL,
         ("batch", "stream", "sink"),
-        "The server: `redis://[user:password@]host:port[/database]`, `rediss://` for TLS, `unix://path`.",
+        "The server: `redis://[user:password@]host:port[/database]`, `rediss://` for TLS, `unix://path`; "
+        "`sentinel://host:port,…/service[/database]` for the master that Sentinels name, "
+        "`cluster://host:port,…` for a cluster, with TLS `sentinels://` and `clusters://`. What redis-py "
+        "should know beyond that follows as `?ssl_ca_certs=…&name=value`.",
         str,
     ),
     Option("subscribe", "names", None, READ, "The streams to read, separated by commas.", _names),
