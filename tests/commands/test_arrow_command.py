@@ -46,7 +46,7 @@ def test_every_type_says_what_it_is(talk):
     of_fields += [("t", "UTF8", pa.string()), ("x", "BINARY", pa.binary())]
     of_fields += [("n", "EPOCH_MS", pa.timestamp("us")), ("n", "EPOCH_S", pa.timestamp("us"))]
     found = []
-    for name, word, kind in [("", word, kind) for word, kind in types.items()] + of_fields:
+    for name, word, kind in [("*", word, kind) for word, kind in types.items()] + of_fields:
         reply = talk.words("XARROW", "s", "-", "+", "COLUMNS", "1", name, word)
         [value] = batch(reply, pa.schema([("v", kind)])).column("v")
         found.append(value.value if pa.types.is_timestamp(kind) else value.as_py())
@@ -96,7 +96,7 @@ def test_the_modes_differ_in_what_becomes_of_a_bad_value(nine):
     assert refused.startswith("-MALFORMED stream 's', entry 10-0: field 'temp' is missing or does not fit")
     refused = nine("XARROW s 11 + COLUMNS 2 dev UTF8 temp FLOAT64!")
     assert refused.startswith("-MALFORMED stream 's', entry 11-0: field 'temp'")
-    corrupt = nine.words("XARROW", "s", "10", "10", "COLUMNS", "2", "temp", "FLOAT64", "", "CORRUPT")
+    corrupt = nine.words("XARROW", "s", "10", "10", "COLUMNS", "2", "temp", "FLOAT64", "*", "CORRUPT")
     [row] = batch(corrupt, pa.schema([("temp", pa.float64()), ("c", pa.string())])).to_pylist()
     assert row == {"temp": None, "c": '{"id": "10-0", "fields": {"dev": "d10", "temp": "warm"}}'}
 
@@ -129,7 +129,7 @@ MANY = " ".join(f"f{i} UTF8" for i in range(1001))
         (f"- + COLUMNS 1001 {MANY}", "-ERR COLUMNS takes at most 1000 pairs of a name and a type"),
         ("- + COLUMNS 1 dev DECIMAL", "-ERR COLUMNS has no type 'DECIMAL'"),
         ("- + COLUMNS 1 dev UTF8!!", "-ERR COLUMNS has no type 'UTF8!!'"),
-        ("- + COLUMNS 1 dev ID", "-ERR a column of type ID has an empty name"),
+        ("- + COLUMNS 1 dev ID", "-ERR a column of type ID is of the whole entry: name it *"),
         ("- + COLUMNS 2 dev UTF8 dev INT64", "-ERR COLUMNS asks for 'dev' twice"),
         (f"- + COLUMNS 1 dev {'X' * 5000}", f"-ERR COLUMNS has no type '{'X' * 60}'"),
         ("- + COUNT 0 COLUMNS 1 dev UTF8", "-ERR COUNT must be positive"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_answered_is_refused(nine, words, refusal):
 
 
 def test_parts_of_the_entry_are_asked_for_once(nine):
-    said = nine.words("XARROW", "s", "-", "+", "COLUMNS", "2", "", "FIELDS", "", "BINARYFIELDS")
+    said = nine.words("XARROW", "s", "-", "+", "COLUMNS", "2", "*", "FIELDS", "*", "BINARYFIELDS")
     assert said == "-ERR COLUMNS asks for 'BINARYFIELDS' twice"
 
 

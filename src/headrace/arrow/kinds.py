@@ -16,6 +16,7 @@ from headrace.arrow.columns import Column
 from headrace.errors import CommandError
 
 COLUMNS_MAX = 1000
+WHOLE = b"*"  # stands for the name of what is no field
 SHOWN_MAX = 60  # bytes of a bad word that an error repeats
 
 
@@ -64,7 +65,7 @@ def word_of(kind: str, settings: dict[str, Any]) -> bytes | None:
 def columns_of(words: list[bytes]) -> list[Column]:
     """Columns for name, type, name, type ...; CommandError says what is wrong with them.
 
-    A field is asked for once, and so is each part of the entry, whose name is empty: then no answer is much
+    A field is asked for once, and so is each part of the entry, whose name is *: then no answer is much
     larger than its entries.
     """
     if len(words) > 2 * COLUMNS_MAX or len(words) % 2:
@@ -73,13 +74,14 @@ def columns_of(words: list[bytes]) -> list[Column]:
     asked = set()
     for name, word in zip(words[::2], words[1::2], strict=True):
         kind, settings = _made_of(word)
-        if kind in OF_THE_ENTRY and name:
-            raise CommandError(f"ERR a column of type {_shown(word)} has an empty name")
-        what = kind if kind in OF_THE_ENTRY else name
+        whole = kind in OF_THE_ENTRY
+        if whole and name != WHOLE:
+            raise CommandError(f"ERR a column of type {_shown(word)} is of the whole entry: name it *")
+        what = kind if whole else name
         if what in asked:
-            raise CommandError(f"ERR COLUMNS asks for '{_shown(name or word)}' twice")
+            raise CommandError(f"ERR COLUMNS asks for '{_shown(word if whole else name)}' twice")
         asked.add(what)
-        columns.append(Column(kind, name, nullable=not word.endswith(b"!"), **settings))
+        columns.append(Column(kind, b"" if whole else name, nullable=not word.endswith(b"!"), **settings))
     return columns
 
 

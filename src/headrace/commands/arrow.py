@@ -3,8 +3,9 @@
 XARROW key start end [COUNT count] [ANCHOR] [MODE mode] COLUMNS n [name type …]
 
 It answers the entries from start to end, as many as fit one batch, with the named fields only, as an Arrow
-IPC record batch: who reads them has columns without parsing a word. The types are those of arrow/kinds.py;
-the mode says, as Spark's readers do, what becomes of a value that is not of its type:
+IPC record batch: who reads them has columns without parsing a word. The types are those of arrow/kinds.py; a
+column made of the entry as a whole has the name *. The mode says, as Spark's readers do, what becomes of a
+value that is not of its type:
 
     PERMISSIVE      it is null, and the whole entry stands in the column of type CORRUPT, if there is one
     DROPMALFORMED   the entry is left out

@@ -64,7 +64,7 @@ def column_words(layout: Layout) -> list[bytes] | None:
         word = kinds.word_of(spec.kind, spec.settings)
         if word is None:
             return None
-        words += [spec.name.encode(), word]
+        words += [kinds.WHOLE if spec.kind in kinds.OF_THE_ENTRY else spec.name.encode(), word]
     return words if len(words) <= 2 * kinds.COLUMNS_MAX else None
 
 
