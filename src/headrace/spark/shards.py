@@ -222,7 +222,8 @@ class Servers:
             raise self._node_of_a_cluster()
         if kind == "ASK":
             host, _, port = rest.rpartition(" ")[2].rpartition(":")
-            self._asked[stream] = (host, int(port))
+            if host:  # a server that does not know its name cannot be asked before the move is over
+                self._asked[stream] = (host, int(port))
         raise Moved(refused)
 
     def _node_of_a_cluster(self) -> UsageError:
