@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import CommandError, HeadraceError, ProtocolError
@@ -19,6 +19,8 @@ from headrace.spark.shards import Moved, Servers
 from headrace.spark.tally import Tally
 
 RECEIVE_BYTES = 1 << 16
+GATHERED_ROWS = 1000  # chunks of a few rows, for many streams, are sent when they are so many together
+GATHERED_BYTES = 1 << 20
 
 # Refusals that pass: the server is starting, failing over, or no longer the one for this key.
 PASSING = ("LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK")
@@ -159,7 +161,14 @@ class Delivery:
 
 
 class AtLeastOnce(Delivery):
-    """A pipeline of XADDs."""
+    """A pipeline of XADDs.
+
+    gathered    small chunks, as one, which is not yet sent
+    """
+
+    def __init__(self, servers: Servers) -> None:
+        super().__init__(servers)
+        self._gathered: Chunk | None = None
 
     def meet(self, streams: Iterable[bytes]) -> None:
         """Nothing has to be known of a stream."""
@@ -169,17 +178,31 @@ class AtLeastOnce(Delivery):
         return 0
 
     def add(self, chunk: Chunk) -> None:
-        """Send a chunk, and wait for the one before."""
-        self.unsettled.append(chunk)
-        self.patiently(lambda: self._send(chunk), self._send_again)
+        """Send a chunk, or keep it until there is more; wait for the one before."""
+        together = self._gathered
+        if together is None:
+            self._gathered = together = replace(chunk, body=bytearray(chunk.body))
+        else:
+            together.body += chunk.body
+            together.stop += chunk.rows
+        if together.rows >= GATHERED_ROWS or len(together.body) >= GATHERED_BYTES:
+            self._send_gathered()
 
     def finish(self) -> None:
         """Wait until all is confirmed."""
-        self.patiently(lambda: self._confirm(0), self._send_again)
+        self._send_gathered()
+        self.patiently(self._confirm_all, self._send_again)
+
+    def _send_gathered(self) -> None:
+        chunk, self._gathered = self._gathered, None
+        if chunk is not None:
+            self.unsettled.append(chunk)
+            self.patiently(lambda: self._send(chunk), self._send_again)
 
     def _send(self, chunk: Chunk) -> None:
         self.linked(chunk.stream).send(chunk.body)
-        self._confirm(1)
+        while len(self.unsettled) > 1:
+            self._confirm()
 
     def _send_again(self) -> None:
         while self.unsettled:
@@ -190,13 +213,16 @@ class AtLeastOnce(Delivery):
                     'them with the option delivery "exactly-once".'
                 )
             self.linked(chunk.stream).send(chunk.body)
-            self._confirm(len(self.unsettled) - 1)
+            self._confirm()
 
-    def _confirm(self, left: int) -> None:
-        """Wait until only so many chunks are unsettled."""
-        while len(self.unsettled) > left:
-            chunk = self.unsettled[0]
-            link = self.linked(chunk.stream)
-            for _, _, text in link.passed(chunk.rows).errors:
-                link.refuse(text)
-            self.settle()
+    def _confirm_all(self) -> None:
+        while self.unsettled:
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Wait for the answers to the first of the unsettled chunks."""
+        chunk = self.unsettled[0]
+        link = self.linked(chunk.stream)
+        for _, _, text in link.passed(chunk.rows).errors:
+            link.refuse(text)
+        self.settle()

@@ -197,7 +197,7 @@ class Sender:
         self._encoder.aim([b"XADD", stream, *self._trim])
         ids = self._ids_of(batch, rows) if self._roles.entry_id is not None else None
 
-        def encode(at: int, stop: int) -> bytearray:
+        def encode(at: int, stop: int) -> bytes | bytearray:
             self._load(batch)
             self._encoder.aim([b"XADD", stream, *self._trim])
             self._encoder.encode(rows, at, stop, 1 << 62)
