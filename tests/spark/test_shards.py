@@ -5,17 +5,23 @@ from __future__ import annotations
 import pathlib
 import pickle
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
+from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import SLOTS, Certificates, Node, until
 from stream_server import StreamServer, free_port
 
 from headrace.errors import UsageError
 from headrace.spark import patience
+from headrace.spark.options import parse_options
 from headrace.spark.patience import Patience
+from headrace.spark.planner import Range
+from headrace.spark.range_reader import RangeReader
+from headrace.spark.schema import Layout
 from headrace.spark.server_url import parse_server_url, without_password
 from headrace.spark.shards import LOST, Moved, Servers, Wire
 from headrace.spark.tails import Tail, lost_between, tail, tails
@@ -213,6 +219,30 @@ def test_a_server_is_reached_by_a_socket_in_the_file_system(
     assert tail(Servers(f"unix://{path}?db=2"), ["s"]) == {"s": "1-0"}
     assert answer(Servers(f"unix://{path}?db=2").wire("s"), b"XLEN", b"s") == b":1\r\n"
     assert tail(Servers(f"unix://{path}"), ["s"]) == {}
+
+
+def test_a_server_that_is_restarted_in_mid_read_is_waited_for(start: Callable[..., Node]) -> None:
+    node, count = start(), 25_000
+    pipe = node.client.pipeline(transaction=False)
+    for n in range(count):
+        pipe.xadd("s", {"n": n}, id=f"{n + 1}-0")
+    pipe.execute()
+    node.client.save()
+    url = f"redis://127.0.0.1:{node.port}"
+    options = parse_options({"url": url, "entriesPerFetch": "500"}, "batch")
+    layout = Layout(StructType([StructField("n", LongType())]), "epoch_ms")
+    reading = RangeReader(Range("s", "0-0", f"{count}-0", False), layout, options).batches()
+    seen = next(reading).column("n").to_pylist()
+    servers = Servers(url)
+    assert tail(servers, ["s"]) == {"s": f"{count}-0"}
+    node.kill()
+    restart = threading.Timer(0.5, node.start)
+    restart.start()
+    for batch in reading:
+        seen += batch.column("n").to_pylist()
+    assert seen == list(range(count))
+    assert tail(servers, ["s"]) == {"s": f"{count}-0"}
+    restart.join()
 
 
 def test_a_wrong_password_is_not_tried_again_and_again(
