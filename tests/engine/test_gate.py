@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from redis.lock import Lock
 
 from headrace.engine.engine import Engine
 from headrace.engine.gate import Gate
@@ -56,6 +57,32 @@ def test_a_transaction_queued_before_is_refused_whole(engine: Engine):
     )
     engine.gate.refuse_writes(None)
     assert ask(engine, session, "GET k") == b"$-1\r\n"
+
+
+def release_lock(engine: Engine, session) -> bytes:
+    """A script that takes the key k away, although EVAL's row does not say that it writes."""
+    words = [b"EVAL", Lock.LUA_RELEASE_SCRIPT.encode(), b"1", b"k", b"token"]
+    engine.execute(session, words, 1000)
+    return bytes(session.answer.take())
+
+
+def test_a_script_queued_before_is_refused_as_a_write(engine: Engine):
+    session = engine.session()
+    ask(engine, session, "SET k token")
+    ask(engine, session, "MULTI")
+    assert release_lock(engine, session) == b"+QUEUED\r\n"
+    engine.gate.refuse_writes(TROUBLE)
+    assert ask(engine, session, "EXEC").startswith(b"-EXECABORT Transaction discarded because of: MISCONF")
+    assert ask(engine, session, "EXISTS k") == b":1\r\n"
+
+
+def test_a_script_waits_while_writes_are_paused(engine: Engine):
+    ask(engine, engine.session(), "SET k token")
+    ask(engine, engine.session(), "CLIENT PAUSE 100 WRITE")
+    session = engine.session()
+    assert release_lock(engine, session) == b""
+    engine.tick(1200)
+    assert bytes(session.answer.take()) == b":1\r\n"
 
 
 def test_while_loading_only_what_needs_no_data_is_answered(engine: Engine):

@@ -257,6 +257,17 @@ def test_shutdown_saves_by_rule_or_when_told(start, request_: str, rules: str, k
     assert start().connect().request("EXISTS", "k") == kept
 
 
+def test_shutdown_saves_although_a_snapshot_was_about_to_begin(start):
+    server = start()
+    client = server.connect()
+    client.send(b"SET k v\r\nBGSAVE\r\nSHUTDOWN SAVE\r\n")
+    assert client.reply() == "OK"
+    assert client.reply() == "Background saving started"
+    assert client.is_closed()
+    server.stop()
+    assert start().connect().request("EXISTS", "k") == 1
+
+
 def test_a_signal_ends_the_server_when_all_is_saved_a_second_one_regardless(start, tmp_path: Path):
     server = start("--save", "3600", "1")
     client = server.connect()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
 from headrace.server import startup
 from headrace.server.config import Config
@@ -141,12 +141,13 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path):
 
 
 @pytest.fixture
-def slow_load(tmp_path: Path, monkeypatch):
+def slow_load(tmp_path: Path, monkeypatch, request):
     """A server that is loading and stays so until it is let: the server, what lets it, its thread."""
     write_log(tmp_path, b"".join(record("XADD", "s", f"{n}-1", "f", "v" * 400) for n in range(1, 3000)))
     monkeypatch.setattr(startup, "TURN_S", 0.0)
     config = Config()
     config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--dir", str(tmp_path)])
+    config.read_arguments(getattr(request, "param", []))
     server = Server(config)
     go_on, loading = threading.Event(), threading.Event()
     once = server.startup._progress
@@ -189,6 +190,54 @@ def test_while_it_loads_it_says_so(slow_load, dial):
     wait_until(lambda: info(client)["loading"] == "0")
     assert client.request("XLEN", "s") == 2999
     assert "loading_total_bytes" not in info(client)
+
+
+@pytest.mark.parametrize("slow_load", [["--enable-debug-command", "yes"]], indirect=True)
+def test_debug_saves_and_drops_nothing_while_it_loads(slow_load, dial, tmp_path: Path):
+    server, go_on, _ = slow_load
+    client = dial(server.listeners.port)
+    for words in (["RELOAD"], ["RELOAD", "NOSAVE"], ["LOADAOF"]):
+        assert str(client.request("DEBUG", *words)) == "LOADING Redis is loading the dataset in memory", words
+    go_on.set()
+    wait_until(lambda: info(client)["loading"] == "0")
+    assert client.request("XLEN", "s") == 2999
+    assert not (tmp_path / "dump.rdb").exists()
+
+
+def test_the_log_is_turned_off_while_it_loads(slow_load, dial):
+    server, go_on, _ = slow_load
+    client = dial(server.listeners.port)
+    assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
+    go_on.set()
+    wait_until(lambda: info(client)["loading"] == "0")
+    assert info(client)["aof_enabled"] == "0"
+    assert client.request("XLEN", "s") == 2999
+
+
+@pytest.fixture
+def with_snapshot(tmp_path: Path) -> None:
+    """A snapshot beside the log: what a server loads that keeps no log."""
+    config = Config()
+    config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--dir", str(tmp_path)])
+    config.read_arguments(["--appendonly", "no"])
+    server = Server(config)
+    server.open()
+    server.engine.execute(server.engine.session(), [b"SET", b"k", b"of the snapshot"], 1000)
+    server.saving.save(1000)
+    server.close()
+
+
+@pytest.mark.parametrize("slow_load", [["--appendonly", "no", "--save", ""]], indirect=True)
+def test_the_log_is_turned_on_while_a_snapshot_loads(with_snapshot, slow_load, dial, tmp_path: Path):
+    server, go_on, _ = slow_load
+    client = dial(server.listeners.port)
+    assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
+    go_on.set()
+    wait_until(lambda: info(client)["loading"] == "0")
+    assert client.request("GET", "k") == b"of the snapshot"
+    assert info(client)["aof_enabled"] == "1"
+    with pytest.raises(HeadraceError, match="is in use by"):
+        DiskFiles(str(tmp_path)).lock()
 
 
 def test_shutdown_while_it_loads_ends_it_and_leaves_the_files(slow_load, dial, tmp_path: Path):

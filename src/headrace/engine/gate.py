@@ -18,9 +18,8 @@ from headrace.engine.refusals import Loading
 from headrace.engine.stats import Row
 from headrace.errors import CommandError
 
-# Refused like writes: PING, so that whoever watches over the server learns of its trouble, as with Redis, and
-# the scripts, whose rows do not say that they write.
-WRITES_TOO = frozenset({b"ping", b"eval", b"evalsha"})
+# They may write, although their rows do not say so.
+SCRIPTS = frozenset({b"eval", b"evalsha"})
 
 
 def held(call: Any) -> bool:
@@ -32,9 +31,14 @@ def no_answer(call: Any) -> None:
     """What a held request answers when its time is up: it never is, it has no deadline of its own."""
 
 
+def may_write(row: Row) -> bool:
+    """Whether the command can change data."""
+    return row.command.write or row.command.name in SCRIPTS
+
+
 def has_write(queue: list[tuple[Row, list[bytes]]]) -> bool:
-    """Whether one of the queued requests writes."""
-    return any(queued.command.write for queued, _ in queue)
+    """Whether one of the queued requests may write."""
+    return any(may_write(queued) for queued, _ in queue)
 
 
 @cython.final
@@ -103,10 +107,13 @@ class Gate:
 
     @cython.ccall
     def refused(self, session: Session, row: Row) -> CommandError | None:
-        """The error that the session's request gets now, or None. What a log repeats is never refused."""
+        """The error that the session's request gets now, or None. What a log repeats is never refused.
+
+        PING is refused like writes, as by Redis: whoever watches over the server learns of its trouble.
+        """
         if session.replayed:
             return None
-        if self.refusal is not None and (self.writes(session, row) or row.command.name in WRITES_TOO):
+        if self.refusal is not None and (self.writes(session, row) or row.command.name == b"ping"):
             return CommandError(self.refusal.decode())
         if self.loading and "loading" not in row.command.flags:
             return Loading()
@@ -114,8 +121,8 @@ class Gate:
 
     @cython.ccall
     def writes(self, session: Session, row: Row) -> cython.bint:
-        """Whether the request may write: its command does, or it is an EXEC with a write in its queue."""
-        if row.command.write:
+        """Whether the request may write: its command can, or it is an EXEC with such a one in its queue."""
+        if may_write(row):
             return True
         if session.queue is None or row.command.name != b"exec":
             return False

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.commands.host import Host, Section
 from headrace.commands.session import Session
+from headrace.engine.refusals import Loading
 from headrace.errors import CommandError, HeadraceError
 from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
@@ -108,7 +109,7 @@ class ServerHost(Host):
         if self.durability.beginning and not force:
             logging.getLogger("headrace").error("not stopping: the first log is still being written")
             raise NoShutdown()
-        self.saving.kill()
+        self.saving.call_off()
         if not self.durability.flush(at) and not force:
             logging.getLogger("headrace").error("not stopping: the log cannot be written")
             raise NoShutdown()
@@ -148,6 +149,7 @@ class ServerHost(Host):
 
     def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
         """DEBUG RELOAD: through a snapshot and back."""
+        self._refuse_while_loading()
         if save:
             self.saving.save(call.now)
         if flush:
@@ -164,6 +166,7 @@ class ServerHost(Host):
 
     def reload_log(self, call: Any) -> None:
         """DEBUG LOADAOF: through the log and back."""
+        self._refuse_while_loading()
         if self.durability.log is None or not self.durability.flush(call.now):
             raise CommandError("ERR Error trying to load the AOF files, check server logs.")
         call.keyspace.flush_all()
@@ -172,6 +175,11 @@ class ServerHost(Host):
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error("DEBUG LOADAOF: %s", wrong)
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None
+
+    def _refuse_while_loading(self) -> None:
+        """DEBUG is served during a load, but then memory holds a part of the data and must not be saved."""
+        if self.turn.engine.gate.loading:
+            raise Loading()
 
     def rdb_version(self) -> Version:
         """In which version of the format values are written."""

@@ -143,13 +143,14 @@ class Server:
         self.startup.lock()
         if self.disk.lock_descriptor >= 0:
             self.saving.remove_leftovers()
+        self.running_log = self.config.flag("appendonly")
         found = self.startup.load(self.clock.now_ms())
         self.saving.saved_changes = self.engine.keyspace.changes
-        self.running_log = self.config.flag("appendonly")
-        if self.running_log:
-            with plain_words():
+        with plain_words():
+            if self.running_log:
                 self.saving.open_log(found.manifest, self.clock.now_ms())
-        self.turn.commit = self.durability.commit
+            self.turn.commit = self.durability.commit
+            self.apply()  # what CONFIG SET has changed while it was loading
 
     def run(self) -> None:
         """Turns, until told to stop; then everything is closed."""

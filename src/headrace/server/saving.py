@@ -269,6 +269,11 @@ class Saving:
             self.durability.log.finish_rewrite(rewrite, False)
         logging.getLogger("headrace").error("%s failed: %s", work, reason)
 
+    def call_off(self) -> None:
+        """The end is near: nothing is written in the background any more, nor begun."""
+        self.wanted.clear()
+        self.kill()
+
     def kill(self) -> None:
         """End the child, as if it had never been."""
         if self.child is None:
