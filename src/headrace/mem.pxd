@@ -3,6 +3,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.conversion cimport PyOS_string_to_double
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
 
@@ -123,6 +124,20 @@ cdef inline void put_f32le(unsigned char *buf, Py_ssize_t at, double v) noexcept
     cdef unsigned int bits
     memcpy(&bits, &narrow, 4)
     put_u32le(buf, at, bits)
+
+
+cdef inline double f64_of(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) except? -1:
+    cdef char text[64]
+    cdef char *end
+    cdef double v
+    if n >= 64:
+        return float(take(buf, at, n))
+    memcpy(text, buf + at, n)
+    text[n] = 0
+    v = PyOS_string_to_double(text, &end, NULL)
+    if end != text + n:
+        raise ValueError("no number")
+    return v
 
 
 cdef inline bint is_utf8(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) noexcept nogil:

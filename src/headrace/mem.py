@@ -145,6 +145,15 @@ def put_f32le(buf: bytearray, at: int, v: float) -> None:
         struct.pack_into("<f", buf, at, math.copysign(math.inf, v))
 
 
+def f64_of(buf: bytes | bytearray, at: int, n: int) -> float:
+    """The double nearest to the number that the n bytes at `at` say, digits and signs, point and exponent.
+
+    ValueError when they say none. Of other bytes than those nothing is promised.
+    """
+    assert 0 <= at <= at + n <= len(buf), "read past the end"
+    return float(bytes(buf[at : at + n]))
+
+
 def is_utf8(buf: bytes | bytearray, at: int, n: int) -> bool:
     """Whether the n bytes at `at` are well-formed UTF-8."""
     assert 0 <= at <= at + n <= len(buf), "read past the end"

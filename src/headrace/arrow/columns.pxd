@@ -7,6 +7,7 @@ from headrace.structures cimport listpack, listpack_walk
 cdef unsigned char PLUS
 cdef unsigned char MINUS
 cdef unsigned char POINT
+cdef int EXPONENT
 cdef unsigned char HYPHEN
 cdef unsigned int ZERO
 cdef Py_ssize_t ID_MAX
@@ -61,6 +62,7 @@ cdef class Column:
     cdef bint parse(self, const unsigned char *p) except -1
     cdef bint _parse_integer(self, const unsigned char *p) except -1
     cdef bint _parse_real(self, const unsigned char *p) except -1
+    cdef bint _parse_hard_real(self, const unsigned char *p) except -1
     cdef Py_ssize_t write(self, const unsigned char *p, Py_ssize_t row) except -1
     cdef Py_ssize_t _write_integer(self) except -1
     cdef Py_ssize_t _write_real(self) except -1

@@ -24,6 +24,7 @@ from headrace.structures import listpack, listpack_walk
 PLUS = cython.declare(cython.uchar, 43)
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
+EXPONENT = cython.declare(cython.int, 101)
 HYPHEN = cython.declare(cython.uchar, 45)
 ZERO = cython.declare(cython.uint, 48)
 ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
@@ -302,7 +303,7 @@ class Column:
                 break
             at += 1
         if at < end or digits > DIGITS_MAX or size > EXACT_MAX or decimals > POWER_MAX:
-            return self._parse_hard_real(mem.take(p, self.at, self.n))
+            return self._parse_hard_real(p)
         if digits == 0:
             return False
         power: cython.double = 1
@@ -315,11 +316,22 @@ class Column:
             self.real = -self.real
         return True
 
-    def _parse_hard_real(self, text: bytes) -> bool:
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _parse_hard_real(self, p: cython.p_const_uchar) -> cython.bint:
         """Exponents, long mantissas, infinities; float() alone would let spaces and underscores pass."""
-        if text.strip(b"0123456789+-.eE") and text.lstrip(b"+-").lower() not in NOT_FINITE:
-            return False
+        at: cython.Py_ssize_t = self.at
+        end: cython.Py_ssize_t = at + self.n
+        text: bytes
+        while at < end and (48 <= p[at] <= 57 or PLUS <= p[at] <= POINT or p[at] | 32 == EXPONENT):
+            at += 1
         try:
+            if at == end:
+                self.real = mem.f64_of(p, self.at, self.n)
+                return True
+            text = mem.take(p, self.at, self.n)
+            if text.lstrip(b"+-").lower() not in NOT_FINITE:
+                return False
             self.real = float(text)
         except ValueError:
             return False

@@ -23,8 +23,7 @@ cdef class Names:
     cdef Growing places
     cdef Growing repeated
     cdef bint are_text
-    cdef Growing texts
-    cdef Growing ends
+    cdef Column texts
 
     cdef Py_ssize_t examine(self, const unsigned char *p) except -1
     cdef Py_ssize_t _join(self, const unsigned char *p, Py_ssize_t count) except -1

@@ -30,7 +30,7 @@ from headrace.structures import listpack_walk
 
 ROWS_MAX = cython.declare(cython.longlong, 20_000)
 # What one batch may cost, about a nanosecond each: its bytes, and more for what is slow.
-WORK_MAX = cython.declare(cython.Py_ssize_t, 4 << 20)
+WORK_MAX = cython.declare(cython.Py_ssize_t, 2 << 20)
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 CORRUPT_WORK = cython.declare(cython.Py_ssize_t, 4096)
 FEW = cython.declare(cython.Py_ssize_t, 16)  # names up to here are compared, more are looked up
@@ -45,19 +45,17 @@ FAILFAST = cython.declare(cython.int, 2)
 class Names:
     """The names of an entry's fields, which the map of all fields needs."""
 
-    __slots__ = ("are_text", "ends", "places", "repeated", "texts")
+    __slots__ = ("are_text", "places", "repeated", "texts")
 
     places: Growing  # where they are in the listpack, u32 each
     repeated: Growing  # a byte each: 1 when a later one is the same; a map has each key once
     are_text: cython.bint  # whether all are UTF-8
-    texts: Growing  # those not repeated, end to end: what each row's keys are
-    ends: Growing  # where each of them ends, u32
+    texts: Column  # those not repeated: what each row's keys are
 
     def __init__(self) -> None:
         self.places = Growing(64)
         self.repeated = Growing(64)
-        self.texts = Growing(64)
-        self.ends = Growing(64)
+        self.texts = Column("text")
         self.are_text = False
 
     @cython.cfunc
@@ -93,20 +91,14 @@ class Names:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _join(self, p: cython.p_const_uchar, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Make texts and ends."""
+        """Make texts."""
         i: cython.Py_ssize_t
-        at: cython.Py_ssize_t
-        self.texts.used = 0
-        self.ends.used = 0
+        self.texts.values.used = 0
+        self.texts.offsets.used = 4
         for i in range(count):
             if not self.repeated.p[i]:
-                at = mem.u32le(self.places.p, 4 * i)
-                if listpack_walk.is_integer(p, at):
-                    self.texts.put_decimal(listpack_walk.integer(p, at))
-                else:
-                    self.texts.put(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
-                self.ends.put_u32(self.texts.used)
-        return self.texts.used
+                self.texts.append_element(p, mem.u32le(self.places.p, 4 * i))
+        return self.texts.values.used
 
 
 @cython.final
@@ -261,6 +253,8 @@ class RangeEncoder:
             column.close()
         self.keys.close()
         self.items.close()
+        self.names_of_node.texts.close()
+        self.names_of_entry.texts.close()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -425,9 +419,9 @@ class RangeEncoder:
         keys: Column = self.keys
         before: cython.uint = keys.values.used
         if column.write_validity(self.rows):
-            keys.values.put(names.texts.p, 0, names.texts.used)
-            for i in range(names.ends.used // 4):
-                keys.offsets.put_u32(before + mem.u32le(names.ends.p, 4 * i))
+            keys.values.put(names.texts.values.p, 0, names.texts.values.used)
+            for i in range(1, names.texts.offsets.used // 4):
+                keys.offsets.put_u32(before + mem.u32le(names.texts.offsets.p, 4 * i))
             for i in range(self.found_at.used // 4):
                 if not names.repeated.p[i]:
                     self.items.append_element(p, mem.u32le(self.found_at.p, 4 * i))
@@ -457,7 +451,9 @@ def _is_text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
 @cython.exceptval(-1, check=False)
 def _same_text(p: cython.p_const_uchar, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.bint:
     """Whether two elements have the same text, whatever way each is stored."""
-    n: cython.Py_ssize_t
+    n: cython.Py_ssize_t = p[a] & 0x3F
+    if 0x80 <= p[a] < 0xC0 and 0x80 <= p[b] < 0xC0:
+        return p[a] == p[b] and mem.compare(p, a + 1, p, b + 1, n) == 0
     if listpack_walk.is_integer(p, a) or listpack_walk.is_integer(p, b):
         return _text(p, a) == _text(p, b)
     n = listpack_walk.text_size(p, a)

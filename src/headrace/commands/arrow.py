@@ -134,7 +134,7 @@ COMMANDS = [
         group="stream",
         since=OURS,
         summary="Reads the entries of a stream between two IDs as an Arrow record batch of typed columns.",
-        complexity="O(n) for the n entries that are read, at most 20,000 and some 4 MiB",
+        complexity="O(n) for the n entries that are read, at most 20,000 and some 2 MiB",
         syntax="key start end [COUNT count] [ANCHOR] [MODE PERMISSIVE|DROPMALFORMED|FAILFAST]"
         " COLUMNS numcolumns [name type ...]",
     ),
