@@ -49,8 +49,8 @@ class Patience:
         now = time.monotonic()
         if self._until is None:
             self._until = now + self._seconds
-            if self._seconds:
-                log.warning("Lost a server, trying for %g s to find it again: %s", self._seconds, failure)
+        elif self._pause == 2 * FIRST_WAIT_S:  # the first attempt is the usual cure, and not worth a word
+            log.warning("Lost a server, trying for %g s to find it again: %s", self._seconds, failure)
         if now >= self._until or isinstance(failure, HOPELESS):
             raise failure
         time.sleep(min(self._pause, self._until - now))
