@@ -85,7 +85,11 @@ class Runs:
         return child.returncode, killed
 
 
-@pytest.mark.parametrize("way", ["sink", "foreach"])
+@pytest.mark.parametrize(
+    ("running_server", "way"),
+    [("redis", "sink"), ("headrace", "sink"), ("redis", "foreach")],
+    indirect=["running_server"],
+)
 def test_every_row_is_there_once_and_in_order_after_every_kind_of_death(
     stream_server: StreamServer, tmp_path: pathlib.Path, way: str
 ) -> None:
@@ -119,6 +123,7 @@ def rows_of(server: StreamServer) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.parametrize("running_server", ["redis"], indirect=True)
 def test_a_batch_takes_a_streams_place_or_is_added(
     stream_server: StreamServer, tmp_path: pathlib.Path
 ) -> None:

@@ -205,20 +205,25 @@ class ExactlyOnce(Delivery):
 
     def _tell_of_refused_rows(self, chunk: Chunk, texts: list[str]) -> None:
         """The transaction ran, but not all its XADDs: no later attempt may take the marker at its word."""
+        self._servers.patiently(lambda: self._amend(chunk, texts))
+        raise CommandError(f"{texts[0]} (adding entries; {len(texts)} of {chunk.rows} were refused)")
+
+    def _amend(self, chunk: Chunk, texts: list[str]) -> None:
+        """Set the marker back if nothing was added, as if not tried; else write down what happened."""
         self.close()
         link = self.linked(chunk.stream)
         key = self._marker.key(chunk.stream)
         _, value = link.ask(command(b"WATCH", key) + command(b"GET", key), 2)
-        if value == self._marker.value(chunk.last):
-            if len(texts) >= chunk.rows and chunk.before is None:
-                amends = command(b"DEL", key)  # nothing was added: as if it had not been tried
-            elif len(texts) >= chunk.rows and chunk.before is not None:
-                amends = command(b"SET", key, chunk.before)
-            else:
-                reason = f"{len(texts)} of rows {chunk.first} to {chunk.last - 1} were refused, {texts[0]}"
-                amends = command(b"SET", key, self._marker.flawed(chunk.last, reason))
-            link.ask(MULTI + amends + EXEC, 3)
-        raise CommandError(f"{texts[0]} (adding entries; {len(texts)} of {chunk.rows} were refused)")
+        if value != self._marker.value(chunk.last):
+            return
+        if len(texts) < chunk.rows:
+            reason = f"{len(texts)} of rows {chunk.first} to {chunk.last - 1} were refused, {texts[0]}"
+            amends = command(b"SET", key, self._marker.flawed(chunk.last, reason))
+        elif chunk.before is None:
+            amends = command(b"DEL", key)
+        else:
+            amends = command(b"SET", key, chunk.before)
+        link.ask(MULTI + amends + EXEC, 3)
 
     def _check_ids(self, link: Link, stream: bytes, info: object, ids: list[str | None]) -> None:
         """See that the server will take the IDs; info is what XINFO STREAM said."""

@@ -62,7 +62,8 @@ class Marker:
         if reason:
             raise CommandError(
                 f"Batch {batch.decode()} was written to {stream.decode()!r} in part: {reason.decode()}. "
-                f"To go on without the rows refused, delete the key {self.key(stream).decode()!r}."
+                f"To go on without the rows refused: SET {self.key(stream).decode()} "
+                f"{batch.decode()}:{rows.decode()}"
             )
         if int(batch) == self.batch:
             return int(rows)
