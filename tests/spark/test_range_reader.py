@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -160,6 +161,54 @@ def test_entries_trimmed_during_a_read_are_missed(stream_server: StreamServer) -
         else:
             rest = numbers(made)
             assert rest[-50:] == list(range(COUNT - 50, COUNT)) and first + len(rest) < COUNT
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_loss_in_mid_read_is_counted_unless_entries_were_deleted(
+    stream_server: StreamServer, deleted: bool
+) -> None:
+    stream_server.fill("s", COUNT)
+    if deleted:
+        stream_server.client.xdel("s", "1000005-0")
+    made = batches(stream_server, Range("s", "0-0", LAST, False, 0), entriesPerFetch="1000")
+    next(made)
+    stream_server.client.xtrim("s", maxlen=100, approximate=False)
+    with pytest.raises(DataLoss) as lost:
+        list(made)
+    after, many, first = re.findall(
+        r"after (\d+)-0 .*\((.*)\).*first entry there is (\d+)-0", str(lost.value)
+    )[0]
+    assert int(first) == 1_000_000 + COUNT - 100
+    missing = int(first) - int(after) - 1
+    assert many == ("it is not known how many" if deleted else f"{missing} of them")
+
+
+def test_the_next_page_is_asked_for_before_this_one_is_decoded(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = []
+
+    class Decoder:
+        def __init__(self, decoder: Any) -> None:
+            self.decoder = decoder
+
+        def __getattr__(self, name: str) -> Any:
+            events.append(name)
+            return getattr(self.decoder, name)
+
+    def send(wire: Wire, *words: bytes | int) -> None:
+        events.append("ask")
+        send_as_ever(wire, *words)
+
+    send_as_ever = Wire.send
+    monkeypatch.setattr(Wire, "send", send)
+    stream_server.fill("s", 9)
+    options = parse_options({"url": stream_server.url, "entriesPerFetch": "3"}, "batch")
+    reader = RangeReader(Range("s", "0-0", "1000008-0", False), Layout(SCHEMA, "epoch_ms"), options)
+    monkeypatch.setattr(reader, "_decoder", Decoder(reader._decoder))
+    assert numbers(reader.batches()) == list(range(9))
+    asked_and_decoded = [event for event in events if event in ("ask", "decode")]
+    assert asked_and_decoded == ["ask", "ask", "decode", "ask", "decode", "decode"]
 
 
 def test_a_deleted_stream_is_a_loss_and_a_deleted_anchor_is_not(stream_server: StreamServer) -> None:

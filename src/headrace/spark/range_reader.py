@@ -64,6 +64,7 @@ class RangeReader:
         self._wire: Wire | None = None
         self._after = part.after  # the last entry that is noted, or where the range begins
         self._anchored = part.anchored
+        self._counted = (part.after, part.number)  # an entry and its number, as far as it was counted
         self._page = PageSize(options.entries_per_fetch)
         self._asked = 0
         self._received = 0  # bytes of this page
@@ -106,8 +107,7 @@ class RangeReader:
         self._patience.renew()
         if scanner.anchor_lost:
             self._check_anchor()
-        if scanner.last_id:
-            self._after, self._anchored = scanner.last_id.decode(), True
+        self._go_on()
         self._page.learn(scanner.entries, self._received)
         if scanner.entries < self._asked or self._after == self._part.upto:
             if self._after != self._part.upto:
@@ -118,6 +118,18 @@ class RangeReader:
         except LOST:
             self._hang_up()
         return True
+
+    def _go_on(self) -> None:
+        """The next page begins where this one ends. Count its entries, unless some are missing."""
+        scanner = self._scanner
+        at, number = self._counted
+        came = scanner.entries - self._anchored
+        if not scanner.last_id:
+            return
+        if number is not None:
+            number = number + came if at == self._after and not scanner.anchor_lost else None
+        self._after, self._anchored = scanner.last_id.decode(), True
+        self._counted = (self._after, number)
 
     def _scan(self, wire: Wire) -> bool:
         """Whether the page is whole. An error in its stead may mean that another server is to be asked."""
@@ -154,7 +166,7 @@ class RangeReader:
         part, after = self._part, self._after
         if now is not None and now.first is not None and parse_id(now.first) < parse_id(after):
             return
-        lost = lost_between(part.number if after == part.after else None, now) if now else None
+        lost = lost_between(self._number(now), now) if now else None
         if lost == 0:
             return
         first = self._scanner.first_id.decode() or (now.first if now else None)
@@ -165,6 +177,12 @@ class RangeReader:
             f"entries of the stream {part.stream!r} after {after} may have been trimmed before they were "
             f"read ({many}): {found}.",
         )
+
+    def _number(self, now: Tail) -> int | None:
+        """The number of the entry `after`; None if unknown, as when entries were deleted before it."""
+        at, number = self._counted
+        deleted = now.deleted is None or parse_id(now.deleted) > parse_id(self._part.after)
+        return number if at == self._after and (at == self._part.after or not deleted) else None
 
     def _check_end(self) -> None:
         """The last entry of the range is not there. It may have been deleted, or have no entry's ID."""
