@@ -1,0 +1,122 @@
+"""What a replay plays: the entries of one stream in order, from its archive, then from the live stream.
+
+The batches have a column `id`, and `fields`, a map; of an archive of columns a column for each field instead.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
+
+from headrace.errors import UsageError
+from headrace.pipeline.in_order import entries_in_order
+from headrace.spark.archive_files import ArchivedFile, archived_files, seams_of
+from headrace.spark.arrow_path import range_reader
+from headrace.spark.offsets import START, U64_MAX, Id, format_id, parse_id
+from headrace.spark.options import parse_options
+from headrace.spark.planner import Range
+from headrace.spark.schema import Layout
+from headrace.spark.shards import Servers
+from headrace.spark.tails import tail
+
+ID = re.compile(r"\d+(-\d+)?")
+LAST = format_id((U64_MAX, U64_MAX))
+
+# Fields are copied byte by byte: they need not be text.
+ENTRY = StructType(
+    [
+        StructField("_id", StringType()),
+        StructField("_fields", MapType(BinaryType(), BinaryType())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream: what an archive has of it, if one is given, then what the server has, if one is given."""
+
+    stream: str
+    url: str | None
+    archive: Path | None = None
+
+    def end(self) -> str:
+        """The last ID there is now; 0-0 if there is none. UsageError if there is no such stream anywhere."""
+        live = None
+        if self.url is not None:
+            servers = Servers(self.url)
+            try:
+                live = tail(servers, [self.stream]).get(self.stream)
+            finally:
+                servers.close()
+        if live is None and not self._files():
+            where = " and ".join(str(place) for place in (self.archive, self.url) if place)
+            raise UsageError(f"there is no stream {self.stream!r} in {where}")
+        return max(live or START, self._seam(), key=parse_id)
+
+    def batches(self, after: str, upto: str) -> Iterator[pa.RecordBatch]:
+        """The entries after one ID, up to and including another.
+
+        HeadraceError if live entries are trimmed before they are read, which a slow replay may live to see.
+        """
+        files, seam = self._files(), self._seam()
+        if parse_id(after) < parse_id(seam):
+            yield from entries_in_order(files, after, min(upto, seam, key=parse_id))
+        after = max(after, seam, key=parse_id)
+        if self.url is not None and parse_id(after) < parse_id(upto):
+            options = parse_options({"url": self.url, "subscribe": self.stream}, "batch")
+            part = Range(self.stream, after, upto, anchored=False)
+            for batch in range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
+                yield batch.rename_columns(["id", "fields"])
+
+    def _files(self) -> list[ArchivedFile]:
+        if self.archive is None:
+            return []
+        return [file for file in archived_files(self.archive) if file.stream == self.stream]
+
+    def _seam(self) -> str:
+        return seams_of(self._files()).get(self.stream, START)
+
+
+def before(text: str) -> str:
+    """The ID just before the first that `text`, an ID or a time, lets in. UsageError if it is neither."""
+    ms, seq = first_of(text)
+    if (ms, seq) == (0, 0):
+        return START
+    return format_id((ms, seq - 1) if seq else (ms - 1, U64_MAX))
+
+
+def until(text: str) -> str:
+    """The last ID that `text` lets in: an ID itself, but a time not. UsageError if it is neither."""
+    if ID.fullmatch(text):
+        return format_id(as_id(text)) if "-" in text else format_id((as_id(text)[0], U64_MAX))
+    return before(text)
+
+
+def first_of(text: str) -> Id:
+    """An ID as numbers, or the first one of a time."""
+    if ID.fullmatch(text):
+        return as_id(text)
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is neither an ID, such as 1357081200000-0, nor a time, such as 2013-01-01T23:00"
+        ) from error
+    ms = time.replace(tzinfo=time.tzinfo or datetime.UTC).timestamp() * 1000
+    if ms < 0:
+        raise UsageError(f"{text} lies before 1970, where no ID is")
+    return round(ms), 0
+
+
+def as_id(text: str) -> Id:
+    """An ID as numbers."""
+    try:
+        return parse_id(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

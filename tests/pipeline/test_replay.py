@@ -1,0 +1,247 @@
+"""Replays: order, place, pace, and what is left when they are broken off."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+
+import pyarrow as pa
+import pytest
+from stream_server import StreamServer
+
+from archive_maker import ArchiveMaker, Entry
+from headrace.errors import CommandError, UsageError
+from headrace.pipeline.in_order import clusters, entries_in_order
+from headrace.pipeline.pace import Pace, Rate
+from headrace.pipeline.replay import Report, replay
+from headrace.pipeline.replay_source import LAST, Source, before, until
+from headrace.spark.archive_files import archived_files
+from headrace.spark.offsets import parse_id
+
+DAY = 24 * 3600 * 1000
+FIRST = 1_577_836_800_000  # 2020-01-01
+
+
+def entries(count: int, step: int = 60_000, first: int = FIRST) -> list[Entry]:
+    return [(f"{first + n // 2 * step}-{n % 2}", {"n": n, "t": f"text {n}"}) for n in range(count)]
+
+
+def add(server: StreamServer, stream: str, some: list[Entry]) -> None:
+    pipe = server.client.pipeline(transaction=False)
+    for entry_id, fields in some:
+        pipe.xadd(stream, dict(fields), id=entry_id)
+    pipe.execute()
+
+
+def held(server: StreamServer, stream: str) -> list[Entry]:
+    """What a stream holds, values as numbers where they are."""
+    return [
+        (i.decode(), {k.decode(): int(v) if v.isdigit() else v.decode() for k, v in fields.items()})
+        for i, fields in server.client.xrange(stream)
+    ]
+
+
+def numbers(server: StreamServer, stream: str) -> list[int]:
+    return [int(fields[b"n"]) for _, fields in server.client.xrange(stream)]
+
+
+def test_a_live_range_comes_again_with_its_ids_into_an_empty_stream(stream_server: StreamServer) -> None:
+    some = entries(5000)
+    add(stream_server, "a", some)
+    source = Source("a", stream_server.url)
+    report = replay(source, stream_server.url, "b", name="x", after=some[99][0], upto=some[4000][0])
+    assert held(stream_server, "b") == some[100:4001]
+    assert (report.rows, report.kept) == (3901, True)
+    assert (report.first_id, report.last_id) == (some[100][0], some[4000][0])
+    assert stream_server.client.keys("*headrace*") == []
+
+
+def test_bytes_that_are_no_text_are_copied_as_they_are(stream_server: StreamServer) -> None:
+    stream_server.client.xadd("a", {b"\xff\x00": b"\xfe", "empty": b""}, id="5-5")
+    replay(Source("a", stream_server.url), stream_server.url, "b", name="x")
+    assert stream_server.client.xrange("b") == stream_server.client.xrange("a")
+
+
+def test_archive_and_live_stream_are_one(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
+    some = entries(3000, step=3 * 3600 * 1000)
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", some[:1000])
+    maker.add("s", some[1000:2000])
+    maker.add("s", some[:500], committed=False)
+    maker.add("other", some)
+    add(stream_server, "s", some[1500:])  # a part is in both, a part no longer live
+    replay(Source("s", stream_server.url, tmp_path / "archive"), stream_server.url, "again", name="x")
+    assert held(stream_server, "again") == some
+
+    replay(Source("s", None, tmp_path / "archive"), stream_server.url, "archived", name="x")
+    assert held(stream_server, "archived") == some[:2000]
+
+
+def test_an_archive_of_columns_gives_fields_and_leaves_out_nulls(
+    stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("t", pa.string()), ("x", pa.float64())])
+    some: list[Entry] = [("7-1", {"n": 1, "t": "a"}), ("8-0", {"n": 2, "x": 0.5})]
+    maker = ArchiveMaker(tmp_path / "archive", schema)
+    maker.alone("s")
+    maker.add(None, some)
+    for keep in (True, False):
+        replay(Source("s", None, tmp_path / "archive"), stream_server.url, f"{keep}", name="x", keep_ids=keep)
+    assert stream_server.client.xrange("True") == [
+        (b"7-1", {b"n": b"1", b"t": b"a"}),
+        (b"8-0", {b"n": b"2", b"x": b"0.5"}),
+    ]
+    assert numbers(stream_server, "False") == [1, 2]
+    assert stream_server.client.xrange("False")[0][0] != b"7-1"
+
+
+def test_a_stream_replayed_into_itself_ends_where_it_ended(stream_server: StreamServer) -> None:
+    add(stream_server, "a", entries(2500))
+    report = replay(Source("a", stream_server.url), stream_server.url, "a", name="x")
+    assert (report.rows, report.kept) == (2500, False)
+    assert numbers(stream_server, "a") == [*range(2500), *range(2500)]
+
+
+def test_ids_that_cannot_be_kept_are_refused_before_anything_is_added(stream_server: StreamServer) -> None:
+    add(stream_server, "a", entries(10))
+    add(stream_server, "b", [("9999999999999-0", {"n": 1})])
+    with pytest.raises(UsageError, match="up to 9999999999999-0"):
+        replay(Source("a", stream_server.url), stream_server.url, "b", name="x", keep_ids=True)
+    assert stream_server.client.xlen("b") == 1
+    with pytest.raises(UsageError, match="no stream 'missing'"):
+        replay(Source("missing", stream_server.url), stream_server.url, "b", name="x")
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_replay_broken_off_goes_on_where_it_was(
+    stream_server: StreamServer, tmp_path: pathlib.Path, keep: bool
+) -> None:
+    some = entries(9000, step=600_000)
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", some[:6000])
+    add(stream_server, "s", some[6000:])
+    source = Source("s", stream_server.url, tmp_path / "archive")
+    stops = [2500, 3000, 7500]
+    for stop in stops:
+
+        def break_off(now: Report, stop: int = stop) -> None:
+            if now.last_id and parse_id(now.last_id) >= parse_id(some[stop][0]):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            replay(
+                source, stream_server.url, "t", name="x", keep_ids=keep, pace=Slices(), on_progress=break_off
+            )
+        assert stop < stream_server.client.xlen("t") < 9000
+    add(stream_server, "s", [("9999999999999-0", {"n": -1})])  # comes after the end that was fixed
+    report = replay(source, stream_server.url, "t", name="x", keep_ids=keep)
+    assert report.resumed_after
+    assert numbers(stream_server, "t") == list(range(9000))
+    if keep:
+        assert held(stream_server, "t") == some
+
+
+class Slices(Pace):
+    """Small pieces, at once."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def pieces(self, times: list[int]):  # type: ignore[no-untyped-def]
+        yield from ((at, min(at + 100, len(times))) for at in range(0, len(times), 100))
+
+
+def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: StreamServer) -> None:
+    some = entries(1000)
+    add(stream_server, "a", some)
+
+    def break_off(now: Report) -> None:
+        if now.rows >= 500:
+            raise KeyboardInterrupt
+
+    source = Source("a", stream_server.url)
+    with pytest.raises(KeyboardInterrupt):
+        replay(source, stream_server.url, "b", name="x", keep_ids=False, pace=Slices(), on_progress=break_off)
+    first = stream_server.client.xlen("b")
+    assert 500 <= first < 1000
+    replay(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
+    replay(source, stream_server.url, "b", name="y", keep_ids=False)
+    assert numbers(stream_server, "b") == [*range(first), *range(1000), *range(1000)]
+
+
+def test_a_place_that_makes_no_sense_is_told(stream_server: StreamServer) -> None:
+    add(stream_server, "a", entries(1))
+    stream_server.client.set("{b}:headrace:replay:x", "nonsense")
+    with pytest.raises(CommandError, match="nonsense"):
+        replay(Source("a", stream_server.url), stream_server.url, "b", name="x")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_files_in_any_order_give_entries_in_order(tmp_path: pathlib.Path, seed: int) -> None:
+    dice = random.Random(seed)
+    some = entries(2000, step=900_000)
+    maker = ArchiveMaker(tmp_path)
+    left = some
+    while left:
+        size = dice.randrange(1, 400)
+        batch, left = left[:size], left[size:]
+        if dice.random() < 0.3:
+            dice.shuffle(batch)
+        shift = dice.choice([0, 0, -12, 14])
+        maker.add("s", batch[::2], shift_hours=shift, group_rows=dice.choice([7, 50, 1000]))
+        maker.add("s", batch[1::2], shift_hours=dice.choice([0, 14]))
+    files = archived_files(tmp_path)
+    after, upto = some[dice.randrange(900)][0], some[dice.randrange(1000, 2000)][0]
+    got = [row["id"] for batch in entries_in_order(files, after, upto) for row in batch.to_pylist()]
+    assert got == [i for i, _ in some if parse_id(after) < parse_id(i) <= parse_id(upto)]
+    assert sum(len(cluster) for cluster in clusters(files)) >= len(files)
+
+
+def test_pace_lets_entries_go_when_they_are_due() -> None:
+    now = [100.0]
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    pace = Pace(10, clock=lambda: now[0], sleep=sleep)
+    gone: list[tuple[float, int]] = []
+    times = [0, 0, 100, 5000, 5100, 60_000]
+    for start, stop in pace.pieces(times):
+        gone += [(now[0] - 100, times[row]) for row in range(start, stop)]
+    assert [time for _, time in gone] == times
+    for at, time in gone:
+        assert at == pytest.approx(time / 10_000, abs=0.021)
+    assert max(slept) <= 0.1
+    assert list(Pace(None).pieces([1, 5, 9])) == [(0, 3)]
+
+
+def test_a_rate_spreads_rows_evenly() -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    rate = Rate(500, clock=lambda: now[0], sleep=sleep)
+    rows = 0
+    while rows < 5000:
+        rate.wait(rate.at_once(2000))
+        rows += rate.at_once(2000)
+        assert rows <= 500 * (now[0] + 0.1) + 1e-6
+    assert now[0] == pytest.approx(10, abs=0.2)
+    assert (rate.at_once(2000), Rate(3).at_once(2000), Rate(None).at_once(2000)) == (50, 1, 2000)
+
+
+def test_bounds_are_ids_or_times() -> None:
+    assert before("1577836800000-5") == "1577836800000-4"
+    assert before("2020-01-01") == before("1577836800000") == "1577836799999-18446744073709551615"
+    assert before("2020-01-01T01:00+01:00") == before("2020-01-01")
+    assert before("0-0") == "0-0"
+    assert until("1577836800000-5") == "1577836800000-5"
+    assert until("1577836800000") == "1577836800000-18446744073709551615"
+    assert until("2020-01-01") == "1577836799999-18446744073709551615"
+    assert parse_id(LAST) > parse_id(until("9999-12-31"))
+    for wrong in ("soon", "1-2-3", "1960-01-01", "99999999999999999999-0"):
+        with pytest.raises(UsageError):
+            before(wrong)
