@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from stream_server import StreamServer
 
-from archive_maker import ArchiveMaker, Entry
+from archives import ArchiveMaker, Entry
 from headrace.errors import CommandError, UsageError
 from headrace.pipeline.in_order import clusters, entries_in_order
 from headrace.pipeline.pace import Pace, Rate

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 
 from headrace.errors import UsageError
 from headrace.pipeline.in_order import entries_in_order
-from headrace.spark.archive_files import ArchivedFile, archived_files, seams_of
+from headrace.spark.archive_files import ArchivedFile, look
 from headrace.spark.arrow_path import range_reader
 from headrace.spark.offsets import START, U64_MAX, Id, format_id, parse_id
 from headrace.spark.options import parse_options
@@ -54,17 +54,18 @@ class Source:
                 live = tail(servers, [self.stream]).get(self.stream)
             finally:
                 servers.close()
-        if live is None and not self._files():
+        files, seam = self._archived()
+        if live is None and not files:
             where = " and ".join(str(place) for place in (self.archive, self.url) if place)
             raise UsageError(f"there is no stream {self.stream!r} in {where}")
-        return max(live or START, self._seam(), key=parse_id)
+        return max(live or START, seam, key=parse_id)
 
     def batches(self, after: str, upto: str) -> Iterator[pa.RecordBatch]:
         """The entries after one ID, up to and including another.
 
         HeadraceError if live entries are trimmed before they are read, which a slow replay may live to see.
         """
-        files, seam = self._files(), self._seam()
+        files, seam = self._archived()
         if parse_id(after) < parse_id(seam):
             yield from entries_in_order(files, after, min(upto, seam, key=parse_id))
         after = max(after, seam, key=parse_id)
@@ -74,13 +75,12 @@ class Source:
             for batch in range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
                 yield batch.rename_columns(["id", "fields"])
 
-    def _files(self) -> list[ArchivedFile]:
+    def _archived(self) -> tuple[list[ArchivedFile], str]:
+        """The files of the stream, and the ID up to which it is archived."""
         if self.archive is None:
-            return []
-        return [file for file in archived_files(self.archive) if file.stream == self.stream]
-
-    def _seam(self) -> str:
-        return seams_of(self._files()).get(self.stream, START)
+            return [], START
+        now = look(self.archive)
+        return [f for f in now.files if f.stream == self.stream], now.seams.get(self.stream, START)
 
 
 def before(text: str) -> str:

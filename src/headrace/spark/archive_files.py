@@ -3,6 +3,7 @@
     DIR/stream=orders/date=2013-01-01/part-….parquet     an archive of many streams, or
     DIR/date=2013-01-01/part-….parquet                   of the one that _headrace/stream.json names
     DIR/_spark_metadata/0, 1, … 9.compact, 10, …         which of the files count
+    DIR/_headrace/checkpoint/offsets/10                  how far each stream is archived by batch 10
 
 A file that a killed job left behind is not in the log, and does not count. A directory without a log, a copy
 perhaps, counts as it stands. Nothing here needs Spark.
@@ -44,11 +45,45 @@ class ArchivedFile:
     date: datetime.date | None
 
 
-def archived_files(directory: Path) -> list[ArchivedFile]:
-    """The files that count, by stream and path. UsageError if nothing says whose entries they hold."""
+@dataclass(frozen=True)
+class Archive:
+    """An archive at one moment: its files, and the ID up to which each of its streams is there."""
+
+    files: tuple[ArchivedFile, ...]
+    seams: dict[str, str]
+
+
+def look(directory: Path) -> Archive:
+    """What is in an archive that may be growing. UsageError if it is none."""
+    batch = last_batch(directory)
+    files = archived_files(directory, batch)
+    found = {} if batch is None else reached(directory, batch)
+    unknown = [file for file in files if file.stream not in found]
+    return Archive(tuple(files), found | seams_of(unknown))
+
+
+def seams(directory: Path) -> dict[str, str]:
+    """The ID up to which each stream is archived: what comes after it is not there."""
+    return look(directory).seams
+
+
+def reached(directory: Path, batch: int) -> dict[str, str]:
+    """How far a batch, all of whose files count, has got; nothing if the checkpoint is gone."""
+    offsets = directory / OURS / "checkpoint" / "offsets" / str(batch)
+    if not offsets.is_file():
+        return {}
+    found: dict[str, str] = json.loads(offsets.read_text().splitlines()[-1])
+    return {stream: last for stream, last in found.items() if parse_id(last) > parse_id(START)}
+
+
+def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFile]:
+    """The files that count, by stream and path; those of batches up to one, if it is named.
+
+    UsageError if nothing says whose entries they hold.
+    """
     alone = only_stream(directory)
     found = []
-    for path in committed_files(directory):
+    for path in committed_files(directory, batch):
         keys = partition_of(path.relative_to(directory))
         stream = keys.get("stream", alone)
         if stream is None:
@@ -57,7 +92,7 @@ def archived_files(directory: Path) -> list[ArchivedFile]:
     return sorted(found, key=lambda file: (file.stream, file.path))
 
 
-def committed_files(directory: Path) -> list[Path]:
+def committed_files(directory: Path, batch: int | None = None) -> list[Path]:
     """The Parquet files that Spark's log names; without a log, all that are there.
 
     UsageError if there is no such directory.
@@ -66,20 +101,29 @@ def committed_files(directory: Path) -> list[Path]:
         raise UsageError(f"{directory}: there is no archive.")
     log = directory / LOG
     if log.is_dir():
-        return sorted(logged_files(directory, log))
+        return sorted(logged_files(directory, log, batch))
     files = (path.relative_to(directory) for path in directory.rglob("*.parquet"))
     return sorted(directory / path for path in files if not any(part[0] in "._" for part in path.parts))
 
 
-def logged_files(directory: Path, log: Path) -> set[Path]:
-    """What is left when all batches of the log have added and deleted files.
+def last_batch(directory: Path) -> int | None:
+    """The last batch whose files count; None if there is none."""
+    log = directory / LOG
+    return max((number for number, _ in batches_in(log)), default=None) if log.is_dir() else None
+
+
+def batches_in(log: Path) -> dict[tuple[int, bool], Path]:
+    """The files of Spark's log by batch, and whether they stand for all batches up to that, too."""
+    matches = ((re.fullmatch(r"(\d+)(\.compact)?", path.name), path) for path in log.iterdir())
+    return {(int(match[1]), bool(match[2])): path for match, path in matches if match}
+
+
+def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Path]:
+    """What is left when all batches of the log, up to the last, have added and deleted files.
 
     A compact file stands for all batches up to its own, which may be gone by now.
     """
-    batches = {}
-    for path in log.iterdir():
-        if match := re.fullmatch(r"(\d+)(\.compact)?", path.name):
-            batches[int(match[1]), bool(match[2])] = path
+    batches = {each: path for each, path in batches_in(log).items() if last is None or each[0] <= last}
     begin = max((number for number, compact in batches if compact), default=-1)
     files: set[Path] = set()
     for (number, compact), path in sorted(batches.items()):
@@ -132,11 +176,6 @@ def only_stream(directory: Path) -> str | None:
         return None
     stream: str | None = json.loads(mark.read_text()).get("stream")
     return stream
-
-
-def seams(directory: Path) -> dict[str, str]:
-    """The highest archived ID of each stream: what comes after it is not in the archive."""
-    return seams_of(archived_files(directory))
 
 
 def seams_of(files: Iterable[ArchivedFile]) -> dict[str, str]:

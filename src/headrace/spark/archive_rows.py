@@ -31,6 +31,8 @@ from headrace.spark.page_scanner import PageScanner
 from headrace.spark.range_reader import BATCH_BYTES, BATCH_ROWS, log
 from headrace.spark.schema import BatchMaker, Layout, Spec
 
+CORRUPT = "_corrupt_record"  # what an archive of columns keeps of an entry that did not fit them
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -97,9 +99,9 @@ class ArchiveRows:
             return ["id"]
         if is_map(schema):
             return ["id", "fields"]
-        wanted = [spec.name for spec in self._layout.specs if spec.name]
         check_columns(self._layout.specs, schema, path)
-        return ["id", *wanted]
+        wanted = [CORRUPT if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
+        return ["id", *(name for name in wanted if name in schema.names)]
 
     def _decode(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         scanner = PageScanner()
@@ -134,8 +136,10 @@ class ArchiveRows:
                     array = micros.cast(pa.timestamp("us")).cast(field.type)
                 elif spec.kind == "sequence":
                     array = seq.cast(field.type)
-                elif spec.kind == "corrupt":
+                elif spec.kind == "corrupt" and CORRUPT not in rows.schema.names:
                     array = pa.nulls(len(rows), field.type)
+                elif spec.kind == "corrupt":
+                    array = rows.column(CORRUPT).cast(field.type)
                 else:
                     array = rows.column(spec.name).cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -177,7 +181,7 @@ def rows_at_once(file: pq.ParquetFile, piece: Piece) -> int:
 def within(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBatch:
     """The rows of IDs after one, up to and including another."""
     ms, seq = numbers_of(rows.column("id"))
-    low, high = parse_id(after), parse_id(upto)
+    low, high = ([pa.scalar(number, pa.uint64()) for number in parse_id(each)] for each in (after, upto))
     return rows.filter(
         pc.and_(
             pc.or_(pc.greater(ms, low[0]), pc.and_(pc.equal(ms, low[0]), pc.greater(seq, low[1]))),
