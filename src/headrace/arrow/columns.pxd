@@ -8,9 +8,6 @@ cdef unsigned char PLUS
 cdef unsigned char MINUS
 cdef unsigned char POINT
 cdef int EXPONENT
-cdef unsigned char HYPHEN
-cdef unsigned int ZERO
-cdef Py_ssize_t ID_MAX
 cdef Py_ssize_t DIGITS_MAX
 cdef unsigned long long I64_MAX
 cdef unsigned long long TIMESTAMP_MS_MAX

@@ -25,9 +25,6 @@ PLUS = cython.declare(cython.uchar, 43)
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
 EXPONENT = cython.declare(cython.int, 101)
-HYPHEN = cython.declare(cython.uchar, 45)
-ZERO = cython.declare(cython.uint, 48)
-ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit an u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
 TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # more does not fit as microseconds
@@ -70,7 +67,7 @@ class Column:
     width     bytes of one value, for numbers and converted values
     nullable  False: an entry without a good value is an error
     low high  the range of an integer, after which it is multiplied by scale (times are integers, too)
-    convert   for "converted": the text to exactly width bytes; ValueError when it is malformed
+    convert   for "converted": the text to exactly width bytes, ValueError if malformed; for "text": only that
     utf8      whether the words of a map must be UTF-8
     """
 
@@ -210,6 +207,8 @@ class Column:
         if self.stored and self.kind != CONVERTED:
             return self._take_stored()
         if self.kind == TEXT:
+            if self.convert is not None and not self._converts(mem.take(p, self.at, self.n)):
+                return False
             return mem.is_utf8(p, self.at, self.n)
         if self.kind == INTEGER:
             return self._parse_integer(p)
@@ -226,6 +225,15 @@ class Column:
             except (ValueError, ArithmeticError):
                 return False
             assert len(self.raw) == self.width, "a converted value of another width"
+        return True
+
+    def _converts(self, text: bytes) -> bool:
+        """Whether convert takes the text, if there is a convert."""
+        try:
+            if self.convert is not None:
+                self.convert(text)
+        except (ValueError, ArithmeticError):
+            return False
         return True
 
     @cython.cfunc
@@ -379,32 +387,9 @@ class Column:
     def write_id(
         self, ms: cython.ulonglong, seq: cython.ulonglong, row: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Append the text of an ID. All digits but the last three of its time are mostly as they were."""
-        values: Growing = self.values
-        thousands: cython.ulonglong = ms // 1000
-        left: cython.uint = ms - thousands * 1000
+        """Append the text of an ID."""
         self.write_validity(row)
-        if values.used + ID_MAX > values.cap:
-            values.grow(ID_MAX)
-        p: cython.p_uchar = values.p
-        at: cython.Py_ssize_t = values.used
-        if thousands == 0:
-            at += mem.put_decimal(p, at, ms)
-        else:
-            if self.n > 0 and mem.as_signed(thousands) == self.number:
-                mem.copy(p, at, p, self.at, self.n)
-            else:
-                self.number = mem.as_signed(thousands)
-                self.n = mem.put_decimal(p, at, thousands)
-            self.at = at
-            at += self.n
-            p[at] = ZERO + left // 100
-            p[at + 1] = ZERO + left // 10 % 10
-            p[at + 2] = ZERO + left % 10
-            at += 3
-        p[at] = HYPHEN
-        values.used = at + 1 + mem.put_decimal(p, at + 1, seq)
-        return self.offsets.put_u32(values.used)
+        return self.offsets.put_u32(self.values.put_id(ms, seq))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -477,7 +462,6 @@ class Column:
         validity = self.validity.take()
         buffers = (nulls, validity if nulls else None, self.offsets.take(), self.values.take())
         self.nulls = 0
-        self.n = 0
         self.offsets.put_u32(0)
         return buffers
 

@@ -6,8 +6,10 @@ import cython
 
 from headrace import mem
 
-MINUS = cython.declare(cython.uchar, 45)
+HYPHEN = cython.declare(cython.uchar, 45)
+ZERO = cython.declare(cython.uint, 48)
 DECIMAL_MAX = cython.declare(cython.Py_ssize_t, 20)  # the digits of an u64, or a sign and those of an i64
+ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
 # A server makes batch after batch: the buffers of one are kept for the next, as memory fresh from the kernel
 # costs more than what is written to it. So much is kept at most:
 SPARE_MAX = cython.declare(cython.Py_ssize_t, 16)
@@ -20,18 +22,25 @@ SPARE: list[Growing] = cython.declare(list, [])
 class Growing:
     """Bytes that are appended to, and then given away whole."""
 
-    __slots__ = ("buf", "cap", "p", "used")
+    __slots__ = ("buf", "cap", "id_at", "id_digits", "id_thousands", "p", "used")
 
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t
+    # of the last ID: where it begins, how many digits its time has before the last three, and what they say
+    id_at: cython.Py_ssize_t
+    id_digits: cython.Py_ssize_t
+    id_thousands: cython.ulonglong
 
     def __init__(self, cap: cython.Py_ssize_t) -> None:
         self.buf = bytearray(cap)
         self.p = self.buf
         self.cap = cap
         self.used = 0
+        self.id_at = 0
+        self.id_digits = 0
+        self.id_thousands = 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -86,10 +95,38 @@ class Growing:
             self.grow(DECIMAL_MAX)
         magnitude: cython.ulonglong = mem.as_unsigned(v)
         if v < 0:
-            self.p[self.used] = MINUS
+            self.p[self.used] = HYPHEN
             self.used += 1
             magnitude = mem.sub_u64(0, magnitude)
         self.used += mem.put_decimal(self.p, self.used, magnitude)
+        return self.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+        """Append the text of an ID: all but the last three digits of its time are mostly those before."""
+        if self.used + ID_MAX > self.cap:
+            self.grow(ID_MAX)
+        p: cython.p_uchar = self.p
+        at: cython.Py_ssize_t = self.used
+        thousands: cython.ulonglong = ms // 1000
+        left: cython.uint = ms - thousands * 1000
+        if thousands == 0:
+            at += mem.put_decimal(p, at, ms)
+        else:
+            if self.id_digits > 0 and thousands == self.id_thousands:
+                mem.copy(p, at, p, self.id_at, self.id_digits)
+            else:
+                self.id_thousands = thousands
+                self.id_digits = mem.put_decimal(p, at, thousands)
+            self.id_at = at
+            at += self.id_digits
+            p[at] = ZERO + left // 100
+            p[at + 1] = ZERO + left // 10 % 10
+            p[at + 2] = ZERO + left % 10
+            at += 3
+        p[at] = HYPHEN
+        self.used = at + 1 + mem.put_decimal(p, at + 1, seq)
         return self.used
 
     @cython.cfunc
@@ -100,6 +137,7 @@ class Growing:
         self.buf = bytearray(self.cap)  # as large as last time: batches resemble each other
         self.p = self.buf
         self.used = 0
+        self.id_digits = 0
         return full
 
 
@@ -117,4 +155,5 @@ def give_back(used_up: Growing) -> cython.void:
     """It is not needed any more."""
     if len(SPARE) < SPARE_MAX and used_up.cap <= SPARE_BYTES_MAX:
         used_up.used = 0
+        used_up.id_digits = 0
         SPARE.append(used_up)
