@@ -1,5 +1,9 @@
 """A start on what is on the disk: which files are read, what is mended, and what stops it."""
 
+import errno
+import os
+import shutil
+
 import pytest
 
 from headrace.engine.engine import Engine
@@ -318,6 +322,24 @@ def test_a_move_that_a_crash_cut_short_is_finished(place):
         assert place.start().keys == 1 and place.values() == {b"a": b"1"}
         for path in place.log.iterdir():
             path.unlink()
+
+
+def test_a_move_to_another_file_system_is_left_to_the_operator(place):
+    class TwoDisks(DiskFiles):
+        """The log's directory is a link to another disk."""
+
+        def rename(self, old, new):
+            if old == "appendonly.aof":
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), old)
+            super().rename(old, new)
+
+    old = place.root / "appendonly.aof"
+    old.write_bytes(record("SET", "a", 1))
+    with pytest.raises(HeadraceError, match=r"cannot be moved to .* move it there by hand"):
+        place.start(files=TwoDisks(str(place.root)))
+    shutil.move(old, place.log)
+    place.start(files=TwoDisks(str(place.root)))
+    assert place.values() == {b"a": b"1"}
 
 
 def test_an_old_single_file_beside_a_log_is_left_alone_and_said(place):

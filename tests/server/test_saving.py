@@ -202,6 +202,17 @@ def hold_children(monkeypatch, running) -> None:
     monkeypatch.setattr(running.server.saving, "_write", lambda name, write: time.sleep(1000))
 
 
+def test_a_rewrite_that_is_called_off_is_no_failure(start, monkeypatch, capfd):
+    server = start("--appendonly", "yes")
+    client = server.connect()
+    hold_children(monkeypatch, server)
+    client.request("BGREWRITEAOF")
+    wait_until(lambda: server.server.saving.child)
+    assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
+    assert info(client)["aof_last_bgrewrite_status"] == "ok"
+    assert "failed" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["BGSAVE", "BGREWRITEAOF"])
 def test_a_child_that_is_killed_leaves_all_as_it_was(start, tmp_path: Path, monkeypatch, command: str):
     server = start("--appendonly", "yes", "--save", "")

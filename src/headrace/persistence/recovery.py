@@ -192,7 +192,11 @@ def move_in(files: Files, names: Names, notes: list[str]) -> None:
             if Manifest.parse(source.read(source.size), names.manifest) != manifest:
                 notes.append(f"{old} is not read: the log is in {names.directory}")
                 return
-    files.rename(old, new)
+    try:
+        files.rename(old, new)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise HeadraceError(f"{old} cannot be moved to {new} ({why}): move it there by hand") from error
     files.sync_directory(names.directory)
     files.sync_directory("")
     notes.append(f"{old}, a log in the layout of Redis before 7.0, was moved into {names.directory}")

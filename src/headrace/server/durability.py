@@ -4,7 +4,7 @@
     trouble  the disk refuses: the answers of that turn are held, writes are refused, reads go on;
              the log keeps what it could not write and tries again; then the answers leave
 
-So memory and log never part: what is in the one and not in the other has been told to nobody.
+So what is in memory and not in the log has been acknowledged to nobody. Who reads meanwhile may see it.
 The log itself is persistence/aof/log.py; here it meets the turn, the engine and the clock.
 """
 

@@ -264,9 +264,7 @@ class Saving:
             self._save_failed(self.name, reason)
             return
         self.rewrite_failures += 1
-        if self.rewrite is not None and self.durability.log is not None:
-            rewrite, self.rewrite = self.rewrite, None
-            self.durability.log.finish_rewrite(rewrite, False)
+        self._drop_rewrite()
         logging.getLogger("headrace").error("%s failed: %s", work, reason)
 
     def call_off(self) -> None:
@@ -279,14 +277,20 @@ class Saving:
         if self.child is None:
             return
         self.child.kill()
-        child, work = self.child, self.work
+        work = self.work
         self.child, self.work = None, ""
         self.durability.child_writes(False)
         if work == SNAPSHOT:
             self._remove(self.name)
         else:
-            self._failed(work, child.reason)
+            self._drop_rewrite()
             self.rewrite_failures = 0
+
+    def _drop_rewrite(self) -> None:
+        """The log goes on without the base that was being written."""
+        rewrite, self.rewrite = self.rewrite, None
+        if rewrite is not None and self.durability.log is not None:
+            self.durability.log.finish_rewrite(rewrite, False)
 
     # Files.
 
