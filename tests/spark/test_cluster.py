@@ -10,14 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Cluster, Node, until
 
 from headrace.errors import UsageError
 from headrace.pipeline.link import Link
 from headrace.pipeline.requests import pack
+from headrace.spark.admission import Admission
+from headrace.spark.entry_numbers import EntryNumbers
 from headrace.spark.options import parse_options
-from headrace.spark.planner import Range, limited, nth_id, plan
+from headrace.spark.planner import Range, nth_id, plan
 from headrace.spark.range_reader import RangeReader
 from headrace.spark.schema import Layout
 from headrace.spark.shards import LOST, Servers
@@ -83,7 +86,8 @@ def test_streams_of_all_shards_are_asked_planned_and_read(cluster: Cluster) -> N
         for batch in RangeReader(part, Layout(SCHEMA, "epoch_ms"), options).batches():
             read[part.stream] += numbers(batch)
     assert read == {s: list(range(100 * (n + 1))) for n, s in enumerate(streams)}
-    cut = limited(servers, {}, ends, 60)
+    admission = Admission(servers, options, EntryNumbers())
+    cut = admission.cut({}, ends, tails(servers, ends), ReadMaxRows(60))
     assert sum(len(cluster.client.xrange(s, max=i)) for s, i in cut.items()) == 60
 
 

@@ -13,7 +13,7 @@ from stream_server import StreamServer
 from headrace.spark import planner
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import parse_options
-from headrace.spark.planner import Range, limited, nth_id, plan, quotas
+from headrace.spark.planner import Range, nth_id, plan
 from headrace.spark.shards import Servers
 
 Id = tuple[int, int]
@@ -152,19 +152,3 @@ def test_entries_are_counted_exactly_to_a_limit(stream_server: StreamServer) -> 
     assert nth_id(Servers(stream_server.url), "s", "0-0", "1024999-0", 20_000) == "1019999-0"
     assert nth_id(Servers(stream_server.url), "s", "1000010-0", "1024999-0", 5) == "1000015-0"
     assert nth_id(Servers(stream_server.url), "s", "1024000-0", "1024999-0", 20_000) == "1024999-0"
-
-
-def test_a_limit_is_shared_by_backlog_not_by_name(stream_server: StreamServer) -> None:
-    stream_server.fill("a", 3000)
-    stream_server.fill("b", 1000)
-    end = {"a": "1002999-0", "b": "1000999-0"}
-    cut = limited(Servers(stream_server.url), {"a": "0-0", "b": "0-0"}, end, 400)
-    taken = {s: len(stream_server.client.xrange(s, max=cut[s])) for s in cut}
-    assert sum(taken.values()) == 400
-    assert 250 <= taken["a"] <= 350
-    assert limited(Servers(stream_server.url), {"a": "0-0", "b": "0-0"}, end, 4000) == end
-
-
-def test_quotas_add_up_to_the_limit() -> None:
-    assert quotas({"a": 1.0, "b": 1.0, "c": 1.0}, 10) == {"a": 4, "b": 3, "c": 3}
-    assert quotas({"a": 0.0}, 10) == {"a": 0}

@@ -41,6 +41,31 @@ def test_offsets_are_words_or_ids_by_stream() -> None:
         ({"startingOffsets": "latest"}, "batch", "cannot start at latest"),
         ({"endingOffsets": "earliest"}, "batch", "cannot end at earliest"),
         ({"subscribe": " , "}, "batch", "no stream is named"),
+        ({"subscribePattern": "("}, "batch", "no regular expression"),
+        ({"assign": "a,b"}, "batch", "must be JSON like"),
+        ({"assign": "[]"}, "batch", "must be JSON like"),
+        ({"subscribe": "a", "assign": '["a"]'}, "batch", "only one of subscribe and assign"),
+        ({"subscribe": "a", "subscribePattern": "a"}, "stream", "only one of subscribe and subscribePattern"),
+        ({"subscribe": "a", "stream.keys": "b"}, "stream", "same one, said twice"),
+        ({"startingOffsets": "earliest", "stream.offsets": '{"offsets": {}}'}, "stream", "said twice"),
+        ({"startingOffsets": '{"a": "latest"}'}, "batch", "cannot start at latest"),
+        ({"startingOffsets": '{"a": -1}'}, "batch", "cannot start at latest"),
+        ({"endingOffsets": '{"a": -2}'}, "batch", "cannot end at earliest"),
+        ({"startingOffsets": '{"a": 5}'}, "stream", "must be earliest, latest or JSON"),
+        ({"startingTimestamp": "yesterday"}, "stream", "milliseconds since 1970"),
+        ({"startingTimestamp": "-1"}, "stream", "no time that an ID can have"),
+        ({"startingOffsetsByTimestamp": '{"a": {"0": 5}}'}, "stream", "must be JSON like"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "stream", "must be one of error, latest"),
+        ({"endingTimestamp": "5"}, "stream", "endingTimestamp is for batch, not for stream"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "stream",
+            "5, more than",
+        ),
+        ({"maxTriggerDelay": "5 apples"}, "stream", "a time like"),
+        ({"maxBytesPerTrigger": "5 apples"}, "stream", "a number of bytes"),
+        ({"acknowledgeOnCommit": "true"}, "stream", "needs a groupId"),
+        ({"stream.offsets": '{"a": "5-1"}'}, "stream", "must be JSON like"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(raw: dict[str, str], where: str, message: str) -> None:
@@ -48,9 +73,62 @@ def test_a_wrong_option_is_refused_by_name(raw: dict[str, str], where: str, mess
         parse_options(raw, where)
 
 
-def test_a_read_without_a_stream_is_told_what_to_add() -> None:
-    with pytest.raises(UsageError, match="subscribe"):
-        _ = parse_options({}, "batch").streams
+def test_times_are_the_ids_before_them() -> None:
+    before = f"1699999999999-{2**64 - 1}"
+    for text in ("1700000000000", "2023-11-14T22:13:20Z", "2023-11-14 22:13:20", "2023-11-14T23:13:20+01:00"):
+        assert parse_options({"startingTimestamp": text}, "stream").starting_timestamp == before
+    assert parse_options({"startingTimestamp": "0"}, "stream").starting_timestamp == "0-0"
+    between = parse_options({"startingTimestamp": "2023-11-14T22:13:19.999001"}, "stream")
+    assert between.starting_timestamp == before, (
+        "the first entry of a later time is that of the next millisecond"
+    )
+    raw = {"endingOffsetsByTimestamp": '{"a": 1700000000000, "b": "1970-01-01"}'}
+    by_stream = parse_options(raw, "batch")
+    assert by_stream.ending_offsets_by_timestamp == {"a": before, "b": "0-0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5s", 5), ("500ms", 0.5), ("15m", 900), ("1 Hour", 3600), ("2 minutes", 120), ("1.5 d", 129600)],
+)
+def test_times_have_units(text: str, seconds: float) -> None:
+    assert parse_options({"maxTriggerDelay": text}, "stream").max_trigger_delay == seconds
+
+
+@pytest.mark.parametrize(("text", "count"), [("7", 7), ("16k", 16384), ("2MB", 2 << 20), ("1 g", 1 << 30)])
+def test_bytes_have_units(text: str, count: int) -> None:
+    assert parse_options({"maxBytesPerTrigger": text}, "stream").max_bytes_per_trigger == count
+
+
+def test_the_names_of_spark_redis_mean_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    theirs = {
+        "stream.keys": "a,b",
+        "stream.read.batch.size": "100",
+        "stream.parallelism": "2",
+        "stream.group.name": "g",
+        "stream.offsets": '{"offsets": {"a": {"groupName": "g", "offset": "5-1"}, "b": {"offset": "$"}}}',
+    }
+    ours = {
+        "subscribe": "a,b",
+        "entriesPerFetch": "100",
+        "minPartitions": "2",
+        "groupId": "g",
+        "startingOffsets": '{"a": "5-1", "b": "latest"}',
+    }
+    assert parse_options(theirs, "stream") == parse_options(ours, "stream")
+    assert not caplog.records
+    ignored = {"stream.read.block": "500", "stream.consumer.prefix": "c"}
+    assert parse_options(ours | ignored, "stream") == parse_options(ours, "stream")
+    assert [record.args[0] for record in caplog.records if record.args] == list(ignored)  # type: ignore[index]
+
+
+def test_every_option_of_a_read_has_its_place_and_its_default() -> None:
+    for where in ("batch", "stream", "sink"):
+        options = parse_options({}, where)
+        for option in OPTIONS:
+            assert option.ignored or hasattr(options, option.attribute), option.name
+            if option.default is not None and where in option.where:
+                assert getattr(options, option.attribute) == option.parse(option.default)
 
 
 def test_what_spark_puts_among_the_options_is_passed_over() -> None:

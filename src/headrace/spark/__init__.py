@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.spark.lag import progress
     from headrace.spark.marker import Marker
     from headrace.spark.sender import write_batches, write_stream
     from headrace.spark.source import HeadraceSource
 
-__all__ = ["HeadraceSource", "Marker", "register", "write_batches", "write_stream"]
+__all__ = ["HeadraceSource", "Marker", "progress", "register", "write_batches", "write_stream"]
 
 # Loaded on first use: the decoder and the planner need no PySpark, and this module must be light.
 LATE = {
     "HeadraceSource": "headrace.spark.source",
     "Marker": "headrace.spark.marker",
+    "progress": "headrace.spark.lag",
     "write_batches": "headrace.spark.sender",
     "write_stream": "headrace.spark.sender",
 }

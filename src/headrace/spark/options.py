@@ -6,21 +6,27 @@ Names follow Spark's Kafka source where it has one for the same thing. They are 
 from __future__ import annotations
 
 import difflib
-import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import UsageError
-from headrace.spark.offsets import parse_id
+from headrace.spark import option_values as of
 
 # What Spark itself puts among a sink's or a table's options.
 SPARKS_OWN = {"checkpointlocation", "queryname"}
 
 
+log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class Option:
-    """One option. where: who knows it (batch, stream, sink); parse: text to value, or ValueError."""
+    """One option. where: who knows it (batch, stream, sink); parse: text to value, or ValueError.
+
+    sets: the attribute of Options, if that is not called like the option; ignored: why nothing is set at all.
+    """
 
     name: str
     type: str
@@ -29,58 +35,13 @@ class Option:
     help: str
     parse: Callable[[str], Any]
     aliases: tuple[str, ...] = ()
+    sets: str = ""
+    ignored: str = ""
 
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise ValueError("no stream is named")
-    return names
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return number
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        for word in words:
-            if text.lower() == word.lower():
-                return word
-        raise ValueError(f"must be one of {', '.join(words)}")
-
-    return parse
-
-
-def _entry_id(text: str) -> str:
-    parse_id(text)
-    return text
-
-
-def _offsets(text: str) -> str | dict[str, str]:
-    if text.strip().lower() in ("earliest", "latest"):
-        return text.strip().lower()
-    try:
-        offsets = json.loads(text)
-    except json.JSONDecodeError:
-        offsets = None
-    if not isinstance(offsets, dict) or not all(isinstance(v, str) for v in offsets.values()):
-        raise ValueError(
-            'must be earliest, latest or JSON like {"orders": "1700000000000-0", "bids": "earliest"}'
-        )
-    for value in offsets.values():
-        if value not in ("earliest", "latest"):
-            parse_id(value)
-    return offsets
+    @property
+    def attribute(self) -> str:
+        """The attribute of Options."""
+        return self.sets or "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name)
 
 
 READ = ("batch", "stream")
@@ -97,7 +58,41 @@ OPTIONS = (
         "should know beyond that follows as `?ssl_ca_certs=…&name=value`.",
         str,
     ),
-    Option("subscribe", "names", None, READ, "The streams to read, separated by commas.", _names),
+    Option(
+        "subscribe",
+        "names",
+        None,
+        READ,
+        "The streams to read, separated by commas. One that does not exist yet is read when it does. "
+        "Say this, `subscribePattern` or `assign`.",
+        of.names,
+        ("stream.keys",),
+    ),
+    Option(
+        "subscribePattern",
+        "regular expression",
+        None,
+        READ,
+        "Read the streams whose whole names match (Python's syntax). Streams that appear while a query runs "
+        "are read from their beginning.",
+        of.pattern,
+    ),
+    Option(
+        "assign",
+        "JSON",
+        None,
+        READ,
+        'The streams to read, like `["orders", "bids"]`. All must exist when the query begins.',
+        of.listed_names,
+    ),
+    Option(
+        "discoveryInterval",
+        "time",
+        "5s",
+        READ,
+        "How often to look for new streams that `subscribePattern` matches: the server's keys are scanned.",
+        of.duration,
+    ),
     Option(
         "startingOffsets",
         "earliest, latest or JSON",
@@ -107,7 +102,35 @@ OPTIONS = (
         "offsets of a checkpoint. A stream that the JSON does not name starts at its earliest entry. "
         "Default: `earliest` for batch, `latest` for streaming. A restarted query goes on from its "
         "checkpoint.",
-        _offsets,
+        of.offsets,
+    ),
+    Option(
+        "startingTimestamp",
+        "time",
+        None,
+        READ,
+        "A new query starts with the first entry of this time or later: milliseconds since 1970 or ISO 8601. "
+        "Goes before `startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
+        of.timestamp,
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "JSON",
+        None,
+        READ,
+        'The same by stream, like `{"orders": 1700000000000}`. A stream that is not named starts at its '
+        "earliest entry.",
+        of.timestamps,
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "error or latest",
+        None,
+        READ,
+        "Accepted, and has nothing to decide: an ID begins with its time, so every time is a place in a "
+        "stream, also one that no entry has reached.",
+        of.one_of("error", "latest"),
+        ignored="every time is a place in a stream",
     ),
     Option(
         "endingOffsets",
@@ -115,7 +138,34 @@ OPTIONS = (
         "latest",
         ("batch",),
         "Where a batch read ends: `latest`, or by stream the last ID to read.",
-        _offsets,
+        of.offsets,
+    ),
+    Option(
+        "endingTimestamp",
+        "time",
+        None,
+        ("batch",),
+        "A batch read ends before the first entry of this time or later. Goes before "
+        "`endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
+        of.timestamp,
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "JSON",
+        None,
+        ("batch",),
+        "The same by stream. A stream that is not named is read to its end.",
+        of.timestamps,
+    ),
+    Option(
+        "archive",
+        "path",
+        None,
+        ("batch",),
+        "An archive that `headrace archive` has made: read it and what is live of its streams as one table. "
+        "Up to the ID where a stream's archive ends its files are read, after it the server. The path must "
+        "be the same on every node. Without `subscribe` and the like: all streams that are in the archive.",
+        str,
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -123,7 +173,33 @@ OPTIONS = (
         None,
         ("stream",),
         "At most this many entries in one micro-batch, shared by the streams in proportion to their backlog.",
-        _positive,
+        of.positive,
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "bytes",
+        None,
+        ("stream",),
+        "About so many bytes at most in one micro-batch, like `64m`; at least one entry. Estimated from the "
+        "memory that the server says a stream takes (MEMORY USAGE), so approximate.",
+        of.byte_count,
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "number",
+        None,
+        ("stream",),
+        "Wait with a micro-batch until there are about this many entries. `Trigger.AvailableNow` does not "
+        "wait.",
+        of.positive,
+    ),
+    Option(
+        "maxTriggerDelay",
+        "time",
+        "15m",
+        ("stream",),
+        "But no longer than this after the last micro-batch, or the start of the query.",
+        of.duration,
     ),
     Option(
         "minPartitions",
@@ -132,8 +208,8 @@ OPTIONS = (
         READ,
         "How many tasks to aim at; large ranges are split, small streams are not joined. Default: enough for "
         "the cores of the driver's machine, and a task more only for every 50,000 entries.",
-        _positive,
-        ("numPartitions",),
+        of.positive,
+        ("numPartitions", "stream.parallelism"),
     ),
     Option(
         "maxRecordsPerPartition",
@@ -141,7 +217,7 @@ OPTIONS = (
         None,
         READ,
         "About how many entries one task may have; more tasks are made if needed.",
-        _positive,
+        of.positive,
     ),
     Option(
         "failOnDataLoss",
@@ -150,7 +226,7 @@ OPTIONS = (
         READ,
         "What to do when entries were trimmed, or the stream was deleted, before they were read: fail, or "
         "warn and go on with the first entry there is.",
-        _boolean,
+        of.boolean,
     ),
     Option(
         "mode",
@@ -159,7 +235,7 @@ OPTIONS = (
         READ,
         "What to do with a value that does not fit its column: make it null (and put the entry into "
         "`_corrupt_record`, if the schema has that column), leave the entry out, or fail.",
-        _one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        of.one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
     ),
     Option(
         "timestampFormat",
@@ -167,7 +243,7 @@ OPTIONS = (
         "epoch_ms",
         (*READ, "sink"),
         "How the text of a TIMESTAMP column is read, and written. ISO 8601 without a zone is UTC.",
-        _one_of("epoch_ms", "epoch_s", "iso8601"),
+        of.one_of("epoch_ms", "epoch_s", "iso8601"),
     ),
     Option(
         "entriesPerFetch",
@@ -175,7 +251,8 @@ OPTIONS = (
         "10000",
         READ,
         "COUNT of each XRANGE: how many entries one request asks for.",
-        _positive,
+        of.positive,
+        ("stream.read.batch.size",),
     ),
     Option(
         "fetch",
@@ -184,7 +261,55 @@ OPTIONS = (
         READ,
         "How entries come from the server: `arrow`, as columns that it makes (XARROW, which Headrace has), "
         "`resp`, as replies of XRANGE, or `auto`: the first where the server and the schema allow it.",
-        _one_of("auto", "resp", "arrow"),
+        of.one_of("auto", "resp", "arrow"),
+    ),
+    Option(
+        "groupId",
+        "name",
+        None,
+        ("stream",),
+        "Show the progress as a consumer group of this name, which should be nobody else's: its "
+        "last-delivered-id follows the query, so XINFO GROUPS tells its lag. It is made where it is missing. "
+        "The checkpoint alone says where the query goes on; if the group cannot be set, that is a warning.",
+        str,
+        ("stream.group.name",),
+    ),
+    Option(
+        "acknowledgeOnCommit",
+        "true or false",
+        "false",
+        ("stream",),
+        "For a group from which others read, too: entries that they were given and that the query has read "
+        "are acknowledged (XACK), and the group's last-delivered-id is never moved back.",
+        of.boolean,
+    ),
+    Option(
+        "stream.offsets",
+        "JSON",
+        None,
+        READ,
+        '`startingOffsets` as spark-redis says it: `{"offsets": {"orders": {"groupName": "g", "offset": '
+        '"1548083485360-0"}}}`. The group is not looked at.',
+        of.offsets_of_spark_redis,
+        sets="starting_offsets",
+    ),
+    Option(
+        "stream.read.block",
+        "milliseconds",
+        None,
+        READ,
+        "An option of spark-redis, accepted and ignored with a warning: an idle query waits by itself.",
+        str,
+        ignored="an idle query waits by itself",
+    ),
+    Option(
+        "stream.consumer.prefix",
+        "name",
+        None,
+        READ,
+        "An option of spark-redis, accepted and ignored with a warning: ranges are read without consumers.",
+        str,
+        ignored="ranges are read without consumers",
     ),
     Option(
         "stream", "name", None, ("sink",), "The stream to write to, unless the rows have a `_stream`.", str
@@ -195,7 +320,7 @@ OPTIONS = (
         None,
         ("sink",),
         "Trim the stream to about this many entries while writing (MAXLEN ~).",
-        _positive,
+        of.positive,
     ),
     Option(
         "minId",
@@ -203,7 +328,7 @@ OPTIONS = (
         None,
         ("sink",),
         "Trim the stream while writing: entries below this ID go, in whole nodes (MINID ~).",
-        _entry_id,
+        of.entry_id,
     ),
     Option(
         "trimPolicy",
@@ -212,7 +337,7 @@ OPTIONS = (
         ("sink",),
         "What trimming does to references that consumer groups hold, on servers that know these words "
         "(Headrace; Redis from 8.2). Default: nothing is said, which means KEEPREF.",
-        _one_of("KEEPREF", "DELREF", "ACKED"),
+        of.one_of("KEEPREF", "DELREF", "ACKED"),
     ),
     Option(
         "delivery",
@@ -221,7 +346,7 @@ OPTIONS = (
         ("sink",),
         "`exactly-once`: each row is one entry, whatever fails and is tried again. Default: so for a "
         "streaming query, `at-least-once` for a batch.",
-        _one_of("exactly-once", "at-least-once"),
+        of.one_of("exactly-once", "at-least-once"),
     ),
     Option(
         "queryId",
@@ -240,7 +365,7 @@ OPTIONS = (
         ("sink",),
         "When a frame of the source's own columns is written, give the entries the IDs that are in it, "
         "instead of new ones. The rows must come sorted, and in one partition for each stream.",
-        _boolean,
+        of.boolean,
     ),
 )
 
@@ -251,9 +376,20 @@ class Options:
 
     url: str
     subscribe: tuple[str, ...] | None = None
+    subscribe_pattern: str | None = None
+    assign: tuple[str, ...] | None = None
+    discovery_interval: float = 5.0
     starting_offsets: str | dict[str, str] | None = None
+    starting_timestamp: str | None = None  # times are IDs here: that before the first entry of the time
+    starting_offsets_by_timestamp: dict[str, str] | None = None
     ending_offsets: str | dict[str, str] | None = None
+    ending_timestamp: str | None = None
+    ending_offsets_by_timestamp: dict[str, str] | None = None
+    archive: str | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
@@ -261,6 +397,8 @@ class Options:
     timestamp_format: str = "epoch_ms"
     entries_per_fetch: int = 10000
     fetch: str = "auto"
+    group_id: str | None = None
+    acknowledge_on_commit: bool = False
     stream: str | None = None
     max_length: int | None = None
     min_id: str | None = None
@@ -271,43 +409,65 @@ class Options:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams to read."""
-        if self.subscribe is None:
-            raise UsageError('Say which streams to read: .option("subscribe", "orders,bids").')
-        return self.subscribe
-
-
-def _attribute(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+        """The streams that are read by name; none if subscribePattern, or nothing, says which."""
+        return self.subscribe or self.assign or ()
 
 
 def parse_options(raw: Mapping[str, str], where: str) -> Options:
     """The options for where: batch, stream or sink. UsageError names the option and what it should be."""
     known = {n.lower(): option for option in OPTIONS for n in (option.name, *option.aliases)}
-    values = {
-        _attribute(o.name): o.parse(o.default) for o in OPTIONS if where in o.where and o.default is not None
-    }
+    values = {o.attribute: o.parse(o.default) for o in OPTIONS if where in o.where and o.default is not None}
+    said: dict[str, str] = {}
     for key, text in raw.items():
         option = known.get(key.lower())
         if option is None:
             if key.lower() in SPARKS_OWN:
                 continue
-            close = difflib.get_close_matches(key.lower(), known, 1)
-            hint = f" Did you mean {known[close[0]].name}?" if close else ""
-            raise UsageError(f"headrace has no option {key!r}.{hint}")
+            raise _unknown(key, known)
         if where not in option.where:
             raise UsageError(
                 f"The option {option.name} is for {' and '.join(option.where)}, not for {where}."
             )
         try:
-            values[_attribute(option.name)] = option.parse(text)
+            value = option.parse(text)
         except ValueError as wrong:
-            raise UsageError(f"The option {option.name} is {text!r}: {wrong}.") from None
-    if where == "batch" and values.get("starting_offsets") == "latest":
-        raise UsageError("A batch read cannot start at latest: nothing would be read.")
-    if where == "batch" and values.get("ending_offsets") == "earliest":
-        raise UsageError("A batch read cannot end at earliest: nothing would be read.")
+            raise UsageError(f"The option {key} is {text!r}: {wrong}.") from None
+        before = said.setdefault(option.attribute, key)
+        if before != key:
+            raise UsageError(f"The options {before} and {key} are the same one, said twice.")
+        if not option.ignored:
+            values[option.attribute] = value
+        elif key.startswith("stream."):
+            log.warning("The option %s is ignored: %s.", key, option.ignored)
+    _check(values, where)
     return Options(**values)
+
+
+def _unknown(key: str, known: Mapping[str, Option]) -> UsageError:
+    close = difflib.get_close_matches(key.lower(), known, 1)
+    hint = f" Did you mean {known[close[0]].name}?" if close else ""
+    return UsageError(f"headrace has no option {key!r}.{hint}")
+
+
+def _check(values: Mapping[str, Any], where: str) -> None:
+    """What no option says alone."""
+    sources = {"subscribe": "subscribe", "subscribePattern": "subscribe_pattern", "assign": "assign"}
+    chosen = [name for name, attribute in sources.items() if attribute in values]
+    if len(chosen) > 1:
+        raise UsageError(f"Say only one of {' and '.join(chosen)}.")
+    least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
+    if least and most and least > most:
+        raise UsageError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}.")
+    if values.get("acknowledge_on_commit") and not values.get("group_id"):
+        raise UsageError("acknowledgeOnCommit needs a groupId: in which group?")
+    if where == "batch" and _says(values.get("starting_offsets"), "latest"):
+        raise UsageError("A batch read cannot start at latest: nothing would be read.")
+    if where == "batch" and _says(values.get("ending_offsets"), "earliest"):
+        raise UsageError("A batch read cannot end at earliest: nothing would be read.")
+
+
+def _says(offsets: str | dict[str, str] | None, word: str) -> bool:
+    return word in (offsets.values() if isinstance(offsets, dict) else (offsets,))
 
 
 def options_table() -> str:

@@ -1,4 +1,4 @@
-"""ID ranges into even tasks, and limits into offsets, without scanning what will be read.
+"""ID ranges into even tasks, without scanning what will be read; and the ID of the n-th entry.
 
 Redis cannot say which entry is the n-th. But a probe, XRANGE p upto COUNT 32, tells how dense the entries
 lie around p, and a window of 32 that runs past the next probe has counted its stretch exactly:
@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace.errors import CommandError
-from headrace.spark.offsets import START, Id, Offsets, in_order, parse_id
+from headrace.spark.offsets import START, Id, Offsets, parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.page_size import PageSize
@@ -77,21 +77,22 @@ def plan(
     end: Offsets,
     options: Options,
     numbers: Mapping[str, int] | None = None,
+    chosen: Mapping[str, str] | None = None,
 ) -> list[Range]:
     """The tasks that read from start to end, every entry once. Streams without news have none.
 
-    numbers: of the streams for which it is known, how many entries they had been given up to start (tails.py
-    tells it of last IDs). A task that misses entries can then say how many.
+    chosen: starts that somebody chose, which need be no entry's IDs and so are no anchors. numbers: of the
+    streams for which it is known, how many entries they had been given up to start (tails.py tells it of last
+    IDs). A task that misses entries can then say how many.
     """
     news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
-    chosen = options.starting_offsets if isinstance(options.starting_offsets, dict) else {}
     surveys = together(servers, {s: survey(s, start.get(s, START), end[s], _few(options)) for s in news})
     shares = _shares({s: _mass(surveys[s]) for s in news}, options)
     cuts = together(servers, {s: cut(s, surveys[s], shares[s]) for s in news})
     ranges = []
     for stream in news:
         after = start.get(stream, START)
-        anchored = after != START and after != chosen.get(stream)
+        anchored = after != START and after != (chosen or {}).get(stream)
         number = (numbers or {}).get(stream)
         for upto in [*cuts[stream], end[stream]]:
             ranges.append(Range(stream, after, upto, anchored, number))
@@ -271,40 +272,6 @@ def cut(stream: str, stretches: list[Stretch], parts: int) -> Questions[list[str
         passed += stretch.mass
     found = {place(_id(entries[0])) for entries in (yield questions) if entries}
     return [_name(p) for p in sorted(found) if p < stretches[-1].high - 1]
-
-
-def limited(servers: Servers, start: Offsets, end: Offsets, most: int) -> Offsets:
-    """The offsets at most `most` entries after start and not past end, shared by backlog. Counts exactly."""
-    news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
-    lengths = servers.ask(news, lambda pipe, s: pipe.xlen(s))
-    for stream, length in lengths.items():
-        if isinstance(length, Exception):
-            raise StreamRefused(stream, length)
-    if sum(lengths.values()) <= most:
-        return end
-    backlog = lengths
-    if len(news) > 1:
-        surveys = together(servers, {s: survey(s, start.get(s, START), end[s], 8) for s in news})
-        backlog = {s: _mass(stretches) for s, stretches in surveys.items()}
-    cut_down = dict(end)
-    for stream, quota in quotas(backlog, most).items():
-        after = start.get(stream, START)
-        cut_down[stream] = nth_id(servers, stream, after, end[stream], quota)
-    return in_order({s: i for s, i in cut_down.items() if s in start or i != START})
-
-
-def quotas(backlog: dict[str, float], most: int) -> dict[str, int]:
-    """most entries shared in proportion to the backlogs; the largest remainders get what is left over."""
-    total = sum(backlog.values())
-    if not total:
-        return dict.fromkeys(backlog, 0)
-    exact = {s: most * mass / total for s, mass in backlog.items()}
-    shares = {s: int(part) for s, part in exact.items()}
-    left = most - sum(shares.values())
-    by_remainder: Iterable[str] = sorted(exact, key=lambda s: (shares[s] - exact[s], s))
-    for stream in list(by_remainder)[:left]:
-        shares[stream] += 1
-    return shares
 
 
 def nth_id(servers: Servers, stream: str, after: str, upto: str, n: int) -> str:

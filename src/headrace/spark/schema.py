@@ -52,7 +52,10 @@ EXACTLY = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Ove
 
 @dataclass(frozen=True)
 class Spec:
-    """How one column of the schema is made: a kind of arrow.columns.Column or "stream", and its settings."""
+    """How one column is made. kind: one of arrow.columns.Column, "nested" or "stream"; its settings.
+
+    What is nested is JSON in texts, until the batch is made.
+    """
 
     kind: str
     name: str
@@ -60,7 +63,8 @@ class Spec:
 
     def column(self) -> Column:
         """Fresh buffers for the decoder."""
-        return Column(self.kind, self.name.encode(), **self.settings)
+        kind = "text" if self.kind == "nested" else self.kind
+        return Column(kind, self.name.encode(), **self.settings)
 
 
 class Layout:
@@ -108,6 +112,8 @@ class BatchMaker:
         for spec, field in zip(self._layout.specs, self._schema, strict=True):
             if spec.kind == "stream":
                 arrays.append(pa.repeat(pa.scalar(self._stream, field.type), rows))
+            elif spec.kind == "nested":
+                arrays.append(_nested_array(field.type, rows, next(rest), spec.settings["convert"]))
             elif spec.kind == "fields":
                 arrays.append(_map_array(field.type, rows, next(rest), pairs))
             else:
@@ -137,6 +143,14 @@ def _map_array(kind: pa.MapType, rows: int, buffers: Buffers, pairs: list[Buffer
     )
     parts = [pa.py_buffer(validity) if validity is not None else None, pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, rows, parts, nulls, children=[entries])
+
+
+def _nested_array(kind: pa.DataType, rows: int, buffers: Buffers, read: Callable[[str], Any]) -> pa.Array:
+    """The texts were read once already, to see whether they are malformed."""
+    import pyarrow as pa
+
+    texts = _array(pa.string(), rows, buffers).to_pylist()
+    return pa.array([None if text is None else read(text) for text in texts], kind)
 
 
 def _reserved(name: str, kind: DataType, nullable: bool) -> Spec:
@@ -176,9 +190,14 @@ def _typed(name: str, kind: DataType, nullable: bool, timestamp_format: str) -> 
         return Spec("converted", name, settings | {"width": 4, "convert": _iso_date})
     if said.startswith("decimal("):
         return Spec("converted", name, settings | {"width": 16, "convert": _decimal(kind)})
+    if said.startswith(("array<", "map<", "struct<")):
+        from headrace.spark import nested
+
+        nested.check(name, kind)
+        return Spec("nested", name, settings | {"convert": nested.Nested(kind, timestamp_format, nullable)})
     raise UsageError(
         f"The column {name} is {said.upper()}, which headrace cannot read from a field. Read it as a STRING "
-        "and convert it in Spark, for instance with from_json()."
+        "and convert it in Spark."
     )
 
 

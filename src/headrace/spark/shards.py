@@ -167,18 +167,20 @@ class Servers:
                 log.debug("A stream whose name is not UTF-8 is passed over: %r", raw)
         return sorted(name for name in names if matches(name))
 
-    def wait(self, after: Mapping[str, str], milliseconds: int) -> None:
+    def wait(self, after: Mapping[str, str], milliseconds: int) -> bool:
         """Return when a stream has an entry after the ID given, or when time is over, or in between.
 
-        No one XREAD can wait for streams of several slots; then this is a short sleep.
+        No one XREAD can wait for streams of several slots; then this is a short sleep. False if there is
+        certainly no such entry.
         """
         client = self.client()
         if not after:
             time.sleep(milliseconds / 1000)
-        elif self._place.kind == "cluster" and len({client.keyslot(stream) for stream in after}) > 1:
+            return False
+        if self._place.kind == "cluster" and len({client.keyslot(stream) for stream in after}) > 1:
             time.sleep(min(milliseconds / 1000, POLL_S))
-        else:
-            self.patiently(lambda: self.client().xread(dict(after), count=1, block=milliseconds))
+            return True
+        return bool(self.patiently(lambda: self.client().xread(dict(after), count=1, block=milliseconds)))
 
     def owner(self, stream: str) -> str:
         """The server that owns the stream, as far as is known: streams with equal owners may share a wire."""

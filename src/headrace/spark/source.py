@@ -9,7 +9,8 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from headrace.spark.reader import HeadraceReader, HeadraceStreamReader
+    from headrace.spark.reader import HeadraceReader
+    from headrace.spark.stream_reader import HeadraceStreamReader
     from headrace.spark.writer import HeadraceStreamWriter, HeadraceWriter
 
 
@@ -30,14 +31,20 @@ class HeadraceSource(DataSource):
     def reader(self, schema: StructType) -> HeadraceReader:
         """The batch reader."""
         from headrace.spark.options import parse_options
+        from headrace.spark.pushdown import PushReader, is_pushing
         from headrace.spark.reader import HeadraceReader
 
-        return HeadraceReader(parse_options(self.options, "batch"), schema)
+        options = parse_options(self.options, "batch")
+        if options.archive is not None:
+            from headrace.spark.archive_table import ArchiveReader, PushArchiveReader
+
+            return (PushArchiveReader if is_pushing() else ArchiveReader)(options, schema)
+        return (PushReader if is_pushing() else HeadraceReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> HeadraceStreamReader:
         """The stream reader."""
         from headrace.spark.options import parse_options
-        from headrace.spark.reader import HeadraceStreamReader
+        from headrace.spark.stream_reader import HeadraceStreamReader
 
         return HeadraceStreamReader(parse_options(self.options, "stream"), schema)
 

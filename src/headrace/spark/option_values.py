@@ -1,0 +1,171 @@
+"""What the texts of options may say. Each function makes a value of one; ValueError tells what is wrong.
+
+Offsets come in three forms: a word for all streams, JSON by stream, or times. A time stands for the ID just
+before it, for IDs begin with the time:
+
+    1700000000000  or  2023-11-14T22:13:20Z    ->  1699999999999-18446744073709551615
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from headrace.spark.offsets import U64_MAX, parse_id
+
+WORDS = ("earliest", "latest")
+KAFKAS_WORDS = {-2: "earliest", -1: "latest"}
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+UNITS |= {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+ONE_MS = datetime.timedelta(milliseconds=1)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names separated by commas, each once."""
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found:
+        raise ValueError("no stream is named")
+    return found
+
+
+def listed_names(text: str) -> tuple[str, ...]:
+    """Names in a JSON array, each once."""
+    found = _json(text)
+    if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
+        raise ValueError('must be JSON like ["orders", "bids"]')
+    return tuple(dict.fromkeys(found))
+
+
+def pattern(text: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text)
+    except re.error as wrong:
+        raise ValueError(f"no regular expression ({wrong})") from None
+    return text
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def byte_count(text: str) -> int:
+    """A number of bytes: 1000000, or 16m."""
+    found = SIZE.fullmatch(text)
+    if not found or found[2].lower() not in SIZES:
+        raise ValueError("must be a number of bytes, like 1000000 or 16m")
+    return positive(found[1]) * SIZES[found[2].lower()]
+
+
+def duration(text: str) -> float:
+    """Seconds: 5s, 500ms, 15m, 1 hour."""
+    found = DURATION.fullmatch(text)
+    unit = found[2].lower() if found else ""
+    seconds = UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
+    if not found or not seconds:
+        raise ValueError("must be a time like 500ms, 5s or 15m")
+    return float(found[1]) * seconds
+
+
+def boolean(text: str) -> bool:
+    """true or false."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of the words, in whatever case."""
+
+    def parse(text: str) -> str:
+        for word in words:
+            if text.lower() == word.lower():
+                return word
+        raise ValueError(f"must be one of {', '.join(words)}")
+
+    return parse
+
+
+def entry_id(text: str) -> str:
+    """The ID of an entry."""
+    parse_id(text)
+    return text
+
+
+def offsets(text: str) -> str | dict[str, str]:
+    """earliest, latest, or IDs and such words by stream; -2 and -1 are Kafka's numbers for the words."""
+    if text.strip().lower() in WORDS:
+        return text.strip().lower()
+    found = _json(text)
+    if isinstance(found, dict):
+        found = {s: KAFKAS_WORDS.get(v, v) if isinstance(v, int) else v for s, v in found.items()}
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise ValueError(
+            'must be earliest, latest or JSON like {"orders": "1700000000000-0", "bids": "earliest"}'
+        )
+    for value in found.values():
+        if value not in WORDS:
+            parse_id(value)
+    return found
+
+
+def timestamp(text: str) -> str:
+    """A time as the ID before the first that can have it."""
+    return _before(text)
+
+
+def timestamps(text: str) -> dict[str, str]:
+    """Times by stream, as IDs."""
+    found = _json(text)
+    if not isinstance(found, dict) or not all(isinstance(v, int | str) for v in found.values()):
+        raise ValueError('must be JSON like {"orders": 1700000000000, "bids": "2023-11-14T22:13:20Z"}')
+    return {stream: _before(value) for stream, value in found.items()}
+
+
+def offsets_of_spark_redis(text: str) -> dict[str, str]:
+    """{"offsets": {"orders": {"groupName": "g", "offset": "1548083485360-0"}}}, as spark-redis has it."""
+    found = _json(text)
+    by_stream = found.get("offsets") if isinstance(found, dict) else None
+    if not isinstance(by_stream, dict) or not all(isinstance(v, dict) for v in by_stream.values()):
+        raise ValueError('must be JSON like {"offsets": {"orders": {"offset": "1548083485360-0"}}}')
+    given = {stream: str(value.get("offset", "$")) for stream, value in by_stream.items()}
+    for value in given.values():
+        if value != "$":
+            parse_id(value)
+    return {stream: "latest" if value == "$" else value for stream, value in given.items()}
+
+
+def _before(value: str | int) -> str:
+    """The ID after which every entry is of that time or a later one. Milliseconds, or ISO 8601 (else UTC)."""
+    ms = int(value) if str(value).strip().lstrip("-").isdigit() else _milliseconds(str(value).strip())
+    if not 0 <= ms <= U64_MAX:
+        raise ValueError("no time that an ID can have")
+    return f"{ms - 1}-{U64_MAX}" if ms else "0-0"
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be milliseconds since 1970 or a time like 2023-11-14T22:13:20Z") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.UTC)
+    return -((EPOCH - time) // ONE_MS)  # up, if it lies between two milliseconds
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return None

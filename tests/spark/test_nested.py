@@ -1,0 +1,183 @@
+"""Arrays, maps and structs are read from JSON; what does not fit is malformed, as everywhere."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.arrow_cells import cells, plain
+from headrace.spark.arrow_decoder import ArrowDecoder
+from headrace.spark.nested import Nested
+from headrace.spark.page_scanner import PageScanner
+from headrace.spark.schema import BatchMaker, Layout
+
+INTS = ArrayType(LongType())
+POINT = StructType([StructField("x", DoubleType()), StructField("name", StringType())])
+EVERYTHING = StructType(
+    [
+        StructField("b", ByteType()),
+        StructField("l", LongType()),
+        StructField("d", DecimalType(10, 2)),
+        StructField("f", DoubleType()),
+        StructField("t", BooleanType()),
+        StructField("s", StringType()),
+        StructField("y", BinaryType()),
+        StructField("day", DateType()),
+        StructField("at", TimestampType()),
+        StructField("local", TimestampNTZType()),
+        StructField("list", ArrayType(POINT)),
+        StructField("map", MapType(IntegerType(), INTS)),
+    ]
+)
+
+
+def bulk(word: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(word), word)
+
+
+def rows(texts: list[bytes | None], kind: Any, mode: str = "PERMISSIVE", nullable: bool = True) -> list[Any]:
+    """What the column v, and the one of corrupt records, become of entries whose field v has these texts."""
+    schema = StructType([StructField("v", kind, nullable), StructField("_corrupt_record", StringType())])
+    layout = pickle.loads(pickle.dumps(Layout(schema, "epoch_ms")))
+    page = b"*%d\r\n" % len(texts)
+    for n, text in enumerate(texts):
+        words = [b"n", b"1"] if text is None else [b"v", text]
+        page += b"*2\r\n" + bulk(b"%d-0" % (n + 1)) + b"*2\r\n" + b"".join(map(bulk, words))
+    scanner = PageScanner()
+    decoder = ArrowDecoder(scanner, layout.columns(), "orders", mode)
+    scanner.page(b"")
+    scanner.feed(bytearray(page), len(page))
+    assert scanner.scan()
+    decoder.decode(1000, 1 << 20)
+    batch = BatchMaker(layout, "orders").batch(*decoder.take())
+    batch.validate(full=True)
+    return [(row["v"], row["_corrupt_record"]) for row in batch.to_pylist()]
+
+
+def test_arrays_maps_and_structs_are_read_from_json() -> None:
+    assert rows([b"[1, 2, null]", None, b"null", b"[]"], INTS) == [
+        ([1, 2, None], None),
+        (None, None),
+        (None, None),
+        ([], None),
+    ]
+    assert rows([b'{"a": [1], "b": []}'], MapType(StringType(), INTS)) == [([("a", [1]), ("b", [])], None)]
+    assert rows([b'{"x": 1, "more": [2]}'], POINT) == [({"x": 1.0, "name": None}, None)]
+
+
+def test_a_string_takes_any_value_as_its_json() -> None:
+    texts = [v for v, _ in rows([b'["a", 1, 1.50, true, {"k": ["\\u00e4"]}]'], ArrayType(StringType()))]
+    assert texts == [["a", "1", "1.5", "true", '{"k": ["\u00e4"]}']]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (b"[1", INTS),
+        (b"", INTS),
+        (b"{}", INTS),
+        (b"[1.5]", INTS),
+        (b"[true]", INTS),
+        (b'["1"]', INTS),
+        (b"[9223372036854775808]", INTS),
+        (b"[128]", ArrayType(ByteType())),
+        (b"[1]", POINT),
+        (b'{"x": "1"}', POINT),
+        (b'{"x": true}', POINT),
+        (b'{"name": "\\ud800"}', POINT),
+        (b'{"a": 1}', MapType(IntegerType(), LongType())),
+        (b"[1.234]", ArrayType(DecimalType(10, 2))),
+        (b"[123]", ArrayType(DecimalType(4, 2))),
+        (b'["x"]', ArrayType(DecimalType(4, 2))),
+        (b'["yesterday"]', ArrayType(DateType())),
+        (b'["yesterday"]', ArrayType(TimestampType())),
+        (b"[1e400000]", ArrayType(TimestampType())),
+        (b"[99999999999999999999]", ArrayType(TimestampType())),
+        (b"[null]", ArrayType(LongType(), containsNull=False)),
+        (b'{"a": null}', MapType(StringType(), LongType(), valueContainsNull=False)),
+        (b"\xff", INTS),
+        (b"[" * 100_000, INTS),
+    ],
+)
+def test_what_does_not_fit_is_malformed(text: bytes, kind: Any) -> None:
+    [(value, corrupt)] = rows([text], kind)
+    assert value is None
+    assert json.loads(corrupt)["id"] == "1-0"
+    assert rows([text, b"null"], kind, "DROPMALFORMED") == [(None, None)]
+    with pytest.raises(HeadraceError, match="1-0: field 'v'"):
+        rows([text], kind, "FAILFAST")
+
+
+def test_a_null_is_no_value_for_a_column_that_has_none() -> None:
+    with pytest.raises(HeadraceError, match="field 'v'"):
+        rows([b"null"], INTS, nullable=False)
+
+
+def test_what_the_sink_writes_of_a_nested_column_is_read_again() -> None:
+    value = {
+        "b": -128,
+        "l": 2**63 - 1,
+        "d": decimal.Decimal("12345678.90"),
+        "f": 0.1,
+        "t": True,
+        "s": 'x "y" \u00e4',
+        "y": b"raw",
+        "day": datetime.date(2024, 2, 29),
+        "at": datetime.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=datetime.UTC),
+        "local": datetime.datetime(2024, 2, 29, 12),
+        "list": [{"x": 1.5, "name": "a"}, None],
+        "map": [(7, [1, 2]), (8, None)],
+    }
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    column = pa.array([value], to_arrow_type(EVERYTHING, timezone="UTC"))
+    assert cells("v", column, "epoch_ms") is not None
+    [text] = plain(column, "epoch_ms").to_pylist()
+    assert rows([text.encode()], EVERYTHING) == [(value, None)]
+
+
+def test_numbers_are_times_in_the_format_of_the_option() -> None:
+    at = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
+    assert Nested(ArrayType(TimestampType()), "epoch_ms")("[1700000000000]") == [at]
+    assert Nested(ArrayType(TimestampType()), "epoch_s")("[1700000000]") == [at]
+    assert Nested(ArrayType(TimestampNTZType()), "iso8601")('["2023-11-14T23:13:20+01:00"]') == [
+        at.replace(tzinfo=None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (ArrayType(VariantType()), "VARIANT"),
+        (MapType(DoubleType(), LongType()), "keys"),
+        (StructType([StructField("a", MapType(BooleanType(), LongType()))]), "keys"),
+    ],
+)
+def test_a_type_that_json_cannot_hold_is_refused_when_the_read_is_planned(kind: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Layout(StructType([StructField("v", kind)]), "epoch_ms")
