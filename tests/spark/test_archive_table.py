@@ -1,0 +1,367 @@
+"""An archive and its live streams as one table, read without Spark by its reader."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+from pyspark.sql.datasource import InputPartition
+from stream_server import StreamServer
+
+from archives import ArchiveMaker, Entry
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.archive_files import archived_files, committed_files, last_batch, look, seams
+from headrace.spark.archive_table import ArchiveReader
+from headrace.spark.offsets import parse_id
+from headrace.spark.options import parse_options
+from headrace.spark.range_reader import DataLoss
+from headrace.spark.schema import DEFAULT_SCHEMA
+
+FIRST = 1_577_836_800_000  # 2020-01-01
+HOUR = 3_600_000
+
+
+TYPES: dict[str, T.DataType] = {
+    "STRING": T.StringType(),
+    "INT": T.IntegerType(),
+    "LONG": T.LongType(),
+    "DOUBLE": T.DoubleType(),
+    "TIMESTAMP": T.TimestampType(),
+    "MAP<STRING,STRING>": T.MapType(T.StringType(), T.StringType()),
+    "MAP<BINARY,BINARY>": T.MapType(T.BinaryType(), T.BinaryType()),
+}
+
+
+def struct(columns: str) -> T.StructType:
+    """Columns as SQL declares them; Spark itself would need a JVM for that."""
+    pairs = (column.split(" ") for column in columns.replace("STRING, STRING>", "STRING,STRING>").split(", "))
+    return T.StructType([T.StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+def entries(count: int, step: int = HOUR) -> list[Entry]:
+    return [(f"{FIRST + n // 3 * step}-{n % 3}", {"n": n, "t": f"text {n}"}) for n in range(count)]
+
+
+def add(server: StreamServer, stream: str, some: Sequence[Entry]) -> None:
+    pipe = server.client.pipeline(transaction=False)
+    for entry_id, fields in some:
+        pipe.xadd(stream, dict(fields), id=entry_id)
+    pipe.execute()
+
+
+def reader(server: StreamServer, archive: pathlib.Path, schema: str, **options: str) -> ArchiveReader:
+    raw = {"url": server.url, "archive": str(archive), **options}
+    return ArchiveReader(parse_options(raw, "batch"), struct(schema))
+
+
+def rows(made: ArchiveReader) -> list[dict[str, Any]]:
+    """All rows, task by task."""
+    return read_all(made, made.partitions())
+
+
+def read_all(made: ArchiveReader, parts: Sequence[InputPartition]) -> list[dict[str, Any]]:
+    return [row for part in parts for batch in made.read(part) for row in batch.to_pylist()]
+
+
+def ids(server: StreamServer, archive: pathlib.Path, **options: str) -> list[str]:
+    """The IDs that are read, each stream's in order of its tasks."""
+    return [row["_id"] for row in rows(reader(server, archive, "_id STRING", **options))]
+
+
+def by_id(some: Sequence[Entry]) -> list[str]:
+    return [entry_id for entry_id, _ in some]
+
+
+@pytest.fixture
+def maker(tmp_path: pathlib.Path) -> ArchiveMaker:
+    return ArchiveMaker(tmp_path / "archive")
+
+
+# The files that count
+
+
+def test_only_files_in_the_log_count(maker: ArchiveMaker) -> None:
+    some = entries(300)
+    first = maker.add("s", some[:100])
+    maker.add("s", some[100:200], committed=False)
+    second = maker.add("s", some[200:250])
+    assert committed_files(maker.directory) == sorted(first + second)
+    maker.commit([(file, "delete") for file in first])
+    assert committed_files(maker.directory) == sorted(second)
+    assert seams(maker.directory) == {"s": some[249][0]}
+
+
+def test_a_compact_file_stands_for_what_came_before(maker: ArchiveMaker) -> None:
+    some = entries(300)
+    first = maker.add("s", some[:100])
+    second = maker.add("s", some[100:200])
+    merged = maker.add("s", some[:200], committed=False)
+    maker.commit([(file, "add") for file in merged], compact=True)
+    (maker.log / "0").unlink()
+    assert first and second and committed_files(maker.directory) == sorted(merged)
+    last = maker.add("s", some[200:])
+    assert committed_files(maker.directory) == sorted(merged + last)
+    assert committed_files(maker.directory, 2) == sorted(merged)
+    assert last_batch(maker.directory) == 3
+
+
+def test_an_archive_may_be_moved_and_streams_be_called_anything(maker: ArchiveMaker) -> None:
+    some = entries(50)
+    for stream in ("a:b/c d=e%", "naïve", "date=2020-01-01"):
+        maker.add(stream, some)
+    moved = maker.directory.parent / "stream=elsewhere"
+    shutil.move(maker.directory, moved)
+    files = archived_files(moved)
+    assert {file.stream for file in files} == {"a:b/c d=e%", "naïve", "date=2020-01-01"}
+    assert all(file.path.is_file() for file in files)
+    assert seams(moved) == dict.fromkeys((file.stream for file in files), some[-1][0])
+
+
+def test_a_directory_without_a_log_counts_as_it_stands(maker: ArchiveMaker) -> None:
+    some = entries(200)
+    maker.alone("s")
+    maker.add(None, some)
+    shutil.rmtree(maker.log)
+    assert seams(maker.directory) == {"s": some[-1][0]}
+    shutil.rmtree(maker.directory / "_headrace")
+    with pytest.raises(UsageError, match="nothing says which stream"):
+        seams(maker.directory)
+    with pytest.raises(UsageError, match="there is no archive"):
+        seams(maker.directory / "missing")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_seam_is_the_highest_id_by_number(tmp_path: pathlib.Path, seed: int) -> None:
+    dice = random.Random(seed)
+    made = ArchiveMaker(tmp_path / "archive")
+    highest: dict[str, tuple[int, int]] = {}
+    for _ in range(30):
+        stream = dice.choice("abc")
+        some = [
+            (f"{10 ** dice.randrange(13) + dice.randrange(9)}-{dice.randrange(12)}", {"n": 1})
+            for _ in range(dice.randrange(1, 9))
+        ]
+        made.add(stream, some, shift_hours=dice.choice([0, -12, 14]), group_rows=3)
+        highest[stream] = max([highest.get(stream, (0, 0)), *(parse_id(i) for i, _ in some)])
+    assert {s: parse_id(i) for s, i in seams(made.directory).items()} == highest
+
+
+def test_the_checkpoint_says_the_seam_of_the_last_batch_that_counts(maker: ArchiveMaker) -> None:
+    some = entries(300)
+    offsets = maker.directory / "_headrace" / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for batch, last in (("0", 150), ("1", 299)):
+        (offsets / batch).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"s":"{some[last][0]}"}}')
+    maker.add("s", some[:150])  # the entry that the batch ended with was deleted
+    maker.add("old", some[:10])  # of a stream that is archived no more
+    (maker.log / "1").unlink()
+    found = look(maker.directory)
+    assert found.seams == {"s": some[150][0]}
+    maker.batches = 1
+    maker.add("old", some[:10])
+    (offsets / "1").unlink()
+    assert look(maker.directory).seams == {"s": some[149][0], "old": some[9][0]}
+
+
+# The seam
+
+
+@pytest.mark.parametrize("trimmed", [0, 100, 250, 299, 300, 301, 350])
+def test_no_entry_is_missing_or_doubled_whatever_is_trimmed(
+    stream_server: StreamServer, maker: ArchiveMaker, trimmed: int
+) -> None:
+    some = entries(400)
+    maker.add("s", some[:200])
+    maker.add("s", some[200:300])
+    add(stream_server, "s", some)
+    stream_server.client.xtrim("s", minid=some[trimmed][0], approximate=False)
+    there = some[:300] + some[max(trimmed, 300) :]
+    assert ids(stream_server, maker.directory) == by_id(there)
+    assert ids(stream_server, maker.directory, subscribe="s", minPartitions="5") == by_id(there)
+
+
+def test_streams_that_are_only_here_or_only_there(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    some = entries(60)
+    maker.add("archived", some[:40])
+    maker.add("both", some[:30])
+    add(stream_server, "both", some[20:])
+    add(stream_server, "live", some[5:50])
+    assert ids(stream_server, maker.directory) == by_id(some[:40] + some[:30] + some[30:])
+    assert ids(stream_server, maker.directory, subscribe="live,archived") == by_id(some[:40] + some[5:50])
+    found = rows(reader(stream_server, maker.directory, DEFAULT_SCHEMA, subscribePattern="a.*|b.*"))
+    assert [(r["stream"], r["id"]) for r in found] == [
+        *(("archived", i) for i in by_id(some[:40])),
+        *(("both", i) for i in by_id(some[:30])),
+        *(("both", i) for i in by_id(some[30:])),
+    ]
+    with pytest.raises(UsageError, match="missing"):
+        ids(stream_server, maker.directory, assign='["both", "missing"]')
+
+
+def test_entries_deleted_live_stay_in_the_archive(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    some = entries(40)
+    maker.add("s", some[:20])
+    add(stream_server, "s", some)
+    for deleted in (3, 19, 20, 30):  # the seam itself, and the first behind it, among them
+        stream_server.client.xdel("s", some[deleted][0])
+    there = some[:20] + [some[n] for n in range(20, 40) if n not in (20, 30)]
+    assert ids(stream_server, maker.directory) == by_id(there)
+
+
+def test_offsets_and_times_narrow_both_parts(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    some = entries(2000)
+    maker.add("s", some[:700], group_rows=10)
+    maker.add("s", some[700:1300], group_rows=10)
+    add(stream_server, "s", some[900:])
+    for after, upto in [(10, 300), (10, 1299), (500, 1700), (1299, 1500), (1298, 1301), (1400, 1999)]:
+        offsets = {
+            "startingOffsets": f'{{"s":"{some[after][0]}"}}',
+            "endingOffsets": f'{{"s":"{some[upto][0]}"}}',
+        }
+        got = ids(stream_server, maker.directory, subscribe="s", **offsets)
+        assert got == by_id(some[after + 1 : upto + 1])
+    start, end = FIRST + 100 * HOUR, FIRST + 500 * HOUR
+    got = ids(stream_server, maker.directory, startingTimestamp=str(start), endingTimestamp=str(end))
+    assert got == [i for i, _ in some if start <= parse_id(i)[0] < end]
+    after_all = f'{{"s":"{some[1299][0]}"}}'
+    assert ids(stream_server, maker.directory, endingOffsets=after_all) == by_id(some[:1300])
+
+
+def test_what_is_trimmed_behind_the_seam_while_it_is_read_is_noticed(
+    stream_server: StreamServer, maker: ArchiveMaker
+) -> None:
+    some = entries(100)
+    maker.add("s", some[:50])
+    for first, trim in [(0, 70), (50, 70), (50, 51), (50, 100)]:
+        stream_server.client.delete("s")
+        add(stream_server, "s", some[first:])
+        made = reader(stream_server, maker.directory, "_id STRING")
+        parts = made.partitions()
+        stream_server.client.xtrim("s", minid=f"{parse_id(some[trim - 1][0])[0]}-9", approximate=False)
+        with pytest.raises(DataLoss):
+            read_all(made, parts)
+
+
+def test_an_archive_that_has_grown_before_the_stream_was_looked_at(
+    stream_server: StreamServer, maker: ArchiveMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Archived and trimmed between the two looks: the table is planned anew."""
+    some = entries(100)
+    maker.add("s", some[:30])
+    add(stream_server, "s", some)
+    made = reader(stream_server, maker.directory, "_id STRING")
+    real = made._first_from
+    schedule: Iterator[int] = iter([60, 80])
+
+    def then_grow(*arguments: Any) -> Any:
+        upto = next(schedule, None)
+        if upto is not None:
+            begin = parse_id(seams(maker.directory)["s"])
+            maker.add("s", [e for e in some[:upto] if parse_id(e[0]) > begin])
+            stream_server.client.xtrim("s", minid=some[upto][0], approximate=False)
+        return real(*arguments)
+
+    monkeypatch.setattr(made, "_first_from", then_grow)
+    parts = made.partitions()
+    assert next(schedule, None) is None
+    assert [row["_id"] for row in read_all(made, parts)] == by_id(some)
+
+
+def test_a_stream_made_anew_is_told(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    some = entries(60)
+    maker.add("s", some)
+    add(stream_server, "s", some[:10])
+    with pytest.raises(DataLoss, match="made anew"):
+        ids(stream_server, maker.directory)
+    assert ids(stream_server, maker.directory, failOnDataLoss="false") == by_id(some)
+
+
+def test_files_that_go_while_they_are_read_are_told(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    maker.add("s", entries(60))
+    made = reader(stream_server, maker.directory, "_id STRING")
+    parts = made.partitions()
+    shutil.rmtree(maker.directory / "stream=s")
+    with pytest.raises(HeadraceError, match="Run the query again"):
+        list(made.read(parts[0]))
+
+
+# The columns
+
+
+SCHEMA = (
+    "_id STRING, _stream STRING, _timestamp TIMESTAMP, _sequence LONG, n INT, t STRING, x DOUBLE, "
+    "_corrupt_record STRING, _fields MAP<BINARY,BINARY>"
+)
+
+
+def odd_entries() -> list[Entry]:
+    """Values that fit their columns, and that do not, and none at all."""
+    return [
+        ("5-0", {"n": 1, "t": "é", "x": "0.5"}),
+        ("5-7", {"n": "seven", "t": ""}),
+        ("6-0", {"other": "1", "x": "nan?"}),
+        ("7-0", {"x": "-1e300", "n": -2147483648}),
+        ("1577836800123-4", {"n": 2147483648}),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("schema", [SCHEMA, DEFAULT_SCHEMA, "_sequence LONG, n STRING"])
+def test_archived_maps_give_the_rows_that_the_stream_gives(
+    stream_server: StreamServer, maker: ArchiveMaker, mode: str, schema: str
+) -> None:
+    some = odd_entries()
+    add(stream_server, "s", some)
+    live = rows(reader(stream_server, maker.directory, schema, subscribe="s", mode=mode))
+    maker.add("s", some, group_rows=2)
+    stream_server.client.delete("s")
+    archived = rows(reader(stream_server, maker.directory, schema, subscribe="s", mode=mode))
+    assert archived == live and live
+
+
+def test_failfast_fails_on_archived_values_too(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    maker.add("s", odd_entries())
+    with pytest.raises(HeadraceError, match="5-7"):
+        rows(reader(stream_server, maker.directory, "n INT", mode="FAILFAST"))
+
+
+def test_archived_columns_are_read_as_they_are_and_cast(
+    stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    columns = pa.schema([("n", pa.int32()), ("t", pa.string()), ("at", pa.timestamp("us"))])
+    maker = ArchiveMaker(tmp_path / "archive", columns)
+    maker.alone("s")
+    maker.add(None, [("5-1", {"n": 1, "t": "a", "at": 86_400_000_000}), ("6-0", {"n": 2})])
+    add(stream_server, "s", [("5-1", {"n": 1}), ("7-0", {"n": 3, "t": "c"})])
+    got = rows(reader(stream_server, maker.directory, "_id STRING, n LONG, t STRING, _corrupt_record STRING"))
+    assert [tuple(row.values()) for row in got] == [
+        ("5-1", 1, "a", None),
+        ("6-0", 2, None, None),
+        ("7-0", 3, "c", None),
+    ]
+    [first, *_] = rows(reader(stream_server, maker.directory, "at TIMESTAMP"))
+    assert first["at"].isoformat() == "1970-01-02T00:00:00+00:00"
+    with pytest.raises(UsageError, match=r"name the fields.*schema"):
+        rows(reader(stream_server, maker.directory, DEFAULT_SCHEMA))
+    with pytest.raises(UsageError, match="no column 'other'"):
+        rows(reader(stream_server, maker.directory, "other INT"))
+    with pytest.raises(HeadraceError, match="the column t is not"):
+        rows(reader(stream_server, maker.directory, "t INT"))
+
+
+def test_tasks_have_about_as_many_rows_as_asked_for(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+    some = entries(3000, step=10)
+    for at in range(0, 3000, 300):
+        maker.add("s", some[at : at + 300], group_rows=100)
+    for option, expected in [({"minPartitions": "6"}, 6), ({"maxRecordsPerPartition": "200"}, 15)]:
+        made = reader(stream_server, maker.directory, "_id STRING", **option)
+        parts = made.partitions()
+        assert abs(len(parts) - expected) <= 1
+        counts = [sum(batch.num_rows for batch in made.read(part)) for part in parts]
+        assert sum(counts) == 3000 and max(counts) <= 2 * min(counts)
