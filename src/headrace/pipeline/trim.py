@@ -1,0 +1,218 @@
+"""Trimming that loses nothing: only entries go that are archived and that every group has acknowledged.
+
+    look     who holds the stream, and from which entry on (pipeline.floor)
+    step     the server removes what lies below, if that still holds, in one go
+
+Between the two a group may be made, or set back, or an entry claimed anew, and WATCH notices none of these:
+they do not count as changes of the key. So the step asks again where nothing comes in between:
+
+    Redis, Valkey    a script: it looks at the groups once more, then trims, or says that things have changed
+    Headrace         has no scripts, but XTRIM … ACKED spares what any group still needs; WATCH sees to it
+                     that the stream is the one looked at (its being deleted is a change of the key)
+
+Whoever is interrupted in between has removed some of what may go, and nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.floor import PAGE, Floor, Wishes, look
+from headrace.pipeline.watermark import published, seams
+from headrace.spark.offsets import Id, format_id, parse_id
+from headrace.spark.server_url import without_password
+from headrace.spark.shards import Servers
+
+# Entries that one step removes at most: a server does nothing else meanwhile.
+STEP = 100_000
+
+# How long to try again while others change what was looked at.
+PATIENCE_SECONDS = 5.0
+
+# A dry run counts no further where it has to read entries to count them.
+COUNT_MOST = 100_000
+
+# What a server says that runs no scripts, or not for this user.
+NO_SCRIPTS = ("unknown command", "Lua is not run here", "NOPERM")
+
+# KEYS: the stream. ARGV: the floor, the last archived entry, and how XTRIM is to do it. -1: look again.
+SCRIPT = """
+local function below(a, b)
+  local am, as = string.match(a, '(%d+)-(%d+)')
+  local bm, bs = string.match(b, '(%d+)-(%d+)')
+  if am == bm then am, bm = as, bs end
+  return #am < #bm or (#am == #bm and am < bm)
+end
+if #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) == 0 then return -1 end
+for _, answer in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local group = {}
+  for i = 1, #answer, 2 do group[answer[i]] = answer[i + 1] end
+  if below(group['last-delivered-id'], ARGV[1]) then return -1 end
+  local oldest = redis.call('XPENDING', KEYS[1], group['name'])[2]
+  if oldest and below(oldest, ARGV[1]) then return -1 end
+end
+if ARGV[3] == '=' then return redis.call('XTRIM', KEYS[1], 'MINID', '=', ARGV[1]) end
+return redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[4])
+"""
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What became of one stream. `whys`: who holds the rest, beginning with who made it stop where it did.
+
+    removed: entries, or of a dry run those that would go; at_least: it may be more than that.
+    """
+
+    stream: str
+    removed: int
+    left: int
+    whys: tuple[str, ...]
+    at_least: bool = False
+
+
+def trim(
+    url: str,
+    streams: Iterable[str],
+    *,
+    archive: Path | None = None,
+    wishes: Wishes | None = None,
+    dry_run: bool = False,
+    on_progress: Callable[[str, int], None] = lambda stream, removed: None,
+) -> list[Trimmed]:
+    """Removes what is archived and acknowledged by every group, stream by stream; says why it stopped there.
+
+    What is archived: by the watermarks in the server, or by an archive of one's choice. on_progress hears of
+    each step's entries. HeadraceError if the server refuses; UsageError if a stream does not exist.
+    """
+    wishes = wishes or Wishes()
+    servers = Servers(url, patience=0)
+    seen = None if archive is None else seams(archive)
+    try:
+        client = servers.client()
+        done = []
+        for stream in streams:
+            archived = published(client, stream) if seen is None else seen.get(stream)
+            mark = None if archived is None else parse_id(archived)
+            try:
+                one = trim_stream(
+                    client,
+                    stream,
+                    mark,
+                    wishes,
+                    dry_run,
+                    lambda n, name=stream: on_progress(name, n),  # type: ignore[misc]
+                )
+            except redis.ResponseError as error:
+                if "no such key" in str(error).lower():
+                    raise UsageError(f"{without_password(url)}: there is no stream {stream!r}") from error
+                raise HeadraceError(f"stream {stream!r}: the server refused: {error}") from error
+            done.append(one)
+        return done
+    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+        raise HeadraceError(
+            f"{without_password(url)}: {error}; is a server running there? (headrace serve)"
+        ) from error
+    finally:
+        servers.close()
+
+
+def trim_stream(
+    client: Any,
+    stream: str,
+    archived: Id | None,
+    wishes: Wishes,
+    dry_run: bool = False,
+    on_progress: Callable[[int], None] = lambda removed: None,
+) -> Trimmed:
+    """trim() for one stream, on a client of redis-py's, where the last archived ID is known."""
+    removed = 0
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        floor = look(client, stream, archived, wishes)
+        if dry_run or floor.id is None:
+            count, at_least = (0, False) if floor.id is None else count_below(client, stream, floor.id)
+            return Trimmed(stream, removed + count, floor.length - count, floor.whys, at_least)
+        exactly = False
+        while True:
+            went = step(client, stream, floor, exactly)
+            if went is None:
+                break
+            removed += went
+            on_progress(went)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            if exactly:
+                return Trimmed(stream, removed, int(client.xlen(stream)), floor.whys)
+            exactly = went < STEP // 2
+        if passed_by(client, stream, floor):
+            return Trimmed(stream, removed, int(client.xlen(stream)), floor.whys)
+        if time.monotonic() > deadline:
+            busy = "it changes too fast to be looked at and trimmed in one go; try again"
+            return Trimmed(stream, removed, floor.length, (busy, *floor.whys))
+
+
+def step(client: Any, stream: str, floor: Floor, exactly: bool) -> int | None:
+    """Removes entries below the floor, at most STEP unless exactly; None if it does not hold any more."""
+    assert floor.id is not None and floor.archived is not None
+    limit, anchor = format_id(floor.id), format_id(floor.archived)
+    try:
+        went = client.eval(SCRIPT, 1, stream, limit, anchor, "=" if exactly else "~", STEP)
+        return None if went < 0 else int(went)
+    except redis.ResponseError as error:
+        if not any(words in str(error) for words in NO_SCRIPTS):
+            raise
+    how = ("=", limit) if exactly else ("~", limit, "LIMIT", STEP)
+    with client.pipeline(transaction=True) as pipe:
+        pipe.watch(stream)
+        if not pipe.xrange(stream, anchor, anchor):
+            return None
+        pipe.multi()
+        pipe.execute_command("XTRIM", stream, "MINID", *how, "ACKED")
+        try:
+            return int(pipe.execute()[0])
+        except redis.WatchError:
+            return None
+        except redis.ResponseError as error:
+            if "syntax error" not in str(error):
+                raise
+            raise HeadraceError(
+                "the server runs no scripts for this user (EVAL), and its XTRIM does not know ACKED: one of "
+                "both is needed to trim safely"
+            ) from error
+
+
+def passed_by(client: Any, stream: str, floor: Floor) -> bool:
+    """Whether all below the floor is gone already, so that there is nothing to be done."""
+    assert floor.id is not None
+    first = client.xrange(stream, "-", "+", 1)
+    return not first or parse_id(_text(first[0][0])) >= floor.id
+
+
+def count_below(client: Any, stream: str, limit: Id) -> tuple[int, bool]:
+    """How many entries lie below the ID, and whether it may be more than that."""
+    if limit == (0, 0):
+        return 0, False
+    end = f"({format_id(limit)}"
+    try:
+        return int(client.execute_command("XCOUNT", stream, "-", end)), False
+    except redis.ResponseError as error:
+        if "unknown command" not in str(error).lower():
+            raise
+    begin, count = "-", 0
+    while count < COUNT_MOST:
+        page = client.xrange(stream, begin, end, PAGE)
+        count += len(page)
+        if len(page) < PAGE:
+            return count, False
+        begin = f"({_text(page[-1][0])}"
+    return count, True
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,170 @@
+"""Small files put together, by a process that may die at any moment."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from archive_maker import DAY_MS, ROW_NOTE, ArchiveMaker
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.archive_home import held
+from headrace.pipeline.compact import compact
+from headrace.spark.archive_files import archived_files, committed_files
+from headrace.spark.offsets import parse_id
+
+HOUR = DAY_MS // 24
+
+
+class Killed(BaseException):
+    """Nothing catches this, and nothing is tidied."""
+
+
+def filled(directory: Path, batches: int = 8) -> ArchiveMaker:
+    """Two streams, a day in three batches, and a file that a dead writer left."""
+    maker = ArchiveMaker(directory)
+    for batch in range(batches):
+        ids = [(batch * 8 * HOUR + n * HOUR, n) for n in range(8)]
+        maker.add({"a": ids, "b:c/d": [(ms + 1, n) for ms, n in ids]})
+    return maker
+
+
+def counted(directory: Path) -> Counter[tuple[str, str]]:
+    """Every entry that counts, and how often."""
+    return Counter(
+        (file.stream, entry)
+        for file in archived_files(directory)
+        for entry in pq.read_table(file.path, columns=["id"], partitioning=None).column("id").to_pylist()
+    )
+
+
+def parquet_files(directory: Path) -> list[Path]:
+    return sorted(directory.rglob("*.parquet"))
+
+
+def test_a_day_that_is_over_becomes_one_file_with_the_same_rows(tmp_path: Path) -> None:
+    maker = filled(tmp_path / "x")
+    before = counted(maker.directory)
+    oldest = archived_files(maker.directory)[0].path
+    old_rows = pq.read_table(oldest, partitioning=None)
+    done = compact(maker.directory)
+    # Batches 0 to 5 are two days, the second of which may go on; the rest is not in a compact file yet.
+    assert (done.before, done.after) == (2 * 2 * 6, 2 * 2)
+    assert counted(maker.directory) == before and set(before.values()) == {1}
+    days = Counter((file.stream, file.date) for file in archived_files(maker.directory))
+    assert sorted(days.values()) == [1, 1, 1, 1, 4, 4]
+    assert parquet_files(maker.directory) == committed_files(maker.directory)
+    made = pq.ParquetFile(next(iter(sorted(oldest.parent.glob("*.parquet")))))
+    assert made.metadata.num_row_groups == 1
+    assert made.schema_arrow.metadata[ROW_NOTE] == b"a note of Spark's"
+    assert str(made.schema_arrow.field("timestamp").type) == "timestamp[us, tz=UTC]"
+    rows = made.read()
+    assert rows.column("id").to_pylist() == sorted(rows.column("id").to_pylist(), key=parse_id)
+    assert rows.slice(0, len(old_rows)).column("fields") == old_rows.column("fields")
+    assert compact(maker.directory).before == 0
+
+
+def test_the_archive_goes_on_after_it(tmp_path: Path) -> None:
+    maker = filled(tmp_path / "x", 6)
+    compact(maker.directory)
+    for batch in range(6, 12):
+        maker.add({"a": [(batch * 8 * HOUR, 0), (batch * 8 * HOUR + 1, 0)]})
+    before = counted(maker.directory)
+    compact(maker.directory)
+    assert counted(maker.directory) == before and set(before.values()) == {1}
+
+
+def test_files_stay_below_the_size_that_is_wanted(tmp_path: Path) -> None:
+    maker = filled(tmp_path / "x")
+    size = max(path.stat().st_size for path in committed_files(maker.directory))
+    before = counted(maker.directory)
+    done = compact(maker.directory, target_bytes=2 * size)
+    assert (done.before, done.after) == (24, 12)
+    assert counted(maker.directory) == before
+    assert compact(maker.directory, target_bytes=size).before == 0
+
+
+def test_replaced_files_may_be_kept_for_those_who_read_them(tmp_path: Path) -> None:
+    maker = filled(tmp_path / "x")
+    old = committed_files(maker.directory)
+    before = counted(maker.directory)
+    compact(maker.directory, keep_seconds=3600)
+    compact(maker.directory, keep_seconds=3600)
+    assert all(path.exists() for path in old)
+    assert counted(maker.directory) == before
+    compact(maker.directory)
+    assert parquet_files(maker.directory) == committed_files(maker.directory)
+    assert counted(maker.directory) == before
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_killed_at_any_step_it_loses_and_doubles_nothing(
+    torn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call that changes the disk is in turn the last; torn: it was not done, else it was."""
+    for last in range(1000):
+        maker = ArchiveMaker(tmp_path / f"{last}", 2)
+        for batch in range(4):
+            maker.add({"a": [(batch * 8 * HOUR + n, n) for n in range(4)]}, files=1)
+        before = counted(maker.directory)
+        left = last
+
+        def dying(call: Any, torn: bool = torn) -> Any:
+            def die_in_turn(*words: Any, **more: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left == -1 and torn:
+                    raise Killed
+                answer = call(*words, **more)
+                if left == -1:
+                    raise Killed
+                return answer
+
+            return die_in_turn
+
+        survived = True
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", dying(Path.replace))
+            patch.setattr(Path, "unlink", dying(Path.unlink))
+            patch.setattr(os, "fsync", dying(os.fsync))
+            patch.setattr(pq.ParquetWriter, "write_table", dying(pq.ParquetWriter.write_table))
+            try:
+                compact(maker.directory)
+            except Killed:
+                survived = False
+        assert counted(maker.directory) == before
+        if survived:
+            assert last > 15
+            break
+        # The archive grows before anybody compacts it again.
+        maker.add({"a": [(40 * HOUR, 0)]})
+        maker.add({"a": [(80 * HOUR, 0)]})
+        before = counted(maker.directory)
+        compact(maker.directory)
+        assert counted(maker.directory) == before
+        assert parquet_files(maker.directory) == committed_files(maker.directory)
+        assert not list((maker.directory / "_headrace").glob("*.json*"))[1:]
+        assert not list(maker.directory.rglob(".*.draft"))
+
+
+def test_nobody_compacts_what_is_being_written(tmp_path: Path) -> None:
+    maker = filled(tmp_path / "x")
+    with held(maker.directory), pytest.raises(HeadraceError, match="by another process"):
+        compact(maker.directory)
+
+
+def test_a_log_that_names_neither_side_is_not_tidied(tmp_path: Path) -> None:
+    maker = filled(tmp_path / "x")
+    compact(maker.directory, keep_seconds=3600)
+    log = next((maker.directory / "_spark_metadata").glob("*.compact"))
+    files = parquet_files(maker.directory)
+    for each in (maker.directory / "_spark_metadata").iterdir():
+        each.write_text("v1")
+    assert log.exists()
+    with pytest.raises(HeadraceError, match="neither what was made"):
+        compact(maker.directory)
+    assert parquet_files(maker.directory) == files
