@@ -32,6 +32,15 @@ def test_every_length_is_what_the_definition_says():
     assert [crc64(data[:n]) for n in range(300)] == [by_definition(data[:n]) for n in range(300)]
 
 
+def test_long_runs_are_what_their_bytes_are_one_by_one():
+    data = random.Random(9).randbytes(20_000)
+    for at, n in ((0, 6143), (0, 6144), (1, 6151), (3, 12288), (5, 19_001)):
+        bytewise = 0x123456789ABCDEF
+        for byte in data[at : at + n]:
+            bytewise = crc64(bytes([byte]), bytewise)
+        assert crc64(data[at : at + n], 0x123456789ABCDEF) == bytewise
+
+
 def test_a_crc_goes_on_where_it_was_left():
     data = random.Random(8).randbytes(200)
     for cut in range(201):

@@ -9,6 +9,13 @@ Eight at a time, row r of the table says what a byte does to the CRC when r more
     crc   c0 c1 c2 c3 c4 c5 c6 c7        ^ the next eight bytes
           |  |  |  |  |  |  |  |
     row   7  6  5  4  3  2  1  0         all eight looked up, and the findings xored
+
+Each step waits for the one before it, so long runs are read in three lanes at once. What lies behind a
+lane is to it as many zeros: they move its CRC on, and then it is xored to that of the next lane.
+
+    |<- lane a ->|<- lane b ->|<- lane c ->|      crc = moved(moved(a) ^ b) ^ c
+
+Moving is linear too: every bit of the CRC has a word it becomes, and those of the bits set are xored.
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from headrace import mem
 
 REFLECTED = 0x95AC9329AC4BC9B5  # the polynomial, its lowest bit first
 ROWS = 8
-ROW = cython.declare(cython.Py_ssize_t, 2048)  # bytes: 256 words
+LANE = cython.declare(cython.Py_ssize_t, 2048)  # bytes: so long that putting lanes together costs little
 
 
 def _build_table() -> bytes:
@@ -37,7 +44,19 @@ def _build_table() -> bytes:
     return b"".join([word.to_bytes(8, "little") for word in words])
 
 
+def _build_moves() -> bytes:
+    """What each bit of a CRC, the lowest first, becomes when a lane of zeros follows."""
+    word = 1 << 63  # the polynomial 1; a step multiplies by x
+    words = []
+    for step in range(8 * LANE + 64):
+        if step >= 8 * LANE:
+            words.append(word.to_bytes(8, "little"))
+        word = word >> 1 ^ (REFLECTED if word & 1 else 0)
+    return b"".join(reversed(words))
+
+
 TABLE = cython.declare(bytes, _build_table())
+MOVES = cython.declare(bytes, _build_moves())
 
 
 @cython.cfunc
@@ -48,23 +67,56 @@ def update(
     """The CRC of what crc is of, followed by the n bytes at `at` of p."""
     table: cython.p_const_uchar = TABLE
     end: cython.Py_ssize_t = at + n
+    lane: cython.Py_ssize_t = LANE
+    lane_end: cython.Py_ssize_t
+    second: cython.ulonglong
+    third: cython.ulonglong
+    while end - at >= 3 * lane:
+        second = third = 0
+        lane_end = at + lane
+        while at < lane_end:
+            crc = _next(table, crc ^ mem.u64le(p, at))
+            second = _next(table, second ^ mem.u64le(p, at + lane))
+            third = _next(table, third ^ mem.u64le(p, at + 2 * lane))
+            at += 8
+        crc = _moved(_moved(crc) ^ second) ^ third
+        at += 2 * lane
     while end - at >= 8:
-        crc ^= mem.u64le(p, at)
-        crc = (
-            mem.u64le(table, 7 * ROW + 8 * (crc & 0xFF))
-            ^ mem.u64le(table, 6 * ROW + 8 * (crc >> 8 & 0xFF))
-            ^ mem.u64le(table, 5 * ROW + 8 * (crc >> 16 & 0xFF))
-            ^ mem.u64le(table, 4 * ROW + 8 * (crc >> 24 & 0xFF))
-            ^ mem.u64le(table, 3 * ROW + 8 * (crc >> 32 & 0xFF))
-            ^ mem.u64le(table, 2 * ROW + 8 * (crc >> 40 & 0xFF))
-            ^ mem.u64le(table, ROW + 8 * (crc >> 48 & 0xFF))
-            ^ mem.u64le(table, 8 * (crc >> 56))
-        )
+        crc = _next(table, crc ^ mem.u64le(p, at))
         at += 8
     while at < end:
         crc = mem.u64le(table, 8 * ((crc ^ p[at]) & 0xFF)) ^ crc >> 8
         at += 1
     return crc
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _next(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglong:
+    """The CRC after eight bytes, which are xored to the one before them in word. A row has 1 << 11 bytes."""
+    return (
+        mem.u64le(table, (7 << 11) + 8 * (word & 0xFF))
+        ^ mem.u64le(table, (6 << 11) + 8 * (word >> 8 & 0xFF))
+        ^ mem.u64le(table, (5 << 11) + 8 * (word >> 16 & 0xFF))
+        ^ mem.u64le(table, (4 << 11) + 8 * (word >> 24 & 0xFF))
+        ^ mem.u64le(table, (3 << 11) + 8 * (word >> 32 & 0xFF))
+        ^ mem.u64le(table, (2 << 11) + 8 * (word >> 40 & 0xFF))
+        ^ mem.u64le(table, (1 << 11) + 8 * (word >> 48 & 0xFF))
+        ^ mem.u64le(table, 8 * (word >> 56))
+    )
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _moved(crc: cython.ulonglong) -> cython.ulonglong:
+    """The CRC when a lane of zeros follows."""
+    moves: cython.p_const_uchar = MOVES
+    moved: cython.ulonglong = 0
+    bit: cython.Py_ssize_t
+    for bit in range(64):
+        moved ^= mem.u64le(moves, 8 * bit) * (crc >> bit & 1)
+    return moved
 
 
 @cython.ccall

@@ -7,6 +7,7 @@ Whatever is wrong with the directory or a file ends the program with one line, a
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -26,6 +27,8 @@ from headrace.server.turn import Turn
 
 TURN_S = 0.02  # how long clients wait for their LOADING, at most
 SHOWN_AFTER_S = 0.5  # who loads faster than that need not be told
+# New objects that make the collector look at them, while nearly all of them are there to stay.
+YOUNG_OBJECTS = 100_000
 
 
 class Stopped(Exception):
@@ -63,7 +66,7 @@ class Startup:
         self.begun_s = self.turn_s = time.time()
         self.engine.gate.set_loading(True)
         try:
-            with plain_words(), self._shown():
+            with plain_words(), self._shown(), seldom_collected():
                 found = self._recover(now)
         finally:
             self.engine.gate.set_loading(False)
@@ -155,6 +158,18 @@ class Startup:
             ("loading_loaded_perc", f"{100 * self.done / self.total if self.total else 0:.2f}"),
             ("loading_eta_seconds", int(left)),
         ]
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """What is loaded makes little garbage, none of it in cycles as a rule: look for it more seldom."""
+    gc.freeze()
+    thresholds = gc.get_threshold()
+    gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @contextmanager

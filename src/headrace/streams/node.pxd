@@ -34,6 +34,7 @@ cdef class Node:
     cdef bint _has_fields_of(self, list[bytes] words, Py_ssize_t start) except -1
 
 
+cpdef Node checked_node(unsigned long long ms, unsigned long long seq, bytearray data, NodeCheck check)
 cpdef Node open_node(unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
                      Py_ssize_t raw)
 cpdef Node node_at(RaxCursor cursor)

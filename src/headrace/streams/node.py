@@ -97,15 +97,12 @@ class Node:
 
     @staticmethod
     def from_bytes(key: bytes, data: bytes) -> Node:
-        """The node that was stored as data under key; ValueError when any of it is damaged.
-
-        node_check.EntryBeforeNode: some servers write such, yet no search would find all of its entries.
-        """
+        """The node that was stored as data under key; see NodeCheck.run for what may be wrong with it."""
         master: streamid.StreamId = streamid.from_key(key)
-        check: NodeCheck = NodeCheck(data)
+        block: bytearray = bytearray(data)
+        check: NodeCheck = NodeCheck(block)
         check.run(master.ms, master.seq)
-        pack: Listpack = Listpack.from_bytes(data) if check.wide else Listpack.of_checked(data, check.count)
-        return Node(master.ms, master.seq, pack)
+        return checked_node(master.ms, master.seq, block, check)
 
     @cython.ccall
     def key(self) -> bytes:
@@ -238,6 +235,13 @@ class Node:
             field_at = listpack_walk.next_at(p, field_at)
             at += 2
         return True
+
+
+@cython.ccall
+def checked_node(ms: cython.ulonglong, seq: cython.ulonglong, data: bytearray, check: NodeCheck) -> Node:
+    """The node ms-seq around data, which check has found sound."""
+    pack: Listpack = Listpack.from_bytes(data) if check.wide else listpack.adopted(data, check.count)
+    return Node(ms, seq, pack)
 
 
 @cython.ccall

@@ -11,14 +11,20 @@ cdef Py_ssize_t INT16
 cdef Py_ssize_t INT64
 cdef unsigned char FLAGS_MAX
 cdef Py_ssize_t WIDE
+cdef unsigned long long USUAL_HEAD
+cdef unsigned long long USUAL_MASK
+cdef Py_ssize_t USUAL_BYTES
+cdef Py_ssize_t MASK_BYTES
 
 
 cdef class NodeCheck:
-    cdef bytes data
+    cdef object data
     cdef const unsigned char *p
     cdef Py_ssize_t at
     cdef Py_ssize_t end
     cdef readonly Py_ssize_t count
+    cdef unsigned long long last_ms
+    cdef unsigned long long last_seq
     cdef readonly bint wide
 
     cpdef void run(self, unsigned long long ms, unsigned long long seq)

@@ -5,6 +5,7 @@ from headrace.streams.compaction cimport Compaction
 from headrace.streams.counting cimport Counting
 from headrace.streams.group cimport Group
 from headrace.streams.node cimport Node
+from headrace.streams.node_check cimport NodeCheck
 from headrace.streams.node_walk cimport EntryWalk
 from headrace.structures cimport streamid
 from headrace.structures.rax cimport Rax
@@ -35,7 +36,7 @@ cdef class Stream:
     cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
                       long long node_bytes_max, long long node_entries_max)
     cpdef StreamId next_id(self, unsigned long long now_ms)
-    cpdef void load_node(self, bytes key, bytes data)
+    cpdef void load_node(self, bytes key, object data)
     cpdef bint delete(self, unsigned long long ms, unsigned long long seq) except -1
     cpdef void buried(self, Node node, long long n)
     cpdef void drop(self, Node node)

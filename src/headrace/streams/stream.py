@@ -24,6 +24,7 @@ from headrace.streams.compaction import Compaction
 from headrace.streams.counting import Counting
 from headrace.streams.group import Group
 from headrace.streams.node import Node
+from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures import streamid
 from headrace.structures.rax import Rax
@@ -149,27 +150,28 @@ class Stream:
         return StreamId(self.last_ms + 1, 0)
 
     @cython.ccall
-    def load_node(self, key: bytes, data: bytes) -> cython.void:
-        """Add a stored node after those there are; the counters are the caller's to set.
+    def load_node(self, key: bytes, data: bytes | bytearray) -> cython.void:
+        """Add a stored node after those there are; the last ID follows, other counters are the caller's.
 
-        ValueError when key or data are damaged, or the node does not come after the others.
+        A bytearray is not copied: it becomes the node's. ValueError when key or data are damaged, or the
+        node does not come after the others; EntryBeforeNode as NodeCheck.run.
         """
-        node: Node = Node.from_bytes(key, data)
+        master: StreamId = streamid.from_key(key)
         tail: Node | None = self.tail
-        walk: EntryWalk
+        block: bytearray = data if isinstance(data, bytearray) else bytearray(data)
+        check: NodeCheck = NodeCheck(block)
+        check.run(master.ms, master.seq)
         if tail is not None:
-            if not streamid.before(tail.ms, tail.seq, node.ms, node.seq):
-                raise ValueError(f"node {node.ms}-{node.seq} is out of order")
-            walk = EntryWalk(tail)
-            walk.enter_end(tail)
-            while walk.previous():
-                if not walk.deleted and not streamid.before(walk.ms, walk.seq, node.ms, node.seq):
-                    raise ValueError(f"node {node.ms}-{node.seq} begins inside the one before it")
-                if not walk.deleted:
-                    break
+            if not streamid.before(tail.ms, tail.seq, master.ms, master.seq):
+                raise ValueError(f"node {master} is out of order")
+            if not streamid.before(self.last_ms, self.last_seq, master.ms, master.seq):
+                raise ValueError(f"node {master} begins inside the one before it")
             self._close(tail)
-        self.nodes.insert(key, node)
-        self.tail = node
+        self.tail = nodes_of.checked_node(master.ms, master.seq, block, check)
+        self.nodes.insert(key, self.tail)
+        if self.tail.live > 0:
+            self.last_ms = check.last_ms
+            self.last_seq = check.last_seq
 
     # ---- deleting
 

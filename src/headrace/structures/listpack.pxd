@@ -35,6 +35,7 @@ cdef class Listpack:
     cdef void _write_trails_our_way(self)
 
 
+cdef Listpack adopted(bytearray data, Py_ssize_t count)
 cdef bint is_decimal(const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
 cdef long long decimal(const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
 cdef Py_ssize_t integer_size(long long v) noexcept

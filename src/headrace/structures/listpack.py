@@ -32,6 +32,7 @@ MINUS = cython.declare(cython.uchar, 45)
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class Listpack:
     """Owns its bytes in `buf`; `p` is borrowed from it and set anew by _resize, the only resizer.
@@ -68,17 +69,6 @@ class Listpack:
         pack.count = count
         pack._write_trails_our_way()
         pack._seal()
-        return pack
-
-    @staticmethod
-    def of_checked(data: bytes, count: int) -> Listpack:
-        """The listpack of count elements that data is known to hold, in our form of all trailing lengths."""
-        pack: Listpack = Listpack(0)
-        pack.buf = bytearray(data)
-        pack.p = pack.buf
-        pack.cap = len(data)
-        pack.used = len(data) - 1
-        pack.count = count
         return pack
 
     # ---- adding at the end
@@ -286,6 +276,18 @@ class Listpack:
             if at - trail != _trail_size(size):
                 self._open(trail, at - trail, _trail_size(size))
                 at = _put_trail(self.p, trail, size)
+
+
+@cython.cfunc
+def adopted(data: bytearray, count: cython.Py_ssize_t) -> Listpack:
+    """The listpack of count elements that data is known to be, with trailing lengths of our form."""
+    pack: Listpack = Listpack.__new__(Listpack)
+    pack.buf = data
+    pack.p = pack.buf
+    pack.cap = len(data)
+    pack.used = pack.cap - 1
+    pack.count = count
+    return pack
 
 
 # ---- one element's bytes

@@ -18,8 +18,9 @@ cdef unsigned long long LZF
 cdef class RdbInput:
     cdef object read
     cdef object progress
-    cdef bytes buf
-    cdef const unsigned char *p
+    cdef bytearray buf
+    cdef unsigned char *p
+    cdef Py_ssize_t cap
     cdef Py_ssize_t at
     cdef Py_ssize_t end
     cdef long long base
@@ -41,11 +42,13 @@ cdef class RdbInput:
     cpdef void raw_id(self)
     cpdef void id(self)
     cpdef bytes string(self)
+    cpdef bytearray block(self)
     cpdef bytes bytes_of(self, Py_ssize_t n)
     cdef unsigned long long _length(self)
     cdef bytes _take(self, unsigned long long n, long long at)
     cdef bytes _take_long(self, Py_ssize_t size)
-    cdef bytes _decompressed(self, long long at)
+    cdef bytes _decimal(self, unsigned long long encoding, long long at)
+    cdef bytearray _decompressed(self, long long at)
     cdef void _fill(self, Py_ssize_t n)
-    cdef void _hold(self, bytes data)
+    cdef void _append(self, bytes piece)
     cdef void _sum_up(self)

@@ -11,8 +11,8 @@ time      i64 le, milliseconds                   raw ID    u64 be ms, u64 be seq
 Nothing is believed of a length but that so many bytes must come: memory is taken as they do come, and a
 compressed string may not claim to be more than its bytes can say.
 
-    |<- base: dropped ->|....buf: read from the source....|
-                        ^summed   ^at                     ^end
+    |<- base: dropped ->|....buf: read from the source....|    free    |
+                        ^summed   ^at                     ^end         ^cap
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class RdbInput:
         "at",
         "base",
         "buf",
+        "cap",
         "coded",
         "crc",
         "end",
@@ -67,8 +68,9 @@ class RdbInput:
 
     read: Any
     progress: Any  # called with the offset now and then, or None
-    buf: bytes
-    p: cython.p_const_uchar  # borrowed from it
+    buf: bytearray
+    p: cython.p_uchar  # borrowed from it
+    cap: cython.Py_ssize_t
     at: cython.Py_ssize_t  # the next byte in it
     end: cython.Py_ssize_t
     base: cython.longlong  # bytes that came before it
@@ -89,9 +91,9 @@ class RdbInput:
         """progress is called with the bytes read so far, about every MiB."""
         self.read = read
         self.progress = progress
-        self.buf = b""
+        self.buf = bytearray()
         self.p = self.buf
-        self.at = self.end = self.summed = 0
+        self.cap = self.at = self.end = self.summed = 0
         self.base = self.told = 0
         self.summing = checksum
         self.crc = 0
@@ -184,23 +186,31 @@ class RdbInput:
     def string(self) -> bytes:
         """A string, whatever its encoding."""
         at: cython.longlong = self.here()
-        v: cython.longlong
         n: cython.ulonglong = self._length()
         if not self.coded:
             return self._take(n, at)
-        if n == INT8:
-            v = self.byte()
-            return b"%d" % (v if v < 1 << 7 else v - (1 << 8))
-        if n == INT16:
-            v = self.byte()
-            v |= self.byte() << 8
-            return b"%d" % (v if v < 1 << 15 else v - (1 << 16))
-        if n == INT32:
-            v = self.u32()
-            return b"%d" % (v if v <= 0x7FFFFFFF else v - 0x7FFFFFFF - 0x7FFFFFFF - 2)
         if n == LZF:
-            return self._decompressed(at)
-        raise Damaged(at, f"a string of the unknown encoding {n}")
+            return bytes(self._decompressed(at))
+        return self._decimal(n, at)
+
+    @cython.ccall
+    def block(self) -> bytearray:
+        """The same, in a block of its own, with no room to spare."""
+        at: cython.longlong = self.here()
+        n: cython.ulonglong = self._length()
+        made: bytearray = bytearray()
+        if self.coded:
+            return self._decompressed(at) if n == LZF else bytearray(self._decimal(n, at))
+        if n > mem.as_unsigned(READ_BYTES):
+            return bytearray(self._take(n, at))
+        size: cython.Py_ssize_t = n
+        if self.end - self.at < size:
+            self._fill(size)
+        mem.resize(made, size)
+        out: cython.p_uchar = made
+        mem.copy(out, 0, self.p, self.at, size)
+        self.at += size
+        return made
 
     @cython.ccall
     def bytes_of(self, n: cython.Py_ssize_t) -> bytes:
@@ -208,6 +218,22 @@ class RdbInput:
         return self._take(n, self.here())
 
     # ---- inside
+
+    @cython.cfunc
+    def _decimal(self, encoding: cython.ulonglong, at: cython.longlong) -> bytes:
+        """The string at offset `at`, of which the integer comes next."""
+        v: cython.longlong
+        if encoding == INT8:
+            v = self.byte()
+            return b"%d" % (v if v < 1 << 7 else v - (1 << 8))
+        if encoding == INT16:
+            v = self.byte()
+            v |= self.byte() << 8
+            return b"%d" % (v if v < 1 << 15 else v - (1 << 16))
+        if encoding == INT32:
+            v = self.u32()
+            return b"%d" % (v if v <= 0x7FFFFFFF else v - 0x7FFFFFFF - 0x7FFFFFFF - 2)
+        raise Damaged(at, f"a string of the unknown encoding {encoding}")
 
     @cython.cfunc
     def _length(self) -> cython.ulonglong:
@@ -261,46 +287,60 @@ class RdbInput:
         return b"".join(parts)
 
     @cython.cfunc
-    def _decompressed(self, at: cython.longlong) -> bytes:
+    def _decompressed(self, at: cython.longlong) -> bytearray:
         """The string at offset `at`, whose two sizes come next."""
         packed: cython.ulonglong = self.length()
         size: cython.ulonglong = self.length()
-        data: bytes
         if size > STRING_MAX or packed > STRING_MAX or size > packed * LZF_RATIO_MAX:
             raise Damaged(at, f"{packed} compressed bytes cannot stand for a string of {size}")
-        data = self._take(packed, at)
-        try:
-            return lzf.decompress(data, size)
-        except ValueError as error:
-            raise Damaged(at, f"a compressed string is damaged: {error}") from None
+        data: bytes = b""
+        n: cython.Py_ssize_t = packed
+        wanted: cython.Py_ssize_t = size
+        unpacked: cython.Py_ssize_t
+        if n > READ_BYTES:
+            data = self._take_long(n)
+        elif self.end - self.at < n:
+            self._fill(n)
+        made: bytearray = bytearray()
+        mem.resize(made, wanted)
+        out: cython.p_uchar = made
+        if n > READ_BYTES:
+            unpacked = lzf.unpack(data, 0, n, out, wanted)
+        else:
+            unpacked = lzf.unpack(self.p, self.at, n, out, wanted)
+            self.at += n
+        if unpacked != wanted:
+            raise Damaged(at, "a compressed string is damaged")
+        return made
 
     @cython.cfunc
     def _fill(self, n: cython.Py_ssize_t) -> cython.void:
         """Read until n bytes are there that were not taken yet."""
         self._sum_up()
-        have: cython.Py_ssize_t = self.end - self.at
-        parts: list[bytes] = [mem.take(self.p, self.at, have)]
-        more: bytes
-        while have < n:
-            more = self.read(READ_BYTES)
-            if not more:
+        piece: bytes
+        self.base += self.at
+        self.end -= self.at
+        mem.move(self.p, 0, self.at, self.end)
+        self.at = self.summed = 0
+        while self.end < n:
+            piece = self.read(READ_BYTES)
+            if not piece:
                 raise Damaged(self.base + self.end, "it ends here, where more must come")
-            parts.append(more)
-            have += len(more)
-            self.base += self.at
-            self._hold(b"".join(parts))
-            parts = [self.buf]
+            self._append(piece)
         if self.progress is not None and self.base - self.told >= TELL_BYTES:
             self.told = self.base
             self.progress(self.base)
 
     @cython.cfunc
-    def _hold(self, data: bytes) -> cython.void:
-        """Go on in data, at its first byte."""
-        self.buf = data
-        self.p = self.buf
-        self.at = self.summed = 0
-        self.end = len(data)
+    def _append(self, piece: bytes) -> cython.void:
+        """Put piece behind what is there."""
+        end: cython.Py_ssize_t = self.end + len(piece)
+        if end > self.cap:
+            self.cap = max(end, min(2 * self.cap, 2 * READ_BYTES))
+            mem.resize(self.buf, self.cap)
+            self.p = self.buf
+        mem.copy(self.p, self.end, piece, 0, len(piece))
+        self.end = end
 
     @cython.cfunc
     def _sum_up(self) -> cython.void:

@@ -98,12 +98,12 @@ def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
     alive: cython.ulonglong = 0
     at: cython.longlong
     key: bytes
-    data: bytes
+    data: bytearray
     left: cython.ulonglong = inp.length()
     while left > 0:
         at = inp.here()
         key = inp.string()
-        data = inp.string()
+        data = inp.block()
         try:
             stream.load_node(key, data)
         except EntryBeforeNode:
@@ -118,7 +118,7 @@ def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
 
 
 @cython.cfunc
-def _gather(stream: Stream, key: bytes, data: bytes, at: cython.longlong) -> cython.void:
+def _gather(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) -> cython.void:
     """Load the node, which has entries before its own ID, as a node of the live ones.
 
     Redis 7.0 writes such a node, the stream's first one: when a trim has left only tombstones in it, and
