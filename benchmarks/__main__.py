@@ -1,8 +1,8 @@
 """make bench: alternating rounds against headrace and redis-server; medians and ratios as table, JSON, chart.
 
-    python -m benchmarks [--rounds 5] [--requests 400000] [--out docs]
+    python -m benchmarks [--quick] [--rounds 5] [--requests 400000] [--out docs]
 
-A ratio above 1 is better than redis-server.
+What durability costs comes last: see durable.py. A ratio above 1 is better than redis-server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import load
+from benchmarks import durable, load
 from benchmarks.servers import Server
 
 XADD = ["XADD", "bench", "*", "device", "dev123", "temp", "21.5"]
@@ -104,11 +104,14 @@ def chart(result: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth: a look, not a figure")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=400_000)
     parser.add_argument("--entries", type=int, default=500_000, help="entries for the memory figure")
-    parser.add_argument("--out", type=Path, default=Path("docs"), help="where bench.json and bench.png go")
+    parser.add_argument("--out", type=Path, default=Path("docs"), help="where the figures and the chart go")
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.requests, options.entries = 1, options.requests // 10, options.entries // 10
     result = measure(options.rounds, options.requests)
     entry = memory(options.entries)
     Console().print(table(result, entry))
@@ -116,7 +119,8 @@ def main() -> None:
     figures = {"rounds": options.rounds, "workloads": result, "bytes_per_entry": entry}
     (options.out / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
     chart(result, options.out / "bench.png")
-    print(f"figures: {options.out}/bench.json   chart: {options.out}/bench.png")
+    durable.report(options.rounds, options.requests // 4, 2 * options.entries, options.out)
+    print(f"figures: {options.out}/bench.json, durable.json   chart: {options.out}/bench.png")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """What durability costs: writes under each appendfsync, loading, saving; beside redis-server on one disk.
 
-    python -m benchmarks.durable [--rounds 5] [--requests 100000] [--entries 1000000] [--out docs]
+    python -m benchmarks.durable [--quick] [--rounds 5] [--requests 100000] [--entries 1000000] [--out docs]
 
-Writes: redis-benchmark, 50 connections, XADD of two fields. Loading: redis-server makes one snapshot and one
-log of commands, both servers start on copies of them; the time is from the start of the process until the
-first command is not refused with LOADING, less the same of an empty start. Saving: SAVE of what was loaded,
-and the longest wait of a PING sent all the time while BGSAVE runs. A ratio above 1: better than redis-server.
+Writes: redis-benchmark, 50 connections, XADD of two fields; --requests 0 leaves them out. Loading: both start
+on copies of two snapshots, packed and not, and a log of commands, all made by redis-server; the figures are
+from the start of the process until the first command is not refused with LOADING, less the same of an empty
+start. Saving: SAVE of what was loaded, and the longest wait of a PING sent all the time while BGSAVE runs.
+CPU is the server's, per command or entry. A ratio above 1: better than redis-server.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ POLICIES = {  # name: (appendfsync, pipeline depth, share of the requests)
     "appendfsync everysec, depth 16": ("everysec", 16, 4.0),
     "appendfsync no, depth 16": ("no", 16, 4.0),
 }
+SEEDS = {  # name: what redis-server makes it with, and both start on it with
+    "snapshot": ("--save", "", "--appendonly", "no"),
+    "plain snapshot": ("--save", "", "--appendonly", "no", "--rdbcompression", "no"),
+    "log": (*LOG, "no", "--aof-use-rdb-preamble", "no"),
+}
 SERVERS: dict[str, Callable[..., Server]] = {"headrace": Server.headrace, "redis": Server.redis}
 Figures = dict[str, dict[str, float]]  # by server, by figure
+Rows = dict[str, Figures]
 
 
 def writes(policy: str, depth: int, requests: int, rounds: int) -> Figures:
@@ -57,94 +64,87 @@ def writes(policy: str, depth: int, requests: int, rounds: int) -> Figures:
     }
 
 
-def fill(directory: Path, entries: int) -> tuple[Path, Path]:
-    """Directories with a snapshot and with a log of commands, of so many entries, made by redis-server."""
-    snapshot, log = directory / "snapshot", directory / "log"
-    for path, directives in (
-        (snapshot, ("--save", "", "--appendonly", "no")),
-        (log, (*LOG, "no", "--aof-use-rdb-preamble", "no")),
-    ):
+def fill(directory: Path, entries: int) -> None:
+    """Make the directories of SEEDS, of so many entries, by redis-server."""
+    for name, directives in SEEDS.items():
+        path = directory / name
         path.mkdir()
         with Server.redis("--dir", str(path), *directives) as server:
-            command = [
-                "redis-benchmark",
-                "-p",
-                str(server.port),
-                "-P",
-                "500",
-                "-n",
-                str(entries),
-                "-q",
-                *XADD,
-            ]
-            subprocess.run(command, check=True, capture_output=True)
+            words = ["redis-benchmark", "-p", str(server.port), "-P", "500", "-n", str(entries), "-q", *XADD]
+            subprocess.run(words, check=True, capture_output=True)
             client = redis.Redis(port=server.port)
             assert client.xlen("bench") == entries
-            if path == snapshot:
+            if directives is not SEEDS["log"]:
                 client.save()
-    return snapshot, log
 
 
-def seconds_to_start(
-    make: Callable[..., Server], directives: tuple[str, ...], seed: Path | None, n: int
-) -> float:
-    """From the start of the process until it answers; there must then be n entries."""
+def start(
+    make: Callable[..., Server], directives: tuple[str, ...], seed: Path | None, entries: int
+) -> tuple[float, float]:
+    """Seconds, and seconds of CPU, until the server answers; there must then be so many entries."""
     with make(*directives, seed=seed) as server:
-        client = redis.Redis(port=server.port)
-        while True:
-            try:
-                assert client.xlen("bench") == n
-                return time.monotonic() - server.started
-            except (redis.BusyLoadingError, redis.ConnectionError):
-                time.sleep(0.002)
+        wait_until_loaded(server, entries)
+        return time.monotonic() - server.started, server.cpu_s()
 
 
-def loading(seed: Path, directives: tuple[str, ...], entries: int, rounds: int) -> Figures:
+def loading(seed: Path, entries: int, rounds: int) -> Figures:
     """Entries a second, medians."""
-    taken: dict[str, list[float]] = {name: [] for name in SERVERS}
+    rates: dict[str, list[float]] = {name: [] for name in SERVERS}
+    cpu: dict[str, list[float]] = {name: [] for name in SERVERS}
     for turn in range(rounds):
         for name in sorted(SERVERS, reverse=bool(turn % 2)):
-            empty = seconds_to_start(SERVERS[name], IN_MEMORY, None, 0)
-            full = seconds_to_start(SERVERS[name], directives, seed, entries)
-            taken[name].append(entries / max(full - empty, 0.001))
-    return {name: {"rate": statistics.median(rates)} for name, rates in taken.items()}
-
-
-def saving(seed: Path, entries: int, rounds: int) -> dict[str, Figures]:
-    """Entries a second of SAVE, and the longest answer time in ms during a BGSAVE."""
-    save: dict[str, list[float]] = {name: [] for name in SERVERS}
-    stall: dict[str, list[float]] = {name: [] for name in SERVERS}
-    for turn in range(rounds):
-        for name in sorted(SERVERS, reverse=bool(turn % 2)):
-            with SERVERS[name](*IN_MEMORY, seed=seed) as server:
-                client = redis.Redis(port=server.port)
-                wait_until_loaded(client)
-                started = time.monotonic()
-                client.save()
-                save[name].append(entries / (time.monotonic() - started))
-                client.bgsave()
-                worst = 0.0
-                while client.info("persistence")["rdb_bgsave_in_progress"]:
-                    started = time.monotonic()
-                    client.ping()
-                    worst = max(worst, time.monotonic() - started)
-                stall[name].append(worst * 1000)
+            empty_s, empty_cpu_s = start(SERVERS[name], IN_MEMORY, None, 0)
+            full_s, full_cpu_s = start(SERVERS[name], SEEDS[seed.name], seed, entries)
+            rates[name].append(entries / max(full_s - empty_s, 0.001))
+            cpu[name].append((full_cpu_s - empty_cpu_s) / entries * 1e6)
     return {
-        "SAVE": {name: {"rate": statistics.median(values)} for name, values in save.items()},
-        "longest PING during BGSAVE": {n: {"ms": statistics.median(values)} for n, values in stall.items()},
+        name: {"rate": statistics.median(rates[name]), "cpu_us": statistics.median(cpu[name])}
+        for name in SERVERS
     }
 
 
-def wait_until_loaded(client: redis.Redis) -> None:
+def saving(seed: Path, entries: int, rounds: int) -> tuple[Figures, Figures]:
+    """Entries a second of SAVE, and the longest answer time in ms during a BGSAVE."""
+    taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in SERVERS}
+    for turn in range(rounds):
+        for name in sorted(SERVERS, reverse=bool(turn % 2)):
+            with SERVERS[name](*SEEDS[seed.name], seed=seed) as server:
+                client = wait_until_loaded(server, entries)
+                started, cpu_s = time.monotonic(), server.cpu_s()
+                client.save()
+                seconds, cpu_s = time.monotonic() - started, server.cpu_s() - cpu_s
+                taken[name].append((entries / seconds, cpu_s / entries * 1e6, longest_ping_ms(client)))
+    medians = {
+        name: [statistics.median(column) for column in zip(*rows, strict=True)]
+        for name, rows in taken.items()
+    }
+    save = {name: {"rate": row[0], "cpu_us": row[1]} for name, row in medians.items()}
+    return save, {name: {"ms": row[2]} for name, row in medians.items()}
+
+
+def longest_ping_ms(client: redis.Redis) -> float:
+    """The longest wait of a PING while a BGSAVE runs."""
+    worst_s = 0.0
+    client.bgsave()
+    while client.info("persistence")["rdb_bgsave_in_progress"]:
+        started = time.monotonic()
+        client.ping()
+        worst_s = max(worst_s, time.monotonic() - started)
+    return worst_s * 1000
+
+
+def wait_until_loaded(server: Server, entries: int) -> redis.Redis:
+    """A client of the server, which has loaded so many entries."""
+    client = redis.Redis(port=server.port)
     while True:
         try:
-            client.xlen("bench")
-            return
+            assert client.xlen("bench") == entries
+            return client
         except (redis.BusyLoadingError, redis.ConnectionError):
-            time.sleep(0.01)
+            time.sleep(0.002)
 
 
-def table(figures: dict[str, Figures]) -> Table:
+def table(figures: Rows) -> Table:
     shown = Table(title="durability, headrace beside redis-server (ratio above 1: better than redis-server)")
     for column in ("", "headrace", "redis-server", "ratio", "server CPU µs", "ratio"):
         shown.add_column(column, justify="left" if not column else "right")
@@ -167,32 +167,45 @@ def table(figures: dict[str, Figures]) -> Table:
     return shown
 
 
-def measure(rounds: int, requests: int, entries: int) -> dict[str, Figures]:
+def measure(rounds: int, requests: int, entries: int) -> Rows:
     """All rows, by name."""
-    figures: dict[str, Figures] = {}
-    for name, (policy, depth, share) in track(POLICIES.items(), description="writes"):
-        figures[name] = writes(policy, depth, int(requests * share), rounds)
+    figures: Rows = {}
+    if requests:
+        for name, (policy, depth, share) in track(POLICIES.items(), description="writes"):
+            figures[name] = writes(policy, depth, int(requests * share), rounds)
     with tempfile.TemporaryDirectory() as scratch:
-        snapshot, log = fill(Path(scratch), entries)
+        fill(Path(scratch), entries)
         few = min(rounds, 3)
-        figures[f"load a snapshot of {entries:,}"] = loading(snapshot, IN_MEMORY, entries, few)
-        figures[f"load a log of {entries:,} commands"] = loading(log, (*LOG, "no"), entries, few)
-        figures |= saving(snapshot, entries, few)
+        for name in track(SEEDS, description="loading and saving"):
+            seed = Path(scratch, name)
+            figures[f"load a {name} of {entries:,}"] = loading(seed, entries, few)
+            if name != "log":
+                save, stall = saving(seed, entries, few)
+                figures[f"SAVE a {name}"] = save
+                figures[f"longest PING during BGSAVE, {name}"] = stall
     return figures
+
+
+def report(rounds: int, requests: int, entries: int, out: Path) -> None:
+    """Measure, print the table, write durable.json."""
+    figures = measure(rounds, requests, entries)
+    Console().print(table(figures))
+    out.mkdir(parents=True, exist_ok=True)
+    said = {"rounds": rounds, "requests": requests, "entries": entries, "figures": figures}
+    (out / "durable.json").write_text(json.dumps(said, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.durable", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth: a look, not a figure")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--out", type=Path, default=Path("docs"), help="where durable.json goes")
     options = parser.parse_args()
-    figures = measure(options.rounds, options.requests, options.entries)
-    Console().print(table(figures))
-    options.out.mkdir(parents=True, exist_ok=True)
-    said = {"rounds": options.rounds, "entries": options.entries, "figures": figures}
-    (options.out / "durable.json").write_text(json.dumps(said, indent=1) + "\n")
+    if options.quick:
+        options.rounds, options.requests, options.entries = 1, options.requests // 10, options.entries // 10
+    report(options.rounds, options.requests, options.entries, options.out)
 
 
 if __name__ == "__main__":
