@@ -152,6 +152,7 @@ class Durability:
         safe = log.commit(items, now)
         self._move_on()
         if safe:
+            self.unsafe = False
             self._end_trouble()
             self._tell_synced()
             return True
