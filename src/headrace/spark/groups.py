@@ -39,6 +39,7 @@ class GroupProgress:
         self._numbers = numbers
         self._begin: Offsets | None = None
         self._shown: Offsets = {}
+        self._said: set[str] = set()
 
     def begin(self, start: Offsets) -> None:
         """What the query reads lies after the offsets of the first call; the rest is not its affair."""
@@ -56,7 +57,7 @@ class GroupProgress:
             if self._shared:
                 self._acknowledge(news)
         except CANNOT as failure:
-            log.warning("The progress is not shown in the group %s: %s", self._group, failure)
+            self._say(f"The progress is not shown in the group {self._group}: {failure}")
 
     def close(self) -> None:
         """Close the connection."""
@@ -88,7 +89,7 @@ class GroupProgress:
     def _warn(self, stream: str, answer: object) -> None:
         """Say that a stream refused. One that does not exist, or not yet, has no group to set."""
         if isinstance(answer, Exception) and "key to exist" not in str(answer).lower():
-            log.warning("The group %s of the stream %r cannot be set: %s", self._group, stream, answer)
+            self._say(f"The group {self._group} of the stream {stream!r} cannot be set: {answer}")
 
     def _ahead(self, news: Offsets) -> Offsets:
         """The offsets that lie before none which the group has reached already."""
@@ -124,4 +125,10 @@ class GroupProgress:
         answers = self._servers.ask(pages, lambda pipe, s: pipe.xack(s, self._group, *pages[s]))
         for stream, answer in answers.items():
             if isinstance(answer, Exception):
-                log.warning("Entries of the stream %r cannot be acknowledged: %s", stream, answer)
+                self._say(f"Entries of the stream {stream!r} cannot be acknowledged: {answer}")
+
+    def _say(self, text: str) -> None:
+        """Warn, but not of the same in every micro-batch."""
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s", text)
