@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 
 @functools.cache
 def warn_if_interpreted() -> None:
-    """Say once in a worker that it lacks the compiled decoder, as under `--py-files`."""
+    """Say once in a worker that it lacks the compiled modules, as under `--py-files`."""
     if not str(arrow_decoder.__file__).endswith((".so", ".pyd")):
-        log.warning("headrace is not compiled here and reads slowly: install its wheel on every node.")
+        log.warning("headrace is not compiled here, and slow: install its wheel on every node.")
 
 
 class DataLoss(HeadraceError):

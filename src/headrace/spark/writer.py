@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headrace.errors import CommandError, UsageError
 from headrace.spark.marker import Marker
 from headrace.spark.options import Options
+from headrace.spark.range_reader import warn_if_interpreted
 from headrace.spark.replacing import Replacement
 from headrace.spark.sender import Roles, roles, send_all, trimming
 
@@ -68,6 +69,7 @@ class HeadraceWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Add the rows of one task."""
+        warn_if_interpreted()
         context = TaskContext.get()
         marker = replace(self._marker, partition=context.partitionId() if context else 0)
         if self._replacement is None and self._options.delivery != "exactly-once":
@@ -100,6 +102,7 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Add the rows of one task."""
+        warn_if_interpreted()
         return Written(send_all(iterator, self._options, self._marker()))
 
     def _marker(self) -> Marker | None:

@@ -1,0 +1,78 @@
+"""A change log as a table: of each key the latest value.
+
+spark-submit examples/latest.py redis://127.0.0.1:7777 changes out/customers
+
+An entry says `op` (put or delete), `key` and `value`. Each micro-batch makes the next version of the table
+out of the last one and the changes: table/v7 out of table/v6 by batch 7. A batch that is repeated after a
+failure writes the same version again, so a change is never applied twice. With Delta or Iceberg the body of
+`apply` is one MERGE.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+CHANGES = "_timestamp TIMESTAMP, _sequence LONG, op STRING, key STRING, value STRING"
+TABLE = "key STRING, value STRING, time TIMESTAMP, sequence LONG"
+
+
+def latest(table: DataFrame, changes: DataFrame) -> DataFrame:
+    """The table after the changes. An ID is a time and a sequence: as text it would not sort so."""
+    changed = changes.select(
+        "key", "value", F.col("_timestamp").alias("time"), F.col("_sequence").alias("sequence"), "op"
+    )
+    newest = Window.partitionBy("key").orderBy(F.desc("time"), F.desc("sequence"))
+    return (
+        table.withColumn("op", F.lit("put"))
+        .unionByName(changed)
+        .withColumn("rank", F.row_number().over(newest))
+        .where("rank = 1 AND op = 'put'")
+        .drop("rank", "op")
+    )
+
+
+def run(spark: SparkSession, url: str, stream: str, folder: Path, most: int = 100_000) -> DataFrame:
+    """Applies the changes that are in the stream now; the table as it is then."""
+
+    def apply(changes: DataFrame, batch: int) -> None:
+        session = changes.sparkSession
+        latest(version(session, folder, batch - 1), changes).write.mode("overwrite").parquet(
+            path(folder, batch)
+        )
+
+    changes = spark.readStream.format("headrace").schema(CHANGES).option("url", url)
+    changes = changes.option("subscribe", stream).option("startingOffsets", "earliest")
+    query = (
+        changes.option("maxOffsetsPerTrigger", most)
+        .load()
+        .writeStream.foreachBatch(apply)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    made = [int(each.parent.name[1:]) for each in folder.glob("v*/_SUCCESS")]
+    return version(spark, folder, max(made, default=-1))
+
+
+def path(folder: Path, batch: int) -> str:
+    """Where the version that a batch makes lies."""
+    return str(folder / f"v{batch}")
+
+
+def version(spark: SparkSession, folder: Path, batch: int) -> DataFrame:
+    """The table after a batch; empty before the first."""
+    return (
+        spark.createDataFrame([], TABLE)
+        if batch < 0
+        else spark.read.schema(TABLE).parquet(path(folder, batch))
+    )
+
+
+if __name__ == "__main__":
+    url, stream, folder = sys.argv[1:]
+    run(SparkSession.builder.getOrCreate(), url, stream, Path(folder)).show()

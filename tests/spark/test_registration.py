@@ -1,0 +1,159 @@
+"""How Spark comes to know the format: by itself, by register(), out of a zip, under Connect."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import redis
+from pyspark.sql.datasource import DataSource
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+BIN = pathlib.Path(sys.executable).parent
+OURS = ("headrace", "pyspark_headrace", "redis", "cython", "hiredis", "__editable__")
+
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+
+url, how = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+if how == "register":
+    import headrace.spark
+
+    headrace.spark.register(spark)
+    print("driver:", headrace.__file__)
+rows = spark.read.format("headrace").option("url", url).option("subscribe", "s").schema("n LONG").load()
+print("sum:", rows.agg({"n": "sum"}).first()[0])
+
+rows.write.format("headrace").option("url", url).option("stream", "copy").mode("append").save()
+"""
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+
+url, folder = sys.argv[1:]
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+assert "connect" in type(spark).__module__
+options = {"url": url, "subscribe": "s", "startingOffsets": "earliest"}
+rows = spark.read.format("headrace").options(**options).schema("n LONG").load()
+print("sum:", rows.agg({"n": "sum"}).first()[0])
+rows.write.format("headrace").option("url", url).option("stream", "copy").mode("append").save()
+live = spark.readStream.format("headrace").options(**options).schema("n LONG").load()
+sink = live.writeStream.format("headrace").option("url", url).option("stream", "again")
+query = sink.option("checkpointLocation", folder).trigger(availableNow=True).start()
+print("ended:", query.awaitTermination(60))
+"""
+
+
+def test_pyspark_finds_the_format_by_the_name_of_a_module() -> None:
+    import pyspark_headrace
+
+    assert issubclass(pyspark_headrace.DefaultSource, DataSource)
+    assert pyspark_headrace.DefaultSource.name() == "headrace"
+
+
+def test_without_pyarrow_or_pyspark_the_module_hides_no_other_format() -> None:
+    code = "import sys; sys.modules['pyspark.sql.datasource'] = None; import pyspark_headrace"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True)
+
+
+def python_without_headrace(folder: pathlib.Path) -> pathlib.Path:
+    """A Python that has all that is installed here but headrace and what its zip brings along."""
+    packages = folder / "packages"
+    packages.mkdir()
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    for path in pathlib.Path(spec.origin).parent.parent.iterdir():
+        if not path.name.lower().startswith(OURS):
+            (packages / path.name).symlink_to(path)
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def submit(python: pathlib.Path | str, job: str, folder: pathlib.Path, *words: str, **env: str) -> str:
+    """What a job says that spark-submit runs, out and error."""
+    file = folder / "job.py"
+    file.write_text(job)
+    command = [
+        str(BIN / "spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false",
+        "--conf", "spark.log.level=WARN", *words[:-2], str(file), *words[-2:],
+    ]  # fmt: skip
+    env = {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONPATH": "", **env}
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def zipped(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    file = tmp_path_factory.mktemp("zip") / "headrace.zip"
+    subprocess.run(
+        [sys.executable, ROOT / "scripts" / "py-files", file], check=True, stdout=subprocess.DEVNULL
+    )
+    return file
+
+
+def test_the_zip_holds_sources_only_and_the_licences_of_others(zipped: pathlib.Path) -> None:
+    with zipfile.ZipFile(zipped) as archive:
+        names = archive.namelist()
+    assert {"headrace/spark/source.py", "pyspark_headrace.py", "redis/client.py", "cython.py"} <= set(names)
+    assert not [name for name in names if name.endswith((".so", ".pyd", ".c"))]
+    assert [name for name in names if "redis" in name and "LICENSE" in name]
+
+
+@pytest.mark.whole
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_py_files_run_interpreted_with_one_warning_a_worker(
+    zipped: pathlib.Path, client: redis.Redis, server_url: str, tmp_path: pathlib.Path
+) -> None:
+    for n in range(100):
+        client.xadd("s", {"n": n})
+    python = python_without_headrace(tmp_path)
+    said = submit(python, JOB, tmp_path, "--py-files", str(zipped), server_url, "register")
+    assert f"sum: {sum(range(100))}" in said
+    assert "headrace.zip" in next(line for line in said.splitlines() if line.startswith("driver:"))
+    assert 1 <= said.count("headrace is not compiled here") <= 2, "once in a worker, and there are two"
+    assert client.xlen("copy") == 100
+
+
+@pytest.mark.whole
+def test_an_installed_package_needs_no_registration_and_says_nothing(
+    client: redis.Redis, server_url: str, tmp_path: pathlib.Path
+) -> None:
+    for n in range(100):
+        client.xadd("s", {"n": n})
+    path = os.pathsep.join(each for each in sys.path if each)
+    said = submit(sys.executable, JOB, tmp_path, server_url, "nothing", PYTHONPATH=path)
+    assert f"sum: {sum(range(100))}" in said and "not compiled" not in said
+    assert client.xlen("copy") == 100
+
+
+@pytest.mark.whole
+def test_connect_reads_and_writes_by_batch_and_by_streaming(
+    client: redis.Redis, server_url: str, tmp_path: pathlib.Path
+) -> None:
+    pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]'")
+    for n in range(100):
+        client.xadd("s", {"n": n})
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+    env |= {"PYSPARK_PYTHON": sys.executable, "SPARK_TESTING": "1"}  # which takes a free port
+    said = subprocess.run(
+        [sys.executable, "-c", CONNECT, server_url, str(tmp_path / "checkpoint")],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert f"sum: {sum(range(100))}" in said.stdout and "ended: True" in said.stdout
+    assert [client.xlen(name) for name in ("copy", "again")] == [100, 100]
