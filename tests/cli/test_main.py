@@ -55,7 +55,7 @@ def test_without_a_command_the_help_is_shown_and_the_code_says_so(capsys: pytest
     ("arguments", "complaint"),
     [
         (["nonsense"], "No such command 'nonsense'"),
-        (["load"], "Missing argument 'FILE'"),
+        (["load"], "Missing option '--stream'"),
         (["load", "x.csv"], "Missing option '--stream'"),
         (["load", "x.csv", "--stream", "s", "--batch", "0"], "0 is not in the range"),
         (["load", "x.csv", "--stream", "s", "--nonsense"], "No such option"),

@@ -1,9 +1,11 @@
-"""`headrace load`: a file into a stream, with a progress bar."""
+"""`headrace load`: a file, or whatever Spark can read, into a stream, with a progress bar."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
@@ -12,6 +14,7 @@ from headrace.cli.drawing import progress_bar
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.link import Link
 from headrace.pipeline.load import ROWS_PER_BATCH, Report, in_time_order, load
+from headrace.pipeline.pace import Rate
 from headrace.pipeline.tables import Table
 from headrace.pipeline.times import choose_time_column
 from headrace.spark.options import DEFAULT_URL
@@ -23,9 +26,11 @@ from headrace.spark.options import DEFAULT_URL
 Examples:
   headrace load flights.csv.gz --stream flights --sort
   headrace load events.jsonl --stream events --url redis://127.0.0.1:7777 --time-column at
+  headrace load orders.parquet --stream orders --rate 5000
+  headrace load --format delta --option path=/lake/orders --stream orders --job orders-1
 """,
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--stream", required=True, help="The stream to load into.")
 @click.option(
     "--url", default=DEFAULT_URL, show_default=True, help="The server: redis://, rediss:// or unix://."
@@ -51,8 +56,16 @@ Examples:
     show_default=True,
     help="Rows in one transaction.",
 )
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many rows a second.")
+@click.option("--format", "kind", metavar="NAME", help="Read FILE, or what the options say, with Spark.")
+@click.option(
+    "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option for Spark's format; repeat it."
+)
+@click.option(
+    "--job", metavar="NAME", help="With --format: a name; begun again by it, only what is missing is added."
+)
 def command(
-    file: Path,
+    file: Path | None,
     stream: str,
     url: str,
     time_column: str | None,
@@ -62,11 +75,26 @@ def command(
     maxlen: int | None,
     null_values: tuple[str, ...],
     batch: int,
+    rate: float | None,
+    kind: str | None,
+    given: tuple[str, ...],
+    job: str | None,
 ) -> None:
     """Load FILE (.csv, .csv.gz, .csv.zip, .jsonl or .parquet) into a stream.
 
     Each row becomes an entry: its time gives the ID, its columns the fields. Missing values are left out.
+    With --format Spark reads, in any format that it knows, and the server makes the IDs, unless
+    --time-column names the column that gives them.
     """
+    if kind is not None:
+        if sort or append or resume or null_values:
+            raise UsageError("--sort, --append, --resume and --null are not for --format")
+        load_by_spark(kind, file, given, url, stream, time_column, rate, maxlen, job)
+        return
+    if file is None:
+        raise UsageError("name a FILE, or a --format")
+    if given or job:
+        raise UsageError("--option and --job are for --format")
     if append and resume:
         raise UsageError("--append and --resume exclude each other")
     existing = "append" if append else "resume" if resume else "refuse"
@@ -97,6 +125,7 @@ def command(
                     existing=existing,
                     maxlen=maxlen,
                     rows_per_batch=batch,
+                    rate=Rate(rate),
                     on_progress=show,
                 )
             except HeadraceError as error:
@@ -105,6 +134,56 @@ def command(
                     raise type(error)(f"{error}{hint}") from error
                 raise
     tell(console, report, stream)
+
+
+def load_by_spark(
+    kind: str,
+    file: Path | None,
+    given: tuple[str, ...],
+    url: str,
+    stream: str,
+    time_column: str | None,
+    rate: float | None,
+    maxlen: int | None,
+    job: str | None,
+) -> None:
+    """Loads what Spark reads."""
+    from headrace.pipeline.load_spark import load_source
+    from headrace.pipeline.sessions import local_spark
+
+    options = dict(name_and_value(each) for each in given)
+    console = Console(highlight=False)
+    with ExitStack() as stack:
+        scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-load-"))
+        with console.status("Starting Spark"):
+            spark = stack.enter_context(local_spark("headrace load", Path(scratch) / "spark.log"))
+        with progress_bar(console) as bar:
+            task = bar.add_task(stream, total=None, rows=0)
+            rows = load_source(
+                spark,
+                kind,
+                options,
+                url,
+                stream,
+                path=None if file is None else str(file),
+                time_by=time_column,
+                rate=rate,
+                maxlen=maxlen,
+                job=job,
+                on_progress=lambda rows: bar.update(task, rows=rows),
+            )
+            seconds = bar.tasks[0].elapsed or 0.0
+    console.print(
+        f"[bold]{rows:,}[/] rows in stream [bold]{stream}[/], {rows / max(seconds, 1e-9):,.0f} rows/s"
+    )
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """What NAME=VALUE says. UsageError if it says nothing of the kind."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--option {text}: expected NAME=VALUE, such as path=/lake/orders")
+    return name, value
 
 
 def tell(console: Console, report: Report, stream: str) -> None:

@@ -21,11 +21,14 @@ from headrace.errors import UsageError
 
 # A command lives in the module of its name and is loaded only when it is used.
 COMMANDS = {
-    "archive": "Write a stream to Parquet files, a directory a day.",
+    "archive": "Write streams to Parquet files, a directory a stream and day.",
     "check": "Say what a snapshot or a log holds, and what is wrong with it.",
     "demo": "A year of real flights: stream, Spark, Parquet archive, chart.",
     "load": "Load a CSV, JSON lines or Parquet file into a stream.",
+    "query": "Ask streams, and their archives, in SQL.",
+    "replay": "Add entries of the past to a stream, at their own speed or faster.",
     "serve": "Run the server.",
+    "trim": "Remove from streams what is archived and acknowledged.",
 }
 
 

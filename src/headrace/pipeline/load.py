@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.pipeline.link import Link
+from headrace.pipeline.pace import Rate
 from headrace.pipeline.requests import Request, pack
 from headrace.pipeline.times import TimeColumn
 
@@ -73,9 +74,10 @@ def load(
     existing: str = "refuse",
     maxlen: int | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
+    rate: Rate | None = None,
     on_progress: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Appends the rows to the stream and returns what was done.
+    """Appends the rows to the stream, at most at a rate, and returns what was done.
 
     `existing` says what to do if the stream has entries at or after the first row's ID: refuse; append (rows
     go after the last entry); resume (rows up to the last ID are taken for loaded, and skipped). A batch is in
@@ -86,6 +88,8 @@ def load(
     last = link.last_id(stream) or (0, 0)
     ids = Ids(*last) if existing == "append" else Ids()
     on_the_way: deque[Request] = deque()
+    rate = rate or Rate(None)
+    most_on_the_way = BATCHES_ON_THE_WAY if rate.rows_per_second is None else 1
 
     def confirm_oldest() -> None:
         request = on_the_way.popleft()
@@ -96,7 +100,7 @@ def load(
         report.seconds = time.monotonic() - started
         on_progress(report)
 
-    for batch in cut(batches, rows_per_batch):
+    for batch in cut(batches, rate.at_once(rows_per_batch)):
         numbered = list(ids.of(times.milliseconds(batch)))
         report.moved, report.untimed = ids.moved, ids.untimed
         if numbered[0] <= last:
@@ -111,7 +115,7 @@ def load(
             request = pack(stream.encode(), [b"%d-%d" % each for each in numbered], batch, maxlen)
             link.send(stream, request)
             on_the_way.append(request)
-        if len(on_the_way) == BATCHES_ON_THE_WAY:
+        if len(on_the_way) == most_on_the_way:
             confirm_oldest()
     while on_the_way:
         confirm_oldest()

@@ -66,9 +66,13 @@ def batches_of(query: StreamingQuery) -> list[Batch]:
     ]
 
 
-def cause(error: StreamingQueryException) -> str:
-    """The line of a query's failure that says what happened: the last exception named, or the first line."""
+def cause(error: Exception) -> str:
+    """The line of a query's failure that says what happened: an error of ours, else the last, or the top one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in reversed(lines):
+        head, _, said = line.partition(": ")
+        if said and head.startswith("headrace.") and " " not in head:
+            return said
     for line in reversed(lines):
         head = line.partition(":")[0]
         if head.endswith(("Error", "Exception")) and not line.startswith("at "):

@@ -25,6 +25,9 @@ from headrace.pipeline.interrupts import hold, interrupts_held, raise_if_noted
 
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
+# What spark-submit tells the program that it starts: where its JVM listens.
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
 # How long the JVM may take to leave by itself.
 GOODBYE_SECONDS = 10.0
 
@@ -68,8 +71,16 @@ def settings(scratch: Path, zone: str) -> dict[str, str]:
 def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSession]:
     """A session that ends with the block: the JVM has left and its scratch files are deleted.
 
-    Ctrl-C within the block is raised by `progress.follow`, or when the block ends.
+    Under spark-submit it is the session of that, with its own settings. Ctrl-C within the block is raised by
+    `progress.follow`, or when the block ends.
     """
+    if SUBMITTED in os.environ:
+        with interrupts_held():
+            builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", zone)
+            with builder.getOrCreate() as spark:
+                hold()
+                yield spark
+        return
     scratch = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     try:
         (scratch / "log4j2.properties").write_text(LOGGING)

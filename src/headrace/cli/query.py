@@ -1,0 +1,181 @@
+"""`headrace query`: SQL over streams."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table as Grid
+from rich.text import Text
+
+from headrace.errors import UsageError
+from headrace.pipeline.archive import schema_of
+from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.query import Table, ask, keep_asking, register
+from headrace.pipeline.sessions import local_spark
+from headrace.spark.options import DEFAULT_URL
+
+ROWS_SHOWN = 50
+
+
+@click.command(
+    "query",
+    epilog="""\b
+Examples:
+  headrace query --rows 5 'SELECT carrier, count(*) n FROM flights GROUP BY carrier ORDER BY n DESC'
+  headrace query --archive archive --csv 'SELECT * FROM `orders:eu` WHERE total > 100' > large.csv
+  headrace query --follow 'SELECT city, avg(t) FROM weather GROUP BY city'
+""",
+)
+@click.argument("sql")
+@click.option(
+    "--url", default=DEFAULT_URL, show_default=True, help="The server: redis://, rediss:// or unix://."
+)
+@click.option(
+    "--archive",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="An archive: it and what is live are one table.",
+)
+@click.option(
+    "--fields",
+    "said",
+    multiple=True,
+    metavar="[STREAM=]COLUMNS",
+    help="The fields as typed columns, in SQL; guessed from some entries if left out.",
+)
+@click.option("--follow", "following", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
+@click.option("--rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True, help="To show.")
+@click.option("--csv", "form", flag_value="csv", help="All rows, as CSV.")
+@click.option("--json", "form", flag_value="json", help="All rows, a line of JSON each.")
+@click.option("--time-zone", default="UTC", show_default=True, help="In which times are shown.")
+def command(
+    sql: str,
+    url: str,
+    directory: Path | None,
+    said: tuple[str, ...],
+    following: bool,
+    rows: int,
+    form: str | None,
+    time_zone: str,
+) -> None:
+    """Ask streams in SQL. Each stream is a table of its name; its fields are the columns.
+
+    Besides them there are _id, _timestamp, _sequence and _stream. With --follow a query that aggregates is
+    shown anew whenever entries have come; of any other, the new rows are shown.
+    """
+    if following and directory is not None:
+        raise UsageError("--follow reads what is live: leave out --archive")
+    told = Console(stderr=True, highlight=False)
+    with ExitStack() as stack:
+        scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
+        with told.status("Starting Spark"):
+            log = Path(scratch) / "spark.log"
+            spark = stack.enter_context(local_spark("headrace query", log, time_zone))
+        archive = None if directory is None else directory.absolute()
+        fields = dict(columns_of(each) for each in said)
+        tables = register(spark, sql, url, archive=archive, fields=fields, following=following)
+        for table in tables:
+            tell_guess(told, table)
+        if following:
+            follow_it(spark, sql, rows, form)
+        else:
+            answer(told, ask(spark, sql), rows, form)
+
+
+def columns_of(text: str) -> tuple[str, StructType]:
+    """What --fields says: of which stream (all, if it names none), and its columns."""
+    stream, equals, columns = text.rpartition("=")
+    return (stream if equals else ""), schema_of(columns)
+
+
+def tell_guess(told: Console, table: Table) -> None:
+    """Says which types were guessed."""
+    if table.sampled:
+        columns = ", ".join(
+            f"{f.name} {f.dataType.simpleString()}" for f in table.columns if not f.name.startswith("_")
+        )
+        if columns:
+            guess = f"{table.stream}: {columns} (from {table.sampled} entries; --fields says otherwise)"
+            told.print(Text(guess, style="dim"))
+
+
+def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None:
+    """Prints the rows of a query that ends."""
+    if form is None:
+        with told.status("Asking"):
+            first = found.limit(most + 1).collect()
+        raise_if_noted()
+        console = Console(highlight=False)
+        console.print(grid(found.columns, first[:most]))
+        if len(first) > most:
+            console.print(f"There are more; --rows shows more than {most}, --csv and --json all")
+        return
+    write(form, found.columns, until_noted(found.toLocalIterator(prefetchPartitions=True)))
+
+
+def until_noted(rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows; KeyboardInterrupt after a signal."""
+    for row in rows:
+        raise_if_noted()
+        yield row
+
+
+def follow_it(spark: SparkSession, sql: str, most: int, form: str | None) -> None:
+    """Prints what a query over growing streams gives, until Ctrl-C."""
+    console = Console(highlight=False)
+    with ExitStack() as stack:
+        live: Live | None = None
+
+        def show(names: list[str], rows: list[Row], whole: bool) -> None:
+            nonlocal live
+            if form is not None:
+                write(form, names, rows)
+            elif not whole or not console.is_terminal:
+                console.print(grid(names, rows))
+            else:
+                if live is None:
+                    live = stack.enter_context(Live(console=console, auto_refresh=False))
+                live.update(grid(names, rows), refresh=True)
+
+        keep_asking(ask(spark, sql), most, show)
+
+
+def grid(names: Sequence[str], rows: Sequence[Row]) -> Grid:
+    """The rows as a table for the terminal."""
+    made = Grid()
+    for place, name in enumerate(names):
+        numbers = any(isinstance(row[place], int | float) for row in rows)
+        made.add_column(Text(name), justify="right" if numbers else "left")
+    for row in rows:
+        made.add_row(*(Text("" if value is None else str(value)) for value in row))
+    return made
+
+
+def write(form: str, names: Sequence[str], rows: Sequence[Row] | Iterator[Row]) -> None:
+    """Prints rows for other programs."""
+    if form == "csv":
+        sheet = csv.writer(sys.stdout, lineterminator="\n")
+        sheet.writerow(names)
+        sheet.writerows(rows)
+    else:
+        for row in rows:
+            pairs = dict(zip(names, (as_json(value) for value in row), strict=True))
+            print(json.dumps(pairs, ensure_ascii=False, default=str))
+    sys.stdout.flush()
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON can say it."""
+    return value.asDict(recursive=True) if isinstance(value, Row) else value

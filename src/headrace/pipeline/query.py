@@ -1,0 +1,256 @@
+"""Streams as tables of SQL: each stream that a query names is a view of its name.
+
+What a stream's columns are nobody has declared. So a few of its entries are looked at: a field whose values
+are all whole numbers is a BIGINT, or numbers a DOUBLE, all else STRING; unless the fields are said, or an
+archive has them as columns. Besides there are _stream, _id, _timestamp and _sequence. Only columns that the
+query speaks of are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.progress import cause, follow
+from headrace.spark.archive_files import Archive, look
+from headrace.spark.archive_rows import is_map
+from headrace.spark.shards import Servers
+
+SAMPLE = 200  # entries at each end of a stream
+METADATA = StructType(
+    [
+        StructField("_stream", StringType()),
+        StructField("_id", StringType()),
+        StructField("_timestamp", TimestampType()),
+        StructField("_sequence", LongType()),
+    ]
+)
+ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record"}
+WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
+TEXTS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
+WHOLE = re.compile(r"-?\d{1,18}")
+NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A view: its stream, the columns that are read, and from how many entries their types were guessed."""
+
+    stream: str
+    columns: StructType
+    sampled: int
+
+
+def register(
+    spark: SparkSession,
+    sql: str,
+    url: str,
+    *,
+    archive: Path | None = None,
+    fields: Mapping[str, StructType] | None = None,
+    following: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> list[Table]:
+    """Makes views of the streams that the SQL names, on the server or in the archive; which those are.
+
+    fields: what to read of a stream, by its name; under "" of all others. following: views that grow.
+    options: of the source, for all. UsageError if the SQL names no stream.
+    """
+    said = fields or {}
+    servers = Servers(url)
+    try:
+        held = None if archive is None else look(archive)
+        names = streams_named(sql, servers, held)
+        tables = []
+        for name in names:
+            columns, sampled = said.get(name, said.get("")), 0
+            if columns is None and held is not None:
+                columns = archived_columns(held, name)
+            if columns is None:
+                sample = sampled_entries(servers, held, name)
+                columns, sampled = guessed(sample), len(sample)
+            table = Table(name, pruned(sql, columns), sampled)
+            view(spark, url, table, archive, following, options or {})
+            tables.append(table)
+        return tables
+    finally:
+        servers.close()
+
+
+def words_of(sql: str) -> list[str]:
+    """The words and quoted names in the SQL, each once."""
+    found = (match[1].replace("``", "`") if match[1] else match[2] for match in WORD.finditer(plain(sql)))
+    return list(dict.fromkeys(found))
+
+
+def plain(sql: str) -> str:
+    """The SQL without its texts and comments."""
+    return TEXTS.sub(" ", sql)
+
+
+def streams_named(sql: str, servers: Servers, held: Archive | None) -> list[str]:
+    """The streams that the SQL names. UsageError if there is none."""
+    words = words_of(sql)
+    kinds = servers.ask(words, lambda pipe, word: pipe.type(word))
+    archived = {file.stream for file in held.files} if held else set()
+    names = [word for word in words if kinds[word] == b"stream" or word in archived]
+    if not names:
+        raise UsageError(
+            "the query names no stream that exists; write its name as it is, between backticks if it has "
+            "more than letters, digits and _, as in SELECT * FROM `orders:eu`"
+        )
+    return names
+
+
+def archived_columns(held: Archive, stream: str) -> StructType | None:
+    """The columns of an archive of columns; None if it has maps, or not the stream."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    for file in held.files:
+        if file.stream == stream:
+            schema = pq.read_schema(file.path)
+            if is_map(schema):
+                return None
+            found = from_arrow_schema(schema, prefer_timestamp_ntz=False)
+            return StructType([field for field in found if field.name not in ARCHIVES_OWN])
+    return None
+
+
+def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list[dict[str, str]]:
+    """The fields of some entries: the first and last of the stream, and of one of its archived files."""
+    first, last = servers.ask_each(
+        [stream],
+        lambda pipe, s: (pipe.xrange(s, count=SAMPLE), pipe.xrevrange(s, count=SAMPLE)),
+    )[stream]
+    found = [
+        {text(name): text(value) for name, value in fields.items()}
+        for answer in (first, last)
+        if not isinstance(answer, Exception)
+        for _, fields in answer
+    ]
+    files = [file for file in held.files if file.stream == stream] if held else []
+    if files:
+        with pq.ParquetFile(files[-1].path) as parquet:
+            for batch in parquet.iter_batches(SAMPLE, [0], ["fields"]):
+                found += [dict(pairs) for pairs in batch.column("fields").to_pylist()]
+                break
+    return found
+
+
+def text(word: bytes) -> str:
+    """A field's name or value, for guessing what it is."""
+    return word.decode(errors="replace")
+
+
+def guessed(sample: Iterable[Mapping[str, str]]) -> StructType:
+    """Columns that hold what the entries of a sample hold."""
+    values: dict[str, list[str]] = {}
+    for fields in sample:
+        for name, value in fields.items():
+            values.setdefault(name, []).append(value)
+    reserved = {name.lower() for name in METADATA.names}
+    return StructType(
+        [
+            StructField(name, type_of(theirs))
+            for name, theirs in values.items()
+            if name.lower() not in reserved
+        ]
+    )
+
+
+def type_of(values: list[str]) -> DataType:
+    """The narrowest type that holds all the values. 007 is no number: it would come back as 7."""
+    if any(len(v.lstrip("-")) > 1 and v.lstrip("-")[0] == "0" and "." not in v for v in values if v):
+        return StringType()
+    if all(WHOLE.fullmatch(value) for value in values):
+        return LongType()
+    if all(NUMBER.fullmatch(value) for value in values):
+        return DoubleType()
+    return StringType()
+
+
+def pruned(sql: str, columns: StructType) -> StructType:
+    """The columns that the SQL speaks of, those of an entry itself among them; all, if it has a star."""
+    own = {field.name.lower() for field in METADATA}
+    every = StructType([*METADATA.fields, *(f for f in columns if f.name.lower() not in own)])
+    if "*" in re.sub(r"\(\s*\*", "", plain(sql)):
+        return every
+    words = {word.lower() for word in words_of(sql)}
+    spoken = [field for field in every if field.name.lower() in words]
+    return StructType(spoken or [METADATA["_sequence"]])
+
+
+def view(
+    spark: SparkSession,
+    url: str,
+    table: Table,
+    archive: Path | None,
+    following: bool,
+    options: Mapping[str, str],
+) -> None:
+    """Makes the view of one stream."""
+    reader = spark.readStream if following else spark.read
+    reader = reader.format("headrace").option("url", url).option("assign", json.dumps([table.stream]))
+    if archive is not None:
+        reader = reader.option("archive", str(archive))
+    if following:
+        reader = reader.option("startingOffsets", "earliest")
+    rows = reader.options(**options).schema(table.columns).load()
+    rows.createOrReplaceTempView("`" + table.stream.replace("`", "``") + "`")
+
+
+def ask(spark: SparkSession, sql: str) -> DataFrame:
+    """The query's rows, not computed yet. UsageError if Spark does not understand the SQL."""
+    try:
+        return spark.sql(sql)
+    except PySparkException as error:
+        raise UsageError(f"Spark: {cause(error)}") from error
+
+
+def keep_asking(
+    rows: DataFrame, most: int, on_result: Callable[[list[str], list[Row], bool], None], seconds: float = 0.0
+) -> None:
+    """Runs a query over streams that grow, until interrupted: KeyboardInterrupt.
+
+    After each batch on_result gets the column names, rows, and whether these are the whole result, as of a
+    query that aggregates, or only what is new; `most` of them. seconds: at least so many between two batches.
+    """
+
+    def show(whole: bool) -> Callable[[DataFrame, int], None]:
+        def take(batch: DataFrame, number: int) -> None:
+            found = batch.limit(most).collect()
+            if whole or found:
+                on_result(batch.columns, found, whole)
+
+        return take
+
+    for mode in ("complete", "append"):
+        whole = mode == "complete"
+        writer = rows.writeStream.outputMode(mode).foreachBatch(show(whole))
+        try:
+            query = writer.trigger(processingTime=f"{seconds} seconds").start()
+        except PySparkException as error:
+            if whole:
+                continue  # it does not aggregate: its rows come once each
+            raise HeadraceError(f"Spark cannot follow this query: {cause(error)}") from error
+        for _ in follow(query):
+            raise_if_noted()
+        return

@@ -1,0 +1,109 @@
+"""`headrace replay` as a process, against a real server."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import redis
+
+from archives import ArchiveMaker
+
+pytestmark = pytest.mark.whole
+
+FIRST = 1_577_836_800_000  # 2020-01-01
+
+
+@pytest.fixture
+def stream(client: redis.Redis) -> redis.Redis:
+    """A stream `s` of 200 entries, one each 20 ms."""
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(200):
+            pipe.xadd("s", {"n": number}, id=f"{FIRST + number * 20}-0")
+        pipe.execute()
+    return client
+
+
+def replay(url: str, *more: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "headrace",
+        "replay",
+        "--stream",
+        "s",
+        "--into",
+        "t",
+        "--url",
+        url,
+        *more,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    output, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+    return output
+
+
+def numbers(client: redis.Redis, stream: str = "t") -> list[int]:
+    return [int(fields["n"]) for _, fields in client.xrange(stream)]
+
+
+def test_a_replay_says_what_it_did(server_url: str, stream: redis.Redis, tmp_path: pathlib.Path) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", [(f"{FIRST - 1000 + n}-0", {"n": n - 10}) for n in range(10)])
+    output = finished(replay(server_url, "--archive", str(maker.directory), "--to", f"{FIRST + 1980}"))
+    assert "110 entries in stream t with the IDs they had" in output
+    assert "They came from 2019-12-31 23:59:59 to 2020-01-01 00:00:01" in output
+    assert numbers(stream) == list(range(-10, 100))
+    output = finished(replay(server_url, "--from", "2020-01-01T00:00:03.980Z"))
+    assert "1 entries in stream t with new IDs" in output
+    assert numbers(stream)[110:] == [199]
+
+
+def test_ctrl_c_leaves_whole_entries_and_the_same_command_goes_on(
+    server_url: str, stream: redis.Redis
+) -> None:
+    process = replay(server_url, "--speed", "0.5", "--new-ids")
+    deadline = time.monotonic() + 60
+    while stream.xlen("t") < 20:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert error == "headrace: interrupted\n"
+    assert "are in; the same command goes on" in output
+    there = stream.xlen("t")
+    assert 20 <= there < 200 and f"{there} entries up to {FIRST + (there - 1) * 20}-0" in output
+
+    output = finished(replay(server_url, "--new-ids"))
+    assert f"Went on after {FIRST + (there - 1) * 20}-0" in output
+    assert numbers(stream) == list(range(200))
+    assert stream.keys("*replay*") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--speed", "fast"), "--speed fast"),
+        (("--speed", "0"), "--speed 0"),
+        (("--from", "yesterday"), "'yesterday' is neither"),
+        (("--archive-only",), "--archive-only needs an --archive"),
+        (("--archive", "/nowhere"), "/nowhere: there is no archive"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(
+    server_url: str, client: redis.Redis, more: tuple[str, ...], told: str
+) -> None:
+    process = replay(server_url, *more)
+    output, error = process.communicate(timeout=60)
+    assert (process.returncode, output) == (2, "")
+    assert error.startswith("headrace: ") and told in error and error.count("\n") == 1
+    assert client.keys() == []

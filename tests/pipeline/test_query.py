@@ -1,0 +1,102 @@
+"""What a query is taken to speak of, and what its columns are taken for; below Spark."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+from stream_server import StreamServer
+
+from archives import ArchiveMaker
+from headrace.errors import UsageError
+from headrace.pipeline.query import (
+    METADATA,
+    archived_columns,
+    guessed,
+    pruned,
+    sampled_entries,
+    streams_named,
+    words_of,
+)
+from headrace.spark.archive_files import look
+from headrace.spark.shards import Servers
+
+
+def test_words_are_names_not_texts_or_comments() -> None:
+    sql = "SELECT a, `b``c:d`, 'it''s not' FROM x -- nor this\n WHERE y = 'z\\'' AND a > 1"
+    assert words_of(sql) == ["SELECT", "a", "b`c:d", "FROM", "x", "WHERE", "y", "AND", "1"]
+
+
+def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
+    stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    stream_server.client.xadd("orders", {"n": 1})
+    stream_server.client.xadd("a:b", {"n": 1})
+    stream_server.client.set("text", "1")
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("old", [("5-0", {"n": 1})])
+    servers = Servers(stream_server.url)
+    sql = "SELECT text FROM orders JOIN `a:b` USING (n) JOIN old USING (n) WHERE t = 'a:b'"
+    assert streams_named(sql, servers, look(maker.directory)) == ["orders", "a:b", "old"]
+    assert streams_named(sql, servers, None) == ["orders", "a:b"]
+    with pytest.raises(UsageError, match="names no stream"):
+        streams_named("SELECT 'orders' FROM text", servers, None)
+    servers.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-20", "0"], "bigint"),
+        (["1", "2.5", "-.5", "1e9"], "double"),
+        (["007", "1"], "string"),
+        (["0.5", "10"], "double"),
+        (["1", ""], "string"),
+        (["1", "NA"], "string"),
+        (["12345678901234567890"], "double"),
+        (["", ""], "string"),
+    ],
+)
+def test_types_are_guessed_from_all_values(values: list[str], kind: str) -> None:
+    found = guessed([{"v": value, "_ID": "1"} for value in values])
+    assert found.simpleString() == f"struct<v:{kind}>"
+
+
+def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
+    stream_server.fill("s", 1000)
+    stream_server.client.xadd("s", {"late": "x"})
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", [("5-0", {"early": "y"})])
+    servers = Servers(stream_server.url)
+    assert set(guessed(sampled_entries(servers, None, "s")).names) == {"n", "name", "half", "late"}
+    held = look(maker.directory)
+    assert set(guessed(sampled_entries(servers, held, "s")).names) == {"n", "name", "half", "late", "early"}
+    assert guessed(sampled_entries(servers, None, "missing")).names == []
+    servers.close()
+
+
+def test_an_archive_of_columns_says_them_itself(tmp_path: pathlib.Path) -> None:
+    maker = ArchiveMaker(
+        tmp_path / "archive", pa.schema([("n", pa.int32()), ("_corrupt_record", pa.string())])
+    )
+    maker.add("s", [("5-0", {"n": 1})])
+    found = archived_columns(look(maker.directory), "s")
+    assert found is not None and found.simpleString() == "struct<n:int>"
+    assert archived_columns(look(maker.directory), "other") is None
+    maps = ArchiveMaker(tmp_path / "maps")
+    maps.add("s", [("5-0", {"n": 1})])
+    assert archived_columns(look(maps.directory), "s") is None
+
+
+def test_only_columns_that_are_spoken_of_are_read() -> None:
+    columns = T.StructType([T.StructField(name, T.LongType()) for name in ("n", "Delay", "other")])
+    for sql, names in [
+        ("SELECT n, avg(delay) FROM s GROUP BY n", ["n", "Delay"]),
+        ("SELECT count(*) FROM s", ["_sequence"]),
+        ("SELECT count( * ), _id FROM s WHERE x = 'other'", ["_id"]),
+        ("SELECT * FROM s", [*METADATA.names, "n", "Delay", "other"]),
+        ("SELECT s.* FROM s", [*METADATA.names, "n", "Delay", "other"]),
+    ]:
+        assert pruned(sql, columns).names == names

@@ -1,0 +1,138 @@
+"""SQL over streams and archives, and loads from Spark's sources: in a whole Spark."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from spark_child import session
+from stream_server import StreamServer
+
+from archives import ArchiveMaker, Entry
+from headrace.errors import UsageError
+from headrace.pipeline import interrupts
+from headrace.pipeline.load_spark import load_source
+from headrace.pipeline.query import ask, keep_asking, register
+
+pytestmark = pytest.mark.whole
+
+FIRST = 1_577_836_800_000  # 2020-01-01
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    made = session(str(tmp_path_factory.mktemp("warehouse")))
+    yield made
+    made.stop()
+
+
+def entries(count: int) -> list[Entry]:
+    return [(f"{FIRST + n * 60_000}-0", {"n": n, "kind": "ab"[n % 2]}) for n in range(count)]
+
+
+def add(server: StreamServer, stream: str, some: list[Entry]) -> None:
+    pipe = server.client.pipeline(transaction=False)
+    for entry_id, fields in some:
+        pipe.xadd(stream, dict(fields), id=entry_id)
+    pipe.execute()
+
+
+def test_sql_over_an_archive_and_what_is_live(
+    spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    some = entries(5000)
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s:1", some[:3000])
+    add(stream_server, "s:1", some[2000:])
+    add(stream_server, "names", [("1-0", {"kind": "a", "called": "even"})])
+    sql = (
+        "SELECT called, count(*) AS many, sum(n) AS total FROM `s:1` JOIN names USING (kind) "
+        "WHERE `s:1`._timestamp >= '2020-01-01 10:00:00' GROUP BY called"
+    )
+    for pushing in ("true", "false"):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", pushing)
+        tables = register(spark, sql, stream_server.url, archive=maker.directory)
+        assert [(t.stream, t.columns.names) for t in tables] == [
+            ("s:1", ["_timestamp", "n", "kind"]),
+            ("names", ["_timestamp", "kind", "called"]),
+        ]
+        wanted = [n for n in range(600, 5000) if n % 2 == 0]
+        assert ask(spark, sql).collect() == [Row(called="even", many=len(wanted), total=sum(wanted))]
+    with pytest.raises(UsageError, match="Spark"):
+        ask(spark, "SELECT FROM WHERE")
+
+
+def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_server: StreamServer) -> None:
+    add(stream_server, "s", entries(100))
+    sql = "SELECT kind, count(*) AS many FROM s GROUP BY kind ORDER BY kind"
+    register(spark, sql, stream_server.url, following=True)
+    seen: list[list[Row]] = []
+
+    def show(names: list[str], rows: list[Row], whole: bool) -> None:
+        assert whole and names == ["kind", "many"]
+        seen.append(rows)
+        if len(seen) == 1:
+            stream_server.client.xadd("s", {"n": 1, "kind": "b"})
+        else:
+            interrupts.note(2, None)  # as a signal would
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            keep_asking(ask(spark, sql), 10, show)
+    finally:
+        interrupts._seen.clear()
+    assert seen[0] == [Row(kind="a", many=50), Row(kind="b", many=50)]
+    assert seen[1] == [Row(kind="a", many=50), Row(kind="b", many=51)]
+
+
+def test_any_source_of_spark_is_loaded(
+    spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    path = str(tmp_path / "rows")
+    times = "timestamp_seconds(1577836800 + (id * 7919) % 1000) AS at"
+    spark.range(3000).selectExpr("id AS n", times).write.orc(path)
+    told: list[int] = []
+    options = {"path": path}
+    url, client = stream_server.url, stream_server.client
+    assert load_source(spark, "orc", options, url, "a", time_by="at", on_progress=told.append) == 3000
+    rows = client.xrange("a")
+    assert sorted(int(f[b"n"]) for _, f in rows) == list(range(3000))
+    assert all(
+        int(i.split(b"-")[0]) == FIRST + int(f[b"n"]) * 7919 % 1000 * 1000 and f[b"at"].endswith(b"Z")
+        for i, f in rows
+    )
+    assert load_source(spark, "orc", {}, url, "b", path=path, job="once") == 3000
+    assert load_source(spark, "orc", {}, url, "b", path=path, job="once") == 0
+    with pytest.raises(UsageError, match="no column 'when'"):
+        load_source(spark, "orc", options, url, "c", time_by="when")
+
+
+def test_a_rate_holds_and_an_interrupt_ends_the_load(
+    spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    path = str(tmp_path / "rows")
+    spark.range(100_000).selectExpr("id AS n").write.orc(path)
+    seen: list[tuple[float, int]] = []
+
+    def watch(rows: int) -> None:
+        if rows:
+            seen.append((time.monotonic(), rows))
+        if rows >= 1000 and not interrupts._seen.is_set():
+            interrupts.note(2, None)
+
+    threads = threading.active_count()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            load_source(spark, "orc", {"path": path}, stream_server.url, "a", rate=2000, on_progress=watch)
+    finally:
+        interrupts._seen.clear()
+    length = stream_server.client.xlen("a")
+    assert 1000 <= length < 100_000
+    assert [int(f[b"n"]) for _, f in stream_server.client.xrange("a")] == list(range(length))
+    assert threading.active_count() == threads
+    # Never faster, but for what was sent before it was first looked at.
+    assert seen[-1][1] <= seen[0][1] + 2000 * (seen[-1][0] - seen[0][0]) + 400
