@@ -37,3 +37,7 @@ cdef class NodeCheck:
     cdef long long _long_integer(self) except? -0x4000000000000003
     cdef Py_ssize_t _skip(self, long long n) except -1
     cdef Py_ssize_t _skip_any(self, Py_ssize_t at) except -1
+
+
+cdef Py_ssize_t _quick_size(Py_ssize_t first) noexcept
+cdef Py_ssize_t _usual_entry(const unsigned char *p, Py_ssize_t at, Py_ssize_t end, long long fields) noexcept

@@ -20,11 +20,12 @@ SAME_FIELDS = cython.declare(cython.longlong, 2)
 INT16 = cython.declare(cython.Py_ssize_t, 0xF1)  # 3 bytes; F2 and F3: 4 and 5
 INT64 = cython.declare(cython.Py_ssize_t, 0xF4)
 FLAGS_MAX = cython.declare(cython.uchar, 3)
-# Flags and two deltas up to 127, each one byte and its trailing length 1: how most entries begin.
-USUAL_HEAD = cython.declare(cython.ulonglong, 0x010001000100)
-USUAL_MASK = cython.declare(cython.ulonglong, 0xFF80FF80FFFC)
+# How most entries begin: flags with the master's fields and two deltas up to 127, each one byte and its
+# trailing length 1. Looked at as a word, of which the last two bytes do not count.
+USUAL_HEAD = cython.declare(cython.ulonglong, 0x010001000102)
+USUAL_MASK = cython.declare(cython.ulonglong, 0xFF80FF80FFFE)
 USUAL_BYTES = cython.declare(cython.Py_ssize_t, 6)
-MASK_BYTES = cython.declare(cython.Py_ssize_t, 8)  # they are looked at as a word
+MASK_BYTES = cython.declare(cython.Py_ssize_t, 8)
 # From here on the trailing length of an element may have the form of another server: listpack_walk.py.
 WIDE = cython.declare(cython.Py_ssize_t, 0x3FFF)
 
@@ -82,19 +83,21 @@ class NodeCheck:
         entry_ms: cython.ulonglong
         entry_seq: cython.ulonglong
         at: cython.Py_ssize_t
+        after: cython.Py_ssize_t
         while self.at < self.end:
             at = self.at
-            if self.end - at >= MASK_BYTES and mem.u64le(p, at) & USUAL_MASK == USUAL_HEAD:
+            after = _usual_entry(p, at, self.end, fields)
+            if after > 0:
                 flags = p[at]
                 entry_ms = mem.add_u64(ms, p[at + 2])
                 entry_seq = mem.add_u64(seq, p[at + 4])
-                self.at = at + USUAL_BYTES
-                self.count += 3
+                self.at = after
+                self.count += fields + 4
             else:
                 flags = self._flags()
                 entry_ms = mem.add_u64(ms, mem.as_unsigned(self._integer()))
                 entry_seq = mem.add_u64(seq, mem.as_unsigned(self._integer()))
-            self._skip_pieces(flags, fields)
+                self._skip_pieces(flags, fields)
             if flags & DELETED:
                 tombstones += 1
                 continue
@@ -149,16 +152,12 @@ class NodeCheck:
     @cython.exceptval(-1, check=False)
     def _skip_pieces(self, flags: cython.longlong, fields: cython.longlong) -> cython.Py_ssize_t:
         """Pass what an entry has after its deltas; returns the offset after it."""
-        p: cython.p_const_uchar = self.p
         before: cython.longlong = fields + 3
         if not flags & SAME_FIELDS:
             fields = 2 * self._few()
             before = fields + 4
-        at: cython.Py_ssize_t = self._skip(fields)
-        if before < 0x80 and self.end - at >= 2 and p[at] == before and p[at + 1] == 1:
-            self.at = at + 2
-            self.count += 1
-        elif self._integer() != before:
+        self._skip(fields)
+        if self._integer() != before:
             raise ValueError(f"an entry of {before} elements says it has another number of them")
         return self.at
 
@@ -215,19 +214,7 @@ class NodeCheck:
         while left > 0:
             if at >= end:
                 raise ValueError("the node ends inside an entry")
-            size = p[at]
-            if size < 0x80:
-                size = 1
-            elif size < 0xC0:
-                size = 1 + (size & 0x3F)
-            elif size < 0xE0:
-                size = 2
-            elif INT16 <= size < INT64:
-                size -= INT16 - 3
-            elif size == INT64:
-                size = 9
-            else:
-                size = 0
+            size = _quick_size(p[at])
             if size > 0 and end - at > size and p[at + size] == size:
                 at += size + 1
             else:
@@ -246,3 +233,44 @@ class NodeCheck:
             raise ValueError(f"an element is damaged, at byte {at} of the node")
         self.wide |= after - at >= WIDE
         return after
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _quick_size(first: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The bytes of encoding and payload of the element that begins so; 0 when that byte does not say it."""
+    if first < 0x80:
+        return 1
+    if first < 0xC0:
+        return 1 + (first & 0x3F)
+    if first < 0xE0:
+        return 2
+    if INT16 <= first < INT64:
+        return first - INT16 + 3
+    return 9 if first == INT64 else 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _usual_entry(
+    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, fields: cython.longlong
+) -> cython.Py_ssize_t:
+    """The offset after the entry at `at` if it is sound and of the most common form; 0 if not."""
+    size: cython.Py_ssize_t
+    left: cython.longlong = fields
+    if end - at < MASK_BYTES or mem.u64le(p, at) & USUAL_MASK != USUAL_HEAD:
+        return 0
+    at += USUAL_BYTES
+    while left > 0:
+        if at >= end:
+            return 0
+        size = _quick_size(p[at])
+        if size == 0 or end - at <= size or p[at + size] != size:
+            return 0
+        at += size + 1
+        left -= 1
+    if fields + 3 > 0x7F or end - at < 2 or p[at] != fields + 3 or p[at + 1] != 1:
+        return 0
+    return at + 2
