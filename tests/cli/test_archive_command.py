@@ -29,8 +29,10 @@ def stream(client: redis.Redis) -> redis.Redis:
     return client
 
 
-def archive(url: str, directory: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "headrace", "archive", "--stream", "s", "--to", str(directory)]
+def archive(
+    url: str, directory: Path, *more: str, streams: tuple[str, ...] = ("--stream", "s")
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "headrace", "archive", *streams, "--to", str(directory)]
     # A killed process cannot tidy up: what it leaves is left in the test's own directory.
     environment = os.environ | {"TMPDIR": str(directory.parent)}
     return subprocess.Popen(
@@ -77,7 +79,7 @@ def test_without_fields_an_archive_holds_maps_and_a_day_begins_where_told(
     client.xadd("s", {"a": "1", "b": "é"}, id="1577880000000-7")  # 2020-01-01T12:00:00Z
     output = finished(archive(server_url, tmp_path / "archive", "--time-zone", "Pacific/Auckland"))
     assert "holds 1 entries, 1 distinct, of 1 days" in output
-    table = pyarrow.dataset.dataset(tmp_path / "archive" / "date=2020-01-02").to_table()
+    table = pyarrow.dataset.dataset(tmp_path / "archive" / "stream=s" / "date=2020-01-02").to_table()
     assert table.select(["id", "sequence", "fields"]).to_pylist() == [
         {"id": "1577880000000-7", "sequence": 7, "fields": [("a", "1"), ("b", "é")]}
     ]
@@ -87,3 +89,49 @@ def test_without_fields_an_archive_holds_maps_and_a_day_begins_where_told(
     assert (
         error.startswith("headrace: ") and "other fields (all in one map)" in error and error.count("\n") == 1
     )
+
+
+def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
+    tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    client.xadd("orders.a", {"n": 1, "day": "2020-01-01"}, id="1577880000000-0")
+    words = ["--pattern", r"orders\..*", "--fields", "infer", "--follow", "--every", "0.1"]
+    process = archive(server_url, tmp_path / "archive", *words, streams=())
+
+    def archived(stream: str, entry_id: str) -> None:
+        deadline = time.monotonic() + 120
+        while client.get(f"{{{stream}}}:headrace:archived") != entry_id:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+
+    archived("orders.a", "1577880000000-0")
+    client.xadd("orders.b", {"n": 2}, id="1577880000001-0")
+    archived("orders.b", "1577880000001-0")
+    process.send_signal(signal.SIGTERM)
+    output = finished(process)
+    assert "Fields: `n` BIGINT, `day` DATE" in output and "2 entries written" in output
+    table = pyarrow.dataset.dataset(tmp_path / "archive", partitioning="hive").to_table()
+    rows = table.sort_by("id").select(["stream", "n", "_corrupt_record"]).to_pylist()
+    assert rows == [
+        {"stream": "orders.a", "n": 1, "_corrupt_record": None},
+        {"stream": "orders.b", "n": 2, "_corrupt_record": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "say which streams"),
+        (("--stream", "missing"), "there is no stream 'missing'"),
+        (("--pattern", "missing"), "no stream matches 'missing'"),
+        (("--stream", "s", "--fields", "infer"), "there are no entries to infer fields from"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    words: tuple[str, ...], complaint: str, tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    client.xgroup_create("s", "g", mkstream=True)
+    process = archive(server_url, tmp_path / "archive", *words, streams=())
+    output, error = process.communicate(timeout=120)
+    assert (process.returncode, output, error.count("\n")) == (2, "", 1)
+    assert error.startswith("headrace: ") and complaint in error

@@ -1,22 +1,50 @@
-"""`headrace archive`: a stream into Parquet files by day."""
+"""`headrace archive`: streams into Parquet files by stream and day."""
 
 from __future__ import annotations
 
 import tempfile
+import time
 import zoneinfo
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
 from headrace.cli.drawing import progress_bar
-from headrace.errors import UsageError
-from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, claim, schema_of
-from headrace.pipeline.link import Link
+from headrace.cli.streams import lengths, wanted_streams
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
+from headrace.pipeline.compact import compact
+from headrace.pipeline.inference import SAMPLE, infer, sample
+from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import Batch
 from headrace.pipeline.sessions import local_spark
 from headrace.spark.options import DEFAULT_URL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+EVERY_SECONDS = 60.0
+INFER = "infer"
+
+
+@dataclass
+class Wanted:
+    """What the command was told, and how much it has written."""
+
+    names: tuple[str, ...]
+    pattern: str | None
+    url: str
+    directory: Path
+    batch: int
+    allow_loss: bool
+    compaction: bool
+    fields: StructType | None = None
+    written: int = 0
 
 
 @click.command(
@@ -25,59 +53,126 @@ from headrace.spark.options import DEFAULT_URL
 Examples:
   headrace archive --stream flights --to archive/flights
   headrace archive --stream flights --to archive/delays --fields 'carrier STRING, dep_delay DOUBLE'
+  headrace archive --pattern 'orders\\..*' --to archive/orders --fields infer --follow
 """,
 )
-@click.option("--stream", required=True, help="The stream to archive.")
+@click.option("--stream", "names", multiple=True, help="The stream to archive; may be said several times.")
+@click.option("--pattern", metavar="REGEX", help="All streams whose whole name matches.")
 @click.option("--to", "directory", required=True, type=click.Path(path_type=Path), help="Where the files go.")
 @click.option(
-    "--url", default=DEFAULT_URL, show_default=True, help="The server: redis://, rediss:// or unix://."
+    "--url",
+    default=DEFAULT_URL,
+    show_default=True,
+    help="The server: redis://, rediss://, unix://, sentinel:// or cluster://.",
 )
 @click.option(
-    "--fields", metavar="COLUMNS", help="Fields as typed columns, in SQL; all as one map if left out."
+    "--fields",
+    metavar="COLUMNS",
+    help="Fields as typed columns, in SQL, or `infer` to have them proposed; all as one map if left out.",
 )
+@click.option(
+    "--sample", "sampled", type=click.IntRange(min=2), default=SAMPLE, show_default=True,
+    help="Entries of each stream to infer fields from.",
+)  # fmt: skip
 @click.option(
     "--time-zone", default="UTC", show_default=True, help="Where a day begins, such as Europe/Berlin."
 )
 @click.option(
-    "--batch",
-    type=click.IntRange(min=1),
-    default=ENTRIES_PER_BATCH,
-    show_default=True,
+    "--batch", type=click.IntRange(min=1), default=ENTRIES_PER_BATCH, show_default=True,
     help="Entries in one micro-batch.",
+)  # fmt: skip
+@click.option("--once/--follow", default=True, help="Archive what is there and end, or go on until Ctrl-C.")
+@click.option(
+    "--every", type=click.FloatRange(min=0), default=EVERY_SECONDS, show_default=True,
+    help="With --follow: seconds from one look to the next.",
+)  # fmt: skip
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Go on, with a warning, where entries were gone before they were archived.",
 )
-def command(stream: str, directory: Path, url: str, fields: str | None, time_zone: str, batch: int) -> None:
-    """Write a stream's entries to Parquet files, a directory a day, each entry exactly once.
+@click.option(
+    "--compact/--no-compact", "compaction", default=True, help="Put the files of past days together."
+)
+def command(
+    names: tuple[str, ...], pattern: str | None, directory: Path, url: str, fields: str | None, sampled: int,
+    time_zone: str, batch: int, once: bool, every: float, allow_loss: bool, compaction: bool,
+) -> None:  # fmt: skip
+    """Write streams to Parquet files, a directory a stream and day, each entry exactly once.
 
-    Run again, it adds what has come since. The archive is plain Parquet: any tool reads it.
+    Run again, it adds what has come since. The archive is plain Parquet: any tool reads it. The server is
+    told how far it has got, so that `headrace trim` may remove the rest.
     """
     console = Console(highlight=False)
-    directory = directory.absolute()
     if time_zone not in zoneinfo.available_timezones():
         raise UsageError(f"no time zone {time_zone!r}; expected a name such as UTC or Europe/Berlin")
-    with Link(url) as link:
-        if link.last_id(stream) is None:
-            raise UsageError(f"{url}: there is no stream {stream!r}")
-        length = link.length(stream)
-    with ExitStack() as stack:
-        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
-        with console.status("Starting Spark"):
-            log = Path(scratch) / "spark.log"
-            spark = stack.enter_context(local_spark("headrace archive", log, time_zone))
-        schema = None if fields is None else schema_of(fields)
-        claim(directory, stream, schema)
-        with progress_bar(console) as bar:
-            task = bar.add_task(stream, total=length, rows=0)
-
-            def show(done: Batch) -> None:
-                bar.advance(task, done.rows)
-                bar.update(task, rows=bar.tasks[task].completed)
-
-            written = archive(
-                spark, url, stream, directory, fields=schema, entries_per_batch=batch, on_batch=show
-            )
-        with console.status("Counting"):
-            held = check(spark, directory)
-    console.print(f"[bold]{written:,}[/] entries written to [bold]{directory}[/]")
+    wanted = Wanted(names, pattern, url, directory.absolute(), batch, allow_loss, compaction)
+    streams = wanted_streams(url, names, pattern)
+    if fields == INFER:
+        fields = infer(sample(url, streams, sampled))
+        console.print(f"Fields: {fields}", markup=False, soft_wrap=True)
+    try:
+        with ExitStack() as stack:
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
+            with console.status("Starting Spark"):
+                log = Path(scratch) / "spark.log"
+                spark = stack.enter_context(local_spark("headrace archive", log, time_zone))
+            wanted.fields = None if fields is None else schema_of(fields)
+            check_names(wanted.fields)
+            run(console, spark, wanted, streams)
+            while not once:
+                wait(every)
+                run(console, spark, wanted, wanted_streams(url, names, pattern))
+            with console.status("Counting"):
+                held = check(spark, wanted.directory)
+    except KeyboardInterrupt:
+        if once or not wanted.written:
+            raise
     console.print(
-        f"The archive holds {held.entries:,} entries, {held.distinct:,} distinct, of {held.days:,} days"
+        f"[bold]{wanted.written:,}[/] entries written to [bold]{wanted.directory}[/]", soft_wrap=True
     )
+    if once:
+        console.print(
+            f"The archive holds {held.entries:,} entries, {held.distinct:,} distinct, of {held.days:,} days"
+        )
+
+
+def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str]) -> None:
+    """Archives what is there now, and then puts small files together."""
+    with progress_bar(console) as bar:
+        name = streams[0] if len(streams) == 1 else f"{len(streams)} streams"
+        task = bar.add_task(name, total=lengths(wanted.url, streams), rows=0)
+
+        def show(done: Batch) -> None:
+            bar.advance(task, done.rows)
+            bar.update(task, rows=bar.tasks[task].completed)
+            wanted.written += done.rows
+
+        try:
+            archive(
+                spark,
+                wanted.url,
+                streams,
+                wanted.directory,
+                fields=wanted.fields,
+                entries_per_batch=wanted.batch,
+                fail_on_loss=not wanted.allow_loss,
+                on_batch=show,
+            )
+        except HeadraceError as error:
+            # The same choice goes by another name here.
+            raise type(error)(
+                str(error).replace("Set failOnDataLoss to false", "Say --allow-loss")
+            ) from error
+    if wanted.compaction:
+        with console.status("Putting small files together"):
+            compact(wanted.directory)
+
+
+def wait(seconds: float) -> None:
+    """Sleeps, but for Ctrl-C."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        raise_if_noted()
+        time.sleep(min(left, 0.1))
+    raise_if_noted()

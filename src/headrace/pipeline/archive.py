@@ -1,15 +1,17 @@
-"""From a stream into Parquet files, a directory a day, each entry exactly once.
+"""From streams into Parquet files, a directory a stream and day, each entry exactly once.
 
-DIR/date=2013-01-01/part-….parquet     id, timestamp, sequence, and the fields
+DIR/stream=flights/date=2013-01-01/part-….parquet     id, timestamp, sequence, and the fields
 DIR/_spark_metadata/                   Spark's list of the files that count
-DIR/_headrace/stream.json              which stream this is an archive of
+DIR/_headrace/                         whose archive this is (archive_home), and
 DIR/_headrace/checkpoint/              how far it has got; the next run goes on from there
+
+After each batch the server is told how far its streams are archived (watermark), so that they can be trimmed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +21,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.errors import UsageError
+from headrace.pipeline.archive_home import Home, claim, held
+from headrace.pipeline.inference import quoted
 from headrace.pipeline.progress import Batch, follow
+from headrace.pipeline.watermark import Watermark
 
 ENTRIES_PER_BATCH = 250_000
-OURS = "_headrace"
 
 # An entry's own columns, and what they are called in the archive.
 METADATA = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
+CORRUPT = "_corrupt_record"
 
 
 @dataclass(frozen=True)
@@ -40,50 +45,118 @@ class Check:
 def archive(
     spark: SparkSession,
     url: str,
-    stream: str,
+    streams: str | Sequence[str],
     directory: Path,
     *,
     fields: StructType | None = None,
     entries_per_batch: int = ENTRIES_PER_BATCH,
+    fail_on_loss: bool = True,
     on_batch: Callable[[Batch], None] = lambda batch: None,
 ) -> int:
     """Writes the entries that the archive does not have yet, and returns how many those were.
 
-    With `fields` each named field is a typed column; without, all fields are one map. UsageError if the
-    directory holds something else.
+    With `fields` each named field is a typed column, and what does not fit is kept in `_corrupt_record`;
+    without, all fields are one map. Streams may be added from run to run. fail_on_loss: whether to fail, or
+    to warn, when entries were gone from the server before they were archived. UsageError if the directory
+    holds something else; HeadraceError if another process is at work there, or the query fails.
     """
-    claim(directory, stream, fields)
-    query = (
-        entries(spark, url, stream, fields, maxOffsetsPerTrigger=entries_per_batch)
-        .withColumn("date", F.to_date("timestamp"))
-        .writeStream.format("parquet")
-        .partitionBy("date")
-        .option("path", str(directory))
-        .option("checkpointLocation", str(directory / OURS / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    names = [streams] if isinstance(streams, str) else list(streams)
+    check_names(fields)
+    zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    home = claim(directory, names, None if fields is None else fields.simpleString(), zone)
+    watermark = Watermark(url, directory)
     written = 0
-    for batch in follow(query):
-        written += batch.rows
-        on_batch(batch)
+    try:
+        with held(directory):
+            # A run that was killed may have left a batch that is done and not told.
+            watermark.tell()
+            rows = archive_rows(spark, url, names, home, fields, entries_per_batch, fail_on_loss)
+            query = (
+                rows.writeStream.format("parquet")
+                .partitionBy(*home.partitions)
+                .option("path", str(directory))
+                .option("checkpointLocation", str(home.checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            for batch in follow(query):
+                written += batch.rows
+                watermark.tell()
+                on_batch(batch)
+            watermark.tell()
+    finally:
+        watermark.close()
     return written
 
 
-def entries(
-    spark: SparkSession, url: str, stream: str, fields: StructType | None = None, **options: int
+def archive_rows(
+    spark: SparkSession,
+    url: str,
+    streams: Sequence[str],
+    home: Home,
+    fields: StructType | None,
+    entries_per_batch: int,
+    fail_on_loss: bool,
 ) -> DataFrame:
-    """The stream from its first entry on as a streaming DataFrame: id, timestamp, sequence, the fields."""
-    reader = spark.readStream.format("headrace").option("url", url).option("subscribe", stream)
+    """The rows of the archive, as a stream of them."""
+    rows = entries(
+        spark,
+        url,
+        streams,
+        fields,
+        with_stream=home.alone is None,
+        with_corrupt=home.alone is None and fields is not None,
+        maxOffsetsPerTrigger=entries_per_batch,
+        failOnDataLoss=str(fail_on_loss).lower(),
+    )
+    return rows.withColumn("date", F.to_date("timestamp"))
+
+
+def entries(
+    spark: SparkSession,
+    url: str,
+    streams: str | Sequence[str],
+    fields: StructType | None = None,
+    *,
+    with_stream: bool = False,
+    with_corrupt: bool = False,
+    **options: int | str,
+) -> DataFrame:
+    """Streams from their first entries on as a streaming DataFrame: id, timestamp, sequence, the fields."""
+    names = [streams] if isinstance(streams, str) else list(streams)
+    reader = spark.readStream.format("headrace").option("url", url)
+    if any("," in name or name != name.strip() for name in names):
+        reader = reader.option("assign", json.dumps(names))
+    else:
+        reader = reader.option("subscribe", ",".join(names))
     for name, value in options.items():
         reader = reader.option(name, str(value))
     reader = reader.option("startingOffsets", "earliest")
     if fields is None:
-        return reader.load().select("id", "timestamp", "sequence", "fields")
-    metadata = schema_of("_id STRING, _timestamp TIMESTAMP, _sequence LONG")
-    columns: list[Column] = [F.col(name).alias(alias) for name, alias in METADATA.items()]
-    columns += [F.col(f"`{field.name}`") for field in fields]
-    return reader.schema(StructType(metadata.fields + fields.fields)).load().select(*columns)
+        first = ["stream"] if with_stream else []
+        return reader.load().select(*first, "id", "timestamp", "sequence", "fields")
+    metadata = schema_of(
+        f"_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG, {CORRUPT} STRING"
+    )
+    wanted = [*(["_stream"] if with_stream else []), *METADATA]
+    schema = StructType([metadata[name] for name in wanted] + fields.fields)
+    columns: list[Column] = [F.col(name).alias(METADATA.get(name, "stream")) for name in wanted]
+    columns += [F.col(quoted(field.name)) for field in fields]
+    if with_corrupt:
+        schema = StructType([*schema.fields, metadata[CORRUPT]])
+        columns.append(F.col(CORRUPT))
+    return reader.schema(schema).load().select(*columns)
+
+
+def check_names(fields: StructType | None) -> None:
+    """UsageError if a typed field would be called what a column of the archive is called already."""
+    taken = {"stream", "date", CORRUPT, *METADATA.values()}
+    for name in [] if fields is None else fields.names:
+        if name.lower() in taken:
+            raise UsageError(
+                f"a field {name!r} cannot be a column of an archive, which has one of that name; leave out "
+                "--fields to archive all fields as one map"
+            )
 
 
 def schema_of(columns: str) -> StructType:
@@ -101,25 +174,15 @@ def schema_of(columns: str) -> StructType:
 
 def check(spark: SparkSession, directory: Path) -> Check:
     """Counts what is in the archive, reading it as anybody would."""
-    table = spark.read.parquet(str(directory))
-    row = table.agg(F.count("*"), F.count_distinct("id"), F.count_distinct("date")).first()
+    # A stream called 007 is not the number 7.
+    guess = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(guess)
+    spark.conf.set(guess, "false")
+    try:
+        table = spark.read.parquet(str(directory))
+        entry = ["stream", "id"] if "stream" in table.columns else ["id"]
+        row = table.agg(F.count("*"), F.count_distinct(*entry), F.count_distinct("date")).first()
+    finally:
+        spark.conf.set(guess, before or "true")
     assert row is not None
     return Check(*row)
-
-
-def claim(directory: Path, stream: str, fields: StructType | None) -> None:
-    """Makes the directory the stream's archive; UsageError if it is another's, or holds other files."""
-    mark = directory / OURS / "stream.json"
-    ours = {"stream": stream, "fields": None if fields is None else fields.simpleString()}
-    if mark.is_file():
-        theirs = json.loads(mark.read_text())
-        if theirs["stream"] != stream:
-            raise UsageError(f"{directory} is the archive of stream {theirs['stream']!r}; give another --to")
-        if theirs != ours:
-            what = theirs["fields"] or "all in one map"
-            raise UsageError(f"{directory} was written with other fields ({what}); give another --to")
-        return
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} is not empty and not an archive; give another --to")
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.write_text(json.dumps(ours) + "\n")

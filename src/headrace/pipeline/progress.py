@@ -67,7 +67,7 @@ def batches_of(query: StreamingQuery) -> list[Batch]:
 
 
 def cause(error: Exception) -> str:
-    """The line of a query's failure that says what happened: an error of ours, else the last, or the top one."""
+    """The line of a query's failure that says what happened: an error of ours, the last one, or the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     for line in reversed(lines):
         head, _, said = line.partition(": ")

@@ -1,0 +1,49 @@
+"""Which streams a command is about: named, or all that match a pattern."""
+
+from __future__ import annotations
+
+import re
+
+import redis
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.spark.server_url import without_password
+from headrace.spark.shards import Servers
+from headrace.spark.tails import tail
+
+
+def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> list[str]:
+    """The streams, which exist. UsageError if one does not, or none matches, or none is asked for."""
+    if bool(names) == bool(pattern):
+        raise UsageError("say which streams: --stream, once or more, or --pattern")
+    servers = Servers(url, patience=0)
+    try:
+        if pattern is not None:
+            try:
+                found = servers.scan(re.compile(pattern))
+            except re.error as error:
+                raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
+            if not found:
+                raise UsageError(f"{without_password(url)}: no stream matches {pattern!r}")
+            return found
+        there = tail(servers, names)
+        for name in names:
+            if name not in there:
+                raise UsageError(f"{without_password(url)}: there is no stream {name!r}")
+        return list(dict.fromkeys(names))
+    except (redis.RedisError, OSError) as error:
+        raise HeadraceError(
+            f"{without_password(url)}: {error}; is a server running there? (headrace serve)"
+        ) from error
+    finally:
+        servers.close()
+
+
+def lengths(url: str, streams: list[str]) -> int:
+    """How many entries the streams have, all together."""
+    servers = Servers(url, patience=0)
+    try:
+        answers = servers.ask(streams, lambda pipe, stream: pipe.xlen(stream))
+        return sum(answer for answer in answers.values() if isinstance(answer, int))
+    finally:
+        servers.close()

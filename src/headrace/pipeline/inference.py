@@ -1,0 +1,98 @@
+"""Columns for fields that nobody declared: proposed from some entries, old and new.
+
+    every value is written as        the column is
+    true, false                      BOOLEAN
+    a whole number, not 007 or +1    BIGINT, or STRING if one does not fit
+    a number                         DOUBLE
+    2013-01-31                       DATE
+    anything else                    STRING
+
+Text that would come back otherwise than it was written is kept as text. A value that comes later and does not
+fit makes its column null, and its whole entry stands in the column _corrupt_record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headrace.errors import UsageError
+from headrace.spark.shards import Servers
+
+SAMPLE = 1000
+WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+NUMBER = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
+DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+BIGGEST = 1 << 63
+
+
+def sample(url: str, streams: Iterable[str], entries: int = SAMPLE) -> list[Mapping[bytes, bytes]]:
+    """The fields of so many entries of each stream, half of them its first, half its last."""
+    servers = Servers(url, patience=0)
+    half = -(-entries // 2)
+
+    def put(pipe: Any, stream: str) -> None:
+        pipe.xrange(stream, count=half)
+        pipe.xrevrange(stream, count=half)
+
+    found: list[Mapping[bytes, bytes]] = []
+    try:
+        for stream, answers in servers.ask_each(streams, put).items():
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    raise UsageError(f"stream {stream!r} cannot be sampled: {answer}")
+                found += [fields for _, fields in answer if fields]
+    finally:
+        servers.close()
+    return found
+
+
+def infer(entries: Iterable[Mapping[bytes, bytes]]) -> str:
+    """Columns in SQL for the fields of these entries, in the order in which they first come.
+
+    UsageError if there is no field, or if two differ only in case, which Spark does not tell apart.
+    """
+    kinds: dict[str, str] = {}
+    for entry in entries:
+        for raw, value in entry.items():
+            try:
+                name = raw.decode()
+            except UnicodeDecodeError as error:
+                raise UsageError(f"the field {raw!r} is no text; archive all fields as one map") from error
+            kinds[name] = wider(kinds.get(name), kind_of(value))
+    if not kinds:
+        raise UsageError("there are no entries to infer fields from; say them in --fields")
+    folded: dict[str, str] = {}
+    for name in kinds:
+        other = folded.setdefault(name.lower(), name)
+        if other != name:
+            raise UsageError(
+                f"the fields {other!r} and {name!r} differ only in case; archive them as one map"
+            )
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+
+
+def kind_of(value: bytes) -> str:
+    """The narrowest type that gives a value back."""
+    if value in (b"true", b"false"):
+        return "BOOLEAN"
+    if WHOLE.fullmatch(value):
+        return "BIGINT" if -BIGGEST <= int(value) < BIGGEST else "STRING"
+    if NUMBER.fullmatch(value):
+        return "DOUBLE"
+    if DATE.fullmatch(value):
+        return "DATE"
+    return "STRING"
+
+
+def wider(one: str | None, other: str) -> str:
+    """The type that holds what both hold."""
+    if one is None or one == other:
+        return other
+    return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL takes any."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,102 @@
+"""Columns proposed for fields, and an archive's directory that is somebody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+from archive_maker import ArchiveMaker
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.archive_home import claim, fields_of
+from headrace.pipeline.inference import infer, sample
+from headrace.pipeline.watermark import Watermark, published
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([b"1", b"-20", b"0"], "BIGINT"),
+        ([b"9223372036854775807"], "BIGINT"),
+        ([b"9223372036854775808"], "STRING"),
+        ([b"007"], "STRING"),
+        ([b"+1"], "STRING"),
+        ([b"-0"], "DOUBLE"),
+        ([b"1", b"2.5"], "DOUBLE"),
+        ([b"1e300"], "DOUBLE"),
+        ([b"0.12345678901234567890"], "STRING"),
+        ([b"true", b"false"], "BOOLEAN"),
+        ([b"true", b"1"], "STRING"),
+        ([b"2013-01-31"], "DATE"),
+        ([b"2013-13-31"], "STRING"),
+        ([b"2013-01-31", b"2"], "STRING"),
+        ([b""], "STRING"),
+        ([b"\xff"], "STRING"),
+    ],
+)
+def test_a_column_holds_what_it_was_inferred_from(values: list[bytes], kind: str) -> None:
+    assert infer([{b"v": value} for value in values]) == f"`v` {kind}"
+
+
+def test_columns_come_in_order_and_names_are_quoted() -> None:
+    assert infer([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`b c` BIGINT, `a``` STRING"
+    with pytest.raises(UsageError, match="'n' and 'N' differ only in case"):
+        infer([{b"n": b"1"}, {b"N": b"1"}])
+    with pytest.raises(UsageError, match="no entries"):
+        infer([])
+    with pytest.raises(UsageError, match="is no text"):
+        infer([{b"\xff": b"1"}])
+
+
+def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> None:
+    for n in range(10):
+        client.xadd("s", {"n": n})
+    client.xadd("t", {"m": 1})
+    found = sample(server_url, ["s", "t"], 4)
+    assert sorted(each.get(b"n", b"-") for each in found) == [b"-", b"-", b"0", b"1", b"8", b"9"]
+    client.set("text", "x")
+    with pytest.raises(UsageError, match="stream 'text' cannot be sampled"):
+        sample(server_url, ["text"])
+
+
+def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
+    home = claim(tmp_path / "x", ["a"], None, "UTC")
+    assert (home.partitions, home.alone) == (["stream", "date"], None)
+    assert claim(tmp_path / "x", ["b"], None, "UTC") == home
+    with pytest.raises(UsageError, match="other fields \\(all in one map\\)"):
+        claim(tmp_path / "x", ["a"], "struct<n:int>", "UTC")
+    with pytest.raises(UsageError, match="days of time zone UTC"):
+        claim(tmp_path / "x", ["a"], None, "Europe/Berlin")
+    claim(tmp_path / "y", ["a"], "struct<n:int>", "UTC")
+    assert (fields_of(tmp_path / "x"), fields_of(tmp_path / "y")) == (None, "struct<n:int>")
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z" / "letter").write_text("dear")
+    with pytest.raises(UsageError, match="is not empty and not an archive"):
+        claim(tmp_path / "z", ["a"], None, "UTC")
+    with pytest.raises(UsageError, match="cannot write there"):
+        claim(tmp_path / "z" / "letter" / "deeper", ["a"], None, "UTC")
+
+
+def test_what_is_told_is_what_counts_and_is_whole(
+    tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    maker = ArchiveMaker(tmp_path / "x")
+    watermark = Watermark(server_url, maker.directory)
+    watermark.tell()
+    assert published(client, "s") is None
+    maker.add({"s": [(1, 0), (2, 0)]})
+    watermark.tell()
+    assert published(client, "s") == "2-0"
+    maker.add({"s": [(3, 0)]}, commit=False)
+    watermark.tell()
+    assert published(client, "s") == "2-0"
+    torn = maker.add({"s": [(3, 0)]})[0]
+    torn.write_bytes(torn.read_bytes()[:-3])
+    with pytest.raises(HeadraceError, match="is not a whole Parquet file"):
+        watermark.tell()
+    torn.unlink()
+    with pytest.raises(HeadraceError, match="cannot be read"):
+        watermark.tell()
+    assert published(client, "s") == "2-0"
+    watermark.close()
