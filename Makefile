@@ -61,6 +61,10 @@ lint: install
 
 bench: install
 	$(PY) -m benchmarks
+	$(PY) -m benchmarks.spark
+
+bench-spark: install
+	$(PY) -m benchmarks.spark
 
 dist: install
 	$(PY) -m build --no-isolation --outdir dist .
@@ -68,4 +72,4 @@ dist: install
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize fuzz simulate lint bench dist clean
+.PHONY: install demo test interpreted compiled sanitize fuzz simulate lint bench bench-spark dist clean

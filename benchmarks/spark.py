@@ -1,0 +1,63 @@
+"""The Spark source and sink: rates beside the plain way and Spark's ceiling, and latency; medians of one run.
+
+python -m benchmarks.spark [--entries 2000000] [--rounds 3] [--latencies 60] [--out docs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import spark_job, spark_latency, spark_read, spark_write
+from benchmarks.servers import Server
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__.splitlines()[0])
+    parser.add_argument("--entries", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latencies", type=int, default=60, help="entries to measure the latency with")
+    parser.add_argument("--only", choices=["read", "write", "latency"], help="a part of it")
+    parser.add_argument("--out", type=Path, default=Path("docs"), help="where spark_bench.json goes")
+    args = parser.parse_args()
+    console = Console()
+    figures: dict[str, Any] = {"entries": args.entries, "rounds": args.rounds}
+    path = args.out / "spark_bench.json"
+    if args.only and path.exists():
+        figures = json.loads(path.read_text()) | figures
+
+    def note(part: str, found: object) -> None:
+        figures[part] = found
+        args.out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(figures, indent=1) + "\n")
+
+    if args.only in (None, "latency"):
+        found = {
+            "defaults": spark_latency.in_a_process(args.latencies, tuned=False),
+            "tuned": spark_latency.in_a_process(args.latencies, tuned=True),
+        }
+        note("latency", found)
+        console.print(spark_latency.table(found))
+    if args.only == "latency":
+        return
+    with Server.redis() as redis, Server.headrace() as headrace:
+        servers = {"redis": redis, "headrace": headrace}
+        spark = spark_job.session()
+        if args.only != "write":
+            read = spark_read.measure(spark, servers, args.entries, args.rounds)
+            note("read", read)
+            console.print(spark_read.table(read))
+        if args.only != "read":
+            written = spark_write.measure(spark, servers, args.entries, args.rounds)
+            note("write", written)
+            console.print(spark_write.table(written))
+        spark.stop()
+    console.print(f"figures: {path}")
+
+
+if __name__ == "__main__":
+    main()
