@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import load as load_module
 from headrace.pipeline.link import Link
 from headrace.pipeline.load import Report, in_time_order, load
+from headrace.pipeline.pace import Rate
 from headrace.pipeline.tables import Table
 from headrace.pipeline.times import TimeColumn, choose_time_column
 
@@ -206,3 +207,23 @@ def test_no_server_is_said_with_its_address() -> None:
 def test_a_wrong_address_is_refused() -> None:
     with pytest.raises(UsageError, match="not a server's address"):
         Link("localhost:6379")
+
+
+def test_a_rate_is_kept_and_loses_nothing(link: Link, client: redis.Redis) -> None:
+    now = [0.0]
+    seen: list[tuple[float, int]] = []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    load(
+        [rows(*range(1, 3001))],
+        TIMES,
+        link,
+        "s",
+        rate=Rate(1000, clock=lambda: now[0], sleep=sleep),
+        on_progress=lambda report: seen.append((now[0], report.rows)),
+    )
+    assert [int(number) for _, number in ids_and_numbers(client)] == list(range(3000))
+    assert len(seen) == 30
+    assert all(count == pytest.approx(1000 * at + 100, abs=1) for at, count in seen)

@@ -18,7 +18,6 @@ from headrace.pipeline.replay_source import LAST, Source, before, until
 from headrace.spark.archive_files import archived_files
 from headrace.spark.offsets import parse_id
 
-DAY = 24 * 3600 * 1000
 FIRST = 1_577_836_800_000  # 2020-01-01
 
 
@@ -93,6 +92,21 @@ def test_an_archive_of_columns_gives_fields_and_leaves_out_nulls(
     ]
     assert numbers(stream_server, "False") == [1, 2]
     assert stream_server.client.xrange("False")[0][0] != b"7-1"
+
+
+def test_what_did_not_fit_an_archive_s_columns_is_replayed_as_it_was(
+    stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("_corrupt_record", pa.string())])
+    maker = ArchiveMaker(tmp_path / "archive", schema)
+    whole = '{"id": "8-0", "fields": {"n": "two", "more": "x"}}'
+    maker.add("s", [("7-0", {"n": 1}), ("8-0", {"_corrupt_record": whole}), ("9-0", {"n": 3})])
+    replay(Source("s", None, tmp_path / "archive"), stream_server.url, "t", name="x")
+    assert stream_server.client.xrange("t") == [
+        (b"7-0", {b"n": b"1"}),
+        (b"8-0", {b"n": b"two", b"more": b"x"}),
+        (b"9-0", {b"n": b"3"}),
+    ]
 
 
 def test_a_stream_replayed_into_itself_ends_where_it_ended(stream_server: StreamServer) -> None:

@@ -119,10 +119,19 @@ def read(cluster: list[Extent]) -> Iterator[pa.RecordBatch]:
     for extent in cluster:
         with opened(extent.file.path) as parquet:
             tables.append(parquet.read_row_group(extent.group, columns_of(parquet)))
-    together = pa.concat_tables(tables, promote_options="default")
+    together = pa.concat_tables([same_times(table) for table in tables], promote_options="default")
     ms, seq = numbers_of(together.column("id"))
     order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
     yield from together.take(order).to_batches(BATCH_ROWS)
+
+
+def same_times(table: pa.Table) -> pa.Table:
+    """Times under one type: files of several ages say UTC, or leave it unsaid."""
+    fields = [
+        pa.field(field.name, pa.timestamp("us", "UTC")) if pa.types.is_timestamp(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
 
 
 def opened(path: Path) -> pq.ParquetFile:

@@ -6,17 +6,20 @@ The batches have a column `id`, and `fields`, a map; of an archive of columns a 
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.in_order import entries_in_order
 from headrace.spark.archive_files import ArchivedFile, look
+from headrace.spark.archive_rows import CORRUPT
 from headrace.spark.arrow_path import range_reader
 from headrace.spark.offsets import START, U64_MAX, Id, format_id, parse_id
 from headrace.spark.options import parse_options
@@ -25,6 +28,7 @@ from headrace.spark.schema import Layout
 from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
 
+PAIRS = pa.map_(pa.string(), pa.string())
 ID = re.compile(r"\d+(-\d+)?")
 LAST = format_id((U64_MAX, U64_MAX))
 
@@ -67,7 +71,8 @@ class Source:
         """
         files, seam = self._archived()
         if parse_id(after) < parse_id(seam):
-            yield from entries_in_order(files, after, min(upto, seam, key=parse_id))
+            for batch in entries_in_order(files, after, min(upto, seam, key=parse_id)):
+                yield from restored(batch)
         after = max(after, seam, key=parse_id)
         if self.url is not None and parse_id(after) < parse_id(upto):
             options = parse_options({"url": self.url, "subscribe": self.stream}, "batch")
@@ -81,6 +86,27 @@ class Source:
             return [], START
         now = look(self.archive)
         return [f for f in now.files if f.stream == self.stream], now.seams.get(self.stream, START)
+
+
+def restored(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows with the fields they had: what did not fit its columns was kept beside them, whole."""
+    if CORRUPT not in batch.schema.names:
+        yield batch
+        return
+    kept, columns = batch.column(CORRUPT), batch.drop_columns([CORRUPT])
+    start = 0
+    for corrupt, run in groupby(kept.is_valid().to_pylist()):
+        stop = start + len(list(run))
+        if not corrupt:
+            yield columns.slice(start, stop - start)
+        else:
+            entries = [json.loads(text.as_py()) for text in kept[start:stop]]
+            if lost := [entry["id"] for entry in entries if "fields" not in entry]:
+                raise HeadraceError(f"entry {lost[0]} did not fit the archive's columns, nor beside them")
+            pairs = pa.array([list(entry["fields"].items()) for entry in entries], PAIRS)
+            ids = batch.column("id")[start:stop]
+            yield pa.RecordBatch.from_arrays([ids, pairs], ["id", "fields"])
+        start = stop
 
 
 def before(text: str) -> str:
