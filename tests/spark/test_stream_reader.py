@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
 from headrace.errors import UsageError
+from headrace.spark import progress
 from headrace.spark.admission import quotas
 from headrace.spark.offsets import START, parse_id
 from headrace.spark.options import parse_options
@@ -326,3 +328,24 @@ def test_offsets_never_go_back(stream_server: StreamServer, opened: Opened) -> N
     reader.prepareForTriggerAvailableNow()
     end = reader.latestOffset(ahead, ALL)
     assert end == ahead and all(parse_id(end[s]) >= parse_id(START) for s in end)
+
+
+def test_progress_is_read_from_a_report_of_spark(stream_server: StreamServer, opened: Opened) -> None:
+    stream_server.fill("s", 100)
+    stream_server.fill("t", 10)
+    reader = opened(subscribe="s,t", startingOffsets='{"s": "1000009-0"}', maxOffsetsPerTrigger="10")
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+    ours = {
+        "endOffset": json.dumps(end),
+        "latestOffset": json.dumps(reader.reportLatestOffset()),
+        "numInputRows": 10,
+        "processedRowsPerSecond": 20.5,
+    }
+    theirs = {"endOffset": "7", "latestOffset": None, "numInputRows": 3, "processedRowsPerSecond": 1.0}
+    for report in ({"sources": [theirs, ours]}, json.dumps({"sources": [ours, theirs]})):
+        found = progress(report)
+        assert found and (found.entries, found.entries_per_second, found.lag) == (10, 20.5, 90)
+        assert {s: p.read_to for s, p in found.streams.items()} == end
+        assert found.streams["s"].last == "1000099-0"
+        assert found.streams["s"].seconds == (99 - parse_id(end["s"])[0] + 1_000_000) / 1000
+    assert progress(None) is None
