@@ -113,6 +113,7 @@ def load(
             if not times.is_field:
                 batch = batch.drop_columns([times.name])
             request = pack(stream.encode(), [b"%d-%d" % each for each in numbered], batch, maxlen)
+            rate.wait(request.rows)
             link.send(stream, request)
             on_the_way.append(request)
         if len(on_the_way) == most_on_the_way:
