@@ -180,6 +180,17 @@ def test_streams_that_match_later_are_read_from_their_beginning(
     assert numbers(reader, start, end) == [3, 4]
 
 
+def test_latest_is_pinned_also_where_no_stream_matches_yet(
+    stream_server: StreamServer, opened: Opened
+) -> None:
+    reader = opened(subscribePattern="s.", discoveryInterval="1ms")
+    start = reader.initialOffset()
+    stream_server.fill("s1", 3)
+    time.sleep(0.002)
+    assert reader.latestOffset(start, ALL) == start == {}
+    assert reader.latestOffset(start, ALL) == {"s1": "1000002-0"}
+
+
 def test_a_query_that_starts_at_a_time_begins_with_it(stream_server: StreamServer, opened: Opened) -> None:
     stream_server.fill("s", 100)
     stream_server.client.xtrim("s", maxlen=50, approximate=False)

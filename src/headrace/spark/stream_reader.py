@@ -101,7 +101,8 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         """
         first = not self._asked_before
         self._asked_before = True
-        moving = "latest" in self._starts().values()
+        some = [*self._streams(), ""]  # also if there is none yet that a pattern matches
+        moving = "latest" in starts(self._options, some, "latest").values()
         return first and moving and self._initial is not None and start == self._initial
 
     def _look(self, start: Offsets) -> dict[str, Tail]:
