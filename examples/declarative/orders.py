@@ -2,7 +2,9 @@
 
 spark-pipelines run --spec examples/declarative/spark-pipeline.yml
 
-`orders` grows by what has come since the last run; `sales` is made anew out of it.
+`orders` grows by what has come since the last run; `sales` is made anew out of it. For a second run Spark
+needs a catalog that lasts, such as Hive's or Unity: without one it forgets its tables, and finds their files
+in the way.
 """
 
 from pyspark import pipelines as dp

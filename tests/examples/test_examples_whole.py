@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pathlib
 import random
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -122,3 +126,29 @@ def test_an_archive_and_the_rest_of_its_stream_are_one_table(
     server.fill("history", 100, 300)
     table = example("history").history(spark, server.url, "history", tmp_path / "archive")
     assert sorted(int(row.fields["n"]) for row in table.collect()) == list(range(400))
+
+
+def test_a_declarative_pipeline_makes_tables_of_a_stream(
+    spark: SparkSession, server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    for needed in ("grpc_status", "yaml"):
+        pytest.importorskip(needed, reason="pip install 'pyspark[pipelines]'")
+    server.client.delete("orders")
+    folder = tmp_path / "declarative"
+    shutil.copytree(pathlib.Path(__file__).parent.parent.parent / "examples" / "declarative", folder)
+    spec = folder / "spark-pipeline.yml"
+    said = spec.read_text().replace("redis://127.0.0.1:7777", server.url)
+    spec.write_text(said.replace("/tmp/headrace-pipeline", str(tmp_path / "storage")))
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join(each for each in sys.path if each),
+        "SPARK_TESTING": "1",
+    }
+    env |= {"PYSPARK_PYTHON": sys.executable, "PATH": f"{pathlib.Path(sys.executable).parent}:{env['PATH']}"}
+    env.pop("SPARK_HOME")  # the short one of these tests has no script for pipelines
+    for item, count in (("pear", 3), ("fig", 1), ("pear", 4)):
+        server.client.xadd("orders", {"item": item, "count": count})
+    command = ["spark-pipelines", "run", "--spec", str(spec)]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = spark.read.parquet(str(folder / "spark-warehouse" / "sales")).collect()
+    assert sorted((row.item, row["count"]) for row in rows) == [("fig", 1), ("pear", 7)]
