@@ -12,6 +12,7 @@ import time
 import pytest
 import sink_child
 from flaky_proxy import Cut, FlakyProxy
+from spark_workers import workers_below
 from stream_server import StreamServer
 
 pytestmark = pytest.mark.whole
@@ -26,27 +27,6 @@ def fill(folder: pathlib.Path) -> None:
     for file in range(FILES):
         rows = "".join(f"{file},{n}\n" for n in range(ROWS + 10 * file))
         (folder / f"{file:02}.csv").write_text(rows)
-
-
-def workers_below(pid: int) -> list[int]:
-    """The Python workers that Spark, a process below pid, has forked off its daemon."""
-    parents: dict[int, int] = {}
-    daemons = set()
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if b"pyspark.daemon" in (entry / "cmdline").read_bytes():
-                    daemons.add(int(entry.name))
-            except OSError:
-                continue
-
-    def below(child: int) -> bool:
-        while child in parents and child != pid:
-            child = parents[child]
-        return child == pid
-
-    return [p for p in daemons if parents[p] in daemons and below(p)]
 
 
 class Runs:
