@@ -22,9 +22,9 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.arrow.growing import Growing
 from headrace.errors import CommandError, ProtocolError
 from headrace.limits import ENTRY_BYTES_MAX, WORDS_MAX
-from headrace.arrow.growing import Growing
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
