@@ -103,7 +103,7 @@ def table(found: Mapping[str, Mapping[str, Figures]]) -> Table:
     """By settings, by server."""
     shown = Table(title="Spark: from XADD to the sink, and an idle query")
     for column in ("", "median ms", "p95 ms", "idle: polls/s", "commands/s"):
-        shown.add_column(column, justify="right" if column else "left")
+        shown.add_column(column, justify="right" if column else "left", no_wrap=True)
     for settings, by in found.items():
         for server, f in by.items():
             figures = (f["median_ms"], f["p95_ms"], f["polls_per_s"], f["commands_per_s"])

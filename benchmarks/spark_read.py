@@ -18,9 +18,9 @@ from benchmarks.spark_yardsticks import TYPED, PrebuiltSource, RowSource
 
 SCHEMAS = {"map": "", "typed": TYPED}  # the default schema, and two columns of the entries' fields
 WAYS = {  # name: (server, fetch)
-    "headrace source, redis-server": ("redis", "resp"),
-    "headrace source, headrace, XRANGE": ("headrace", "resp"),
-    "headrace source, headrace, XARROW": ("headrace", "arrow"),
+    "headrace, from redis-server": ("redis", "resp"),
+    "headrace, from headrace by XRANGE": ("headrace", "resp"),
+    "headrace, from headrace by XARROW": ("headrace", "arrow"),
 }
 ROWS, BATCHES = "redis-py rows", "prebuilt batches"
 Rates = dict[str, dict[str, float]]  # by schema, by way of reading
@@ -56,11 +56,11 @@ def table(found: Rates) -> Table:
     """Rates, and their ratios to both yardsticks."""
     shown = Table(title="Spark source: thousand rows a second into noop")
     for column in ("", "k rows/s", f"of {ROWS}", f"of {BATCHES}", "of XRANGE there"):
-        shown.add_column(column, justify="right" if column else "left")
+        shown.add_column(column, justify="right" if column else "left", no_wrap=True)
     for schema, by in found.items():
         for way, rate in by.items():
             ratios = [f"{rate / by[ROWS]:.1f}", f"{rate / by[BATCHES]:.2f}", ""]
             if way.endswith("XARROW"):
-                ratios[2] = f"{rate / by['headrace source, headrace, XRANGE']:.2f}"
+                ratios[2] = f"{rate / by['headrace, from headrace by XRANGE']:.2f}"
             shown.add_row(f"{schema}: {way}", f"{rate / 1000:,.0f}", *ratios)
     return shown

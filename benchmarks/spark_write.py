@@ -54,7 +54,7 @@ def table(found: Rates) -> Table:
     """Rates, and their ratios to the yardstick."""
     shown = Table(title="Spark sink: thousand rows a second")
     for column in ("", "k rows/s", f"of {ROWS}"):
-        shown.add_column(column, justify="right" if column else "left")
+        shown.add_column(column, justify="right" if column else "left", no_wrap=True)
     for server, by in found.items():
         for way, rate in by.items():
             shown.add_row(f"{server}: {way}", f"{rate / 1000:,.0f}", f"{rate / by[ROWS]:.1f}")

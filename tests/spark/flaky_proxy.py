@@ -48,7 +48,11 @@ class FlakyProxy:
             self._threads.append(thread)
 
     def _carry(self, near: socket.socket, cut: Cut) -> None:
-        far = socket.create_connection(("127.0.0.1", self._to))
+        try:
+            far = socket.create_connection(("127.0.0.1", self._to))
+        except OSError:  # the server is down
+            near.close()
+            return
         left = {near: cut.up, far: cut.down}
         moved = {near: 0, far: 0}
         other = {near: far, far: near}
