@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["read", "write", "latency"], help="a part of it")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="where spark_bench.json goes")
     args = parser.parse_args()
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=120)
     figures: dict[str, Any] = {"entries": args.entries, "rounds": args.rounds}
     path = args.out / "spark_bench.json"
     if args.only and path.exists():
