@@ -17,9 +17,7 @@ class Effects:
     __slots__ = ("_transaction", "items", "listening", "offset")
 
     listening: cython.bint
-    items: list[
-        tuple[int, list[bytes]]
-    ]  # (database, words); never another list: calls add to it
+    items: list[tuple[int, list[bytes]]]  # (database, words); never another list: calls add to it
     offset: cython.longlong  # how long the log is before the items: who takes them moves it on
     _transaction: cython.Py_ssize_t  # where the running EXEC's effects begin; -1 outside of one
 

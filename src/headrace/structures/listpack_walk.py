@@ -196,9 +196,7 @@ def check(data: bytes | bytearray) -> cython.Py_ssize_t:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def checked_next(
-    p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
+def checked_next(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """The offset past the element at `at`; -1 unless it is whole, well formed and ends by `end`."""
     first: cython.uint = p[at]
     head: cython.Py_ssize_t = 1
