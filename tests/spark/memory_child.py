@@ -5,13 +5,12 @@ import os
 import pathlib
 import sys
 
-os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.executor.pyspark.memory=512m pyspark-shell"
-
 from pyspark.sql import SparkSession
 from spark_child import session
 from spark_workers import workers_below
 
 LIMIT = 512 << 20
+LIMITED = "--conf spark.executor.pyspark.memory=512m pyspark-shell"
 
 
 def peak() -> int:
@@ -35,6 +34,7 @@ def read(spark: SparkSession, url: str, stream: str, fetch: str) -> tuple[int, i
 
 
 def main(url: str, folder: str, *ways: str) -> None:
+    os.environ["PYSPARK_SUBMIT_ARGS"] = LIMITED  # of this process only: others import the module
     spark = session(f"{folder}/warehouse", "local[1]")
     found = {way: [read(spark, url, stream, way) for stream in ("short", "long")] for way in ways}
     print(json.dumps(found))

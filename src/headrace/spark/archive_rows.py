@@ -84,7 +84,8 @@ class ArchiveRows:
     def _read(self, file: pq.ParquetFile, piece: Piece) -> Iterator[pa.RecordBatch]:
         fields = is_map(file.schema_arrow)
         columns = self._columns(file.schema_arrow, piece.path)
-        for batch in file.iter_batches(rows_at_once(file, piece), list(piece.groups), columns):
+        most, groups = rows_at_once(file, piece), list(piece.groups)
+        for batch in file.iter_batches(most, groups, columns, use_threads=False):  # a task has one core
             rows = batch if self._part.whole else within(batch, self._part.after, self._part.upto)
             if rows.num_rows == 0:
                 continue
