@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -186,11 +185,3 @@ def server(start: Callable[..., Running]) -> Running:
 @pytest.fixture
 def client(server: Running) -> Client:
     return server.connect()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Wait for what another thread is about to do."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)

@@ -10,23 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import info, wait_until
 
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import Names
 
 FULL = "MISCONF Errors writing to the AOF file: No space left on device"
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
-
-
-def info(client) -> dict[str, str]:
-    lines = client.request("INFO", "persistence").decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def is_silent(client) -> bool:

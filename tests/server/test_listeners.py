@@ -6,21 +6,14 @@ import os
 import resource
 import socket
 import stat
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from headrace.errors import HeadraceError
 from headrace.resp.replies import ReplyError
 from headrace.server.listeners import is_local
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def test_one_client_too_many_is_told_so(start):

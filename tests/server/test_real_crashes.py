@@ -12,13 +12,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 import redis
+from waiting import wait_until
 
 import headrace
 
@@ -27,13 +27,6 @@ pytestmark = pytest.mark.whole
 SECONDS_MAX = 30
 CLIENTS = 4
 GROUP = "g"
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 class Process:

@@ -8,20 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import info, wait_until
 
 from headrace.server.forked import Child
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
-
-
-def info(client) -> dict[str, str]:
-    lines = client.request("INFO", "persistence").decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def fill(client, entries: int = 50) -> None:

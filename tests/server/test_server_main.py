@@ -12,18 +12,12 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+from waiting import wait_until
 
 import headrace
 from headrace.server.main import usage
 
 PROGRAM = "import sys; from headrace.server.main import serve; sys.exit(serve(sys.argv[1:]))"
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
+from waiting import info, wait_until
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
 from headrace.server import startup
 from headrace.server.config import Config
 from headrace.server.main import Server
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
-
-
-def info(client) -> dict[str, str]:
-    lines = client.request("INFO", "persistence").decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def record(*words: str) -> bytes:

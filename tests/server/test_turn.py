@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from waiting import wait_until
 
 from headrace import limits
 from headrace.resp.replies import ReplyError
@@ -16,13 +17,6 @@ from headrace.resp.replies import ReplyError
 def encoded(*words: bytes | str) -> bytes:
     raw = [word.encode() if isinstance(word, str) else word for word in words]
     return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def test_a_request_and_its_answer(client):
