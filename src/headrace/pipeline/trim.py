@@ -29,6 +29,7 @@ from headrace.pipeline.watermark import published, seams
 from headrace.spark.offsets import Id, format_id, parse_id
 from headrace.spark.server_url import without_password
 from headrace.spark.shards import Servers
+from headrace.spark.tails import text
 
 # Entries that one step removes at most: a server does nothing else meanwhile.
 STEP = 100_000
@@ -193,7 +194,7 @@ def passed_by(client: Any, stream: str, floor: Floor) -> bool:
     """Whether all below the floor is gone already, so that there is nothing to be done."""
     assert floor.id is not None
     first = client.xrange(stream, "-", "+", 1)
-    return not first or parse_id(_text(first[0][0])) >= floor.id
+    return not first or parse_id(text(first[0][0])) >= floor.id
 
 
 def count_below(client: Any, stream: str, limit: Id) -> tuple[int, bool]:
@@ -212,9 +213,5 @@ def count_below(client: Any, stream: str, limit: Id) -> tuple[int, bool]:
         count += len(page)
         if len(page) < PAGE:
             return count, False
-        begin = f"({_text(page[-1][0])}"
+        begin = f"({text(page[-1][0])}"
     return count, True
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -52,11 +52,11 @@ def tail_of(answer: Any) -> Tail:
     added = answer.get("entries-added")
     deleted = answer.get("max-deleted-entry-id")
     return Tail(
-        _text(answer["last-generated-id"]),
-        _text(first[0]) if first else None,
+        text(answer["last-generated-id"]),
+        text(first[0]) if first else None,
         int(answer["length"]),
         None if added is None else int(added),
-        None if deleted is None else _text(deleted),
+        None if deleted is None else text(deleted),
     )
 
 
@@ -86,5 +86,6 @@ def lost_between(number: int | None, now: Tail) -> int | None:
     return None if number is None or first is None or first <= number else first - 1 - number
 
 
-def _text(value: bytes | str) -> str:
+def text(value: bytes | str) -> str:
+    """A word of an answer, whichever way the client decodes."""
     return value.decode() if isinstance(value, bytes) else value
