@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from headrace.cli.drawing import progress_bar
-from headrace.cli.streams import lengths, wanted_streams
+from headrace.cli.streams import lengths, url_option, wanted_streams
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
 from headrace.pipeline.compact import compact
@@ -22,7 +22,6 @@ from headrace.pipeline.inference import SAMPLE, infer, sample
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import Batch
 from headrace.pipeline.sessions import local_spark
-from headrace.spark.options import DEFAULT_URL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,12 +58,7 @@ Examples:
 @click.option("--stream", "names", multiple=True, help="The stream to archive; may be said several times.")
 @click.option("--pattern", metavar="REGEX", help="All streams whose whole name matches.")
 @click.option("--to", "directory", required=True, type=click.Path(path_type=Path), help="Where the files go.")
-@click.option(
-    "--url",
-    default=DEFAULT_URL,
-    show_default=True,
-    help="The server: redis://, rediss://, unix://, sentinel:// or cluster://.",
-)
+@url_option
 @click.option(
     "--fields",
     metavar="COLUMNS",

@@ -11,13 +11,13 @@ import click
 from rich.console import Console
 
 from headrace.cli.drawing import progress_bar
+from headrace.cli.streams import url_option
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.link import Link
 from headrace.pipeline.load import ROWS_PER_BATCH, Report, in_time_order, load
 from headrace.pipeline.pace import Rate
 from headrace.pipeline.tables import Table
 from headrace.pipeline.times import choose_time_column
-from headrace.spark.options import DEFAULT_URL
 
 
 @click.command(
@@ -32,9 +32,7 @@ Examples:
 )
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--stream", required=True, help="The stream to load into.")
-@click.option(
-    "--url", default=DEFAULT_URL, show_default=True, help="The server: redis://, rediss:// or unix://."
-)
+@url_option
 @click.option(
     "--time-column", metavar="COLUMN", help="The column that gives the IDs; chosen by itself if left out."
 )

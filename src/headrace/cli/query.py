@@ -19,12 +19,12 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from headrace.cli.streams import url_option
 from headrace.errors import UsageError
 from headrace.pipeline.archive import schema_of
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.query import Table, ask, keep_asking, register
 from headrace.pipeline.sessions import local_spark
-from headrace.spark.options import DEFAULT_URL
 
 ROWS_SHOWN = 50
 
@@ -39,9 +39,7 @@ Examples:
 """,
 )
 @click.argument("sql")
-@click.option(
-    "--url", default=DEFAULT_URL, show_default=True, help="The server: redis://, rediss:// or unix://."
-)
+@url_option
 @click.option(
     "--archive",
     "directory",

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from headrace.cli.drawing import Rows
+from headrace.cli.streams import url_option
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import interrupts_held
 from headrace.pipeline.pace import Pace
 from headrace.pipeline.replay import Report, replay
 from headrace.pipeline.replay_source import LAST, Source, before, until
 from headrace.spark.offsets import START, parse_id
-from headrace.spark.options import DEFAULT_URL
 
 FLAT_OUT = "max"
 
@@ -40,9 +40,7 @@ Examples:
     help="Its archive: what is there is read from there, the rest from the server.",
 )
 @click.option("--archive-only", is_flag=True, help="Leave out what is not archived.")
-@click.option(
-    "--url", default=DEFAULT_URL, show_default=True, help="The server: redis://, rediss:// or unix://."
-)
+@url_option
 @click.option("--to-url", help="The server to replay to, if it is another one.")
 @click.option(
     "--speed",

@@ -1,15 +1,24 @@
-"""Which streams a command is about: named, or all that match a pattern."""
+"""Which server a command talks to, and which of its streams it is about: named, or matching a pattern."""
 
 from __future__ import annotations
 
 import re
 
+import click
 import redis
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.spark.options import DEFAULT_URL
 from headrace.spark.server_url import without_password
 from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
+
+url_option = click.option(
+    "--url",
+    default=DEFAULT_URL,
+    show_default=True,
+    help="The server: redis://, rediss://, unix://, sentinel:// or cluster://.",
+)
 
 
 def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> list[str]:

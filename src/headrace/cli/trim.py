@@ -8,11 +8,10 @@ import click
 from rich.console import Console
 
 from headrace.cli.drawing import progress_bar
-from headrace.cli.streams import wanted_streams
+from headrace.cli.streams import url_option, wanted_streams
 from headrace.pipeline.durations import milliseconds_in
 from headrace.pipeline.floor import Wishes
 from headrace.pipeline.trim import Trimmed, trim
-from headrace.spark.options import DEFAULT_URL
 
 
 @click.command(
@@ -25,12 +24,7 @@ Examples:
 )
 @click.option("--stream", "names", multiple=True, help="The stream to trim; may be said several times.")
 @click.option("--pattern", metavar="REGEX", help="All streams whose whole name matches.")
-@click.option(
-    "--url",
-    default=DEFAULT_URL,
-    show_default=True,
-    help="The server: redis://, rediss://, unix://, sentinel:// or cluster://.",
-)
+@url_option
 @click.option(
     "--archive",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
