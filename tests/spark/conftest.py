@@ -5,29 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
-
-import pytest
 
 sys.path.append(str(pathlib.Path(__file__).parent))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers are to be this interpreter
 
-from stream_server import StreamServer, free_port, start_server
-
-
-@pytest.fixture(scope="session", params=["redis", "headrace"])
-def running_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StreamServer]:
-    port = free_port()
-    process = start_server(request.param, port, tmp_path_factory.mktemp(request.param))
-    yield StreamServer(port)
-    process.terminate()
-    process.wait(10)
-
-
-@pytest.fixture
-def stream_server(running_server: StreamServer) -> StreamServer:
-    """An empty server; every test that asks for it runs against redis-server and against headrace."""
-    running_server.client.flushall()
-    return running_server
+from both_servers import running_server, stream_server  # noqa: F401
