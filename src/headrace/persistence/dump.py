@@ -84,7 +84,7 @@ def _value(inp: RdbInput, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
         raise BadPayload(f"a value of the type {kind}; headrace holds streams and strings only")
     stream = read_stream(inp, kind, keyspace)
     part = inp.remainder()
-    if part.startswith(kept.MAGIC):
+    if kept.is_kept(part):
         try:
             kept.apply_kept(stream, part, keyspace)
         except ValueError as error:
