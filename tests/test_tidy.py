@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "structures",
     },
 }
-LEAVES = {"mem", "errors", "limits", "__version__"}
+LEAVES = {"mem", "errors", "limits", "server_url", "__version__"}
 LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges
 
 

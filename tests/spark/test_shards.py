@@ -16,13 +16,13 @@ from redis_cluster import SLOTS, Certificates, Node, until
 from stream_server import StreamServer, free_port
 
 from headrace.errors import UsageError
+from headrace.server_url import parse_server_url, without_password
 from headrace.spark import patience
 from headrace.spark.options import parse_options
 from headrace.spark.patience import Patience
 from headrace.spark.planner import Range
 from headrace.spark.range_reader import RangeReader
 from headrace.spark.schema import Layout
-from headrace.spark.server_url import parse_server_url, without_password
 from headrace.spark.shards import LOST, Moved, Servers, Wire
 from headrace.spark.tails import Tail, lost_between, tail, tails
 

@@ -8,8 +8,8 @@ import click
 import redis
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.server_url import without_password
 from headrace.spark.options import DEFAULT_URL
-from headrace.spark.server_url import without_password
 from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
 

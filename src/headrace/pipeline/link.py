@@ -10,8 +10,8 @@ import redis
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.requests import EXEC, MULTI, Request
+from headrace.server_url import without_password
 from headrace.spark.offsets import parse_id
-from headrace.spark.server_url import without_password
 from headrace.spark.shards import LOST, Servers, Wire
 from headrace.spark.tails import tail
 

@@ -26,8 +26,8 @@ import redis
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.floor import PAGE, Floor, Wishes, look
 from headrace.pipeline.watermark import published, seams
+from headrace.server_url import without_password
 from headrace.spark.offsets import Id, format_id, parse_id
-from headrace.spark.server_url import without_password
 from headrace.spark.shards import Servers
 from headrace.spark.tails import text
 

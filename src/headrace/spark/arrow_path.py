@@ -23,11 +23,11 @@ import redis
 from headrace.arrow import kinds
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, ProtocolError, UsageError
+from headrace.server_url import parse_server_url
 from headrace.spark.options import Options
 from headrace.spark.planner import Range
 from headrace.spark.range_reader import RangeReader, log
 from headrace.spark.schema import Layout
-from headrace.spark.server_url import parse_server_url
 from headrace.spark.shards import LOST, Servers, Wire
 
 if TYPE_CHECKING:
