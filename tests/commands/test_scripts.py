@@ -1,4 +1,4 @@
-"""The scripts of redis-py's Lock: known however they are indented, and nothing else runs."""
+"""The scripts of redis-py's Lock and of headrace trim: known however indented, and nothing else runs."""
 
 import hashlib
 
@@ -6,6 +6,7 @@ import pytest
 from redis.lock import Lock
 
 from headrace.commands.scripts import KNOWN
+from headrace.pipeline.trim import SCRIPT as TRIM
 
 RELEASE, EXTEND, REACQUIRE = Lock.LUA_RELEASE_SCRIPT, Lock.LUA_EXTEND_SCRIPT, Lock.LUA_REACQUIRE_SCRIPT
 
@@ -18,8 +19,9 @@ def loaded(talk, script):
     return talk.words("SCRIPT", "LOAD", script)
 
 
-def test_the_scripts_known_are_those_of_the_redis_py_at_hand():
-    assert set(KNOWN) == {digest(" ".join(script.split())) for script in (RELEASE, EXTEND, REACQUIRE)}
+def test_the_scripts_known_are_those_of_the_redis_py_at_hand_and_of_our_own_trim():
+    known = (RELEASE, EXTEND, REACQUIRE, TRIM)
+    assert set(KNOWN) == {digest(" ".join(script.split())) for script in known}
 
 
 @pytest.mark.parametrize("script", [RELEASE, " ".join(RELEASE.split()), RELEASE.replace("\n", "\n\t")])
@@ -71,6 +73,21 @@ def test_a_lock_is_given_back_inside_a_transaction(talk):
     for line in ("MULTI", "SET k t NX", f"EVALSHA {sha} 1 k t", "EXISTS k"):
         talk(line)
     assert talk("EXEC") == ["OK", 1, 0]
+
+
+def test_trimming_spares_what_a_group_needs_and_asks_for_its_anchor(talk):
+    for i in range(1, 7):
+        talk(f"XADD s {i}-0 n {i}")
+    talk("XGROUP CREATE s g 0")
+    talk("XREADGROUP GROUP g c COUNT 3 STREAMS s >")
+    talk("XACK s g 1-0 3-0")
+    talk.effects()
+    assert talk.words("EVAL", TRIM, "1", "s", "6-0", "9-0", "=", "100") == -1
+    assert talk.words("EVAL", TRIM, "1", "gone", "6-0", "6-0", "=", "100") == -1
+    assert talk.effects() == []
+    assert talk.words("EVAL", TRIM, "1", "s", "6-0", "6-0", "=", "100") == 2
+    assert [entry[0] for entry in talk("XRANGE s - +")] == ["2-0", "4-0", "5-0", "6-0"]
+    assert talk.effects() == ["XTRIM s MINID = 6-0 ACKED"]
 
 
 @pytest.mark.parametrize(

@@ -170,11 +170,13 @@ def test_a_stream_that_never_stands_still_is_left_or_trimmed_and_never_wrongly(
     server.xgroup_create("s", "g", "$")
     with Disturbed(port=port) as busy:
         busy.disturb = lambda: server.xadd("s", {"n": 0})  # type: ignore[method-assign,assign,return-value]
+        if "headrace_version" in server.info("server"):
+            with monkeypatch.context() as patched:
+                patched.setattr(trim_module, "SCRIPT", "return 0  -- which nobody knows there")
+                done = trim_stream(busy, "s", (700, 0), Wishes())
+            assert done.removed == 0 and done.whys[0].startswith("it changes too fast")
         done = trim_stream(busy, "s", (700, 0), Wishes())
-    if "headrace_version" in server.info("server"):
-        assert done.removed == 0 and done.whys[0].startswith("it changes too fast")
-    else:
-        assert done.removed == 699
+    assert done.removed == 699
 
 
 def test_users_who_may_run_no_scripts_need_acked(port: int, server: redis.Redis) -> None:

@@ -8,17 +8,21 @@ from urllib.parse import urlsplit
 import pytest
 from trim_world import World, headrace_server
 
+from headrace.pipeline import trim as trim_module
+
 SEEDS = 10
 STEPS = 200
 
 
-@pytest.fixture(scope="module", params=["redis", "headrace"])
+@pytest.fixture(scope="module", params=["redis", "headrace", "headrace, no script known"])
 def port(request: pytest.FixtureRequest) -> Iterator[int]:
     if request.param == "redis":
         yield int(urlsplit(request.getfixturevalue("server_url")).port or 0)
-    else:
-        with headrace_server() as port:
-            yield port
+        return
+    with headrace_server() as port, pytest.MonkeyPatch.context() as patched:
+        if request.param != "headrace":
+            patched.setattr(trim_module, "SCRIPT", "return 0  -- which nobody knows there")
+        yield port
 
 
 def test_what_goes_was_archived_and_acknowledged_by_every_group(port: int) -> None:

@@ -1,4 +1,5 @@
-"""EVAL, EVALSHA, SCRIPT: not Lua, but the three scripts of redis-py's Lock, which task queues build on.
+"""EVAL, EVALSHA, SCRIPT: not Lua, but the three scripts of redis-py's Lock, which task queues build on, and
+the one by which `headrace trim` trims.
 
 A script is known by the digest of its text with every run of white space made one blank, so that it
 may be indented anyhow; what it does is written down here. Any other script is refused.
@@ -6,6 +7,8 @@ may be indented anyhow; what it does is written down here. Any other script is r
     release      the lock's key goes, if it still holds the owner's token
     extend       it lives longer: by so many milliseconds, or for so many from now on
     reacquire    it lives for so many milliseconds from now on
+
+    trim_archived    what is below an ID and no group needs goes, if a certain entry is still there
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from collections.abc import Callable
 
 import cython
 
-from headrace.commands import arguments, strings
+from headrace.commands import arguments, strings, trim
 from headrace.commands.call import Call
 from headrace.commands.help import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused
 from headrace.keyspace.keyspace import Database
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+from headrace.structures.streamid import StreamId
 
 
 class TooManyKeys(CommandError):
@@ -36,7 +42,7 @@ class NotLoaded(CommandError):
 
 
 class NotKnown(CommandError):
-    text = "ERR Lua is not run here: the only scripts known are those of redis-py's Lock"
+    text = "ERR Lua is not run here: the only scripts known are those of redis-py's Lock and of headrace trim"
 
 
 class BadFlush(CommandError):
@@ -97,12 +103,26 @@ def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     return 1
 
 
+def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """words: the ID to trim up to, the ID of the entry that must be there (else -1 is answered), `=` or `~`,
+    and for `~` how many entries may go at most.
+    """
+    stream: Stream | None = call.database.stream(keys[0])
+    anchor: StreamId = streamid.parse(words[1], 0)
+    if stream is None or not stream.contains(anchor.ms, anchor.seq):
+        return -1
+    limit = [b"LIMIT", words[3]] if words[2] == b"~" else []
+    call.argv = [b"XTRIM", keys[0], b"MINID", words[2], words[0], *limit, b"ACKED"]
+    return trim.carry_out(call)
+
+
 # By digest: what to do, and with how many keys and other words at least.
 Deed = Callable[[Call, list[bytes], list[bytes]], int]
 KNOWN: dict[str, tuple[Deed, int, int]] = {
     "2aef8d7ce63503709a01cbf6ad6bb4b93d5c3909": (release, 1, 1),
     "829408cc83d4524666232bd8beebe3bcf873ac70": (extend, 1, 3),
     "042112cf75a3fdabb4e02600ce494eff4b2d2906": (reacquire, 1, 2),
+    "86e3222caceafa4c3305a23df73482337c70a727": (trim_archived, 1, 4),
 }
 
 
@@ -218,7 +238,7 @@ COMMANDS = [
         keys=keys_of,
         group="scripting",
         since="2.6.0",
-        summary="Runs a script, if it is one of those known: redis-py's Lock has them.",
+        summary="Runs a script, if it is one of those known: those of redis-py's Lock and of headrace trim.",
         syntax="script numkeys [key [key ...]] [arg [arg ...]]",
         complexity="O(N), N being the length of the script",
         categories="scripting",

@@ -297,14 +297,14 @@ def parse_trim(call: Call) -> Trim:
     return trim
 
 
-def run_trim(call: Call) -> None:
-    """XTRIM: answer how many entries went; record what they were, exactly."""
+@cython.ccall
+def carry_out(call: Call) -> cython.longlong:
+    """Carry out the XTRIM in call.argv: how many entries went. What they were is recorded, exactly."""
     trim: Trim = parse_trim(call)
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)
     if stream is None:
-        call.answer.integer(0)
-        return
+        return 0
     removed: cython.longlong = trim.apply(stream)
     if removed > 0:
         if call.recording:
@@ -314,7 +314,12 @@ def run_trim(call: Call) -> None:
         call.keyspace.changes += removed - 1
         call.database.touched(key)
         call.notify("t", b"xtrim", key)
-    call.answer.integer(removed)
+    return removed
+
+
+def run_trim(call: Call) -> None:
+    """XTRIM: answer how many entries went."""
+    call.answer.integer(carry_out(call))
 
 
 @cython.final

@@ -6,9 +6,10 @@
 Between the two a group may be made, or set back, or an entry claimed anew, and WATCH notices none of these:
 they do not count as changes of the key. So the step asks again where nothing comes in between:
 
-    Redis, Valkey    a script: it looks at the groups once more, then trims, or says that things have changed
-    Headrace         has no scripts, but XTRIM … ACKED spares what any group still needs; WATCH sees to it
-                     that the stream is the one looked at (its being deleted is a change of the key)
+    with scripts     one looks at the groups once more, then trims, or says that things have changed;
+                     Headrace runs no Lua, but knows this one by its digest (commands/scripts.py)
+    without          XTRIM … ACKED spares what any group still needs; WATCH sees to it that the stream is the
+                     one looked at (its being deleted is a change of the key), and so does any XADD
 
 Whoever is interrupted in between has removed some of what may go, and nothing else.
 """
