@@ -70,3 +70,65 @@ class IdTooSmall(CommandError):
 
 class ElementsTooLarge(CommandError):
     text = "ERR Elements are too large to be stored"
+
+
+# What a Python program meets: the refusals it may want to tell apart. Who reads a server's answers makes them
+# of its text (api/refusals.py), and their text is the server's.
+
+
+class NoSuchGroup(CommandError):
+    """The stream or its consumer group is not there: nobody made it, or it was deleted."""
+
+    text = "NOGROUP No such consumer group"
+
+
+class GroupExists(CommandError):
+    """A consumer group of that name is there already."""
+
+    text = "BUSYGROUP Consumer Group name already exists"
+
+
+class NoSuchStream(NoSuchKey):
+    """There is no stream of that name."""
+
+
+class AccessDenied(CommandError):
+    """User and password are wrong or missing, or the user may not do that."""
+
+    text = "NOPERM this user has no permissions to do that"
+
+
+class NotSupported(CommandError):
+    """The server does not know the command or the option: it is too old."""
+
+    text = "ERR the server does not know that"
+
+
+class ServerFull(CommandError):
+    """The server has reached its limit of memory."""
+
+    text = "OOM command not allowed when used memory > 'maxmemory'"
+
+
+class InvalidID(HeadraceError, ValueError):
+    """Not an ID of a stream's entry."""
+
+
+class CodecError(HeadraceError, ValueError):
+    """A value that cannot be made into an entry's fields, or fields that make no value."""
+
+
+class ConnectionLost(HeadraceError, ConnectionError):
+    """A server cannot be reached. perhaps_done: whether it may have carried out what it was asked for."""
+
+    def __init__(self, text: str, perhaps_done: bool = False) -> None:
+        super().__init__(text)
+        self.perhaps_done = perhaps_done
+
+
+class DatabaseClosed(HeadraceError):
+    """The database was closed, or belongs to another process; the text says which."""
+
+
+class NotOnDisk(HeadraceError):
+    """What was just done is in memory, and the disk has refused it; it is tried again by itself."""

@@ -1,0 +1,76 @@
+"""What a server refused, as the exception that a Python program can catch, with a word on what to do.
+
+The text of the exception is the server's, code first; the advice is a note, which tracebacks show below it.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import (
+    AccessDenied,
+    CommandError,
+    ElementsTooLarge,
+    GroupExists,
+    IdsExhausted,
+    IdTooSmall,
+    InvalidStreamId,
+    NoSuchGroup,
+    NoSuchKey,
+    NotAnInteger,
+    NotSupported,
+    ServerFull,
+    SyntaxRefused,
+    WrongType,
+)
+
+BY_CODE: dict[str, type[CommandError]] = {
+    "NOGROUP": NoSuchGroup,
+    "BUSYGROUP": GroupExists,
+    "WRONGTYPE": WrongType,
+    "NOAUTH": AccessDenied,
+    "WRONGPASS": AccessDenied,
+    "NOPERM": AccessDenied,
+    "OOM": ServerFull,
+}
+
+# Refusals whose code is ERR are told apart by their words.
+BY_TEXT: tuple[tuple[str, type[CommandError]], ...] = (
+    ("ERR unknown command", NotSupported),
+    ("ERR unknown subcommand", NotSupported),
+    ("ERR Unknown subcommand", NotSupported),
+    *((one.text, one) for one in (NoSuchKey, IdTooSmall, IdsExhausted, InvalidStreamId)),
+    *((one.text, one) for one in (SyntaxRefused, NotAnInteger, ElementsTooLarge)),
+)
+
+ADVICE: dict[type[CommandError], str] = {
+    NoSuchGroup: "stream.group(name) creates the group; its option `recreate` does so whenever it is lost.",
+    GroupExists: "stream.group(name) takes the group that is there.",
+    WrongType: "The key holds something that is no stream: choose another name, or delete it.",
+    AccessDenied: "The URL carries user and password: redis://user:password@host.",
+    NotSupported: "This server is too old for it, or is not allowed to do it.",
+    ServerFull: "The server is at its limit of memory: trim streams, or raise maxmemory.",
+    IdTooSmall: "IDs only grow. Leave the ID out, and the stream gives the next one.",
+}
+
+
+def as_error(text: str) -> CommandError:
+    """The exception for a refusal's text; a plain CommandError where nothing more is known.
+
+    >>> type(as_error("NOGROUP No such consumer group 'g' for key name 's'")).__name__
+    'NoSuchGroup'
+    """
+    kind = BY_CODE.get(text.partition(" ")[0])
+    if kind is None:
+        kind = next((kind for words, kind in BY_TEXT if text.startswith(words)), CommandError)
+    error = kind(text)
+    if advice := ADVICE.get(kind):
+        error.add_note(advice)
+    return error
+
+
+def not_supported(refused: CommandError, what: str, since: str) -> NotSupported:
+    """The refusal of an option that the server does not know: what it is, and which Redis has it."""
+    error = NotSupported(
+        f"{refused} (asked for {what}: Redis {since} and Headrace know it, older servers do not)"
+    )
+    error.__cause__ = refused
+    return error
