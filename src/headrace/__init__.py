@@ -1,6 +1,63 @@
-"""Redis Streams for Python, all the way into Spark."""
+"""Redis Streams for Python, all the way into Spark.
 
+    with headrace.open() as db:
+        orders = db.stream("orders")
+        orders.add({"customer": "ada", "cents": 999})
+
+The names of the library are looked up when they are first used: the server and Spark need none of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headrace import errors
 from headrace.errors import HeadraceError
 
-__all__ = ["HeadraceError", "__version__"]
+if TYPE_CHECKING:
+    from headrace.api.consumer import Consumer
+    from headrace.api.database import Database, connect, open
+    from headrace.api.delivery import Delivery
+    from headrace.api.entry import Entry
+    from headrace.api.group import Group
+    from headrace.api.stream import Stream
+    from headrace.api.streamid import StreamID
+
+__all__ = [
+    "Consumer",
+    "Database",
+    "Delivery",
+    "Entry",
+    "Group",
+    "HeadraceError",
+    "Stream",
+    "StreamID",
+    "__version__",
+    "connect",
+    "errors",
+    "open",
+]
 __version__ = "0.1.0"
+
+_WHERE = {
+    "Consumer": "consumer",
+    "Database": "database",
+    "Delivery": "delivery",
+    "Entry": "entry",
+    "Group": "group",
+    "Stream": "stream",
+    "StreamID": "streamid",
+    "connect": "database",
+    "open": "database",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    value = getattr(import_module(f"headrace.api.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""Headrace inside a Python program: databases, streams, groups and consumers as objects."""

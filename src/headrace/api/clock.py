@@ -1,0 +1,78 @@
+"""The clock of a database: what IDs, expiry, idle times and every wait go by. Tests set their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from headrace.api.link import Bell
+
+NEVER_MS = -1
+
+
+class Clock(Protocol):
+    """Milliseconds since 1970, and how to sleep by them."""
+
+    def now_ms(self) -> int:
+        """The time now."""
+
+    def sleep(self, bell: Bell, until_ms: int) -> None:
+        """Return when the bell is rung, or it is until_ms (NEVER_MS: for ever); sooner does no harm."""
+
+
+class SystemClock:
+    """The real time."""
+
+    def now_ms(self) -> int:
+        """The time now."""
+        return time.time_ns() // 1_000_000
+
+    def sleep(self, bell: Bell, until_ms: int) -> None:
+        """Sleep until the bell is rung, or the time has come."""
+        if until_ms == NEVER_MS:
+            bell.wait(None)
+        else:
+            bell.wait((until_ms - time.time_ns() / 1_000_000) / 1000)
+
+
+class ManualClock:
+    """Stands still until it is advanced; whoever sleeps to a moment that it passes wakes up."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._now = start_ms
+        self._lock = threading.Lock()
+        self._sleepers: dict[Bell, int] = {}
+
+    def now_ms(self) -> int:
+        """The time it was set to."""
+        return self._now
+
+    def sleep(self, bell: Bell, until_ms: int) -> None:
+        """Sleep until the bell is rung, or the clock is advanced so far."""
+        with self._lock:
+            if until_ms != NEVER_MS and until_ms <= self._now:
+                return
+            if until_ms != NEVER_MS:
+                self._sleepers[bell] = until_ms
+        try:
+            bell.wait(None)
+        finally:
+            with self._lock:
+                self._sleepers.pop(bell, None)
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Move on, and wake whoever slept until then."""
+        ms = round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+        if ms < 0:
+            raise ValueError("a clock does not go backwards")
+        with self._lock:
+            self._now += ms
+            due = [bell for bell, until in self._sleepers.items() if until <= self._now]
+        for bell in due:
+            bell.ring()
+
+    def sleeping(self) -> int:
+        """How many threads sleep until a moment: a test waits for them before it advances."""
+        with self._lock:
+            return len(self._sleepers)

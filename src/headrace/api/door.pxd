@@ -1,0 +1,42 @@
+# The C face of door.py.
+from headrace.commands.session cimport Session
+from headrace.engine.engine cimport Engine
+from headrace.engine.stats cimport Row
+from headrace.resp.reader cimport Reader
+
+cdef Py_ssize_t IDLE_MAX
+
+
+cdef bytes word_of(object value)
+cdef void put_fields(list[bytes] argv, object fields)
+cdef object raised(object reply)
+
+
+cdef class Door:
+    cdef object __weakref__
+    cdef readonly Engine engine
+    cdef readonly object clock
+    cdef object now
+    cdef readonly object lock
+    cdef public object storage
+    cdef readonly object far
+    cdef list idle
+    cdef list items
+    cdef Py_ssize_t before
+    cdef public long long executed
+    cdef Reader reader
+    cdef readonly str refusal
+    cdef list ringing
+    cdef dict sleepers
+
+    cpdef void enter(self)
+    cpdef long long leave(self)
+    cdef void _serve_woken(self)
+    cpdef void commit(self, long long ticket)
+    cdef Session _session(self)
+    cdef void _put_back(self, Session session)
+    cpdef object run(self, list[bytes] argv, object stop)
+    cdef object _reply(self, Session session)
+    cdef object _sleep(self, Session session, object bell, object stop)
+    cdef void _abandon(self, Session session)
+    cdef list _exec(self, Session session, list queued, long long now)

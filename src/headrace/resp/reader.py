@@ -1,0 +1,99 @@
+r"""Answers read back in the process that made them: RESP2 in an Answer's own memory, Python objects out.
+
+    +status\r\n      bytes            $3\r\nabc\r\n    bytes        *2\r\n ... ...   list
+    :number\r\n      int              $-1\r\n *-1\r\n   None        -ERR text\r\n    CommandError, not raised
+
+Unlike a client's parser (replies.py) it never meets half a reply, so it walks the bytes once, in place.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.errors import CommandError, ProtocolError
+from headrace.resp.writer import Answer
+
+CR = cython.declare(cython.uchar, 13)
+SIMPLE = cython.declare(cython.uchar, 43)  # +
+ERROR = cython.declare(cython.uchar, 45)  # -
+INTEGER = cython.declare(cython.uchar, 58)  # :
+BULK = cython.declare(cython.uchar, 36)  # $
+ARRAY = cython.declare(cython.uchar, 42)  # *
+DIGIT = cython.declare(cython.uchar, 48)
+HYPHEN = cython.declare(cython.uchar, 45)
+
+
+@cython.final
+@cython.cclass
+class Reader:
+    """Takes replies off the front of answers, one at a time."""
+
+    __slots__ = ("at", "end")
+
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.end = 0
+
+    @cython.ccall
+    def take(self, answer: Answer) -> object:
+        """The first reply of the answer, which then counts as sent. ProtocolError if there is none."""
+        self.at = answer.start
+        self.end = answer.used
+        item: object = self._item(answer.p)
+        answer.sent(self.at - answer.start)
+        return item
+
+    @cython.cfunc
+    def _item(self, p: cython.p_const_uchar) -> object:
+        if self.at >= self.end:
+            raise ProtocolError("no reply is there")
+        kind: cython.uchar = p[self.at]
+        begin: cython.Py_ssize_t = self.at + 1
+        n: cython.longlong
+        if kind == BULK:
+            n = self._number(p)
+            if n < 0:
+                return None
+            begin = self.at
+            if n > self.end - begin - 2:
+                raise ProtocolError("a reply is cut")
+            self.at = begin + n + 2
+            return mem.take(p, begin, n)
+        if kind == ARRAY:
+            n = self._number(p)
+            if n < 0:
+                return None
+            items: list[object] = []
+            while n > 0:
+                items.append(self._item(p))
+                n -= 1
+            return items
+        if kind == INTEGER:
+            return self._number(p)
+        end: cython.Py_ssize_t = mem.find(p, begin, self.end, CR)
+        if end < 0 or kind not in (SIMPLE, ERROR):
+            raise ProtocolError("not a reply in RESP2")
+        self.at = end + 2
+        line: bytes = mem.take(p, begin, end - begin)
+        return line if kind == SIMPLE else CommandError(line.decode(errors="replace"))
+
+    @cython.cfunc
+    def _number(self, p: cython.p_const_uchar) -> cython.longlong:
+        """Step over kind, number and line end."""
+        at: cython.Py_ssize_t = self.at + 1
+        end: cython.Py_ssize_t = self.end
+        negative: cython.bint = at < end and p[at] == HYPHEN
+        if negative:
+            at += 1
+        number: cython.longlong = 0
+        digit: cython.longlong
+        while at < end and p[at] != CR:
+            digit = p[at]
+            number = number * 10 - (digit - DIGIT)  # below zero there is room for one more
+            at += 1
+        self.at = at + 2
+        return number if negative else -number
