@@ -1,0 +1,70 @@
+"""Types of attributes that are stored as plain text: each has one way to be written, and one to be read.
+
+str bytes              as they are            datetime date time     ISO 8601
+int float Decimal      in decimal             UUID                   with hyphens
+bool                   true, false            Enum                   the text of the member's value
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Union, get_args, get_origin
+from uuid import UUID
+
+Words = tuple[Callable[[Any], Any], Callable[[bytes], Any]]  # the way there, and the way back
+BOOLEANS = {b"true": True, b"false": False, b"1": True, b"0": False}
+
+
+def read_bool(word: bytes) -> bool:
+    """What a word says of yes and no; ValueError if nothing."""
+    if word not in BOOLEANS:
+        raise ValueError(f"{word!r} is neither true nor false")
+    return BOOLEANS[word]
+
+
+SCALARS: dict[type, Words] = {
+    str: (str, bytes.decode),
+    bytes: (bytes, bytes),
+    int: (int, int),
+    float: (repr, float),
+    bool: (lambda value: "true" if value else "false", read_bool),
+    Decimal: (str, lambda word: Decimal(word.decode())),
+    UUID: (str, lambda word: UUID(word.decode())),
+    datetime: (lambda value: value.isoformat(), lambda word: datetime.fromisoformat(word.decode())),
+    date: (lambda value: value.isoformat(), lambda word: date.fromisoformat(word.decode())),
+    time: (lambda value: value.isoformat(), lambda word: time.fromisoformat(word.decode())),
+}
+
+
+def without_none(annotation: Any) -> tuple[Any, bool]:
+    """An annotation freed of `| None` and of Annotated, and whether None was among what it allows."""
+    if get_origin(annotation) is Annotated:
+        return without_none(get_args(annotation)[0])
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation, annotation in (Any, None, type(None))
+    parts = get_args(annotation)
+    others = [part for part in parts if part is not type(None)]
+    if len(others) == 1:
+        return without_none(others[0])[0], len(parts) > 1
+    return annotation, len(others) < len(parts)
+
+
+def words_for(annotation: Any) -> Words | None:
+    """How values of that type are written and read, or None if they are no plain text."""
+    if annotation in SCALARS:
+        return SCALARS[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        members = {str(member.value).encode(): member for member in annotation}
+        if len(members) == len(annotation):
+            return (lambda member: str(annotation(member).value), lambda word: _member(members, word))
+    return None
+
+
+def _member(members: dict[bytes, Enum], word: bytes) -> Enum:
+    if word not in members:
+        raise ValueError(f"{word!r} is none of {', '.join(name.decode() for name in members)}")
+    return members[word]
