@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from headrace.api.clock import Clock, SystemClock
+from headrace.api.conversation import Conversation
 from headrace.api.door import Door
 from headrace.api.link import Link
 from headrace.commands.host import Host
@@ -40,6 +41,19 @@ class Database:
     def async_client(self, **options: Any) -> Any:
         """A `redis.asyncio.Redis` on this database."""
         return import_module("headrace.api.async_bridge").async_client(self, **options)
+
+    @property
+    def durable(self) -> bool:
+        """Whether a request that changes data waits for the disk."""
+        return getattr(self.link, "durable", False)
+
+    def conversation(self, on_answer: Callable[[], None] | None = None) -> Conversation:
+        """A session with the engine, in bytes of the Redis protocol."""
+        if not isinstance(self.link, Door):
+            raise HeadraceError(
+                "a conversation is with the engine in this process; this database is elsewhere"
+            )
+        return Conversation(self.link, on_answer)
 
     def close(self) -> None:
         """Have everything on the disk and let go; who still waits gets a DatabaseClosed."""

@@ -21,18 +21,18 @@ cdef class Door:
     cdef public object storage
     cdef readonly object far
     cdef list idle
-    cdef list items
-    cdef Py_ssize_t before
-    cdef public long long executed
+    cdef public object keeper
+    cdef public long long safe
     cdef Reader reader
     cdef readonly str refusal
     cdef list ringing
     cdef dict sleepers
 
     cpdef void enter(self)
-    cpdef long long leave(self)
+    cpdef void leave(self)
+    cpdef void settle(self, long long written)
+    cpdef void look(self, bint waits)
     cdef void _serve_woken(self)
-    cpdef void commit(self, long long ticket)
     cdef Session _session(self)
     cdef void _put_back(self, Session session)
     cpdef object run(self, list[bytes] argv, object stop)

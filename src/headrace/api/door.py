@@ -58,18 +58,17 @@ class Door:
 
     __slots__ = (
         "__weakref__",
-        "before",
         "clock",
         "engine",
-        "executed",
         "far",
         "idle",
-        "items",
+        "keeper",
         "lock",
         "now",
         "reader",
         "refusal",
         "ringing",
+        "safe",
         "sleepers",
         "storage",
     )
@@ -82,9 +81,8 @@ class Door:
     storage: Any  # what makes durable, or None in memory
     far: bool
     idle: list[Session]
-    items: list[Any]  # the engine's effects that nobody has taken yet
-    before: cython.Py_ssize_t  # how many there were when the request began
-    executed: cython.longlong  # requests that had effects: the storage counts along
+    keeper: Any  # who looks after what is due, once something is
+    safe: cython.longlong  # what sessions wrote before that is durable: see settle()
     reader: Reader
     refusal: str | None  # why nothing goes any more
     ringing: list[Any]  # who is to be rung once the lock is free
@@ -98,9 +96,8 @@ class Door:
         self.storage = None
         self.far = False
         self.idle = []
-        self.items = engine.effects.items
-        self.before = 0
-        self.executed = 0
+        self.keeper = None
+        self.safe = 0
         self.reader = Reader()
         self.refusal = None
         self.ringing = []
@@ -117,27 +114,35 @@ class Door:
         if self.refusal is not None:
             self.lock.release()
             raise DatabaseClosed(self.refusal)
-        self.before = len(self.items)
 
     @cython.ccall
-    def leave(self) -> cython.longlong:
-        """Give the engine back and ring whom it has answered. Its ticket for commit(), or 0."""
-        ticket: cython.longlong = 0
-        engine: Engine = self.engine
+    def leave(self) -> cython.void:
+        """Give the engine back. Then comes settle(), in any case."""
         try:
-            if engine.woken or engine.dropped:
+            if self.engine.woken or self.engine.dropped:
                 self._serve_woken()
-            if len(self.items) > self.before:
-                self.executed += 1
-                ticket = self.executed
         finally:
-            ringing: list[Any] = self.ringing
-            if ringing:
-                self.ringing = []
             self.lock.release()
-        for bell in ringing:
-            bell.ring()
-        return ticket
+
+    @cython.ccall
+    def settle(self, written: cython.longlong) -> cython.void:
+        """Return when what a session wrote, by its `written`, is as durable as promised; ring the woken.
+
+        NotOnDisk if that cannot be now.
+        """
+        try:
+            if written >= self.safe and self.storage is not None:
+                self.storage.commit(written)
+        finally:
+            if self.ringing:
+                ringing = self.ringing
+                self.ringing = []
+                for bell in ringing:
+                    bell.ring()
+
+    @cython.ccall
+    def look(self, waits: cython.bint) -> cython.void:
+        """Something may be due one day now, if only the end of a wait: have somebody see to it."""
 
     @cython.cfunc
     def _serve_woken(self) -> cython.void:
@@ -155,12 +160,6 @@ class Door:
                 if bell is not None:
                     bell.go_on(engine.keyspace.now)
                     self.ringing.append(bell)
-
-    @cython.ccall
-    def commit(self, ticket: cython.longlong) -> cython.void:
-        """Return when what had that ticket is as durable as promised. NotOnDisk if it cannot be now."""
-        if ticket and self.storage is not None:
-            self.storage.commit(ticket)
 
     @cython.cfunc
     def _session(self) -> Session:
@@ -209,20 +208,22 @@ class Door:
             raise ValueError("a command has at least a name")
         reply: object = None
         bell: object = None
-        ticket: cython.longlong = 0
+        written: cython.longlong = -1
         self.enter()
         try:
             session: Session = self._session()
             self.engine.execute(session, argv, self.now())
             if session.waiting is None:
+                written = session.written
                 reply = self._reply(session)
             else:
                 bell = session.transport = Bell()
         finally:
-            ticket = self.leave()
+            self.leave()
+        self.settle(written)
         if bell is not None:
             return self._sleep(session, bell, stop)
-        self.commit(ticket)
+        self.look(False)
         return raised(reply)
 
     @cython.cfunc
@@ -240,7 +241,7 @@ class Door:
         """Wait for the session's answer outside of the lock, and return it."""
         answered: cython.bint = False
         reply: object = None
-        ticket: cython.longlong = 0
+        written: cython.longlong = -1
         if stop is not None:
             stop.listen(bell)
         try:
@@ -256,30 +257,32 @@ class Door:
                         self.engine.tick(self.now())
                     answered = session.waiting is None
                     if answered:
+                        written = session.written
                         reply = self._reply(session)
                 finally:
-                    ticket = self.leave()
+                    self.leave()
+                self.settle(written)
         finally:
             if stop is not None:
                 stop.forget(bell)
             if not answered:
                 self._abandon(session)
-        self.commit(max(ticket, self.executed) if self.storage is not None else 0)
         return raised(reply)
 
     @cython.cfunc
     def _abandon(self, session: Session) -> cython.void:
         """The thread that waited is called away: nothing is served to the session any more."""
         if self.refusal is None:
-            with self.lock:
-                self.engine.close(session)
+            self.lock.acquire()
+            self.engine.close(session)
+            self.lock.release()
 
     # Many requests.
 
     def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         """Carry out many commands in a row, as one if atomic; nothing else comes between them."""
         replies: list[Any] = []
-        ticket: cython.longlong = 0
+        written: cython.longlong = -1
         self.enter()
         try:
             now: cython.longlong = self.now()
@@ -294,10 +297,12 @@ class Door:
                 replies.append(self.reader.take(session.answer))
             if atomic:
                 replies = self._exec(session, replies, now)
+            written = session.written
             self._put_back(session)
         finally:
-            ticket = self.leave()
-        self.commit(ticket)
+            self.leave()
+        self.settle(written)
+        self.look(False)
         return [as_error(str(reply)) if isinstance(reply, CommandError) else reply for reply in replies]
 
     @cython.cfunc
@@ -337,16 +342,17 @@ class Door:
             queue.append((row, argv))
         if not queue:
             return []
-        ticket: cython.longlong = 0
+        written: cython.longlong = -1
         self.enter()
         try:
             session: Session = self._session()
             session.queue = queue
             replies = self._exec(session, [], self.now())
+            written = session.written
             self._put_back(session)
         finally:
-            ticket = self.leave()
-        self.commit(ticket)
+            self.leave()
+        self.settle(written)
         refused = [reply for reply in replies if isinstance(reply, CommandError)]
         if refused:
             raise as_error(str(refused[0]))

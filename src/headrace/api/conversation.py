@@ -1,0 +1,128 @@
+"""A client of the engine without a socket: requests in as bytes, answers out as bytes, in either protocol.
+
+What a connection is to a server this is to the engine in this process: it has a session of its own (MULTI,
+SELECT, SUBSCRIBE, HELLO and CLIENT mean what they mean there), requests may be sent ahead of answers, and
+those behind one that waits are executed when its wait is over, by whichever thread ended it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from headrace.api.door import Door
+from headrace.api.link import Bell
+from headrace.errors import DatabaseClosed, ProtocolError
+from headrace.resp.parser import RequestParser
+
+
+class Conversation:
+    """One session. One thread sends and one (or the same) receives; close() may come from any.
+
+    on_answer() is called from any thread, and often in vain, when there may be something to receive(), or when
+    the conversation is over. It must not block and not come back to the database.
+    """
+
+    def __init__(self, door: Door, on_answer: Callable[[], None] | None = None) -> None:
+        self._door = door
+        self._on_answer = on_answer
+        self._bell = Bell()
+        self._parser = RequestParser()
+        self._ended = False
+        door.enter()
+        try:
+            self._session = door.engine.session(now_ms=door.now_ms())
+            self._session.transport = self
+        finally:
+            door.leave()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over, and there is nothing more to receive."""
+        session = self._session
+        if self._ended or session.killed or self._door.refusal is not None:
+            return True
+        return session.closing and session.answer.pending() == 0
+
+    def send(self, data: bytes) -> None:
+        """Execute the requests in data, which may begin and end anywhere; those that changed data are durable.
+
+        NotOnDisk: they are in memory, and not yet that. DatabaseClosed.
+        """
+        door, session = self._door, self._session
+        door.enter()
+        try:
+            self._parser.feed(data)
+            self.go_on(door.now_ms())
+            answered = session.answer.pending() > 0 or session.closing
+            waits = session.waiting is not None
+        finally:
+            door.leave()
+        door.settle(session.written)
+        if answered:
+            self.ring()
+        door.look(waits)
+
+    def receive(self, timeout: float | None) -> bytes:
+        """What was answered and not received yet, all of it; b"" when there was nothing for timeout seconds.
+
+        None waits for ever. When it is over (`closed`) b"" comes at once. NotOnDisk: a request that had
+        waited has changed data since, and that is not durable yet.
+        """
+        until = 0.0 if timeout is None else time.monotonic() + timeout
+        while True:
+            data = self._take()
+            if data or self.closed:
+                return data
+            left = None if timeout is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return b""
+            self._bell.wait(left)
+
+    def _take(self) -> bytes:
+        door, session = self._door, self._session
+        try:
+            door.enter()
+        except DatabaseClosed:
+            return b""
+        try:
+            data = b"" if self._ended or session.killed else session.answer.take()
+        finally:
+            door.leave()
+        door.settle(session.written)
+        return data
+
+    def close(self) -> None:
+        """End the session: what it waits for, watches and listens to is let go. Twice does nothing."""
+        if not self._ended:
+            self._ended = True
+            door = self._door
+            if door.refusal is None:
+                door.enter()
+                try:
+                    door.engine.close(self._session)
+                    self._session.transport = None
+                finally:
+                    door.leave()
+        self.ring()
+
+    # For the door, which has the engine's lock when it calls go_on(), and not when it calls ring().
+
+    def go_on(self, now_ms: int) -> None:
+        """Execute what was sent, up to a request that waits."""
+        session, execute, next_request = self._session, self._door.engine.execute, self._parser.next
+        try:
+            while session.waiting is None and not session.closing:
+                words = next_request()
+                if words is None:
+                    return
+                execute(session, words, now_ms)
+        except ProtocolError as wrong:
+            session.answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
+            session.closing = True
+
+    def ring(self) -> None:
+        """There may be something to receive."""
+        self._bell.ring()
+        if self._on_answer is not None:
+            self._on_answer()
