@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.testing import ManualClock
+from headrace.api.clock import ManualClock
 
 pytest_plugins = ["pytester", "headrace.testing"]
 
@@ -127,7 +128,7 @@ def baseline() -> set[str]:
 
 
 def test_without_pytest_it_is_two_lines() -> None:
-    clock = ManualClock()
+    clock = importlib.import_module("headrace.testing").ManualClock()
     with headrace.open(clock=clock) as db:
         clock.advance(hours=1)
         assert db.stream("orders").add({"n": 1}).ms == clock.now_ms()
