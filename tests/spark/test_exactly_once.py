@@ -14,8 +14,9 @@ from flaky_proxy import Cut, FlakyProxy
 from redis.crc import key_slot
 from stream_server import StreamServer, free_port, start_server
 
+from headrace import patience
 from headrace.errors import CommandError, UsageError
-from headrace.spark import patience, sender
+from headrace.spark import sender
 from headrace.spark.exactly_once import Forgotten
 from headrace.spark.marker import ALL, Marker, tagged
 from headrace.spark.sender import write_batches

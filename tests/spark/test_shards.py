@@ -15,11 +15,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import SLOTS, Certificates, Node, until
 from stream_server import StreamServer, free_port
 
+from headrace import patience
 from headrace.errors import UsageError
+from headrace.patience import Patience
 from headrace.server_url import parse_server_url, without_password
-from headrace.spark import patience
 from headrace.spark.options import parse_options
-from headrace.spark.patience import Patience
 from headrace.spark.planner import Range
 from headrace.spark.range_reader import RangeReader
 from headrace.spark.schema import Layout

@@ -50,7 +50,7 @@ def end_word(given: IdLike | None) -> bytes:
 
 
 def new_id_word(given: IdLike) -> bytes:
-    """The ID that an entry is to get: `*` leaves it to the stream; `ms-*`, or a datetime, its second number."""
+    """The ID that an entry is to get: `*` leaves it to the stream, `ms-*` or a datetime its second half."""
     if isinstance(given, datetime):
         return b"%d-*" % StreamID.at(given).ms
     if isinstance(given, str | bytes):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import CommandError, HeadraceError, ProtocolError
+from headrace.patience import LOST, Patience
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.spark.arrow_cells import word
-from headrace.spark.patience import LOST, Patience
 from headrace.spark.shards import Moved, Servers
 from headrace.spark.tally import Tally
 

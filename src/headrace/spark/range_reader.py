@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import CommandError, HeadraceError
+from headrace.patience import Patience
 from headrace.spark import arrow_decoder
 from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.page_size import PageSize
-from headrace.spark.patience import Patience
 from headrace.spark.planner import Range
 from headrace.spark.schema import BatchMaker, Layout
 from headrace.spark.shards import LOST, Servers, Wire

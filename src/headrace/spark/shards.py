@@ -26,9 +26,9 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.patience import LOST as LOST
+from headrace.patience import patiently
 from headrace.server_url import parse_server_url, without_password
-from headrace.spark.patience import LOST as LOST
-from headrace.spark.patience import patiently
 
 TIMEOUT_S = 30.0  # a server that says nothing for so long is taken for dead
 RESTART_S = 20.0  # how long to wait for a server that is restarted
