@@ -33,6 +33,9 @@ class Settling(Protocol):
     def retry(self, delivery: Any, after: float | None, error: str) -> None:
         """It is to be delivered again."""
 
+    def failed(self, delivery: Any, error: BaseException) -> None:
+        """Its handler raised."""
+
     def fail(self, delivery: Any, reason: str) -> None:
         """It never will be done."""
 
@@ -104,6 +107,10 @@ class Delivery(Entry[T]):
     def fail(self, reason: str = "fail() was called") -> None:
         """It never will be done: to the dead letters, now."""
         self._settling.fail(self, reason)
+
+    def failed(self, error: BaseException) -> None:
+        """As retry(), for an exception: dead letters keep its text."""
+        self._settling.failed(self, error)
 
     def again(self, flat: list[bytes], deliveries: int, now: int) -> None:
         """It was delivered once more. What a handler made of the value before is forgotten."""

@@ -41,9 +41,13 @@ class Hand:
     """Entries in hand, and the ways from one state to another; see delivery.py for the states."""
 
     def __init__(
-        self, name: str, policy: Policy, ordered_by: Callable[[Delivery[Any]], Any] | None = None
+        self,
+        name: str,
+        policy: Policy,
+        ordered_by: Callable[[Delivery[Any]], Any] | None,
+        counters: Counters | None,
     ) -> None:
-        self.counters = Counters()
+        self.counters = Counters() if counters is None else counters
         self.all: dict[bytes, Delivery[Any]] = {}  # by ID, those that are not DONE or LOST
         self.dead: deque[Delivery[Any]] = deque()
         self.acks: dict[bytes, None] = {}

@@ -76,6 +76,7 @@ class Worker:
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[Any]], Any] | None = None,
         codec: Codec[Any] | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.policy = policy
         self.changes = 0  # grows whenever one who idles or waits should call next()
@@ -83,7 +84,7 @@ class Worker:
         self._requests = requests
         self._clock = clock
         self._lock = threading.RLock()
-        self._hand = Hand(str(requests), policy, ordered_by)
+        self._hand = Hand(str(requests), policy, ordered_by, counters)
         self._claims = Claims(self._hand, requests, policy, clock, self._judge)
         self._batch = batch or concurrency
         self._batch_min = batch or concurrency
@@ -424,3 +425,6 @@ class Worker:
 
         restored = [self._requests.restore(one.key, one.times_delivered) for one in kept]
         return Ask([self._requests.create(self.policy.recreate), *restored], done, undo, judges=True)
+
+    def __str__(self) -> str:
+        return str(self._requests)

@@ -1,0 +1,57 @@
+"""A thread that renews what a consumer has in hand, so that long work is not taken from it."""
+
+from __future__ import annotations
+
+import threading
+
+from headrace.api.hand import log
+from headrace.api.link import Link, Stop
+from headrace.api.steps import Ask
+from headrace.api.worker import Worker
+from headrace.errors import DatabaseClosed, HeadraceError
+
+
+def perform(link: Link, worker: Worker, ask: Ask) -> None:
+    """Ask, and what follows from the answers. Raises what the worker will not live with."""
+    step: Ask | None = ask
+    while step is not None:
+        try:
+            replies = link.execute_all(step.requests, step.atomic)
+        except HeadraceError as error:
+            worker.refused(step, error)
+            return
+        except BaseException:  # a KeyboardInterrupt: nobody will hear the answers
+            step.undo()
+            raise
+        step = worker.answered(step, replies)
+
+
+class Keeper:
+    """Renews leases by thirds, from start() to stop(). It knows the worker, not who iterates.
+
+    When it cannot (the group is gone, the database closed) it ends: the consumer soon meets the same.
+    """
+
+    def __init__(self, link: Link, worker: Worker) -> None:
+        self._link = link
+        self._worker = worker
+        self._stop = Stop()
+        self._thread = threading.Thread(target=self._run, name=f"headrace-lease {worker}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew nothing more."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._link.pause(self._worker.keep_seconds, self._stop):
+                while (ask := self._worker.keep()) is not None:
+                    perform(self._link, self._worker, ask)
+        except DatabaseClosed:
+            pass
+        except HeadraceError as error:
+            log.error("%s: leases are not renewed any more: %s", self._worker, error)
