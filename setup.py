@@ -107,6 +107,8 @@ COMPILED = [
     "headrace.commands.table",
     "headrace.commands.transactions",
     "headrace.commands.trim",
+    "headrace.api.door",
+    "headrace.api.field_words",
     "headrace.api.streamid",
     "headrace.engine.clock",
     "headrace.engine.effects",
@@ -115,12 +117,12 @@ COMPILED = [
     "headrace.engine.refusals",
     "headrace.engine.replaying",
     "headrace.engine.stats",
-    "headrace.api.door",
     "headrace.server.connection",
     "headrace.server.turn",
     "headrace.spark.arrow_decoder",
     "headrace.spark.encoder",
     "headrace.spark.page_scanner",
+    "headrace.spark.runs",
     "headrace.spark.tally",
 ]
 

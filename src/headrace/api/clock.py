@@ -75,4 +75,4 @@ class ManualClock:
     def sleeping(self) -> int:
         """How many threads sleep until a moment: a test waits for them before it advances."""
         with self._lock:
-            return len(self._sleepers)
+            return sum(not bell.background for bell in self._sleepers)

@@ -19,8 +19,8 @@ from headrace.resp.parser import RequestParser
 class Conversation:
     """One session. One thread sends and one (or the same) receives; close() may come from any.
 
-    on_answer() is called from any thread, and often in vain, when there may be something to receive(), or when
-    the conversation is over. It must not block and not come back to the database.
+    on_answer() is called from any thread, and often in vain, when there may be something to receive(), or
+    when the conversation is over. It must not block and not come back to the database.
     """
 
     def __init__(self, door: Door, on_answer: Callable[[], None] | None = None) -> None:
@@ -29,6 +29,7 @@ class Conversation:
         self._bell = Bell()
         self._parser = RequestParser()
         self._ended = False
+        self._settled = -1  # what the session wrote last, when settle() has returned
         door.enter()
         try:
             self._session = door.engine.session(now_ms=door.now_ms())
@@ -45,7 +46,7 @@ class Conversation:
         return session.closing and session.answer.pending() == 0
 
     def send(self, data: bytes) -> None:
-        """Execute the requests in data, which may begin and end anywhere; those that changed data are durable.
+        """Execute the requests in data, which may be cut anywhere; what they changed is durable.
 
         NotOnDisk: they are in memory, and not yet that. DatabaseClosed.
         """
@@ -55,13 +56,11 @@ class Conversation:
             self._parser.feed(data)
             self.go_on(door.now_ms())
             answered = session.answer.pending() > 0 or session.closing
-            waits = session.waiting is not None
         finally:
             door.leave()
-        door.settle(session.written)
+        self._settle()
         if answered:
             self.ring()
-        door.look(waits)
 
     def receive(self, timeout: float | None) -> bytes:
         """What was answered and not received yet, all of it; b"" when there was nothing for timeout seconds.
@@ -89,21 +88,25 @@ class Conversation:
             data = b"" if self._ended or session.killed else session.answer.take()
         finally:
             door.leave()
-        door.settle(session.written)
+        self._settle()
         return data
 
+    def _settle(self) -> None:
+        """Return when what the session has written is durable, or was said not to be."""
+        written = self._session.written
+        try:
+            self._door.settle(written if written != self._settled else -1)
+        finally:
+            self._settled = written
+
     def close(self) -> None:
-        """End the session: what it waits for, watches and listens to is let go. Twice does nothing."""
+        """End the session: what it waits for, watches and listens to is let go. Twice does nothing.
+
+        Waits for nobody, so that a finalizer may call it wherever the garbage collector runs.
+        """
         if not self._ended:
             self._ended = True
-            door = self._door
-            if door.refusal is None:
-                door.enter()
-                try:
-                    door.engine.close(self._session)
-                    self._session.transport = None
-                finally:
-                    door.leave()
+            self._door.let_go(self._session)
         self.ring()
 
     # For the door, which has the engine's lock when it calls go_on(), and not when it calls ring().

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from headrace.api.clock import Clock, SystemClock
 from headrace.api.conversation import Conversation
 from headrace.api.door import Door
 from headrace.api.link import Link
-from headrace.commands.host import Host
+from headrace.api.storage import LibraryHost, Storage, directory
+from headrace.commands.host import STREAM_SETTINGS
 from headrace.engine.engine import Engine
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 from headrace.keyspace.settings import Settings
+from headrace.persistence.aof.log import POLICIES
 
 Word = bytes | str | int | float
+
+DOORS: weakref.WeakSet[Door] = weakref.WeakSet()  # for forks
+ON_DISK: set[Door] = set()  # not closed yet: they are when the interpreter ends
+
+
+@dataclass(frozen=True)
+class DatabaseInfo:
+    """What a database is, and how it fares."""
+
+    path: str | None
+    fsync: str | None  # None in memory
+    keys: int
+    log_bytes: int  # of all files
+    unsynced_bytes: int  # written and not on the disk yet, or not even written
+    trouble: str  # why the disk does not take what is written; "" when it does
 
 
 class Database:
@@ -42,6 +65,14 @@ class Database:
         """A `redis.asyncio.Redis` on this database."""
         return import_module("headrace.api.async_bridge").async_client(self, **options)
 
+    def connection_class(self) -> Any:
+        """For a library that makes redis-py's connections itself: their class, bound to this database."""
+        return import_module("headrace.api.bridge").connection_class(self)
+
+    def async_connection_class(self) -> Any:
+        """The same for redis.asyncio."""
+        return import_module("headrace.api.async_bridge").connection_class(self)
+
     @property
     def durable(self) -> bool:
         """Whether a request that changes data waits for the disk."""
@@ -49,15 +80,43 @@ class Database:
 
     def conversation(self, on_answer: Callable[[], None] | None = None) -> Conversation:
         """A session with the engine, in bytes of the Redis protocol."""
+        return Conversation(self._door("conversation()"), on_answer)
+
+    def info(self) -> DatabaseInfo:
+        """Where it is, how large, and whether the disk keeps up."""
+        door = self._door("info()")
+        keys = sum(len(database.values) for database in door.engine.keyspace.databases)
+        storage = door.storage
+        if storage is None:
+            return DatabaseInfo(None, None, keys, 0, 0, "")
+        log = storage.log
+        return DatabaseInfo(
+            self.path, storage.policy, keys, log.size, log.written - log.synced, storage.trouble
+        )
+
+    def compact(self) -> None:
+        """Write the log anew, as short as it can be. It happens by itself when the log has doubled.
+
+        Reads go on but for the moment in which memory is written out; writes wait. In memory it does nothing.
+        """
+        door = self._door("compact()")
+        if door.storage is not None:
+            door.storage.compact()
+
+    def _door(self, what: str) -> Door:
         if not isinstance(self.link, Door):
-            raise HeadraceError(
-                "a conversation is with the engine in this process; this database is elsewhere"
-            )
-        return Conversation(self.link, on_answer)
+            raise HeadraceError(f"{what}: this database is a server elsewhere, ask it with execute()")
+        return self.link
 
     def close(self) -> None:
-        """Have everything on the disk and let go; who still waits gets a DatabaseClosed."""
-        self.link.close()
+        """Have everything on the disk and let go; who still waits gets a DatabaseClosed.
+
+        NotOnDisk: the disk has not taken the end of it. Twice does nothing.
+        """
+        try:
+            self.link.close()
+        finally:
+            ON_DISK.discard(self.link)
 
     def __enter__(self) -> Database:
         return self
@@ -68,13 +127,53 @@ class Database:
         self.close()
 
 
-def open(path: str | None = None, *, fsync: str = "always", clock: Clock | None = None) -> Database:
-    """A database in this process: in the directory `path`, or in memory."""
+def open(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    fsync: Literal["always", "everysec", "no"] = "always",
+    clock: Clock | None = None,
+    **settings: int,
+) -> Database:
+    """A database in this process: in memory, or in the directory `path`, which is made if it is missing.
+
+    fsync says when what was written survives a power cut: before the call returns (`always`; threads that
+    write at the same time share a sync), a second or two later (`everysec`), or when the system likes (`no`).
+    The end of the process alone loses nothing in any of them.
+
+    settings are those of streams: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration`,
+    `stream_idmp_maxsize`. clock is for tests (`headrace.testing`).
+
+    The files are those of a server: `headrace serve --dir path` takes over where this leaves off. One process
+    has them at a time: HeadraceError says who has. HeadraceError, too, for files that cannot be read.
+    """
+    if fsync not in POLICIES:
+        raise UsageError(f"fsync={fsync!r}: it is one of {', '.join(map(repr, POLICIES))}")
+    clock = clock if clock is not None else SystemClock()
+    host = LibraryHost(settings_of(settings))
+    engine = Engine(host.settings, host)
+    door = Door(engine, clock)
     if path is not None:
-        raise HeadraceError("not built yet")
+        storage = Storage(directory(path), fsync)
+        storage.load(engine, clock.now_ms())
+        storage.attach(door)
+        door.storage = host.storage = storage
+        ON_DISK.add(door)
+    DOORS.add(door)
+    return Database(door, None if path is None else os.fspath(path))
+
+
+def settings_of(given: dict[str, int]) -> Settings:
+    """The settings, each within its limits; UsageError."""
     settings = Settings()
-    engine = Engine(settings, Host(settings))
-    return Database(Door(engine, clock if clock is not None else SystemClock()), path)
+    limits = {field: (least, most) for field, least, most in STREAM_SETTINGS.values()}
+    for name, value in given.items():
+        if name not in limits:
+            raise UsageError(f"{name}: there is no such setting; there are {', '.join(sorted(limits))}")
+        least, most = limits[name]
+        if not least <= value <= most:
+            raise UsageError(f"{name}={value}: it is from {least} to {most}")
+        setattr(settings, name, value)
+    return settings
 
 
 def connect(url: str, **options: Any) -> Database:
@@ -87,3 +186,22 @@ def word_of(value: Word) -> bytes:
     if isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else str(value).encode()
+
+
+def close_all() -> None:
+    """The interpreter ends: what is on disk is synced."""
+    for door in list(ON_DISK):
+        with suppress(HeadraceError):  # it was logged when it began
+            door.close()
+    ON_DISK.clear()
+
+
+def forked() -> None:
+    """This process is the child of a fork: what was open belongs to the parent."""
+    for door in list(DOORS):
+        door.forked()
+    ON_DISK.clear()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=forked)

@@ -1,14 +1,14 @@
 # The C face of door.py.
+from headrace.api cimport field_words
 from headrace.commands.session cimport Session
 from headrace.engine.engine cimport Engine
 from headrace.engine.stats cimport Row
 from headrace.resp.reader cimport Reader
 
 cdef Py_ssize_t IDLE_MAX
+cdef long long FAR_MS
 
 
-cdef bytes word_of(object value)
-cdef void put_fields(list[bytes] argv, object fields)
 cdef object raised(object reply)
 
 
@@ -20,6 +20,7 @@ cdef class Door:
     cdef readonly object lock
     cdef public object storage
     cdef readonly object far
+    cdef object gone
     cdef list idle
     cdef public object keeper
     cdef public long long safe
@@ -27,16 +28,21 @@ cdef class Door:
     cdef readonly str refusal
     cdef list ringing
     cdef dict sleepers
+    cdef long long watched_ms
 
     cpdef void enter(self)
     cpdef void leave(self)
     cpdef void settle(self, long long written)
-    cpdef void look(self, bint waits)
+    cpdef void rouse(self)
+    cdef void _leave_quickly(self)
+    cdef object _run(self, list[bytes] argv, object stop, bint quick)
+    cdef void _close_gone(self)
     cdef void _serve_woken(self)
     cdef Session _session(self)
     cdef void _put_back(self, Session session)
     cpdef object run(self, list[bytes] argv, object stop)
     cdef object _reply(self, Session session)
-    cdef object _sleep(self, Session session, object bell, object stop)
+    cdef object _sleep(self, Session session, object bell, object stop, long long before)
+    cdef long long _written(self, Session session, long long before)
     cdef void _abandon(self, Session session)
     cdef list _exec(self, Session session, list queued, long long now)

@@ -11,13 +11,16 @@ the lock is given back, and commits what it was given before it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
 import cython
 
+from headrace.api import field_words
 from headrace.api.clock import NEVER_MS, Clock
+from headrace.api.keeper import Keeper
 from headrace.api.link import Bell, Fields, Stop
 from headrace.api.refusals import as_error
 from headrace.commands.session import Session
@@ -29,26 +32,9 @@ from headrace.resp.reader import Reader
 XADD = b"XADD"
 STREAMS = b"STREAMS"
 IDLE_MAX = cython.declare(cython.Py_ssize_t, 64)  # sessions kept for the next request
+FAR_MS = cython.declare(cython.longlong, 1 << 62)  # no clock comes that far
 CLOSED = "the database is closed"
 FORKED = "this process was forked from the one that opened the database: open it again here"
-
-
-@cython.cfunc
-def word_of(value: object) -> bytes:
-    """A field's name or value as bytes: str in UTF-8, numbers in decimal."""
-    if type(value) is bytes:
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bool):
-        raise TypeError("a bool is no field value: write 0 or 1, or use a codec")
-    if isinstance(value, int):
-        return b"%d" % value
-    if isinstance(value, float):
-        return repr(value).encode()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
-    raise TypeError(f"a field is bytes, str, int or float, not {type(value).__name__}")
 
 
 @cython.final
@@ -61,6 +47,7 @@ class Door:
         "clock",
         "engine",
         "far",
+        "gone",
         "idle",
         "keeper",
         "lock",
@@ -71,6 +58,7 @@ class Door:
         "safe",
         "sleepers",
         "storage",
+        "watched_ms",
     )
 
     __weakref__: object
@@ -80,6 +68,7 @@ class Door:
     lock: Any
     storage: Any  # what makes durable, or None in memory
     far: bool
+    gone: Any  # a deque of sessions to be closed by whoever has the engine next: see let_go()
     idle: list[Session]
     keeper: Any  # who looks after what is due, once something is
     safe: cython.longlong  # what sessions wrote before that is durable: see settle()
@@ -87,6 +76,7 @@ class Door:
     refusal: str | None  # why nothing goes any more
     ringing: list[Any]  # who is to be rung once the lock is free
     sleepers: dict[Any, None]  # bells of those in pause()
+    watched_ms: cython.longlong  # when the keeper comes again by itself
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.engine = engine
@@ -95,6 +85,7 @@ class Door:
         self.lock = Lock()
         self.storage = None
         self.far = False
+        self.gone = deque()
         self.idle = []
         self.keeper = None
         self.safe = 0
@@ -102,6 +93,7 @@ class Door:
         self.refusal = None
         self.ringing = []
         self.sleepers = {}
+        self.watched_ms = FAR_MS
 
     # The lock.
 
@@ -114,10 +106,26 @@ class Door:
         if self.refusal is not None:
             self.lock.release()
             raise DatabaseClosed(self.refusal)
+        if self.gone:
+            self._close_gone()
 
     @cython.ccall
     def leave(self) -> cython.void:
         """Give the engine back. Then comes settle(), in any case."""
+        due: cython.longlong = -1
+        try:
+            if self.engine.woken or self.engine.dropped:
+                self._serve_woken()
+            due = self.engine.next_deadline()
+        finally:
+            self.lock.release()
+        if 0 <= due < self.watched_ms:
+            self.watched_ms = due
+            self.rouse()
+
+    @cython.cfunc
+    def _leave_quickly(self) -> cython.void:
+        """leave(), after a request that makes nothing due by the clock."""
         try:
             if self.engine.woken or self.engine.dropped:
                 self._serve_woken()
@@ -140,9 +148,47 @@ class Door:
                 for bell in ringing:
                     bell.ring()
 
+    def let_go(self, session: Session) -> None:
+        """Close the session, now or before the next request runs. Never waits for the lock.
+
+        A connection may be given up by the garbage collector, in a thread that has the engine's lock.
+        """
+        self.gone.append(session)
+        if self.refusal is None and self.lock.acquire(False):
+            self._close_gone()
+            self.leave()
+            self.settle(-1)
+
+    @cython.cfunc
+    def _close_gone(self) -> cython.void:
+        session: Session
+        while self.gone:
+            session = self.gone.popleft()
+            session.transport = None
+            self.engine.close(session)
+
     @cython.ccall
-    def look(self, waits: cython.bint) -> cython.void:
-        """Something may be due one day now, if only the end of a wait: have somebody see to it."""
+    def rouse(self) -> cython.void:
+        """Something is due sooner than the keeper knows."""
+        if self.keeper is None:
+            self.keeper = Keeper(self)
+        self.keeper.rouse()
+
+    def tick(self, now_ms: int) -> int:
+        """For the keeper: do what is due by the clock; when there is something again, or NEVER_MS."""
+        engine: Engine = self.engine
+        due: cython.longlong
+        self.enter()
+        try:
+            due = engine.next_deadline()
+            if 0 <= due <= now_ms:
+                engine.tick(now_ms)
+                due = engine.next_deadline()
+            self.watched_ms = due if due >= 0 else FAR_MS
+        finally:
+            self.leave()
+        self.settle(-1)
+        return due if due >= 0 else NEVER_MS
 
     @cython.cfunc
     def _serve_woken(self) -> cython.void:
@@ -206,25 +252,39 @@ class Door:
         """Execute, sleep if the command does, commit, and return the reply; CommandError."""
         if not argv:
             raise ValueError("a command has at least a name")
+        return self._run(argv, stop, False)
+
+    @cython.cfunc
+    def _run(self, argv: list[bytes], stop: object, quick: cython.bint) -> object:
         reply: object = None
         bell: object = None
         written: cython.longlong = -1
         self.enter()
         try:
             session: Session = self._session()
+            before: cython.longlong = session.written
             self.engine.execute(session, argv, self.now())
             if session.waiting is None:
-                written = session.written
+                written = self._written(session, before)
                 reply = self._reply(session)
             else:
                 bell = session.transport = Bell()
+                quick = True  # the one who waits looks after that himself
         finally:
-            self.leave()
+            if quick:
+                self._leave_quickly()
+            else:
+                self.leave()
         self.settle(written)
         if bell is not None:
-            return self._sleep(session, bell, stop)
-        self.look(False)
+            return self._sleep(session, bell, stop, before)
         return raised(reply)
+
+    @cython.cfunc
+    def _written(self, session: Session, before: cython.longlong) -> cython.longlong:
+        """In which batch the session has written since it stood at before; -1 if it has not."""
+        written: cython.longlong = session.written
+        return written if written != before or written == self.engine.effects.offset else -1
 
     @cython.cfunc
     def _reply(self, session: Session) -> object:
@@ -237,7 +297,7 @@ class Door:
         return reply
 
     @cython.cfunc
-    def _sleep(self, session: Session, bell: Any, stop: Any) -> object:
+    def _sleep(self, session: Session, bell: Any, stop: Any, before: cython.longlong) -> object:
         """Wait for the session's answer outside of the lock, and return it."""
         answered: cython.bint = False
         reply: object = None
@@ -257,7 +317,7 @@ class Door:
                         self.engine.tick(self.now())
                     answered = session.waiting is None
                     if answered:
-                        written = session.written
+                        written = self._written(session, before)
                         reply = self._reply(session)
                 finally:
                     self.leave()
@@ -287,6 +347,7 @@ class Door:
         try:
             now: cython.longlong = self.now()
             session: Session = self._session()
+            before: cython.longlong = session.written
             if atomic:
                 self.engine.execute(session, [b"MULTI"], now)
                 self.reader.take(session.answer)
@@ -297,12 +358,11 @@ class Door:
                 replies.append(self.reader.take(session.answer))
             if atomic:
                 replies = self._exec(session, replies, now)
-            written = session.written
+            written = self._written(session, before)
             self._put_back(session)
         finally:
             self.leave()
         self.settle(written)
-        self.look(False)
         return [as_error(str(reply)) if isinstance(reply, CommandError) else reply for reply in replies]
 
     @cython.cfunc
@@ -327,8 +387,8 @@ class Door:
     ) -> bytes | None:
         """XADD; the new ID."""
         argv: list[bytes] = [XADD, key, *options, id] if options else [XADD, key, id]
-        put_fields(argv, fields)
-        reply: Any = self.run(argv, None)
+        field_words.put(argv, fields)
+        reply: Any = self._run(argv, None, not options)
         return reply  # type: ignore[no-any-return]
 
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
@@ -338,7 +398,7 @@ class Door:
         row: Row = self.engine.rows[XADD]
         for fields in entries:
             argv: list[bytes] = head[:]
-            put_fields(argv, fields)
+            field_words.put(argv, fields)
             queue.append((row, argv))
         if not queue:
             return []
@@ -346,9 +406,10 @@ class Door:
         self.enter()
         try:
             session: Session = self._session()
+            before: cython.longlong = session.written
             session.queue = queue
             replies = self._exec(session, [], self.now())
-            written = session.written
+            written = self._written(session, before)
             self._put_back(session)
         finally:
             self.leave()
@@ -384,33 +445,30 @@ class Door:
 
     # The end.
 
+    @property
+    def durable(self) -> bool:
+        """Whether a request that changes data waits for the disk."""
+        return self.storage is not None and self.storage.policy == "always"
+
     def close(self) -> None:
-        """Let go of the engine; who waits gets DatabaseClosed. Twice does nothing."""
-        if self.refusal is not None:
-            return
-        with self.lock:
-            if self.refusal is not None:
-                return
-            self.refusal = CLOSED
-            bells = [session.transport for session in self.engine.clients.values()]
-        for bell in [*bells, *self.sleepers]:
-            if bell is not None:
-                bell.ring()
+        """Let go of the engine, with all on the disk; who waits gets DatabaseClosed. Twice does nothing."""
+        if self.refusal is None:
+            with self.lock:
+                self.refusal = self.refusal or CLOSED
+                bells = [session.transport for session in self.engine.clients.values()]
+            for bell in [*bells, *self.sleepers]:
+                if bell is not None:
+                    bell.ring()
+            if self.keeper is not None:
+                self.keeper.bell.ring()
+        if self.storage is not None and self.refusal is not FORKED:
+            self.storage.close()
 
     def forked(self) -> None:
         """This is the child of a fork: the lock may be held by a thread that does not exist here."""
         self.refusal = FORKED
-
-
-@cython.cfunc
-def put_fields(argv: list[bytes], fields: object) -> cython.void:
-    """Append names and values."""
-    mapping: Mapping[Any, Any] = fields  # type: ignore[assignment]
-    if not mapping:
-        raise ValueError("an entry has at least one field")
-    for name, value in mapping.items():
-        argv.append(word_of(name))
-        argv.append(word_of(value))
+        if self.storage is not None:
+            self.storage.abandon()
 
 
 @cython.cfunc

@@ -20,11 +20,13 @@ class Bell:
     """One thread sleeps on it until it is rung; rung before the sleep, it ends that sleep at once.
 
     It may be rung by any thread, often, and inside of a signal handler: no lock is held meanwhile.
+    background: nobody waits for the one who sleeps (a clock's sleeping() does not count it).
     """
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_lock", "background")
 
-    def __init__(self) -> None:
+    def __init__(self, background: bool = False) -> None:
+        self.background = background
         self._lock = threading.Lock()
         self._lock.acquire()
 

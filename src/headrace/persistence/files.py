@@ -26,6 +26,20 @@ LOCK_NAME = "headrace.lock"
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
 
 
+class DirectoryInUse(HeadraceError):
+    """Another process has the directory, or this one has it already. holder is what it said of itself."""
+
+    def __init__(self, root: str, pid: str, holder: str) -> None:
+        self.root = os.path.abspath(root)
+        self.pid = pid or "unknown"
+        self.holder = holder
+        who = f"process {self.pid}" + (f" ({holder})" if holder else "")
+        super().__init__(
+            f"the directory {self.root} is in use by {who}: "
+            "stop that server first, or give this one a --dir of its own"
+        )
+
+
 class File(Protocol):
     """A file being written, at its end only."""
 
@@ -93,7 +107,7 @@ class Files(Protocol):
         """Make durable what was created, renamed and removed in a directory ("" is the data directory)."""
 
     def lock(self) -> None:
-        """Take the directory for this process; HeadraceError names who has it."""
+        """Take the directory for this process; DirectoryInUse names who has it."""
 
     def unlock(self) -> None:
         """Let others have the directory."""
@@ -206,11 +220,7 @@ class DiskFiles:
         except BlockingIOError:
             pid, _, holder = os.read(descriptor, 1000).decode(errors="replace").strip().partition(" ")
             os.close(descriptor)
-            who = f"process {pid or 'unknown'}" + (f" ({holder})" if holder else "")
-            raise HeadraceError(
-                f"the directory {os.path.abspath(self.root)} is in use by {who}: "
-                "stop that server first, or give this one a --dir of its own"
-            ) from None
+            raise DirectoryInUse(self.root, pid, holder) from None
         except OSError:
             os.close(descriptor)
             raise

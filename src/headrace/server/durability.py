@@ -16,14 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from headrace.commands.saving import SYNCED
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.log import Log
+from headrace.persistence.aof.log import Log, refusal_of
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import Names
 from headrace.persistence.files import File, Files
 from headrace.server.config import Config
 from headrace.server.turn import Turn
 
-LOG_ERROR = "MISCONF Errors writing to the AOF file: {}"
 SNAPSHOT_ERROR = (
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
     " Commands that may modify the data set are disabled, because this instance is configured to report"
@@ -200,6 +199,7 @@ class Durability:
             self._move_on()
             if log.trouble and not self.beginning:
                 self.unsafe = not self.trouble
+                self.turn.unsettled = True
                 self._begin_trouble()
         return not log.trouble
 
@@ -224,6 +224,7 @@ class Durability:
 
     def _stir(self, done: Future[None]) -> None:
         self.stirred = True
+        self.turn.unsettled = True
         self.wake()
 
     def _waited_for(self) -> bool:
@@ -259,7 +260,7 @@ class Durability:
         """Refuse writes, or take them, as things stand."""
         text = None
         if self.trouble:
-            text = LOG_ERROR.format(self.trouble.rpartition(": ")[2]).encode(errors="replace")
+            text = refusal_of(self.trouble)
         elif self.snapshot_failed:
             text = SNAPSHOT_ERROR.encode()
         self.engine.gate.refuse_writes(text)

@@ -273,6 +273,12 @@ class Log:
             self._file = None
         return durable
 
+    def abandon(self) -> None:
+        """In the child of a fork: the log is the parent's. Its file is closed here and nothing is written."""
+        if self._file is not None:
+            _close(self._file)
+            self._file = None
+
     def _syncs_always(self) -> bool:
         return self.policy == "always" and not self.sync_paused
 
@@ -450,6 +456,11 @@ class Log:
     def _remove(self, path: str) -> None:
         with contextlib.suppress(OSError):
             self.files.remove(path)
+
+
+def refusal_of(trouble: str) -> bytes:
+    """What writes are answered on the wire while a log is in that trouble."""
+    return f"MISCONF Errors writing to the AOF file: {trouble.rpartition(': ')[2]}".encode(errors="replace")
 
 
 def _close(file: File) -> None:

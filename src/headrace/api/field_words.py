@@ -1,0 +1,47 @@
+"""An entry's fields as the words of a request: the shortest way, for every add() comes along here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cython
+
+from headrace.errors import CodecError
+
+
+@cython.cfunc
+def word_of(value: object) -> bytes:
+    """A field's name or value as bytes: str in UTF-8, numbers in decimal."""
+    if type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bool):
+        raise CodecError(f"{value} is no field: write 0 or 1, or give the stream a codec")
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, float):
+        return repr(value).encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise CodecError(f"{value!r} is no field: make it bytes, str, int or float, or give the stream a codec")
+
+
+@cython.cfunc
+def put(argv: list[bytes], fields: object) -> cython.void:
+    """Append names and values."""
+    mapping: Mapping[Any, Any] = fields  # type: ignore[assignment]
+    if not mapping:
+        raise CodecError("an entry has at least one field")
+    for name, value in mapping.items():
+        argv.append(word_of(name))
+        argv.append(word_of(value))
+
+
+@cython.ccall
+def words_of(fields: object) -> list[bytes]:
+    """Names and values in turns. CodecError for what is no field, and if there is none."""
+    words: list[bytes] = []
+    put(words, fields)
+    return words
