@@ -52,6 +52,7 @@ class Hand:
         self.dead: deque[Delivery[Any]] = deque()
         self.acks: dict[bytes, None] = {}
         self.acks_since = 0  # when the first of them began
+        self.acks_urgent = False  # at once: another death, and what is done might be buried as never settled
         self.running = 0
         self._name = name
         self._policy = policy
@@ -138,6 +139,8 @@ class Hand:
         if not self.acks:
             self.acks_since = delivery.begun
         self.acks[delivery.key] = None
+        if delivery.times_delivered > 1 or self._policy.max_deliveries == 1:
+            self.acks_urgent = True
         self.counters.handled += 1
         self.drop(delivery, DONE)
 

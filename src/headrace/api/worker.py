@@ -116,6 +116,11 @@ class Worker:
         """How often keep() is to be called: by thirds of the lease, and at least once a second."""
         return min(self.policy.lease / 3, 1.0)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it is to end: stop() was called, or there was nothing to do for too long."""
+        return self._stopped_at is not None
+
     # What to do next.
 
     def next(self) -> Step:
@@ -148,7 +153,7 @@ class Worker:
         hand = self._hand
         if not hand.acks or now < self._paused_until:
             return False
-        return len(hand.acks) >= most or not 0 <= now - hand.acks_since < ACK_MS
+        return hand.acks_urgent or len(hand.acks) >= most or not 0 <= now - hand.acks_since < ACK_MS
 
     def _errand(self, now: int) -> Step:
         """Whatever is to be done between deliveries."""
@@ -312,6 +317,7 @@ class Worker:
     def _take_acks(self) -> dict[bytes, None]:
         taken = self._hand.acks
         self._hand.acks = {}
+        self._hand.acks_urgent = False
         return taken
 
     def _untake_acks(self, taken: dict[bytes, None]) -> None:
