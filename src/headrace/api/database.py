@@ -10,19 +10,26 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from headrace.api.clock import Clock, SystemClock
+from headrace.api.codecs import Codec, Raw
 from headrace.api.conversation import Conversation
 from headrace.api.door import Door
 from headrace.api.link import Link
 from headrace.api.storage import LibraryHost, Storage, directory
+from headrace.api.stream import Stream
 from headrace.commands.host import STREAM_SETTINGS
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError, UsageError
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.log import POLICIES
 
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
+T = TypeVar("T")
 Word = bytes | str | int | float
 
 DOORS: weakref.WeakSet[Door] = weakref.WeakSet()  # for forks
@@ -48,22 +55,37 @@ class Database:
         self.link = link
         self.path = path
 
-    def stream(self, name: str | bytes, codec: Any = None) -> Any:
-        """The stream of that name, which need not be there yet."""
-        module = import_module("headrace.api.stream")
-        return module.Stream(self.link, name, codec)
+    @overload
+    def stream(self, name: str | bytes, codec: None = None) -> Stream[Raw]: ...
+    @overload
+    def stream(self, name: str | bytes, codec: Literal["text"]) -> Stream[dict[str, str]]: ...
+    @overload
+    def stream(self, name: str | bytes, codec: Literal["json"]) -> Stream[Any]: ...
+    @overload
+    def stream(self, name: str | bytes, codec: type[T]) -> Stream[T]: ...
+    @overload
+    def stream(self, name: str | bytes, codec: Codec[T]) -> Stream[T]: ...
+
+    def stream(self, name: str | bytes, codec: Any = None) -> Stream[Any]:
+        """The stream of that name, which need not be there yet.
+
+        codec says what its values are: bytes (None), `"text"`, `"json"`, a dataclass or a model.
+        """
+        return Stream(self.link, name, codec)
 
     def execute(self, *words: Word) -> Any:
         """Any command, as on the wire: `db.execute("XLEN", "orders")`. Strings in the reply are bytes."""
         return self.link.execute(*(word_of(word) for word in words))
 
-    def client(self, **options: Any) -> Any:
-        """A redis-py `Redis` on this database."""
-        return import_module("headrace.api.bridge").client(self, **options)
+    def client(self, **options: Any) -> redis.Redis:
+        """A redis-py `Redis` on this database; options are redis-py's own, `decode_responses=True` or so."""
+        made: redis.Redis = import_module("headrace.api.bridge").client(self, **options)
+        return made
 
-    def async_client(self, **options: Any) -> Any:
+    def async_client(self, **options: Any) -> redis.asyncio.Redis:
         """A `redis.asyncio.Redis` on this database."""
-        return import_module("headrace.api.async_bridge").async_client(self, **options)
+        made: redis.asyncio.Redis = import_module("headrace.api.async_bridge").async_client(self, **options)
+        return made
 
     def connection_class(self) -> Any:
         """For a library that makes redis-py's connections itself: their class, bound to this database."""
@@ -148,12 +170,18 @@ def open(
     """
     if fsync not in POLICIES:
         raise UsageError(f"fsync={fsync!r}: it is one of {', '.join(map(repr, POLICIES))}")
-    clock = clock if clock is not None else SystemClock()
-    host = LibraryHost(settings_of(settings))
-    engine = Engine(host.settings, host)
+    storage = None if path is None else Storage(directory(path), fsync)
+    return assemble(storage, clock if clock is not None else SystemClock(), settings_of(settings), path)
+
+
+def assemble(
+    storage: Storage | None, clock: Clock, settings: Settings, path: str | os.PathLike[str] | None = None
+) -> Database:
+    """A database of its parts; what the storage has is loaded."""
+    host = LibraryHost(settings)
+    engine = Engine(settings, host)
     door = Door(engine, clock)
-    if path is not None:
-        storage = Storage(directory(path), fsync)
+    if storage is not None:
         storage.load(engine, clock.now_ms())
         storage.attach(door)
         door.storage = host.storage = storage

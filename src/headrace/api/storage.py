@@ -45,6 +45,7 @@ RETRY_MS = 100  # in trouble the disk is tried so often
 REWRITE_RETRY_MS = 1000
 GROWN_MIN = 64 << 20  # a smaller log is not rewritten by itself
 NEVER_MS = -1
+OPENED = "by headrace.open"  # who holds a directory says how
 
 
 class Sync:
@@ -403,7 +404,7 @@ def directory(path: str | os.PathLike[str]) -> DiskFiles:
         os.makedirs(root, exist_ok=True)
     except OSError as error:
         raise HeadraceError(f"{root}: {error.strerror}: a database needs a directory of its own") from error
-    return DiskFiles(root, f"{os.path.basename(sys.argv[0]) or 'python'}, by headrace.open")
+    return DiskFiles(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {OPENED}")
 
 
 @contextlib.contextmanager
@@ -423,12 +424,12 @@ def in_use(used: DirectoryInUse) -> str:
     who = "this process" if used.pid == str(os.getpid()) else f"process {used.pid}"
     holder = f" ({used.holder})" if used.holder else ""
     text = f"{used.root} is in use by {who}{holder}, and one process has it at a time"
-    if used.pid == str(os.getpid()):
+    if used.holder and OPENED not in used.holder:  # a server says its addresses
+        address = used.holder.partition(",")[0]
+        return f'{text}: that is a server, use headrace.connect("redis://{address}") instead'
+    if who == "this process":
         return f"{text}: open it once and hand the Database on, it is safe to use from many threads"
-    if "headrace.open" in used.holder:
-        return (
-            f"{text}. To share it, run a server on it, `headrace serve --dir {used.root}`, "
-            'and use headrace.connect("redis://127.0.0.1:7777") in every process'
-        )
-    address = used.holder.partition(",")[0]
-    return f'{text}. That is a server: use headrace.connect("redis://{address}") instead'
+    return (
+        f"{text}. To share it, run a server on it, `headrace serve --dir {used.root}`, "
+        'and use headrace.connect("redis://127.0.0.1:7777") in every process'
+    )

@@ -1,0 +1,158 @@
+"""A Database as users hold it: what it is made of, and the directory that it shares with a server."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+import headrace
+from headrace.errors import HeadraceError, UsageError
+from headrace.server.config import Config
+from headrace.server.main import Server
+
+
+def served(path: Path, *more: str) -> Server:
+    """A server on the directory, running in a thread of its own."""
+    config = Config()
+    config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--dir", str(path), *more])
+    server = Server(config)
+    server.open()
+    threading.Thread(target=server.run).start()
+    return server
+
+
+def stop(server: Server) -> None:
+    server.end()
+    for _ in range(1000):
+        if server.disk.lock_descriptor < 0:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the server does not end")
+
+
+def test_a_server_takes_over_a_directory_and_gives_it_back(tmp_path) -> None:
+    with headrace.open(tmp_path) as db:
+        db.link.add_many(b"s", [{"n": n} for n in range(10)])
+        db.execute("XGROUP", "CREATE", "s", "g", "0")
+        db.execute("XREADGROUP", "GROUP", "g", "c", "COUNT", 4, "STREAMS", "s", ">")
+        db.execute("SET", "k", "v", "PX", 10_000_000)
+        db.execute("XADD", "other", "IDMP", "p", "i", "*", "a", "b")
+        before = db.execute("XINFO", "STREAM", "s", "FULL")
+    server = served(tmp_path)
+    try:
+        with redis.Redis(port=server.listeners.port) as client:
+            assert client.xlen("s") == 10
+            assert client.xpending("s", "g")["pending"] == 4
+            assert client.pttl("k") > 9_000_000
+            client.xadd("s", {"n": 10})
+    finally:
+        stop(server)
+    with headrace.open(tmp_path) as db:
+        after = db.execute("XINFO", "STREAM", "s", "FULL")
+        assert before[before.index(b"length") + 1] == 10
+        assert after[after.index(b"length") + 1] == 11
+        assert db.execute("XPENDING", "s", "g")[0] == 4
+
+
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_a_servers_directory_opens_in_a_program(tmp_path, preamble) -> None:
+    server = served(tmp_path, "--aof-use-rdb-preamble", preamble)
+    try:
+        with redis.Redis(port=server.listeners.port) as client:
+            for n in range(50):
+                client.xadd("s", {"n": n})
+            with pytest.raises(HeadraceError, match=rf"redis://127.0.0.1:{server.listeners.port}"):
+                headrace.open(tmp_path)
+    finally:
+        stop(server)
+    with headrace.open(tmp_path) as db:
+        assert db.execute("XLEN", "s") == 50
+
+
+def test_a_directory_with_nothing_but_a_snapshot_opens(tmp_path) -> None:
+    server = served(tmp_path, "--appendonly", "no")
+    try:
+        with redis.Redis(port=server.listeners.port) as client:
+            client.xadd("s", {"n": 1})
+            client.save()
+    finally:
+        stop(server)
+    assert (tmp_path / "dump.rdb").exists()
+    for expected in (1, 2):
+        with headrace.open(tmp_path) as db:
+            assert db.execute("XLEN", "s") == expected
+            db.link.add(b"s", b"*", {"n": 2})
+
+
+def test_redis_reads_what_a_program_has_written(tmp_path) -> None:
+    with headrace.open(tmp_path) as db:
+        db.link.add_many(b"s", [{"n": n} for n in range(10)])
+        db.compact()
+        db.link.add(b"s", b"*", {"n": 10})
+    os.unlink(tmp_path / "headrace.lock")
+    socket = tmp_path / "redis.sock"
+    command = [
+        "redis-server",
+        "--port",
+        "0",
+        "--unixsocket",
+        socket,
+        "--dir",
+        tmp_path,
+        "--appendonly",
+        "yes",
+    ]
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis(unix_socket_path=str(socket)) as client:
+            for _ in range(500):
+                try:
+                    if client.ping():
+                        break
+                except redis.ConnectionError:
+                    time.sleep(0.02)
+            assert client.xlen("s") == 11
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_importing_headrace_imports_no_engine_and_no_redis() -> None:
+    code = (
+        "import sys, headrace; print('headrace.engine.engine' in sys.modules, 'redis' in sys.modules);"
+        "headrace.open().execute('PING'); print('redis' in sys.modules, 'concurrent.futures' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False", "False", "False"]
+
+
+def test_the_names_of_the_library_are_there() -> None:
+    for name in headrace.__all__:
+        assert getattr(headrace, name) is not None
+    assert set(headrace.__all__) <= set(dir(headrace))
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        headrace.nothing_like_it  # noqa: B018
+
+
+def test_a_stream_of_the_database_is_on_its_engine() -> None:
+    with headrace.open() as db:
+        db.stream("s").add({"a": "b"})
+        assert db.execute("XLEN", "s") == 1
+        assert db.client().xlen("s") == 1
+        assert db.info().keys == 1
+
+
+def test_settings_are_those_of_the_server(tmp_path) -> None:
+    with headrace.open(tmp_path, stream_node_max_entries=2, stream_idmp_duration=7) as db:
+        assert db.execute("CONFIG", "GET", "stream-idmp-duration")[1] == b"7"
+        assert db.execute("CONFIG", "GET", "appendfsync") == [b"appendfsync", b"always"]
+        db.link.add_many(b"s", [{"n": n} for n in range(10)])
+        info = db.execute("XINFO", "STREAM", "s")
+        assert info[info.index(b"radix-tree-keys") + 1] == 5
+    with pytest.raises(UsageError, match="from 1 to 86400"):
+        headrace.open(stream_idmp_duration=0)
