@@ -1,0 +1,56 @@
+"""redis-py's own clients of a database that is a server elsewhere: by its URL, or through the client it has.
+
+redis://, rediss://, unix://   one server
+sentinel://                    the master that the Sentinels name
+cluster://                     all of a cluster
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.asyncio.cluster
+import redis.asyncio.sentinel
+import redis.cluster
+import redis.sentinel
+
+from headrace.errors import UsageError
+from headrace.server_url import parse_server_url
+
+
+def client(server: Any, **settings: Any) -> Any:
+    """A client of the servers at a URL; settings are redis-py's, over those of the URL."""
+    if not isinstance(server, str):
+        return _through(server, settings)
+    url = parse_server_url(server)
+    settings = url.settings | settings
+    if url.kind == "sentinel":
+        watch = redis.sentinel.Sentinel(url.hosts, sentinel_kwargs=url.sentinel_settings)  # type: ignore[no-untyped-call]
+        return watch.master_for(url.service, **settings)  # type: ignore[no-untyped-call]
+    if url.kind == "cluster":
+        nodes = [redis.cluster.ClusterNode(*host) for host in url.hosts]  # type: ignore[no-untyped-call]
+        return redis.cluster.RedisCluster(startup_nodes=nodes, **settings)
+    return redis.Redis.from_pool(redis.ConnectionPool(**settings))
+
+
+def async_client(server: Any, **settings: Any) -> Any:
+    """The same of redis.asyncio. UsageError when the database was given a client and no URL."""
+    if not isinstance(server, str):
+        raise UsageError("async_client() needs the server's URL: connect() was given a client")
+    url = parse_server_url(server)
+    if url.kind == "sentinel":
+        watch = redis.asyncio.sentinel.Sentinel(url.hosts, sentinel_kwargs=url.sentinel_settings)  # type: ignore[no-untyped-call]
+        return watch.master_for(url.service, **url.settings | settings)
+    if url.kind == "cluster":
+        nodes = [redis.asyncio.cluster.ClusterNode(*host) for host in url.hosts]
+        return redis.asyncio.cluster.RedisCluster(startup_nodes=nodes, **url.settings | settings)
+    return redis.asyncio.Redis.from_url(server, **settings)
+
+
+def _through(server: Any, settings: dict[str, Any]) -> Any:
+    """The client that the database was given. It has its settings already."""
+    if settings:
+        raise UsageError("connect() was given a client: it keeps the settings that it has")
+    return server
