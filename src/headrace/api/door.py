@@ -142,11 +142,12 @@ class Door:
             if written >= self.safe and self.storage is not None:
                 self.storage.commit(written)
         finally:
-            if self.ringing:
-                ringing = self.ringing
-                self.ringing = []
-                for bell in ringing:
-                    bell.ring()
+            while self.ringing:
+                try:
+                    bell = self.ringing.pop()
+                except IndexError:  # another thread, that is here too, was quicker
+                    break
+                bell.ring()
 
     def let_go(self, session: Session) -> None:
         """Close the session, now or before the next request runs. Never waits for the lock.
@@ -156,7 +157,7 @@ class Door:
         self.gone.append(session)
         if self.refusal is None and self.lock.acquire(False):
             self._close_gone()
-            self.leave()
+            self._leave_quickly()
             self.settle(-1)
 
     @cython.cfunc
