@@ -16,19 +16,25 @@ from headrace.errors import HeadraceError
 if TYPE_CHECKING:
     from headrace.api.consumer import Consumer
     from headrace.api.database import Database, connect, open
+    from headrace.api.dead_letters import DeadLetter
     from headrace.api.delivery import Delivery
     from headrace.api.entry import Entry
     from headrace.api.group import Group
+    from headrace.api.link import Stop
+    from headrace.api.policy import Backoff
     from headrace.api.stream import Stream
     from headrace.api.streamid import StreamID
 
 __all__ = [
+    "Backoff",
     "Consumer",
     "Database",
+    "DeadLetter",
     "Delivery",
     "Entry",
     "Group",
     "HeadraceError",
+    "Stop",
     "Stream",
     "StreamID",
     "__version__",
@@ -39,11 +45,14 @@ __all__ = [
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Backoff": "policy",
     "Consumer": "consumer",
     "Database": "database",
+    "DeadLetter": "dead_letters",
     "Delivery": "delivery",
     "Entry": "entry",
     "Group": "group",
+    "Stop": "link",
     "Stream": "stream",
     "StreamID": "streamid",
     "connect": "database",
