@@ -1,0 +1,117 @@
+"""Where entries go that failed too often, and how they come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stepping import Stepper
+
+from headrace.api.policy import Backoff, dead_letter_name
+from headrace.errors import UsageError
+
+
+def fail(entry: Any) -> None:
+    raise ValueError(f"no {entry['n'].decode()}")
+
+
+def buried(database: Any, count: int = 3, **policy: Any) -> Any:
+    """A group that has given up all its entries."""
+    orders = database.stream("orders")
+    for n in range(count):
+        orders.add({"n": n, "customer": "ada"})
+    group = orders.group("billing", max_deliveries=1, **policy)
+    Stepper(group.consumer("w")).handle_all(fail)
+    return group
+
+
+def test_a_dead_letter_tells_where_it_comes_from_and_why(database: Any) -> None:
+    group = buried(database)
+    letters = list(group.dead_letters)
+    assert [letter.origin for letter in letters] == [entry.id for entry in group.stream]
+    first = letters[0]
+    assert first.fields == {b"n": b"0", b"customer": b"ada"}
+    assert (first.stream, first.group, first.consumer, first.deliveries) == ("orders", "billing", "w", 1)
+    assert first.error == "ValueError: no 0"
+    assert group.dead_letters.name == "{orders}:dead" and len(group.dead_letters) == 3
+    assert database.stream("{orders}:dead").first()["dead:id"] == bytes(first.origin)
+    assert group.info().pending == 0
+
+
+def test_a_name_that_stands_twice_keeps_both_values(database: Any) -> None:
+    database.execute("XADD", "orders", "*", "n", "0", "tag", "a", "tag", "b")
+    group = database.stream("orders").group("billing", max_deliveries=1)
+    Stepper(group.consumer("w")).handle_all(fail)
+    fields = database.execute("XRANGE", "{orders}:dead", "-", "+")[0][1]
+    assert fields[:6] == [b"n", b"0", b"tag", b"a", b"tag", b"b"]
+
+
+def test_retried_ones_are_pending_in_their_group_and_in_no_other(database: Any) -> None:
+    group = buried(database)
+    other = group.stream.group("other", start="$")
+    second = list(group.dead_letters)[1]
+    assert group.dead_letters.retry(second.id) == 1
+    assert [letter["n"] for letter in group.dead_letters] == [b"0", b"2"]
+    assert group.dead_letters.retry() == 2 and len(group.dead_letters) == 0
+    entries = Stepper(group.consumer("w2")).all()
+    assert sorted((entry["n"], entry.times_delivered) for entry in entries) == [
+        (b"0", 1),
+        (b"1", 1),
+        (b"2", 1),
+    ]
+    assert Stepper(other.consumer("w")).all() == [] and len(group.stream) == 3
+
+
+def test_retried_ones_that_were_trimmed_are_added_anew(database: Any) -> None:
+    group = buried(database)
+    group.stream.trim(maxlen=1)
+    assert group.dead_letters.retry() == 3
+    entries = Stepper(group.consumer("w2")).all()
+    assert sorted(entry["n"] for entry in entries) == [b"0", b"1", b"2"]
+    assert all(set(entry) == {b"n", b"customer"} for entry in entries) and len(group.stream) == 3
+
+
+def test_one_stream_serves_several_groups(database: Any) -> None:
+    billing = buried(database, 2)
+    other = billing.stream.group("shipping", max_deliveries=1)
+    Stepper(other.consumer("w")).handle_all(fail)
+    assert len(database.stream("{orders}:dead")) == 4
+    assert billing.dead_letters.delete() == 2 and len(other.dead_letters) == 2
+    assert other.dead_letters.delete(next(iter(other.dead_letters)).id) == 1 and len(other.dead_letters) == 1
+
+
+def test_another_name_and_none_at_all(database: Any) -> None:
+    group = buried(database, dead_letters="graveyard")
+    assert len(database.stream("graveyard")) == 3
+    orders = group.stream
+    silent = orders.group("silent", max_deliveries=1, dead_letters=False)
+    stepper = Stepper(silent.consumer("w"))
+    stepper.handle_all(fail)
+    assert stepper.worker.counters.dead == 3 and silent.info().pending == 0
+    with pytest.raises(UsageError):
+        silent.dead_letters  # noqa: B018
+
+
+def test_without_a_limit_nothing_is_given_up(database: Any) -> None:
+    database.stream("orders").add({"n": 0})
+    group = database.stream("orders").group("billing", max_deliveries=None, backoff=Backoff(first=0))
+    stepper = Stepper(group.consumer("w"))
+    for times in range(1, 30):
+        delivery = stepper.next()
+        while delivery is None:  # a millisecond may have to pass
+            delivery = stepper.next()
+        assert delivery.times_delivered == times
+        delivery.retry(after=0)
+
+
+def slot_tag(key: bytes) -> bytes:
+    """What a cluster computes the slot of: between the first { and the next }, or all of it."""
+    start = key.find(b"{")
+    end = key.find(b"}", start + 1)
+    return key[start + 1 : end] if start >= 0 and end > start + 1 else key
+
+
+@pytest.mark.parametrize("name", [b"orders", b"{shop}:orders", b"a{b", b"x{y}z", b"{a}{b}"])
+def test_dead_letters_are_in_the_slot_of_their_stream(name: bytes) -> None:
+    assert slot_tag(dead_letter_name(name)) == slot_tag(name)
+    assert dead_letter_name(name) != name
