@@ -48,7 +48,15 @@ def burial_fields(delivery: Delivery[Any], requests: Requests) -> list[bytes]:
 
 
 class DeadLetter(Entry[T]):
-    """An entry that was given up. Fields and value are what they were in its stream."""
+    """An entry that was given up. Fields and value are what they were in its stream.
+
+    origin       its ID there; `id` is the one that it has among the dead letters
+    stream       where it was
+    group        who gave it up
+    consumer     and which of its consumers
+    deliveries   how often it was delivered
+    error        what the last failure said
+    """
 
     __slots__ = ("consumer", "deliveries", "error", "group", "origin", "stream")
 
