@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "structures",
     },
 }
-LEAVES = {"mem", "errors", "limits", "patience", "server_url", "__version__"}
+LEAVES = {"mem", "system", "errors", "limits", "patience", "server_url", "__version__"}
 LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges
 
 

@@ -1,7 +1,10 @@
-"""read(2) and write(2), interpreted; the turn's tests run the compiled meaning."""
+"""read(2), write(2) and epoll_wait(2), interpreted; the turn's tests run the compiled meaning."""
 
 import os
+import select
 import socket
+
+import pytest
 
 from headrace.server import descriptors
 
@@ -46,3 +49,27 @@ def test_a_buffer_may_be_resized_right_after():
     os.close(read_end)
     os.close(write_end)
     assert descriptors.read(read_end, buf, 0, 5) == descriptors.BROKEN
+
+
+def test_events_are_told_one_by_one():
+    a, b = socket.socketpair()
+    with a, b, select.epoll() as poller:
+        poller.register(a.fileno(), select.EPOLLIN)
+        poller.register(b.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        events = bytearray(8 * descriptors.EVENT_BYTES)
+        b.send(b"for a")
+        found = descriptors.wait(poller.fileno(), events, 8, -1)
+        told = {descriptors.event_fd(events, i): descriptors.event_what(events, i) for i in range(found)}
+        assert told == {a.fileno(): select.EPOLLIN, b.fileno(): select.EPOLLOUT}
+        assert descriptors.wait(poller.fileno(), events, 1, -1) == 1
+
+
+def test_a_wait_is_over_in_time_and_leaves_the_poller_open():
+    with select.epoll() as poller:
+        assert descriptors.wait(poller.fileno(), bytearray(descriptors.EVENT_BYTES), 1, 1) == 0
+        assert not poller.closed
+
+
+def test_a_wait_on_nothing_is_an_error():
+    with pytest.raises(OSError):
+        descriptors.wait(-1, bytearray(descriptors.EVENT_BYTES), 1, 0)

@@ -113,6 +113,14 @@ def test_an_idle_server_sleeps(server, client):
     client.request("PING")
     time.sleep(0.3)
     turns = []
-    server.server.turn.commit = lambda: turns.append(None) is None
+    turn = server.server.turn
+
+    def count() -> bool:
+        turns.append(None)
+        turn.unsettled = True  # call it in the next turn, too
+        return True
+
+    turn.commit = count
+    turn.unsettled = True
     time.sleep(0.4)
     assert len(turns) <= 1

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-import time
+import cython
+
+from headrace import system
 
 
+@cython.cclass
 class RealClock:
     """Milliseconds since 1970, as the system has them."""
 
-    def now_ms(self) -> int:
+    __slots__ = ()
+
+    @cython.ccall
+    def now_ms(self) -> cython.longlong:
         """The time now."""
-        return time.time_ns() // 1_000_000
+        return system.now_ms()
 
 
-class SetClock:
+@cython.final
+@cython.cclass
+class SetClock(RealClock):
     """Stands still until it is moved."""
 
-    def __init__(self, ms: int) -> None:
+    __slots__ = ("ms",)
+
+    ms: cython.longlong
+
+    def __init__(self, ms: cython.longlong) -> None:
         self.ms = ms
 
-    def now_ms(self) -> int:
+    @cython.ccall
+    def now_ms(self) -> cython.longlong:
         """The time it was set to."""
         return self.ms
 
-    def advance(self, ms: int) -> None:
+    @cython.ccall
+    def advance(self, ms: cython.longlong) -> cython.void:
         """Move on by so many milliseconds."""
         self.ms += ms

@@ -25,6 +25,7 @@ cdef class Keyspace:
     cdef public long long now
     cdef public bint reading
     cdef public bint keep_dead
+    cdef bint mortal
     cdef public long long changes
     cdef public long long hits
     cdef public long long misses

@@ -50,6 +50,7 @@ class Keyspace:
         "hits",
         "keep_dead",
         "misses",
+        "mortal",
         "now",
         "on_expired",
         "random",
@@ -66,6 +67,7 @@ class Keyspace:
     now: cython.longlong  # milliseconds; one moment for a whole batch of commands
     reading: cython.bint  # the command that runs only reads: its look-ups are hits and misses
     keep_dead: cython.bint  # nothing dies of age: a log is read, which says itself what died, and when
+    mortal: cython.bint  # some key may have a time to die: False saves asking every database, turn by turn
     changes: cython.longlong  # how often a key was modified
     hits: cython.longlong
     misses: cython.longlong
@@ -82,6 +84,7 @@ class Keyspace:
         self.now = 0
         self.reading = False
         self.keep_dead = False
+        self.mortal = False
         self.changes = 0
         self.hits = 0
         self.misses = 0
@@ -144,9 +147,13 @@ class Keyspace:
         database: Database
         earliest: cython.longlong = self.forgetting.next_sweep()
         at: cython.longlong
+        if not self.mortal:
+            return earliest
+        self.mortal = False
         for database in self.databases:
             if not len(database.expiry_times.at):
                 continue
+            self.mortal = True
             at = database.expiry_times.next_death()
             if at >= 0 and (earliest < 0 or at < earliest):
                 earliest = at
@@ -323,6 +330,7 @@ class Database:
     def set_expiry(self, key: bytes, at_ms: cython.longlong) -> cython.void:
         """Key, which exists, dies at at_ms."""
         self.expiry_times.set(key, at_ms)
+        self.keyspace.mortal = True
 
     @cython.ccall
     def clear_expiry(self, key: bytes) -> cython.bint:

@@ -1,15 +1,19 @@
-"""read(2) and write(2) on raw descriptors, as the interpreter runs them; descriptors.pxd says the same in C.
+"""read(2), write(2) and epoll_wait(2) on raw descriptors, as the interpreter runs them.
 
-Never compiled itself. Both take a non-blocking descriptor and a place in a buffer, and raise nothing: what
-cannot be done is a negative count.
+Never compiled itself; descriptors.pxd says the same in C. read() and write() take a non-blocking descriptor
+and a place in a buffer, and raise nothing: what cannot be done is a negative count. wait() leaves the events
+in a buffer, EVENT_BYTES for each, from which event_fd() and event_what() tell them.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import struct
 
 WOULD_BLOCK = -1  # nothing there to read, no room to write
 BROKEN = -2  # the connection is of no use any more
+EVENT_BYTES = 16  # at least what the system's own record takes
 
 
 def read(fd: int, buf: bytearray, at: int, n: int) -> int:
@@ -32,3 +36,32 @@ def write(fd: int, buf: bytearray, at: int, n: int) -> int:
         return WOULD_BLOCK
     except OSError:
         return BROKEN
+
+
+def wait(poller: int, events: bytearray, most: int, timeout_ms: int) -> int:
+    """Wait for events of an epoll descriptor, most of them at most; how many there are.
+
+    None after timeout_ms (negative: never), or when a signal came; its handler has run then, and what that
+    raises is raised. OSError when there is no such descriptor.
+    """
+    with select.epoll.fromfd(os.dup(poller)) as poll:
+        found = poll.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, most)
+    for i, (fd, what) in enumerate(found):
+        struct.pack_into("<iI", events, i * EVENT_BYTES, fd, what)
+    return len(found)
+
+
+def event_fd(events: bytearray, i: int) -> int:
+    """The descriptor of the i-th event."""
+    fd: int = struct.unpack_from("<i", events, i * EVENT_BYTES)[0]
+    return fd
+
+
+def event_what(events: bytearray, i: int) -> int:
+    """What happened to it, in epoll's bits."""
+    what: int = struct.unpack_from("<I", events, i * EVENT_BYTES + 4)[0]
+    return what
+
+
+def run_signal_handlers() -> None:
+    """Run the handlers of signals that came; the interpreter does that by itself."""

@@ -88,7 +88,7 @@ class Server:
         self.refused_to_end = False
         self.host = ServerHost(config, self.stop)
         self.engine = Engine(self.host.settings, self.host)
-        self.turn = Turn(self.engine, self.clock.now_ms)
+        self.turn = Turn(self.engine, self.clock)
         self.host.turn = self.turn
         self.host.apply = self.apply
         self.listeners = Listeners(config, self.host, self.turn)
@@ -98,6 +98,7 @@ class Server:
         self.saving = Saving(config, self.engine, self.disk, self.durability, self.clock.now_ms())
         self.host.startup, self.host.durability, self.host.saving = self.startup, self.durability, self.saving
         self.timers = Timers(config, self.host, self.turn, self.durability, self.saving)
+        self.saving.hurry = self.turn.hurry
         self.waker, self.woken = socket.socketpair()
         self.running_log = False  # appendonly, as it was acted on
         self.files: list[str] = []  # to be removed at the end
@@ -156,10 +157,9 @@ class Server:
         """Turns, until told to stop; then everything is closed."""
         gc.collect()
         gc.freeze()  # what is there now stays: the collector need not look at it again
-        turn, timers, now_ms = self.turn, self.timers, self.clock.now_ms
         try:
             while not self.stopping:
-                turn.once(timers.run(now_ms()))
+                self.turn.run(self.timers.run)
                 if self.asked_to_end:
                     self._shut_down()
         finally:
@@ -168,6 +168,7 @@ class Server:
     def end(self) -> None:
         """As SHUTDOWN, after the turn run() is in. From any thread, and from a signal handler."""
         self.asked_to_end = True
+        self.turn.interrupt()
         self.wake()
 
     def is_ending(self) -> bool:
@@ -186,6 +187,7 @@ class Server:
     def stop(self) -> None:
         """End run() after the turn it is in, without a snapshot. From any thread, as end()."""
         self.stopping = True
+        self.turn.interrupt()
         self.wake()
 
     def wake(self) -> None:

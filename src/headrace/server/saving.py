@@ -54,6 +54,9 @@ class Saving:
         self.engine = engine
         self.files = files
         self.durability = durability
+        self.hurry: Callable[[], None] = lambda: (
+            None
+        )  # has tick() called soon: a client was told that it is begun
         self.child: Child | None = None
         self.work = ""  # what the child does
         self.name = ""  # the file it writes
@@ -148,6 +151,7 @@ class Saving:
     def _want(self, work: str) -> None:
         if work not in self.wanted:
             self.wanted.append(work)
+        self.hurry()
 
     # What comes round.
 

@@ -26,15 +26,11 @@ class Timers:
         self.turn = turn
         self.durability = durability
         self.saving = saving
-        self.due = 0  # milliseconds since 1970
 
     def run(self, now: int) -> int:
         """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
         interval = 1000 // self.config.number("hz")
-        hurry = self.saving.wanted and self.saving.child is None  # a client has been told that it is begun
-        if self.due - interval <= now < self.due and not hurry:  # else it is time, or the clock was set back
-            return self.due - now
-        self.due = now + interval
+        self.turn.rest(now, now + interval)
         moved = self.host.sample(now)
         seconds = self.config.number("timeout")
         if seconds:

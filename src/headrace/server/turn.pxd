@@ -1,5 +1,6 @@
 # The C face of turn.py.
 from headrace.commands.session cimport Session
+from headrace.engine.clock cimport RealClock
 from headrace.engine.engine cimport Engine
 from headrace.resp.parser cimport RequestParser
 from headrace.resp.writer cimport Answer
@@ -19,8 +20,12 @@ cdef unsigned int GONE
 
 cdef class Turn:
     cdef readonly Engine engine
-    cdef object now_ms
+    cdef readonly RealClock clock
     cdef public object commit
+    cdef public bint unsettled
+    cdef long long rests_from
+    cdef long long rests_until
+    cdef bint interrupted
     cdef public long long bulk_max
     cdef public long long query_max
     cdef public long long unsent_max
@@ -28,6 +33,9 @@ cdef class Turn:
     cdef public long long received
     cdef public long long sent
     cdef object poller
+    cdef int poll_fd
+    cdef bytearray events
+    cdef unsigned char *events_p
     cdef dict handlers
     cdef readonly dict connections
     cdef list ready
@@ -36,8 +44,12 @@ cdef class Turn:
     cdef bytearray scratch
     cdef unsigned char *p
 
+    cpdef void rest(self, long long since, long long until)
+    cpdef void hurry(self)
+    cpdef void interrupt(self)
     cpdef void once(self, long long timeout_ms)
-    cdef long long _patience(self, long long most_ms)
+    cdef int _patience(self, long long most_ms, long long deadline)
+    cdef void _hear_of(self, int fd, unsigned int what)
     cdef void _hear(self, Connection connection, unsigned int what)
     cdef void _read(self, Connection connection)
     cdef void _execute(self, long long now)

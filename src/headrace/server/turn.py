@@ -1,7 +1,10 @@
 """The turn: what is done between two waits, in this order and no other.
 
-    wait → hear: read who has sent → time: waits that are over → requests: execute within a budget
-         → woken readers → commit: the log, as durable as promised → answers → wait ...
+    timer → wait → hear: read who has sent → time: waits that are over → requests: execute within a budget
+          → woken readers → commit: the log, as durable as promised → answers → timer ...
+
+Nothing on this way asks the interpreter for anything, unless there is something to do: to a client that sends
+one request at a time every turn is the cost of a request.
 
 When commit says that what was executed is not safe, the answers of those who have changed data in this turn
 are held, and with them their connections: nothing of theirs is read or sent until release().
@@ -22,6 +25,7 @@ import cython
 
 from headrace import limits
 from headrace.commands.session import Session
+from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import ProtocolError
 from headrace.resp.parser import RequestParser
@@ -51,26 +55,37 @@ class Turn:
     __slots__ = (
         "answered",
         "bulk_max",
+        "clock",
         "commit",
         "connections",
         "engine",
+        "events",
+        "events_p",
         "handlers",
         "held",
-        "now_ms",
+        "interrupted",
         "p",
+        "poll_fd",
         "poller",
         "query_max",
         "ready",
         "received",
+        "rests_from",
+        "rests_until",
         "scratch",
         "sent",
+        "unsettled",
         "unsent_listener_max",
         "unsent_max",
     )
 
     engine: Engine
-    now_ms: Callable[[], int]
+    clock: RealClock
     commit: Callable[[], bool] | None  # makes durable what was executed, before any answer leaves; did it?
+    unsettled: cython.bint  # commit is to be called even if nothing was changed
+    rests_from: cython.longlong  # from then until the other, in milliseconds, the timer has nothing to do
+    rests_until: cython.longlong
+    interrupted: cython.bint  # run() is to return
     bulk_max: cython.longlong  # the longest word a new client may send
     query_max: cython.longlong  # bytes a client may have sent that are not executed, or it goes
     unsent_max: cython.longlong  # bytes of answers a client may leave unread, or it goes; 0 for no limit
@@ -78,6 +93,9 @@ class Turn:
     received: cython.longlong
     sent: cython.longlong
     poller: select.epoll
+    poll_fd: cython.int  # its descriptor
+    events: bytearray  # what it has found
+    events_p: cython.p_uchar
     handlers: dict[int, Callable[[], None]]  # descriptors that are no client's: what to do when readable
     connections: dict[int, Connection]
     ready: list[Connection]
@@ -86,10 +104,13 @@ class Turn:
     scratch: bytearray
     p: cython.p_uchar
 
-    def __init__(self, engine: Engine, now_ms: Callable[[], int]) -> None:
+    def __init__(self, engine: Engine, clock: RealClock) -> None:
         self.engine = engine
-        self.now_ms = now_ms
+        self.clock = clock
         self.commit = None
+        self.unsettled = False
+        self.rests_from = self.rests_until = 0
+        self.interrupted = False
         self.bulk_max = limits.BULK_BYTES_MAX
         self.query_max = limits.QUERY_BYTES_MAX
         self.unsent_max = 0
@@ -97,6 +118,9 @@ class Turn:
         self.received = 0
         self.sent = 0
         self.poller = select.epoll()
+        self.poll_fd = self.poller.fileno()
+        self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
+        self.events_p = self.events
         self.handlers = {}
         self.connections = {}
         self.ready = []
@@ -117,7 +141,7 @@ class Turn:
 
     def add(self, fd: int, address: bytes, local_address: bytes) -> Connection:
         """A client on a connected, non-blocking descriptor, which is the turn's from now on."""
-        session = self.engine.session(address, local_address, self.now_ms())
+        session = self.engine.session(address, local_address, self.clock.now_ms())
         connection: Connection = Connection(fd, session)
         connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
@@ -135,48 +159,86 @@ class Turn:
             self.drop(connection)
         self.poller.close()
 
+    def run(self, timer: Callable[[int], int]) -> None:
+        """Turns until interrupt(). timer(now) does what comes round and answers how many milliseconds may
+        pass until it wants to be called again, -1 for any number; not before rest() says, unless hurry() does.
+        """
+        now: cython.longlong
+        wait: cython.longlong
+        while not self.interrupted:
+            now = self.clock.now_ms()
+            if self.rests_from <= now < self.rests_until:  # else it is time, or the clock was set back
+                wait = self.rests_until - now
+            else:
+                wait = timer(now)
+            self.once(wait)
+            descriptors.run_signal_handlers()
+        self.interrupted = False
+
+    @cython.ccall
+    def rest(self, since: cython.longlong, until: cython.longlong) -> cython.void:
+        """Between these two times run() need not call its timer."""
+        self.rests_from = since
+        self.rests_until = until
+
+    @cython.ccall
+    def hurry(self) -> cython.void:
+        """Have run() call its timer before the next turn."""
+        self.rests_until = self.rests_from
+
+    @cython.ccall
+    def interrupt(self) -> cython.void:
+        """Have run() return after the turn it is in, or at once when it is not running. From any thread."""
+        self.interrupted = True
+
     @cython.ccall
     def once(self, timeout_ms: cython.longlong) -> cython.void:
         """One turn; waits up to timeout_ms, or for ever if that is negative, unless there is work left."""
         engine: Engine = self.engine
-        fd: cython.int
-        what: cython.uint
-        connection: Connection | None
-        timeout_ms = self._patience(timeout_ms)
-        events = self.poller.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, EVENTS_MAX)
-        now: cython.longlong = self.now_ms()
-        offset: cython.longlong = engine.effects.offset
-        for fd, what in events:
-            connection = self.connections.get(fd)
-            if connection is not None:
-                self._hear(connection, what)
-            elif fd in self.handlers:
-                self.handlers[fd]()
+        events: cython.p_uchar = self.events_p
+        i: cython.Py_ssize_t
         deadline: cython.longlong = engine.next_deadline()
+        wait: cython.int = self._patience(timeout_ms, deadline)
+        found: cython.Py_ssize_t = descriptors.wait(self.poll_fd, events, EVENTS_MAX, wait)
+        now: cython.longlong = self.clock.now_ms()
+        offset: cython.longlong = engine.effects.offset
+        for i in range(found):
+            self._hear_of(descriptors.event_fd(events, i), descriptors.event_what(events, i))
         if 0 <= deadline <= now:
             engine.tick(now)
         if self.ready:
             self._execute(now)
         if engine.woken or engine.dropped:
             self._serve_woken()
-        if self.commit is not None and not self.commit():
-            self._hold_answers(offset)
-        if engine.woken or engine.dropped:  # who waited for the commit itself
-            self._serve_woken()
+        if self.commit is not None and (engine.effects.items or self.unsettled):
+            self.unsettled = False
+            if not self.commit():
+                self._hold_answers(offset)
+            if engine.woken or engine.dropped:  # who waited for the commit itself
+                self._serve_woken()
         if self.answered:
             self._send_answers()
 
     @cython.cfunc
-    def _patience(self, most_ms: cython.longlong) -> cython.longlong:
+    def _patience(self, most_ms: cython.longlong, deadline: cython.longlong) -> cython.int:
         """How long to wait: not at all with work left, at most until the engine has something to do."""
         if self.ready or self.engine.woken:
             return 0
-        deadline: cython.longlong = self.engine.next_deadline()
-        if deadline < 0:
-            return most_ms
-        now: cython.longlong = self.now_ms()
-        left: cython.longlong = min(max(deadline - now, 0), WAIT_MAX_MS)
-        return left if most_ms < 0 else min(left, most_ms)
+        left: cython.longlong = -1 if most_ms < 0 else min(most_ms, WAIT_MAX_MS)
+        if deadline >= 0:
+            until: cython.longlong = min(max(deadline - self.clock.now_ms(), 0), WAIT_MAX_MS)
+            if left < 0 or until < left:
+                left = until
+        return left
+
+    @cython.cfunc
+    def _hear_of(self, fd: cython.int, what: cython.uint) -> cython.void:
+        """Something has happened to that descriptor."""
+        connection: Connection | None = self.connections.get(fd)
+        if connection is not None:
+            self._hear(connection, what)
+        elif fd in self.handlers:
+            self.handlers[fd]()
 
     @cython.cfunc
     def _hear(self, connection: Connection, what: cython.uint) -> cython.void:
