@@ -59,9 +59,14 @@ lint: install
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-bench: install
-	$(PY) -m benchmarks
-	$(PY) -m benchmarks.spark
+BENCH ?=
+
+bench: install                  ## every figure; BENCH="--quick", BENCH="--only XADD --rounds 9", REDIS_SERVER=program
+	$(PY) -m benchmarks $(BENCH)
+	$(if $(BENCH),,$(PY) -m benchmarks.spark)
+
+bench-instructions: install     ## instructions per command by valgrind, beside those noted; needs no quiet machine
+	$(PY) -m benchmarks.instructions $(BENCH)
 
 bench-spark: install
 	$(PY) -m benchmarks.spark
@@ -72,4 +77,4 @@ dist: install
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize fuzz simulate lint bench bench-spark dist clean
+.PHONY: install demo test interpreted compiled sanitize fuzz simulate lint bench bench-instructions bench-spark dist clean

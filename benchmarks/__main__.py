@@ -1,128 +1,127 @@
-"""make bench: alternating rounds against headrace and redis-server; medians and ratios as table, JSON, chart.
+"""make bench: headrace and redis-server side by side; medians and ratios as tables, JSON and a chart.
 
-    python -m benchmarks [--quick] [--rounds 5] [--requests 400000] [--out docs]
+    python -m benchmarks [--quick] [--rounds 5] [--requests 600000] [--entries 500000] [--loaded 10000000]
+                         [--only NAME,...] [--out docs]
 
-What durability costs comes last: see durable.py. A ratio above 1 is better than redis-server.
+Each round measures both servers, the next one in the other order; one server is at work at a time, alone on
+its core. REDIS_SERVER= names another program to compare with. --only takes beginnings of rows' names, or
+memory, durability, loading; the rows of an earlier run stay in bench.json and in the chart beside them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import os
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from benchmarks import durable, load
-from benchmarks.servers import Server
+from benchmarks import durable, load, loading, memory, report
+from benchmarks.rounds import SERVERS, Rows, alternately, medians
+from benchmarks.workloads import WORKLOADS, Workload
 
-XADD = ["XADD", "bench", "*", "device", "dev123", "temp", "21.5"]
-WORKLOADS = {
-    # name: (command, pipeline depth, share of the requests)
-    "XADD, depth 1": (XADD, 1, 0.25),
-    "XADD, depth 16": (XADD, 16, 1.0),
-    "XADD, depth 64": (XADD, 64, 1.0),
-    "XADD MAXLEN ~ 1000, depth 16": (["XADD", "bench", "MAXLEN", "~", "1000", *XADD[2:]], 16, 1.0),
-    "PING, depth 16": (["PING"], 16, 1.0),
-    "GET, depth 16": (["GET", "bench"], 16, 1.0),
-}
+WIDTH = 130  # into a file, too, the tables are whole
+QUICK = 10  # how much less --quick does
 
 
-def measure(rounds: int, requests: int) -> dict[str, dict[str, dict[str, float]]]:
-    """For each workload and server the median of each figure over the rounds."""
-    result: dict[str, dict[str, dict[str, float]]] = {}
-    with Server.headrace() as ours, Server.redis() as theirs:
-        for name, (command, depth, share) in WORKLOADS.items():
-            samples: dict[str, list[load.Sample]] = {ours.name: [], theirs.name: []}
-            for turn in track(range(rounds), description=name):
-                for server in (ours, theirs) if turn % 2 else (theirs, ours):
-                    samples[server.name].append(load.run(server, command, depth, int(requests * share)))
-            result[name] = {
-                server: {
-                    field: statistics.median(getattr(s, field) for s in taken)
-                    for field in load.Sample.__dataclass_fields__
-                }
-                for server, taken in samples.items()
-            }
-    return result
+def workloads(rounds: int, requests: int, wanted: list[Workload]) -> Rows:
+    """The rows of all that redis-benchmark and our own load do to servers that keep nothing on disk."""
+    rows: Rows = {}
+    with SERVERS["redis"]() as theirs, SERVERS["headrace"]() as ours:
+        running = {"redis": theirs, "headrace": ours}
+        for workload in track(wanted, description="workloads"):
+            count = int(requests * workload.share)
+
+            def sample(name: str, workload: Workload = workload, count: int = count) -> load.Sample:
+                load.flush(running[name])
+                return workload.measure(running[name], count)
+
+            rows[workload.name] = medians(alternately(rounds, sample))
+    return rows
 
 
-def memory(entries: int) -> dict[str, float]:
-    figures = {}
-    for make in (Server.headrace, Server.redis):
+def versions() -> dict[str, str]:
+    said = {}
+    for name, make in SERVERS.items():
         with make() as server:
-            figures[server.name] = load.bytes_per_entry(server, entries)
-    return figures
-
-
-def table(result: dict[str, dict[str, dict[str, float]]], entry: dict[str, float]) -> Table:
-    shown = Table(title="headrace beside redis-server (ratio above 1: better than redis-server)")
-    for column in ("workload", "requests/s", "ratio", "server CPU µs", "ratio", "p99 ms", "ratio"):
-        shown.add_column(column, justify="left" if column == "workload" else "right")
-    for name, by in result.items():
-        h, r = by["headrace"], by["redis"]
-        shown.add_row(
-            name,
-            f"{h['requests_per_s']:,.0f}",
-            f"{h['requests_per_s'] / r['requests_per_s']:.2f}",
-            f"{h['cpu_us']:.2f}",
-            f"{r['cpu_us'] / h['cpu_us']:.2f}",
-            f"{h['p99_ms']:.2f}",
-            f"{r['p99_ms'] / h['p99_ms']:.2f}",
-        )
-    shown.add_row("bytes per entry", f"{entry['headrace']:.1f}", f"{entry['redis'] / entry['headrace']:.2f}")
-    return shown
-
-
-def chart(result: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(result) + 1.4), layout="constrained")
-    names = list(result)[::-1]
-    for offset, field, label, upward in (
-        (0.2, "requests_per_s", "throughput", True),
-        (-0.2, "cpu_us", "server CPU per command", False),
-    ):
-        ratios = []
-        for name in names:
-            h, r = result[name]["headrace"][field], result[name]["redis"][field]
-            ratios.append(h / r if upward else r / h)
-        axes.barh([i + offset for i in range(len(names))], ratios, height=0.36, label=label)
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("ratio to redis-server (1 = the same, more is better)")
-    figure.legend(loc="outside upper right", ncols=2, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+            said[name] = server.version()
+    return said
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="one round, fewer requests: a look, not a figure"
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--quick", action="store_true", help="one round of a tenth: a look, not a figure")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=400_000)
-    parser.add_argument("--entries", type=int, default=500_000, help="entries for the memory figure")
-    parser.add_argument("--out", type=Path, default=Path("docs"), help="where the figures and the chart go")
+    parser.add_argument("--requests", type=int, default=600_000, help="of the cheapest workloads")
+    parser.add_argument("--entries", type=int, default=500_000, help="for memory")
+    parser.add_argument("--loaded", type=int, default=10_000_000, help="entries that are loaded and saved")
+    parser.add_argument("--only", default="", help="beginnings of names, with commas between")
+    parser.add_argument("--out", type=Path, default=Path("docs"), help="where the figures go")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.requests = 1, options.requests // 10
-    result = measure(options.rounds, options.requests)
-    entry = memory(options.entries)
-    Console().print(table(result, entry))
+        options.rounds = 1
+        for size in ("requests", "entries", "loaded"):
+            setattr(options, size, getattr(options, size) // QUICK)
+    begun = time.monotonic()
+    rows = measure(options)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.width = max(console.width, WIDTH)
+    title = "headrace beside redis-server (ratios: above 1 is better than redis-server)"
+    console.print(report.table(title, report.speeds(rows)))
+    console.print(report.table("memory and stalls", report.sizes(rows)))
+    for line in report.short(rows):
+        console.print(f"short of the aim: {line}", highlight=False)
+    write(options, rows)
+    took = time.monotonic() - begun
+    console.print(
+        f"figures: {options.out}/bench.json, bench.md   chart: {options.out}/bench.png   {took:,.0f} s"
+    )
+
+
+def measure(options: argparse.Namespace) -> Rows:
+    """All rows that are wanted."""
+    parts = options.only.split(",") if options.only else [""]
+
+    def is_wanted(name: str, part: str = "") -> bool:
+        return any(name.startswith(p) or (part and p == part) for p in parts)
+
+    wanted = [w for w in WORKLOADS if is_wanted(w.name)]
+    logged = [name for name in durable.POLICIES if is_wanted(name, "durability")]
+    is_memory, is_loading = is_wanted("memory"), is_wanted("loading")
+    if not (wanted or logged or is_memory or is_loading):
+        raise SystemExit(f"--only {options.only}: nothing is called so")
+    rows: Rows = {}
+    if wanted:
+        rows |= workloads(options.rounds, options.requests, wanted)
+    if logged:
+        rows |= durable.measure(options.rounds, options.requests, logged)
+    if is_loading:
+        rows |= loading.measure(min(options.rounds, 3), options.loaded)
+    if is_memory:
+        rows |= memory.measure(options.entries)
+    return rows
+
+
+def write(options: argparse.Namespace, rows: Rows) -> None:
+    """bench.json, bench.md and bench.png; what --only has left out stays as it was."""
     options.out.mkdir(parents=True, exist_ok=True)
-    figures = {"rounds": options.rounds, "workloads": result, "bytes_per_entry": entry}
-    (options.out / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
-    chart(result, options.out / "bench.png")
-    durable.report(options.rounds, options.requests // 4, 2 * options.entries, options.out)
-    print(f"figures: {options.out}/bench.json, durable.json   chart: {options.out}/bench.png")
+    path = options.out / "bench.json"
+    before = json.loads(path.read_text()).get("rows", {}) if options.only and path.exists() else {}
+    said: dict[str, Any] = {
+        "servers": versions(),
+        "cores": os.cpu_count(),
+        **{name: getattr(options, name) for name in ("rounds", "requests", "entries", "loaded")},
+        "rows": before | rows,
+    }
+    path.write_text(json.dumps(said, indent=1) + "\n")
+    (options.out / "bench.md").write_text(report.page(said))
+    report.chart(before | rows, options.out / "bench.png")
 
 
 if __name__ == "__main__":

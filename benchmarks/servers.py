@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SERVER_CORE = 0
 
 
 def free_port() -> int:
@@ -23,14 +25,26 @@ def free_port() -> int:
         return port
 
 
+def load_cores() -> set[int]:
+    """The cores that are not the server's; its own, too, on a machine that has no other."""
+    return set(range(os.cpu_count() or 1)) - {SERVER_CORE} or {SERVER_CORE}
+
+
 IN_MEMORY = ("--save", "", "--appendonly", "no")
+
+
+def prepare_process() -> None:
+    """A server has one core to itself, and may open as many files as the system lets it."""
+    os.sched_setaffinity(0, {SERVER_CORE})
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @dataclass
 class Server:
     """A running server. `with Server.headrace() as s:` stops it at the end.
 
-    Without directives it keeps nothing on disk; with `seed`, a directory, it starts on a copy of that.
+    Without directives it keeps nothing on disk; with `seed`, a directory, it starts on what is in it.
     """
 
     name: str
@@ -55,14 +69,14 @@ class Server:
     def __enter__(self) -> Self:
         self._dir = tempfile.TemporaryDirectory()
         if self.seed is not None:
-            shutil.copytree(self.seed, self._dir.name, dirs_exist_ok=True)
+            # Linked, not copied: whoever is measured on a seed writes only new files.
+            shutil.copytree(self.seed, self._dir.name, dirs_exist_ok=True, copy_function=os.link)
         self.started = time.monotonic()
-        # One core for the server; load comes from the others, so that the two never share.
         self._process = subprocess.Popen(
             self.command,
             cwd=self._dir.name,
             stdout=subprocess.DEVNULL,
-            preexec_fn=lambda: os.sched_setaffinity(0, {0}),
+            preexec_fn=prepare_process,
         )
         deadline = time.monotonic() + 20
         while True:

@@ -1,0 +1,106 @@
+"""Memory: what one more of each thing adds to the resident set of a server, started for it alone.
+
+entry              two small fields, in one stream
+pending entry      of a group with three consumers, beyond the entry itself
+small stream       a key of its own with one entry of one field
+idle connection    that has sent one PING
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rich.progress import track
+
+from benchmarks.paths import entry_id, filled, words
+from benchmarks.rounds import SERVERS, Figures, Rows
+from benchmarks.servers import Server
+from benchmarks.wire import Wire
+
+FILES_SPARE = 100  # of a process, for what is no connection
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something of which there are many: how many, as a share of the entries asked for."""
+
+    name: str
+    bytes_each: Callable[[Server, int], float]
+    share: float
+    most: int = 1 << 30
+
+
+def grown(server: Server, requests: Iterator[bytes], count: int) -> float:
+    """Resident bytes that the requests add, over the count."""
+    wire = Wire(server.port)
+    before = server.resident_bytes()
+    wire.exchange(requests)
+    wire.close()
+    return (server.resident_bytes() - before) / count
+
+
+def entry(server: Server, count: int) -> float:
+    return grown(server, filled("s", count), count)
+
+
+def pending_entry(server: Server, count: int) -> float:
+    grown(server, filled("s", count), count)
+    grown(server, iter([words("XGROUP", "CREATE", "s", "g", "0")]), 1)
+    return grown(server, reads(count), count)
+
+
+def reads(count: int) -> Iterator[bytes]:
+    """Each of three consumers is given a hundred entries in turn."""
+    for i in range(0, count, 100):
+        yield words("XREADGROUP", "GROUP", "g", f"c{i // 100 % 3}", "COUNT", 100, "STREAMS", "s", ">")
+
+
+def small_stream(server: Server, count: int) -> float:
+    return grown(
+        server, (words("XADD", f"stream:{i:07}", entry_id(i), "temp", i % 90) for i in range(count)), count
+    )
+
+
+def idle_connection(server: Server, count: int) -> float:
+    first = Wire(server.port)
+    first.exchange([words("PING")])
+    before = server.resident_bytes()
+    wires = [Wire(server.port) for _ in range(count)]
+    for wire in wires:
+        wire.exchange([words("PING")])
+    grown_by = server.resident_bytes() - before
+    for wire in [first, *wires]:
+        wire.close()
+    return grown_by / count
+
+
+def connections_max() -> int:
+    """How many this process may have, after asking for all it can get."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most - FILES_SPARE
+
+
+THINGS = [
+    Thing("entry of two small fields", entry, 1.0),
+    Thing("pending entry", pending_entry, 0.6),
+    Thing("small stream", small_stream, 2.0),
+    Thing("idle connection", idle_connection, 0.01, 9000),
+]
+
+
+def measure(entries: int) -> Rows:
+    """Bytes of each thing, by server. One round: memory does not waver."""
+    found: Rows = {}
+    for thing in track(THINGS, description="memory"):
+        count = min(int(entries * thing.share), thing.most)
+        if thing.bytes_each is idle_connection:
+            count = min(count, connections_max())
+        by: Figures = {}
+        for name, make in SERVERS.items():
+            with make() as server:
+                by[name] = {"bytes": thing.bytes_each(server, count)}
+        found[thing.name] = by
+    return found

@@ -1,0 +1,129 @@
+"""The benchmarks do what they say they measure; how long it takes is no test's business."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import deliveries, load, report  # noqa: E402
+from benchmarks.rounds import alternately, medians  # noqa: E402
+from benchmarks.servers import Server  # noqa: E402
+from benchmarks.workloads import WORKLOADS, XADD, read_and_acknowledged  # noqa: E402
+
+ROWS = {
+    "XADD depth 16": {
+        "headrace": {"per_s": 110.0, "cpu_us": 2.0, "p99_ms": 2.0, "busy": 0.9},
+        "redis": {"per_s": 100.0, "cpu_us": 2.2, "p99_ms": 1.0, "busy": 0.9},
+    },
+    "pending entry": {"headrace": {"bytes": 50.0}, "redis": {"bytes": 90.0}},
+    "small stream": {"headrace": {"bytes": 50.0}, "redis": {"bytes": 90.0}},
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
+    with Server.redis() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Server:
+    load.flush(running)
+    return running
+
+
+def client_of(server: Server) -> redis.Redis:
+    return redis.Redis(port=server.port, decode_responses=True)
+
+
+def test_redis_benchmark_sends_what_it_was_asked_to(server: Server) -> None:
+    said = load.run(server, XADD, 16, 3200)
+    assert client_of(server).xlen("bench") == 3200
+    assert 0 < said.p50_ms <= said.p99_ms <= said.p999_ms
+    assert said.per_s > 0 and said.cpu_us > 0 and said.busy > 0
+
+
+def test_percentiles_lie_on_the_line_between_two_rows() -> None:
+    out = "50.000% <= 1.000 milliseconds\n 75.000% <= 2.000 milliseconds\n100.000% <= 4.000 milliseconds"
+    assert [load.percentile(out, p) for p in (50, 60, 75, 100)] == pytest.approx([1.0, 1.4, 2.0, 4.0])
+
+
+def test_our_own_load_sends_each_request_once(server: Server) -> None:
+    deletes = next(w for w in WORKLOADS if w.name.startswith("XDEL"))
+    said = deletes.measure(server, 1600)
+    info = client_of(server).xinfo_stream("s")
+    assert (info["length"], info["entries-added"]) == (0, 1600)
+    assert said.p50_ms <= said.p99_ms <= said.p999_ms
+
+
+def test_each_group_is_given_all_entries_and_acknowledges_them(server: Server) -> None:
+    read_and_acknowledged(10, 8)(server, 640)
+    groups = client_of(server).xinfo_groups("s")
+    assert [(g["pending"], g["lag"]) for g in groups] == [(0, 0)] * 10
+
+
+def test_deliveries_go_to_consumers_that_are_blocked(server: Server) -> None:
+    deliveries.run(server, 200)
+    client = client_of(server)
+    for i in range(deliveries.PAIRS):
+        group = client.xinfo_groups(f"s{i:02}")[0]
+        assert (group["pending"], group["entries-read"]) == (0, 5)
+
+
+def test_every_second_round_has_the_other_order() -> None:
+    order: list[str] = []
+
+    def sample(name: str) -> dict[str, float]:
+        order.append(name)
+        return {"ms": float(len(order))}
+
+    found = medians(alternately(3, sample))
+    assert order == ["redis", "headrace", "headrace", "redis", "redis", "headrace"]
+    assert found == {"redis": {"ms": 4.0}, "headrace": {"ms": 3.0}}
+
+
+def test_ratios_above_one_are_better_than_redis_server() -> None:
+    by = ROWS["XADD depth 16"]
+    assert [report.ratio(by, figure) for figure in ("per_s", "cpu_us", "p99_ms", "bytes")] == [
+        pytest.approx(1.1),
+        pytest.approx(1.1),
+        0.5,
+        None,
+    ]
+
+
+def test_what_is_short_of_an_aim_is_said() -> None:
+    assert list(report.short(ROWS)) == [
+        "XADD depth 16: server CPU 1.10, aim 1.2",
+        "XADD depth 16: p99 0.50, aim 1.0",
+        "pending entry: memory 1.80, aim 2.0",
+    ]
+
+
+def test_without_valgrind_one_line_says_so() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.instructions"],
+        cwd=ROOT,
+        env={"PATH": "/nonexistent", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1 and "valgrind" in ran.stderr
+
+
+@pytest.mark.whole
+def test_one_row_of_the_whole_program_is_kept_as_json_page_and_chart(tmp_path: Path) -> None:
+    words = ["--quick", "--requests", "20000", "--only", "XDEL", "--out", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "benchmarks", *words], cwd=ROOT, check=True, capture_output=True)
+    said = json.loads((tmp_path / "bench.json").read_text())
+    assert set(said["rows"]["XDEL at random depth 16"]) == {"redis", "headrace"}
+    assert "| XDEL at random depth 16 |" in (tmp_path / "bench.md").read_text()
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
