@@ -13,10 +13,12 @@ from headrace.errors import CodecError
 @cython.cfunc
 def word_of(value: object) -> bytes:
     """A field's name or value as bytes: str in UTF-8, numbers in decimal."""
+    text: str
     if type(value) is bytes:
         return value
     if isinstance(value, str):
-        return value.encode()
+        text = value
+        return text.encode("utf-8")
     if isinstance(value, bool):
         raise CodecError(f"{value} is no field: write 0 or 1, or give the stream a codec")
     if isinstance(value, int):
@@ -31,9 +33,16 @@ def word_of(value: object) -> bytes:
 @cython.cfunc
 def put(argv: list[bytes], fields: object) -> cython.void:
     """Append names and values."""
+    plain: dict[Any, Any]
     mapping: Mapping[Any, Any] = fields  # type: ignore[assignment]
     if not mapping:
         raise CodecError("an entry has at least one field")
+    if type(fields) is dict:  # walked without an iterator
+        plain = fields
+        for name, value in plain.items():
+            argv.append(word_of(name))
+            argv.append(word_of(value))
+        return
     for name, value in mapping.items():
         argv.append(word_of(name))
         argv.append(word_of(value))
