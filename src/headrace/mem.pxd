@@ -25,6 +25,57 @@ cdef inline int compare(const unsigned char *a, Py_ssize_t a_at,
     return memcmp(a + a_at, b + b_at, n)
 
 
+cdef inline void copy_word(unsigned char *target, Py_ssize_t target_at,
+                           const unsigned char *source, Py_ssize_t source_at, Py_ssize_t n) noexcept nogil:
+    cdef unsigned char *t = target + target_at
+    cdef const unsigned char *s = source + source_at
+    cdef unsigned long long head, tail
+    if n > 16:
+        memcpy(t, s, n)
+    elif n >= 8:  # its first eight bytes and its last, which may overlap
+        memcpy(&head, s, 8)
+        memcpy(&tail, s + n - 8, 8)
+        memcpy(t, &head, 8)
+        memcpy(t + n - 8, &tail, 8)
+    elif n >= 4:
+        memcpy(&head, s, 4)
+        memcpy(&tail, s + n - 4, 4)
+        memcpy(t, &head, 4)
+        memcpy(t + n - 4, &tail, 4)
+    elif n > 0:
+        t[0] = s[0]
+        if n > 1:
+            t[1] = s[1]
+            t[n - 1] = s[n - 1]
+
+
+cdef inline bint same_word(const unsigned char *a, Py_ssize_t a_at,
+                           const unsigned char *b, Py_ssize_t b_at, Py_ssize_t n) noexcept nogil:
+    if n > 16:
+        return memcmp(a + a_at, b + b_at, n) == 0
+    if n >= 8:
+        return u64le(a, a_at) == u64le(b, b_at) and u64le(a, a_at + n - 8) == u64le(b, b_at + n - 8)
+    if n >= 4:
+        return u32le(a, a_at) == u32le(b, b_at) and u32le(a, a_at + n - 4) == u32le(b, b_at + n - 4)
+    while n > 0:
+        n -= 1
+        if a[a_at + n] != b[b_at + n]:
+            return False
+    return True
+
+
+cdef inline int eight_digits(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+    cdef unsigned long long v = u64le(buf, at)
+    if (v & 0xF0F0F0F0F0F0F0F0ULL) != 0x3030303030303030ULL:
+        return -1
+    if ((v + 0x0606060606060606ULL) & 0xF0F0F0F0F0F0F0F0ULL) != 0x3030303030303030ULL:
+        return -1
+    v &= 0x0F0F0F0F0F0F0F0FULL
+    v = (v * 10 + (v >> 8)) & 0x00FF00FF00FF00FFULL  # pairs of digits, then fours, then all eight
+    v = (v * 100 + (v >> 16)) & 0x0000FFFF0000FFFFULL
+    return <int> ((v * 10000 + (v >> 32)) & 0xFFFFFFFFULL)
+
+
 cdef inline Py_ssize_t find(const unsigned char *buf, Py_ssize_t at, Py_ssize_t end,
                             unsigned char byte) noexcept nogil:
     cdef const unsigned char *found = <const unsigned char *> memchr(buf + at, byte, end - at)
@@ -145,6 +196,10 @@ cdef inline bint is_utf8(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) 
     cdef unsigned char lead, second
     while end - at >= 8 and not u64le(buf, at) & 0x8080808080808080ULL:
         at += 8  # eight ASCII bytes at once: most text is nothing else
+    if end - at < 8 <= n and not u64le(buf, end - 8) & 0x8080808080808080ULL:
+        return True  # so is what is left, with some of what was looked at
+    if 4 <= n < 8 and not (u32le(buf, at) | u32le(buf, end - 4)) & 0x80808080U:
+        return True
     while at < end:
         lead = buf[at]
         at += 1

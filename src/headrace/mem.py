@@ -42,6 +42,22 @@ def compare(a: bytes | bytearray, a_at: int, b: bytes | bytearray, b_at: int, n:
     return (left > right) - (left < right)
 
 
+def copy_word(target: bytearray, target_at: int, source: bytes | bytearray, source_at: int, n: int) -> None:
+    """The same as copy, for what is mostly a few bytes: a call less."""
+    copy(target, target_at, source, source_at, n)
+
+
+def same_word(a: bytes | bytearray, a_at: int, b: bytes | bytearray, b_at: int, n: int) -> bool:
+    """Whether the n bytes of a, mostly few, are those of b."""
+    return compare(a, a_at, b, b_at, n) == 0
+
+
+def eight_digits(buf: bytes | bytearray, at: int) -> int:
+    """The number that the eight digits at `at` say; -1 if they are not all digits."""
+    text = take(buf, at, 8)
+    return int(text) if text.isdigit() else -1
+
+
 def find(buf: bytes | bytearray, at: int, end: int, byte: int) -> int:
     """The first place of byte in buf[at:end]; -1 when it is not there."""
     assert 0 <= at <= end <= len(buf), "find past the end"

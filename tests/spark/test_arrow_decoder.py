@@ -138,6 +138,65 @@ def test_of_many_fields_too_the_last_of_each_name_counts() -> None:
     assert dict(fields) == {f"f{n % 30}": str(n) for n in range(100)} and len(fields) == 30
 
 
+MIXED = StructType(
+    [
+        StructField("_timestamp", TimestampType()),
+        StructField("n", LongType()),
+        StructField("_fields", MapType(StringType(), StringType())),
+        StructField("name", StringType()),
+        StructField("x", DoubleType()),
+        StructField("_corrupt_record", StringType()),
+        StructField("few", ByteType()),
+        StructField("_sequence", LongType()),
+        ID,
+    ]
+)
+FIELDS_ALONE = StructType([StructField("n", LongType()), StructField("name", StringType())])
+ODD_WORDS = [b"", b"12", b"-7", b"1.5", b"1e3", b"300", b"text", b"a longer text than 16 bytes", b"\xff"]
+ODD_NAMES = [b"n", b"name", b"x", b"few", b"other", b"\xff"]
+
+
+def usual_entry(n: int) -> Entry:
+    words = [
+        b"n",
+        b"%d" % n,
+        b"name",
+        b"name of %d" % n**2,
+        b"x",
+        b"%.3f" % (n / 7),
+        b"few",
+        b"%d" % (n % 100),
+    ]
+    return b"%d-%d" % (1_700_000_000_000 + 997 * n, n % 3 * n), words
+
+
+@pytest.mark.parametrize("oddity", [0.0, 0.003, 0.1])
+@pytest.mark.parametrize("schema", [DEFAULT, MIXED, FIELDS_ALONE], ids=["default", "mixed", "fields"])
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+def test_an_entry_is_the_same_row_among_others_like_it_and_alone(
+    oddity: float, schema: StructType, mode: str
+) -> None:
+    rng = random.Random(f"{oddity} {len(schema)}")
+    entries = []
+    shape = 4
+    for n in range(3000 if "HEADRACE_COMPILED" in os.environ else 1000):
+        entry_id, words = usual_entry(n)
+        if rng.random() < 0.005:
+            shape = rng.randrange(5)
+        words = words[: 2 * shape]
+        if rng.random() < oddity:
+            if rng.random() < 0.3:
+                entry_id = rng.choice([b"%d-1" % n, b"0-%d" % (n + 1), b"007-%d" % n])
+            for _ in range(rng.randrange(3)):
+                words += [rng.choice(ODD_NAMES), rng.choice(ODD_WORDS)]
+            if words:
+                words[rng.randrange(len(words))] = rng.choice(ODD_WORDS)
+        entries.append((entry_id, words))
+    alone = [row for entry in entries for row in decode(page([entry]), schema, mode)]
+    assert decode(page(entries), schema, mode) == alone
+    assert decode(page(entries), schema, mode, pieces=4001, batch=700) == alone
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "wanted"),
     [

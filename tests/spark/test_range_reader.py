@@ -150,7 +150,8 @@ def test_a_task_holds_a_batch_and_not_its_range(stream_server: StreamServer) -> 
 def test_entries_trimmed_during_a_read_are_missed(stream_server: StreamServer) -> None:
     stream_server.fill("s", COUNT)
     for fail in ("true", "false"):
-        made = batches(stream_server, Range("s", "0-0", LAST, False), failOnDataLoss=fail)
+        part = Range("s", "0-0", LAST, False)
+        made = batches(stream_server, part, failOnDataLoss=fail, entriesPerFetch="1000")
         first = next(made).num_rows
         stream_server.client.xtrim("s", maxlen=100 if fail == "true" else 50, approximate=False)
         if fail == "true":

@@ -49,6 +49,7 @@ cdef class Column:
     cdef long long number
     cdef double real
     cdef bytes raw
+    cdef Py_ssize_t word
 
     cdef bint named(self, const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
     cdef bint names(self, const unsigned char *p, Py_ssize_t at) noexcept
@@ -68,4 +69,5 @@ cdef class Column:
     cdef bint write_validity(self, Py_ssize_t row) except -1
     cdef Py_ssize_t write_id(self, unsigned long long ms, unsigned long long seq, Py_ssize_t row) except -1
     cdef bint has_offsets(self) noexcept
+    cdef Py_ssize_t cut(self, Py_ssize_t rows) except -1
     cpdef void close(self)

@@ -92,6 +92,7 @@ class Column:
         "validity",
         "values",
         "width",
+        "word",
     )
 
     kind: cython.int
@@ -114,6 +115,7 @@ class Column:
     number: cython.longlong  # integers, times, booleans
     real: cython.double
     raw: bytes  # converted values
+    word: cython.Py_ssize_t  # of entries with the same fields: which of their words it is, -1 for none
 
     def __init__(
         self,
@@ -149,6 +151,7 @@ class Column:
         self.number = 0
         self.real = 0
         self.raw = b""
+        self.word = -1
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -455,6 +458,18 @@ class Column:
         if self.kind == INTEGER or self.kind == REAL or self.kind == BOOLEAN or self.kind == CONVERTED:
             return False
         return self.kind != TIMESTAMP and self.kind != SEQUENCE
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def cut(self, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Take back all values but those of the first rows. Not for booleans, which are bits."""
+        if self.has_offsets():
+            self.offsets.used = 4 * rows + 4
+            if self.kind != FIELDS:
+                self.values.used = mem.u32le(self.offsets.p, 4 * rows)
+        else:
+            self.values.used = self.width * rows
+        return rows
 
     def take(self) -> tuple[int, bytearray | None, bytearray, bytearray]:
         """(nulls, validity if there are nulls, offsets, values); the column starts anew."""

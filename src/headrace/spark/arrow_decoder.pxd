@@ -4,6 +4,7 @@ from headrace.arrow cimport columns as kinds
 from headrace.arrow.columns cimport Column
 from headrace.arrow.growing cimport Growing
 from headrace.spark.page_scanner cimport PageScanner
+from headrace.spark.runs cimport Runs
 
 cdef unsigned char DASH
 cdef Py_ssize_t ID_DIGITS_MAX
@@ -22,6 +23,7 @@ cdef class ArrowDecoder:
     cdef Column keys
     cdef Column items
     cdef Column corrupt
+    cdef Runs runs
     cdef bint typed
     cdef bint dated
     cdef unsigned long long ms

@@ -2,7 +2,8 @@
 
 page_scanner notes where the words of an entry lie in the received bytes; here they become a row: first every
 column learns where its value is, then reads it, and only when all are good, or the mode allows a null, is
-anything appended. So a row never has to be taken back.
+anything appended. So a row never has to be taken back. Entries that resemble their neighbours go a quicker
+way (runs); this is the way of all others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headrace.arrow.growing import Growing
 from headrace.arrow.malformed import MODES
 from headrace.errors import ProtocolError
 from headrace.spark.page_scanner import PageScanner
+from headrace.spark.runs import Runs
 
 DASH = cython.declare(cython.uchar, 45)
 ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
@@ -53,6 +55,7 @@ class ArrowDecoder:
         "notes",
         "order",
         "rows",
+        "runs",
         "scanner",
         "seq",
         "size",
@@ -67,6 +70,7 @@ class ArrowDecoder:
     keys: Column
     items: Column
     corrupt: Column | None
+    runs: Runs
     typed: cython.bint  # whether any column is read from a field
     dated: cython.bint  # whether any column is a part of the ID, which is then:
     ms: cython.ulonglong
@@ -103,6 +107,7 @@ class ArrowDecoder:
                 self.typed = True
             else:
                 self.dated = True
+        self.runs = Runs(self.notes, columns, self.keys, self.items)
         self.order = []
         self.latest = {}
         self.stream = stream
@@ -136,7 +141,17 @@ class ArrowDecoder:
         end: cython.Py_ssize_t = self.notes.used
         note: cython.Py_ssize_t = scanner.note
         words: cython.Py_ssize_t
+        runs: Runs = self.runs
+        rows: cython.Py_ssize_t
         while note < end and self.rows < rows_max and self.size < size_max:
+            if runs.possible:
+                rows = runs.append(p, note, self.rows, rows_max - self.rows, size_max - self.size)
+                if rows:
+                    self.rows += rows
+                    self.size += runs.size
+                    note += rows * runs.stride
+                    scanner.note = note
+                    continue
             words = mem.u32le(self.notes.p, note)
             self._append(p, note, words // 2)
             self.size += self._at(note, words - 1) + self._size(note, words - 1) - self._at(note, 0)

@@ -19,6 +19,8 @@ page, before this one is decoded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import cython
 
 from headrace import mem
@@ -31,6 +33,8 @@ LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
 DASH = cython.declare(cython.uchar, 45)
+TWO = cython.declare(cython.uchar, 50)
+USUAL_NOTE = cython.declare(cython.Py_ssize_t, 4 + 8 * 100)  # the note of a hundred words
 CUT = cython.declare(cython.longlong, -2)  # the bytes end before the line does
 UNKNOWN = cython.declare(cython.longlong, -1)  # the page's head has not arrived
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 10)  # of a length or a count
@@ -44,9 +48,9 @@ COUNT_MAX = cython.declare(cython.longlong, WORDS_MAX)
 class PageScanner:
     """Bytes of pages in, notes of entries out.
 
-    For each page: page(anchor), then feed() and scan() until it says the page is whole. After every scan
-    the notes must be used up, by a decoder or by skip(). Hostile bytes raise ProtocolError, an error that
-    the server answers is raised as CommandError.
+    For each page: page(anchor), then feed() or receive(), and scan(), until that says the page is whole.
+    Sooner or later a decoder must use up the notes, or skip(). Hostile bytes raise ProtocolError, an error
+    that the server answers is raised as CommandError.
 
     entries      how many the page has, once its head is there
     anchor_lost  the page should have begun with the anchor and did not, but with:
@@ -108,17 +112,41 @@ class PageScanner:
 
     @cython.ccall
     def feed(self, data: bytearray, n: cython.Py_ssize_t) -> cython.void:
-        """Take the first n bytes of data. Notes point into the bytes: they must be used up."""
-        inbox: Growing = self.inbox
-        assert self.note == self.notes.used, "feed() before the notes were used up"
+        """Take the first n bytes of data."""
         assert 0 <= n <= len(data), "more bytes than there are"
+        self._tidy()
+        self.inbox.put(data, 0, n)
+
+    def receive(self, into: Callable[[memoryview], int], n: int) -> int:
+        """The same without a copy: hand a place for n bytes to `into`, which answers how many it has put."""
+        self._tidy()
+        used: cython.Py_ssize_t = self.inbox.used
+        if used + n > self.inbox.cap:
+            self.inbox.grow(n)
+        with memoryview(self.inbox.buf) as whole, whole[used : used + n] as place:
+            came = into(place)
+        assert 0 <= came <= n, "more bytes than there is room for"
+        self.inbox.used = used + came
+        return came
+
+    @cython.cfunc
+    def _tidy(self) -> cython.void:
+        """Notes point into the bytes. When they are used up, so are the bytes that they were taken of."""
+        inbox: Growing = self.inbox
+        if self.note < self.notes.used:
+            return
         if self.at:
             mem.move(inbox.p, 0, self.at, inbox.used - self.at)
             inbox.used -= self.at
             self.at = 0
         self.notes.used = 0
         self.note = 0
-        inbox.put(data, 0, n)
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def held(self) -> cython.Py_ssize_t:
+        """How many bytes are here: of notes that are not used up, and those that no note was taken of yet."""
+        return self.inbox.used
 
     @cython.ccall
     def scan(self) -> cython.bint:
@@ -139,7 +167,7 @@ class PageScanner:
             self.anchor_lost = size == 0 and len(self.anchor) > 0
         while self.left > 0:
             start: cython.Py_ssize_t = self.notes.used
-            if not self._note_entry(p, end):
+            if not self._note_usual(p, end) and not self._note_entry(p, end):
                 self.notes.used = start
                 if end - self.at > INBOX_MAX:
                     raise ProtocolError("an entry larger than any server stores")
@@ -175,6 +203,61 @@ class PageScanner:
         self.anchor_lost = True
         self.first_id = first
         return note
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _note_usual(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
+        """Note an entry of less than 100 words of less than 100 bytes; False, nothing done, if another."""
+        notes: Growing = self.notes
+        if notes.used + USUAL_NOTE > notes.cap:
+            notes.grow(USUAL_NOTE)
+        at: cython.Py_ssize_t = self.at
+        note: cython.Py_ssize_t = notes.used + 4
+        words: cython.int = 0  # yet to come
+        count: cython.int = 0
+        size: cython.int
+        second: cython.int
+        if end - at < 4 or p[at] != ARRAY or p[at + 1] != TWO or p[at + 2] != CR or p[at + 3] != LF:
+            return False
+        at += 4
+        while count == 0 or words > 0:
+            if end - at < 5 or p[at] != BULK or not 48 <= p[at + 1] <= 57:
+                return False
+            size = p[at + 1] - 48
+            if p[at + 2] != CR:
+                second = p[at + 2] - 48
+                if not 0 <= second <= 9:
+                    return False
+                size = 10 * size + second
+                at += 1
+            at += 4
+            if end - at < size + 2 or p[at - 2] != CR or p[at - 1] != LF:
+                return False
+            mem.put_u32le(notes.p, note, at)
+            mem.put_u32le(notes.p, note + 4, size)
+            note += 8
+            at += size + 2
+            if p[at - 2] != CR or p[at - 1] != LF:
+                return False
+            count += 1
+            words -= 1
+            if count == 1:
+                if end - at < 5 or p[at] != ARRAY or not 48 <= p[at + 1] <= 57:
+                    return False
+                words = p[at + 1] - 48
+                if p[at + 2] != CR:
+                    second = p[at + 2] - 48
+                    if not 0 <= second <= 9:
+                        return False
+                    words = 10 * words + second
+                    at += 1
+                at += 4
+                if end < at or p[at - 2] != CR or p[at - 1] != LF or words & 1:
+                    return False
+        mem.put_u32le(notes.p, notes.used, count)
+        notes.used = note
+        self.cursor = at
+        return True
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -216,8 +299,12 @@ class PageScanner:
         self.cursor = at + size + 2
         if p[at + size] != CR or p[at + size + 1] != LF:
             raise ProtocolError("a word longer than its length says")
-        self.notes.put_u32(at)
-        self.notes.put_u32(size)
+        notes: Growing = self.notes
+        if notes.used + 8 > notes.cap:
+            notes.grow(8)
+        mem.put_u32le(notes.p, notes.used, at)
+        mem.put_u32le(notes.p, notes.used + 4, size)
+        notes.used += 8
         return True
 
     @cython.cfunc
