@@ -25,13 +25,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.paths import BY_NAME, words
+from benchmarks.paths import BY_NAME, COUNTED, WARM_UP, words
 from benchmarks.servers import IN_MEMORY, free_port
 from benchmarks.wire import Wire
 
 KEPT = Path(__file__).with_name("instructions.json")
 MOVED = 0.02  # of a path's instructions: less is chance, such as where the allocator finds room
-COUNTED = 800  # requests of a path, after a quarter of them to warm up
 TOGGLE = "__pyx_f_*4Turn_once"  # the C function of Turn.once: what is outside of it is not counted
 END_SECONDS_MAX = 60
 
@@ -53,7 +52,7 @@ def of_headrace(name: str, out: Path) -> float:
     subprocess.run(
         [
             *callgrind(out, f"--toggle-collect={TOGGLE}", "--dump-before=getppid"),
-            *(sys.executable, "-m", "benchmarks.instructions_child", str(COUNTED), name),
+            *(sys.executable, "-m", "benchmarks.instructions_child", name),
         ],
         check=True,
         env=os.environ | {"PYTHONHASHSEED": "0"},
@@ -67,8 +66,7 @@ def of_redis(name: str, out: Path) -> float:
     if program is None:
         raise SystemExit("no redis-server to count: install it or name it in REDIS_SERVER=")
     path, port = BY_NAME[name], free_port()
-    warm = COUNTED // 4
-    total = COUNTED + warm
+    total = WARM_UP + COUNTED
     log = ("--save", "", "--appendonly", "yes", "--appendfsync", "no") if path.logged else IN_MEMORY
     with tempfile.TemporaryDirectory() as scratch:
         process = subprocess.Popen(
@@ -81,7 +79,7 @@ def of_redis(name: str, out: Path) -> float:
             client.exchange(path.prepare(total))
             requests = [path.request(i, total) for i in range(total)]
             for i in range(0, total, path.depth):
-                if i == warm:
+                if i == WARM_UP:
                     client.exchange([words("TIME")])
                 client.exchange(requests[i : i + path.depth])
             client.exchange([words("TIME")])

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks.paths import BY_NAME, FIRST_MS, Path
+from benchmarks.paths import BY_NAME, COUNTED, FIRST_MS, WARM_UP, Path
 from headrace.engine.clock import SetClock
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server import main
@@ -67,11 +67,9 @@ class Driver:
         self.server.close()
 
 
-def run(path: Path, counted: int) -> None:
-    """Count so many requests of a path, after a quarter as many to warm up."""
-    depth = path.depth
-    warm = counted // 4
-    total = warm + counted
+def run(path: Path) -> None:
+    """Count the requests of a path, after some to warm up."""
+    depth, warm, total = path.depth, WARM_UP, WARM_UP + COUNTED
     requests = [path.request(i, total) for i in range(total)]
     with tempfile.TemporaryDirectory() as directory:
         driver = Driver(directory, path.logged)
@@ -91,4 +89,4 @@ def run(path: Path, counted: int) -> None:
 
 
 if __name__ == "__main__":
-    run(BY_NAME[sys.argv[2]], int(sys.argv[1]))
+    run(BY_NAME[sys.argv[1]])

@@ -86,6 +86,7 @@ def at_random(i: int, total: int) -> int:
 
 
 TEN_FIELDS = [part for i in range(10) for part in (f"field{i}", f"value{i}")]
+WARM_UP, COUNTED = 192, 800  # requests of a path, both a number of whole turns
 ENTRIES = 6_000  # of the streams that are read
 
 PATHS = [
