@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 RECEIVE_BYTES = 1 << 18
+HOLD_BYTES = 2 << 20  # of a page larger than this the begin is decoded before its end is here
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,6 @@ class RangeReader:
         self._scanner = PageScanner()
         self._decoder = ArrowDecoder(self._scanner, layout.columns(), part.stream, options.mode)
         self._maker = BatchMaker(layout, part.stream)
-        self._buffer = bytearray(RECEIVE_BYTES)
         self._wire: Wire | None = None
         self._after = part.after  # the last entry that is noted, or where the range begins
         self._anchored = part.anchored
@@ -77,6 +77,8 @@ class RangeReader:
             more = True
             while more:
                 more = self._receive()
+                if more and self._is_amid_page():
+                    continue
                 while not decoder.decode(BATCH_ROWS, BATCH_BYTES):
                     yield self._maker.batch(*decoder.take())
             if decoder.rows:
@@ -94,8 +96,7 @@ class RangeReader:
                 self._wire = self._servers.wire(self._part.stream)
                 self._resume()
                 self._ask(self._wire)
-            n = self._wire.receive(self._buffer)
-            scanner.feed(self._buffer, n)
+            n = scanner.receive(self._wire.receive, RECEIVE_BYTES)
             whole = self._scan(self._wire)
         except LOST as failure:
             self._hang_up()
@@ -118,6 +119,10 @@ class RangeReader:
         except LOST:
             self._hang_up()
         return True
+
+    def _is_amid_page(self) -> bool:
+        """Whether to wait for more of the page, so as to ask for the next one before this one is decoded."""
+        return self._wire is not None and self._received > 0 and self._scanner.held() < HOLD_BYTES
 
     def _go_on(self) -> None:
         """The next page begins where this one ends. Count its entries, unless some are missing."""
