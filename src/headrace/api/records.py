@@ -45,7 +45,10 @@ class RecordCodec(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
-        hints = get_type_hints(kind, include_extras=True)
+        try:
+            hints = get_type_hints(kind, include_extras=True)
+        except NameError as unknown:  # annotations are text, and this one names a class inside a function
+            raise CodecError(f"the types of {kind.__name__}'s attributes: {unknown}") from unknown
         fields = [field for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
         self._attributes = [_attribute(kind, field, hints[field.name]) for field in fields]
 

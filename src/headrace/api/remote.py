@@ -28,11 +28,12 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from headrace.api.field_words import words_of
 from headrace.api.link import Bell, Stop
 from headrace.api.places import place_of
 from headrace.api.refusals import as_error
 from headrace.api.words import shown
-from headrace.errors import CodecError, CommandError, ConnectionLost, HeadraceError
+from headrace.errors import CommandError, ConnectionLost, DatabaseClosed, HeadraceError
 from headrace.patience import LOST, Patience
 
 POLL_S = 0.1  # between looks at a Stop
@@ -140,7 +141,7 @@ class RemoteLink:
         return stop.is_set()
 
     def close(self) -> None:
-        """Close all connections; who still waits gets a ConnectionLost."""
+        """Close all connections; who still waits gets a DatabaseClosed."""
         self._closed = True
         self.place.close()
 
@@ -225,6 +226,8 @@ class RemoteLink:
     def _lost(
         self, requests: Sequence[Sequence[bytes]], cause: Exception, perhaps_done: bool
     ) -> HeadraceError:
+        if self._closed:
+            return DatabaseClosed(f"the database on {self.place!r} was closed")
         name = shown(requests[requests[0][0] == b"MULTI"][0])
         why = str(cause).rstrip(".")
         if not perhaps_done:
@@ -289,20 +292,3 @@ def raised(reply: Any) -> Any:
     if isinstance(reply, CommandError):
         raise reply
     return reply
-
-
-def words_of(fields: Mapping[Any, Any]) -> list[bytes]:
-    """Names and values in turns; CodecError for what is neither text nor bytes nor a number."""
-    return [_word(part) for pair in fields.items() for part in pair]
-
-
-def _word(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value).encode()
-    raise CodecError(
-        f"{value!r} is neither bytes, str, int nor float: make it one, or open the stream with codec="
-    )

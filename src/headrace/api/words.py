@@ -57,7 +57,7 @@ def new_id_word(given: IdLike) -> bytes:
         word = name_of(given)
         if word == b"*":
             return word
-        if word.endswith(b"-*"):
+        if word.endswith(b"-*") and word[:-2].isdigit():
             return b"%d-*" % StreamID.parse(word[:-2]).ms
     return bytes(id_of(given))
 

@@ -1,0 +1,106 @@
+"""The fixture `database`: every test that asks for it runs near, on a Headrace server and on redis-server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import headrace
+from headrace.api.link import Stop
+from headrace.server.config import Config
+from headrace.server.main import Server
+
+SECONDS_MAX = 20.0  # for what happens at once unless something is broken
+
+
+class Served:
+    """A Headrace server of this process, on a free port."""
+
+    def __init__(self) -> None:
+        config = Config()
+        config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no", "--save", ""])
+        self.server = Server(config)
+        self.server.open()
+        self.url = f"redis://127.0.0.1:{self.server.listeners.port}"
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.server.stop()
+        self.thread.join(SECONDS_MAX)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def headrace_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Headrace server for the tests of this folder, in a thread."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("served"))
+        served = Served()
+    yield served.url
+    served.stop()
+
+
+@pytest.fixture(params=["near", "headrace", "redis"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Where `database` is."""
+    return str(request.param)
+
+
+@pytest.fixture
+def database(kind: str, request: pytest.FixtureRequest) -> Iterator[headrace.Database]:
+    """An empty database: in this process, on a Headrace server, and on redis-server."""
+    if kind == "near":
+        with headrace.open() as db:
+            yield db
+        return
+    with headrace.connect(
+        request.getfixturevalue("headrace_url" if kind == "headrace" else "server_url")
+    ) as db:
+        db.execute("FLUSHALL")
+        yield db
+
+
+class Aside:
+    """A call in a thread of its own."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._outcome: list[tuple[bool, object]] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._outcome.append((True, self._call()))
+        except BaseException as error:
+            self._outcome.append((False, error))
+
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self) -> object:
+        """What it returned, or the exception that ended it is raised here."""
+        self._thread.join(SECONDS_MAX)
+        assert not self._thread.is_alive(), "it should have ended by now"
+        good, outcome = self._outcome[0]
+        if not good:
+            assert isinstance(outcome, BaseException)
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def aside() -> Callable[[Callable[[], object]], Aside]:
+    """aside(call) runs a call in a thread; .result() is what came of it."""
+    return Aside
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    """A Stop that is set at the end, whatever happens."""
+    stop = Stop()
+    yield stop
+    stop.set()

@@ -1,0 +1,304 @@
+"""The far link: which requests are tried again when a server is lost, and what is said of the others."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+import headrace
+from headrace.api.link import Stop
+from headrace.api.remote import RemoteLink, is_repeatable, key_of
+from headrace.errors import (
+    AccessDenied,
+    CommandError,
+    ConnectionLost,
+    DatabaseClosed,
+    HeadraceError,
+    NoSuchGroup,
+    UsageError,
+)
+
+
+class CutWire:
+    """Passes bytes on to a server, and can lose a connection with or without the request that is on its way.
+
+    lose = "request": the next request is dropped, and its connection. "answer": the server gets it, its
+    answer is dropped, and the connection.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.server = port
+        self.lose = ""
+        self.lost = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self.server)) as server:
+            try:
+                while request := client.recv(1 << 16):
+                    # What a connection begins with is let through.
+                    how = self.lose if b"CLIENT" not in request else ""
+                    if how == "request":
+                        break
+                    server.sendall(request)
+                    answer = server.recv(1 << 16)
+                    if how == "answer":
+                        break
+                    client.sendall(answer)
+                else:
+                    return
+                self.lose = ""
+                self.lost += 1
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        self.listener.close()
+
+
+@pytest.fixture
+def wire(server_url: str, client: redis.Redis) -> Iterator[CutWire]:
+    port = urlsplit(server_url).port
+    assert port is not None
+    wire = CutWire(port)
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def link(wire: CutWire) -> Iterator[RemoteLink]:
+    link = RemoteLink(f"redis://127.0.0.1:{wire.port}")
+    assert link.execute(b"PING") == b"PONG"
+    yield link
+    link.close()
+
+
+def test_reads_and_removals_are_tried_again(wire: CutWire, link: RemoteLink) -> None:
+    id = link.add(b"s", b"*", {"n": 1})
+    for how in ("request", "answer"):
+        wire.lose = how
+        assert link.execute(b"XLEN", b"s") == 1
+        wire.lose = how
+        assert link.execute_all([(b"XLEN", b"s"), (b"XRANGE", b"s", b"-", b"+")])[1][0][0] == id
+    wire.lose = "answer"
+    assert link.execute(b"XDEL", b"s", id) == 0  # it was there when this was asked for first
+    assert link.execute(b"XLEN", b"s") == 0
+    assert wire.lost == 5
+
+
+@pytest.mark.parametrize(("how", "there"), [("request", 0), ("answer", 1)])
+def test_an_add_whose_answer_is_lost_is_left_to_the_caller(
+    wire: CutWire, link: RemoteLink, how: str, there: int
+) -> None:
+    stream = headrace.Stream(link, "s")
+    wire.lose = how
+    with pytest.raises(ConnectionLost, match=r"XADD may have been carried out") as lost:
+        stream.add({"n": 1})
+    assert lost.value.perhaps_done and isinstance(lost.value, HeadraceError)
+    assert isinstance(lost.value, ConnectionError)
+    assert len(stream) == there
+    wire.lose = how
+    with pytest.raises(ConnectionLost, match="XADD may"):
+        stream.add_many([{"n": 2}, {"n": 3}])
+    assert len(stream) == 3 * there
+
+
+def test_an_add_with_an_idempotent_id_is_tried_again(headrace_url: str) -> None:
+    port = urlsplit(headrace_url).port
+    assert port is not None
+    wire = CutWire(port)
+    with headrace.connect(f"redis://127.0.0.1:{wire.port}") as db:
+        db.execute("FLUSHALL")
+        stream = db.stream("s")
+        for n, how in enumerate(("request", "answer")):
+            wire.lose = how
+            stream.add({"n": n}, idempotency=("me", f"request {n}"))
+        assert [int(entry["n"]) for entry in stream] == [0, 1] and wire.lost == 2
+    wire.close()
+
+
+def test_a_connection_that_ended_while_it_was_idle_harms_nobody(server_url: str, client: redis.Redis) -> None:
+    link = RemoteLink(server_url)
+    stream = headrace.Stream(link, "s")
+    stream.add({"n": 1})
+    number = link.execute(b"CLIENT", b"ID")
+    assert client.client_kill_filter(_id=number) == 1
+    while any(one["id"] == str(number) for one in client.client_list()):
+        time.sleep(0.01)
+    stream.add({"n": 2})
+    assert len(stream) == 2 and link.execute(b"CLIENT", b"ID") != number
+    link.close()
+
+
+def test_a_server_that_never_was_there_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    link = RemoteLink(f"redis://user:secret@127.0.0.1:{port}")
+    with pytest.raises(ConnectionLost, match="XADD was not carried out") as lost:
+        headrace.Stream(link, "s").add({"n": 1})
+    assert not lost.value.perhaps_done and str(port) in str(lost.value) and "secret" not in str(lost.value)
+    assert "secret" not in repr(link)
+
+
+def test_a_server_that_is_away_is_waited_for(wire: CutWire, server_url: str) -> None:
+    port = wire.port
+    link = RemoteLink(f"redis://127.0.0.1:{port}", patience=20)
+    stream = headrace.Stream(link, "s")
+    stream.add({"n": 1})
+    wire.close()
+    link.place.close()
+    back = threading.Timer(0.3, lambda: revive(wire, port))
+    back.start()
+    stream.add({"n": 2})
+    assert len(stream) == 2
+    wire.close()
+    link.place.close()
+    link.patience = 0.1
+    with pytest.raises(ConnectionLost, match="not carried out"):
+        stream.add({"n": 3})
+
+
+def revive(wire: CutWire, port: int) -> None:
+    wire.listener = socket.create_server(("127.0.0.1", port))
+    wire._accept()
+
+
+def test_replies_have_the_shapes_of_resp2_whatever_the_client(server_url: str, client: redis.Redis) -> None:
+    client.xadd("s", {"a": "1"}, id="1-1")
+    pool = redis.BlockingConnectionPool.from_url(server_url, decode_responses=True)
+    for given in (
+        server_url,
+        client,
+        redis.Redis.from_url(server_url, protocol=3),
+        redis.Redis(connection_pool=pool),
+    ):
+        link = RemoteLink(given)
+        assert link.execute(b"XRANGE", b"s", b"-", b"+") == [[b"1-1", [b"a", b"1"]]]
+        assert link.execute(b"XINFO", b"STREAM", b"s")[:2] == [b"length", 1]
+        assert link.execute(b"XREAD", b"STREAMS", b"s", b"1-1") is None
+        assert link.execute(b"SET", b"k", b"v") == b"OK" and link.execute(b"GET", b"k") == b"v"
+        link.close()
+
+
+def test_several_requests_in_one_go(link: RemoteLink) -> None:
+    replies = link.execute_all(
+        [
+            (b"SET", b"k", b"text"),
+            (b"XLEN", b"k"),
+            (b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"),
+        ]
+    )
+    assert (
+        replies[0] == b"OK"
+        and type(replies[1]).__name__ == "WrongType"
+        and isinstance(replies[2], NoSuchGroup)
+    )
+    assert link.execute_all([]) == []
+    replies = link.execute_all([(b"XADD", b"s", b"1-1", b"a", b"b"), (b"XLEN", b"k")], atomic=True)
+    assert replies[0] == b"1-1" and type(replies[1]).__name__ == "WrongType"
+    with pytest.raises(CommandError, match="wrong number of arguments"):
+        link.execute_all([(b"XADD", b"s", b"2-1", b"a", b"b"), (b"XADD", b"s")], atomic=True)
+    assert link.execute(b"XLEN", b"s") == 1
+
+
+def test_waiting_goes_on_over_a_lost_connection(
+    wire: CutWire, link: RemoteLink, client: redis.Redis, aside: Callable[..., Any], stop: Stop
+) -> None:
+    stream = headrace.Stream(link, "s")
+    stream.add({"n": 0}, id="1-0")
+    reading = aside(lambda: stream.read(after="1-0", block=20, stop=stop))
+    time.sleep(0.05)
+    wire.lose = "answer"
+    while wire.lose:
+        time.sleep(0.01)
+    client.xadd("s", {"n": "1"}, id="2-0")
+    assert [int(entry["n"]) for entry in reading.result()] == [1]
+    assert wire.lost == 1
+
+
+def test_a_group_read_whose_answer_is_lost_says_so(
+    wire: CutWire, link: RemoteLink, client: redis.Redis
+) -> None:
+    client.xgroup_create("s", "g", mkstream=True)
+    client.xadd("s", {"n": "1"})
+    wire.lose = "answer"
+    with pytest.raises(ConnectionLost) as lost:
+        link.wait([b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"], 1.0)
+    assert lost.value.perhaps_done
+    assert client.xpending("s", "g")["pending"] == 1
+
+
+def test_after_close_nothing_is_asked_any_more(link: RemoteLink) -> None:
+    link.close()
+    start = time.monotonic()
+    with pytest.raises(DatabaseClosed):
+        link.execute(b"XLEN", b"s")
+    assert time.monotonic() - start < 10
+
+
+def test_a_wrong_password_is_no_lost_connection(server_url: str, client: redis.Redis) -> None:
+    port = urlsplit(server_url).port
+    client.execute_command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+xlen")
+    try:
+        wrong = RemoteLink(f"redis://reader:wrong@127.0.0.1:{port}")
+        with pytest.raises(AccessDenied, match="WRONGPASS"):
+            wrong.execute(b"XLEN", b"s")
+        right = RemoteLink(f"redis://reader:right@127.0.0.1:{port}")
+        assert right.execute(b"XLEN", b"s") == 0
+        with pytest.raises(AccessDenied, match="NOPERM"):
+            headrace.Stream(right, "s").add({"n": 1})
+    finally:
+        client.execute_command("ACL", "DELUSER", "reader")
+
+
+def test_pausing(link: RemoteLink, stop: Stop) -> None:
+    assert not link.pause(0.01) and not link.pause(0.01, stop)
+    threading.Timer(0.05, stop.set).start()
+    assert link.pause(20, stop)
+    assert abs(link.now_ms() / 1000 - time.time()) < 5
+
+
+@pytest.mark.parametrize(
+    ("request_line", "key", "repeatable"),
+    [
+        ("XADD s * STREAMS IDMP", b"s", False),
+        ("XREAD COUNT 1 STREAMS s 0", b"s", True),
+        ("XREADGROUP GROUP g c STREAMS s >", b"s", False),
+        ("XINFO STREAM s", b"s", True),
+        ("XGROUP CREATE s g 0", b"s", True),
+        ("XCLAIM s g c 0 1-1 JUSTID", b"s", True),
+        ("XCLAIM s g c 0 1-1", b"s", False),
+        ("XCLAIM s g c 5 1-1 JUSTID", b"s", False),
+        ("XAUTOCLAIM s g c 0 0-0", b"s", False),
+        ("PING", None, True),
+        ("INCR n", b"n", False),
+        ("xlen s", b"s", True),
+    ],
+)
+def test_what_is_known_of_a_request(request_line: str, key: bytes | None, repeatable: bool) -> None:
+    words = request_line.encode().split()
+    assert key_of(words) == key and is_repeatable(words) is repeatable
+
+
+def test_what_is_no_server_is_refused() -> None:
+    with pytest.raises(UsageError, match="http"):
+        RemoteLink("http://127.0.0.1")
+    with pytest.raises(UsageError, match="redis-py"):
+        RemoteLink(5)
