@@ -9,7 +9,7 @@ import redis
 from archive_maker import ArchiveMaker
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_home import claim, fields_of
+from headrace.pipeline.archive_home import claim
 from headrace.pipeline.inference import infer, sample
 from headrace.pipeline.watermark import Watermark, published
 
@@ -54,7 +54,8 @@ def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> Non
         client.xadd("s", {"n": n})
     client.xadd("t", {"m": 1})
     found = sample(server_url, ["s", "t"], 4)
-    assert sorted(each.get(b"n", b"-") for each in found) == [b"-", b"-", b"0", b"1", b"8", b"9"]
+    assert sorted(each.get(b"n", b"-") for each in found) == [b"-", b"0", b"1", b"8", b"9"]
+    assert [each[b"n"] for each in sample(server_url, ["s"], 16)] == [b"%d" % n for n in range(10)]
     client.set("text", "x")
     with pytest.raises(UsageError, match="stream 'text' cannot be sampled"):
         sample(server_url, ["text"])
@@ -69,7 +70,7 @@ def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="days of time zone UTC"):
         claim(tmp_path / "x", ["a"], None, "Europe/Berlin")
     claim(tmp_path / "y", ["a"], "struct<n:int>", "UTC")
-    assert (fields_of(tmp_path / "x"), fields_of(tmp_path / "y")) == (None, "struct<n:int>")
+    assert claim(tmp_path / "y", ["a"], "struct<n:int>", "UTC").fields == "struct<n:int>"
     (tmp_path / "z").mkdir()
     (tmp_path / "z" / "letter").write_text("dear")
     with pytest.raises(UsageError, match="is not empty and not an archive"):

@@ -46,22 +46,13 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
     servers.close()
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (["1", "-20", "0"], "bigint"),
-        (["1", "2.5", "-.5", "1e9"], "double"),
-        (["007", "1"], "string"),
-        (["0.5", "10"], "double"),
-        (["1", ""], "string"),
-        (["1", "NA"], "string"),
-        (["12345678901234567890"], "double"),
-        (["", ""], "string"),
-    ],
-)
-def test_types_are_guessed_from_all_values(values: list[str], kind: str) -> None:
-    found = guessed([{"v": value, "_ID": "1"} for value in values])
-    assert found.simpleString() == f"struct<v:{kind}>"
+def test_types_are_guessed_as_those_of_an_archive_are() -> None:
+    sample = [
+        {b"n": b"1", b"x": b"2", b"day": b"2013-01-31", b"yes": b"true", b"code": b"007", b"_ID": b"1"},
+        {b"n": b"-20", b"x": b"2.5", b"day": b"2013-02-01", b"yes": b"false", b"none": b"", b"\xff": b"1"},
+    ]
+    found = guessed(sample)
+    assert found.simpleString() == ("struct<n:bigint,x:double,day:date,yes:boolean,code:string,none:string>")
 
 
 def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
@@ -74,6 +65,9 @@ def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp
     held = look(maker.directory)
     assert set(guessed(sampled_entries(servers, held, "s")).names) == {"n", "name", "half", "late", "early"}
     assert guessed(sampled_entries(servers, None, "missing")).names == []
+    assert len(sampled_entries(servers, None, "s")) == 400
+    stream_server.client.xtrim("s", maxlen=300, approximate=False)
+    assert len(sampled_entries(servers, None, "s")) == 300
     servers.close()
 
 

@@ -71,16 +71,6 @@ def claim(directory: Path, streams: Sequence[str], fields: str | None, zone: str
     return Home(directory, fields)
 
 
-def fields_of(directory: Path) -> str | None:
-    """The fields of an archive that is there, as a struct in SQL; None if one map, or no archive yet."""
-    for name in ("stream.json", "streams.json"):
-        mark = directory / OURS / name
-        if mark.is_file():
-            fields: str | None = json.loads(mark.read_text())["fields"]
-            return fields
-    return None
-
-
 def same_fields(directory: Path, theirs: str | None, ours: str | None) -> None:
     """UsageError if an archive was written with other fields."""
     if theirs != ours:

@@ -1,4 +1,4 @@
-"""Columns for fields that nobody declared: proposed from some entries, old and new.
+"""Columns for fields that nobody declared, proposed from some entries, old and new: of archives and queries.
 
     every value is written as        the column is
     true, false                      BOOLEAN
@@ -27,25 +27,44 @@ DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 BIGGEST = 1 << 63
 
 
-def sample(url: str, streams: Iterable[str], entries: int = SAMPLE) -> list[Mapping[bytes, bytes]]:
-    """The fields of so many entries of each stream, half of them its first, half its last."""
-    servers = Servers(url, patience=0)
+def both_ends(
+    servers: Servers, streams: Iterable[str], entries: int
+) -> dict[str, list[Mapping[bytes, bytes]] | Exception]:
+    """By stream the fields of so many of its entries, half of them its first, half its last; none twice."""
     half = -(-entries // 2)
 
     def put(pipe: Any, stream: str) -> None:
         pipe.xrange(stream, count=half)
         pipe.xrevrange(stream, count=half)
 
+    found: dict[str, list[Mapping[bytes, bytes]] | Exception] = {}
+    for stream, (first, last) in servers.ask_each(streams, put).items():
+        refused = next((answer for answer in (first, last) if isinstance(answer, Exception)), None)
+        found[stream] = refused or list(dict([*first, *reversed(last)]).values())
+    return found
+
+
+def sample(url: str, streams: Iterable[str], entries: int = SAMPLE) -> list[Mapping[bytes, bytes]]:
+    """The same of all streams together. UsageError if one cannot be read."""
+    servers = Servers(url, patience=0)
     found: list[Mapping[bytes, bytes]] = []
     try:
-        for stream, answers in servers.ask_each(streams, put).items():
-            for answer in answers:
-                if isinstance(answer, Exception):
-                    raise UsageError(f"stream {stream!r} cannot be sampled: {answer}")
-                found += [fields for _, fields in answer if fields]
+        for stream, fields in both_ends(servers, streams, entries).items():
+            if isinstance(fields, Exception):
+                raise UsageError(f"stream {stream!r} cannot be sampled: {fields}")
+            found += fields
     finally:
         servers.close()
     return found
+
+
+def kinds_of(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
+    """The type of each field, in the order in which they first come."""
+    kinds: dict[bytes, str] = {}
+    for entry in entries:
+        for name, value in entry.items():
+            kinds[name] = wider(kinds.get(name), kind_of(value))
+    return kinds
 
 
 def infer(entries: Iterable[Mapping[bytes, bytes]]) -> str:
@@ -54,13 +73,11 @@ def infer(entries: Iterable[Mapping[bytes, bytes]]) -> str:
     UsageError if there is no field, or if two differ only in case, which Spark does not tell apart.
     """
     kinds: dict[str, str] = {}
-    for entry in entries:
-        for raw, value in entry.items():
-            try:
-                name = raw.decode()
-            except UnicodeDecodeError as error:
-                raise UsageError(f"the field {raw!r} is no text; archive all fields as one map") from error
-            kinds[name] = wider(kinds.get(name), kind_of(value))
+    for raw, kind in kinds_of(entries).items():
+        try:
+            kinds[raw.decode()] = kind
+        except UnicodeDecodeError as error:
+            raise UsageError(f"the field {raw!r} is no text; archive all fields as one map") from error
     if not kinds:
         raise UsageError("there are no entries to infer fields from; say them in --fields")
     folded: dict[str, str] = {}

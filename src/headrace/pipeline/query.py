@@ -1,9 +1,8 @@
 """Streams as tables of SQL: each stream that a query names is a view of its name.
 
-What a stream's columns are nobody has declared. So a few of its entries are looked at: a field whose values
-are all whole numbers is a BIGINT, or numbers a DOUBLE, all else STRING; unless the fields are said, or an
-archive has them as columns. Besides there are _stream, _id, _timestamp and _sequence. Only columns that the
-query speaks of are read.
+What a stream's columns are nobody has declared. So a few of its entries are looked at (inference); unless the
+fields are said, or an archive has them as columns. Besides there are _stream, _id, _timestamp and _sequence.
+Only columns that the query speaks of are read.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import (
+    BooleanType,
     DataType,
+    DateType,
     DoubleType,
     LongType,
     StringType,
@@ -28,13 +29,21 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.inference import both_ends, kinds_of
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import cause, follow
 from headrace.spark.archive_files import Archive, look
 from headrace.spark.archive_rows import is_map
 from headrace.spark.shards import Servers
 
-SAMPLE = 200  # entries at each end of a stream
+SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
+TYPES: dict[str, DataType] = {
+    "BOOLEAN": BooleanType(),
+    "BIGINT": LongType(),
+    "DOUBLE": DoubleType(),
+    "DATE": DateType(),
+    "STRING": StringType(),
+}
 METADATA = StructType(
     [
         StructField("_stream", StringType()),
@@ -46,8 +55,6 @@ METADATA = StructType(
 ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record"}
 WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
 TEXTS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
-WHOLE = re.compile(r"-?\d{1,18}")
-NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -134,57 +141,39 @@ def archived_columns(held: Archive, stream: str) -> StructType | None:
     return None
 
 
-def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list[dict[str, str]]:
+def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list[Mapping[bytes, bytes]]:
     """The fields of some entries: the first and last of the stream, and of one of its archived files."""
-    first, last = servers.ask_each(
-        [stream],
-        lambda pipe, s: (pipe.xrange(s, count=SAMPLE), pipe.xrevrange(s, count=SAMPLE)),
-    )[stream]
-    found = [
-        {text(name): text(value) for name, value in fields.items()}
-        for answer in (first, last)
-        if not isinstance(answer, Exception)
-        for _, fields in answer
-    ]
+    live = both_ends(servers, [stream], SAMPLE)[stream]
+    found = [] if isinstance(live, Exception) else live  # the archive may have it all the same
     files = [file for file in held.files if file.stream == stream] if held else []
     if files:
         with pq.ParquetFile(files[-1].path) as parquet:
-            for batch in parquet.iter_batches(SAMPLE, [0], ["fields"]):
-                found += [dict(pairs) for pairs in batch.column("fields").to_pylist()]
+            for batch in parquet.iter_batches(SAMPLE // 2, [0], ["fields"]):
+                pairs = batch.column("fields").to_pylist()
+                found += [{name.encode(): value.encode() for name, value in each} for each in pairs]
                 break
     return found
 
 
-def text(word: bytes) -> str:
-    """A field's name or value, for guessing what it is."""
-    return word.decode(errors="replace")
-
-
-def guessed(sample: Iterable[Mapping[str, str]]) -> StructType:
-    """Columns that hold what the entries of a sample hold."""
-    values: dict[str, list[str]] = {}
-    for fields in sample:
-        for name, value in fields.items():
-            values.setdefault(name, []).append(value)
+def guessed(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
+    """Columns that hold what the entries of a sample hold. A field whose name is no text can be none."""
     reserved = {name.lower() for name in METADATA.names}
+    kinds = {text(name): kind for name, kind in kinds_of(sample).items()}
     return StructType(
         [
-            StructField(name, type_of(theirs))
-            for name, theirs in values.items()
-            if name.lower() not in reserved
+            StructField(name, TYPES[kind])
+            for name, kind in kinds.items()
+            if name and name.lower() not in reserved
         ]
     )
 
 
-def type_of(values: list[str]) -> DataType:
-    """The narrowest type that holds all the values. 007 is no number: it would come back as 7."""
-    if any(len(v.lstrip("-")) > 1 and v.lstrip("-")[0] == "0" and "." not in v for v in values if v):
-        return StringType()
-    if all(WHOLE.fullmatch(value) for value in values):
-        return LongType()
-    if all(NUMBER.fullmatch(value) for value in values):
-        return DoubleType()
-    return StringType()
+def text(name: bytes) -> str:
+    """A field's name; nothing if it is no text."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def pruned(sql: str, columns: StructType) -> StructType:
