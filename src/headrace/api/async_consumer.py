@@ -53,6 +53,7 @@ class AsyncDriver:
         self._waits: list[Stop] = []  # of tasks that wait
         self._at_work: set[asyncio.Future[None]] = set()  # in threads, for tasks that may be gone by now
         self._home = threading.get_ident()
+        self._quick = not (self._link.far or getattr(self._link, "durable", True))  # microseconds: no thread
         self._settling = False  # by a task of this loop, which looks for the next step itself
 
     async def __aenter__(self) -> AsyncDriver:
@@ -129,7 +130,11 @@ class AsyncDriver:
     async def do(self, step: Step) -> None:
         """One step that is no delivery."""
         if isinstance(step, Ask):
-            await self._in_thread(partial(perform, self._link, self.worker, step))
+            if self._quick:
+                perform(self._link, self.worker, step)
+                await asyncio.sleep(0)
+            else:
+                await self._in_thread(partial(perform, self._link, self.worker, step))
             return
         assert isinstance(step, Read | Idle)
         stop = Stop()
