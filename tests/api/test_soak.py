@@ -1,4 +1,4 @@
-"""Four consumers of two threads each, killed and restarted at random moments, with handlers that fail at random.
+"""Four consumers of two threads each, killed and restarted at random, whose handlers fail at random.
 
 HEADRACE_LONG=1 does it with a million entries.
 """
