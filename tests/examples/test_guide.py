@@ -1,0 +1,59 @@
+"""Every block of Python in docs/library.md runs, and prints what the page says it prints."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import re
+import subprocess
+import sys
+
+import guide
+import pytest
+
+import headrace
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "library.md"
+SECTIONS = list(guide.sections(PAGE))
+
+
+def test_the_page_is_what_the_others_expect() -> None:
+    assert len(SECTIONS) >= 9
+    shown = sum(block.count("# → ") for section in SECTIONS for _, block in section.blocks)
+    assert shown >= 25
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.title)
+def test_a_section_runs(
+    section: guide.Section,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    server_url: str,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "headrace.consumer")
+    monkeypatch.chdir(tmp_path)
+    here = section.on(server_url)
+    assert guide.run(here, {}) == sum(block.count("# → ") for _, block in section.blocks)
+
+
+def test_the_tests_on_the_page_pass(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (section,) = [section for section in SECTIONS if section.title == "Tests"]
+    (tmp_path / "test_shop.py").write_text("\n".join(block for _, block in section.blocks))
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(headrace.__file__).parents[1]))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "headrace.testing", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_a_second_process_is_told_stands_on_the_page(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path(headrace.__file__).parents[1]))
+    with headrace.open("shop"):
+        command = [sys.executable, "-c", 'import headrace; headrace.open("shop")']
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    last = said.strip().splitlines()[-1].replace(str(tmp_path), "/srv")
+    told = re.sub(r"by process \d+ \([^,]*,", "by process 4711 (app.py,", last)
+    assert told in PAGE.read_text()
