@@ -6,7 +6,8 @@ The shop's tables are in SQLite. Whoever commits an order and then adds it to a 
 the process dies in between; whoever adds first announces orders that are rolled back. So the message is a
 row of the same transaction, and a relay carries rows to the stream. Here the relay dies at random, in its
 worst moment too: the entry is added, its row not yet removed. The next life of the relay adds the row again
-under the same request id, and the stream answers with the id of the entry that is already there.
+under the same request id, and the stream answers with the id of the entry that is already there: for a day,
+as it is told here, so a relay that is dead for longer should compare its first row with the last entry.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rich.table import Table
 import headrace
 
 ORDERS = 100
+A_DAY_S = 86_400
 TABLES = """
     CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, count INTEGER);
     CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, item TEXT, count INTEGER);
@@ -72,7 +74,8 @@ def main(folder: Path) -> dict[str, int]:
 
     done = False
     while not done:
-        with headrace.open(folder / "stream") as db:  # each life of the relay opens the stream anew
+        # Each life of the relay opens the stream anew.
+        with headrace.open(folder / "stream", stream_idmp_duration=A_DAY_S) as db:
             try:
                 added += relay(shop, db.stream("orders"), chance)
                 done = True

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from headrace.api.codecs import Fields, codec_for
 from headrace.api.entry import Entry, entries_from
 from headrace.api.info import GroupInfo, StreamInfo
 from headrace.api.link import Link, Stop
+from headrace.api.policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff
 from headrace.api.refusals import not_supported
 from headrace.api.streamid import StreamID, from_reply
 from headrace.api.words import (
@@ -133,7 +134,9 @@ class Stream(Generic[T]):
         approximate   trim only when much can go at once, which is a lot cheaper
         references    what becomes of trimmed entries in groups' pending lists: "keep" them there, "delete"
                       them, or trim only what all groups have "acknowledged"
-        idempotency   (producer, request): added twice, it is there once, and both get the same ID
+        idempotency   (producer, request): added twice, it is there once, and both get the same ID. A stream
+                      remembers a producer's last 100 requests, for 100 seconds; the settings
+                      stream_idmp_maxsize and stream_idmp_duration of open() say otherwise
         create        False: NoSuchStream if the stream is not there
 
         Against a server, a lost connection raises ConnectionLost: the entry may have been added or not. With
@@ -409,15 +412,37 @@ class Stream(Generic[T]):
 
     # Groups.
 
-    def group(self, name: str | bytes, start: IdLike = "0", **policy: Any) -> Group[T]:
+    def group(
+        self,
+        name: str | bytes,
+        start: IdLike = "0",
+        *,
+        max_deliveries: int | None = DELIVERIES_DEFAULT,
+        dead_letters: str | bytes | Literal[False] | None = None,
+        lease: float = LEASE_DEFAULT,
+        backoff: Backoff | None = None,
+        recreate: Literal["0", "$", False] = False,
+    ) -> Group[T]:
         """The consumer group of that name, which is made if it is not there, as is the stream.
 
         >>> billing = orders.group("billing", start="0", max_deliveries=5)
+        >>> for entry in billing.consumer("worker-1"):
+        ...     send_invoice(entry.value)
 
-        start    where a group that is made begins: "0" at the oldest entry, "$" at what is added from now on
-        policy   what becomes of entries that fail, and more: see Group
+        start   where a group that is made begins: "0" at the oldest entry, "$" at what is added from now on
+
+        What becomes of entries that fail, and of entries whose consumer dies, is said by the rest: see Group.
         """
-        made: Group[T] = import_module("headrace.api.group").Group(self, name, start=start, **policy)
+        made: Group[T] = import_module("headrace.api.group").Group(
+            self,
+            name,
+            start,
+            max_deliveries=max_deliveries,
+            dead_letters=dead_letters,
+            lease=lease,
+            backoff=backoff,
+            recreate=recreate,
+        )
         return made
 
     def groups(self) -> list[GroupInfo]:
