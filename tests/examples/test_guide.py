@@ -1,4 +1,4 @@
-"""Every block of Python in docs/library.md runs, and prints what the page says it prints."""
+"""Every block of Python in docs/library.md, and of the library in README.md, runs and prints what it says."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ import pytest
 
 import headrace
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "library.md"
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "library.md"
 SECTIONS = list(guide.sections(PAGE))
+IN_SHORT = [each for each in guide.sections(ROOT / "README.md") if each.title == "Inside a Python program"]
 
 
 def test_the_page_is_what_the_others_expect() -> None:
     assert len(SECTIONS) >= 9
     shown = sum(block.count("# → ") for section in SECTIONS for _, block in section.blocks)
     assert shown >= 25
+    assert len(IN_SHORT) == 1
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.title)
+@pytest.mark.parametrize("section", [*SECTIONS, *IN_SHORT], ids=lambda section: section.title)
 def test_a_section_runs(
     section: guide.Section,
     tmp_path: pathlib.Path,
