@@ -93,8 +93,14 @@ def test_leaves_import_nothing_of_ours_but_leaves() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def without_types(tree: ast.Module) -> ast.Module:
+    """The module without what it imports for the eyes of a type checker alone."""
+    kept = [n for n in tree.body if not (isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")]
+    return ast.Module(kept, [])
+
+
 def test_no_module_imports_itself_by_a_detour() -> None:
-    graph = {name: set(imported(tree)) - {name} for name, tree in modules()}
+    graph = {name: set(imported(without_types(tree))) - {name} for name, tree in modules()}
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:

@@ -23,6 +23,7 @@ from headrace.errors import (
     HeadraceError,
     NoSuchGroup,
     UsageError,
+    WrongType,
 )
 
 
@@ -205,14 +206,10 @@ def test_several_requests_in_one_go(link: RemoteLink) -> None:
             (b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"),
         ]
     )
-    assert (
-        replies[0] == b"OK"
-        and type(replies[1]).__name__ == "WrongType"
-        and isinstance(replies[2], NoSuchGroup)
-    )
+    assert replies[0] == b"OK" and isinstance(replies[1], WrongType) and isinstance(replies[2], NoSuchGroup)
     assert link.execute_all([]) == []
     replies = link.execute_all([(b"XADD", b"s", b"1-1", b"a", b"b"), (b"XLEN", b"k")], atomic=True)
-    assert replies[0] == b"1-1" and type(replies[1]).__name__ == "WrongType"
+    assert replies[0] == b"1-1" and isinstance(replies[1], WrongType)
     with pytest.raises(CommandError, match="wrong number of arguments"):
         link.execute_all([(b"XADD", b"s", b"2-1", b"a", b"b"), (b"XADD", b"s")], atomic=True)
     assert link.execute(b"XLEN", b"s") == 1
