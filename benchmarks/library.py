@@ -2,10 +2,10 @@
 
     python -m benchmarks.library [--rounds 5] [--entries 100000] [--out docs]
 
-Every row is the same work done twice: by headrace.open() in this process, and by redis-py (with hiredis, if it
-is there) on a redis-server, over TCP. Entries have two fields of a few bytes. What redis-py can do in one go it
-does in one go: pipelines without transactions, of the length that suits it best. The server's turn and ours
-alternate; the figures are medians, for one entry.
+Every row is the same work done twice: by headrace.open() in this process, and by redis-py (with hiredis, if
+it is there) on a redis-server, over TCP. Entries have two fields of a few bytes. What redis-py can do in one
+go it does in one go: pipelines without transactions, of the length that suits it best. The server's turn and
+ours alternate; the figures are medians, for one entry.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import headrace
 from benchmarks.servers import Server, load_cores
 
 Work = Callable[[int], None]  # do it for so many entries
-ENTRY = {"customer": "ada", "cents": "1999"}
+ENTRY: dict[Any, Any] = {"customer": "ada", "cents": "1999"}
 BATCHES = (100, 1000, 5000)  # of which the best counts
 LOG = ("--save", "", "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 
@@ -113,7 +113,8 @@ def xreadgroup(client: redis.Redis, batch: int) -> Work:
 
     def work(n: int) -> None:
         while n > 0:
-            [[_, entries]] = client.xreadgroup("g", "c", {"s": ">"}, count=batch, block=1000)
+            reply: Any = client.xreadgroup("g", "c", {"s": ">"}, count=batch, block=1000)
+            entries = reply[0][1]
             client.xack("s", "g", *[id for id, _ in entries])
             n -= len(entries)
 

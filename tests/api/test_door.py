@@ -180,3 +180,32 @@ def test_client_kill_ends_a_wait(db) -> None:
     assert db.execute("CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal") >= 1
     with pytest.raises(headrace.HeadraceError, match="CLIENT KILL"):
         read()
+
+
+def test_what_a_pause_holds_back_is_refused_in_a_batch(db, clock) -> None:
+    db.execute("CLIENT", "PAUSE", 5000, "WRITE")
+    with pytest.raises(CommandError, match="CLIENT PAUSE"):
+        db.link.add_many(b"s", [{"n": 1}])
+    got = db.link.execute_all([[b"SET", b"k", b"v"], [b"GET", b"k"]])
+    assert "CLIENT PAUSE" in str(got[0])
+    add = in_thread(lambda: db.link.add(b"s", b"*", {"n": 1}))
+    until(lambda: blocked(db) == 1)
+    clock.advance(seconds=6)
+    assert add() == b"1006000-0"
+    assert db.execute("XLEN", "s") == 1
+    assert db.execute("EXISTS", "k") == 0
+
+
+def test_a_read_that_would_wait_does_not_in_a_batch(db) -> None:
+    read = [b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"$"]
+    assert db.link.execute_all([read, [b"PING"]]) == [None, b"PONG"]
+    assert db.link.execute_all([read, [b"PING"]], atomic=True) == [None, b"PONG"]
+
+
+def test_for_ever_may_be_said_as_infinity(db) -> None:
+    stop = Stop()
+    read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], float("inf"), stop))
+    nap = in_thread(lambda: db.link.pause(float("inf"), stop))
+    until(lambda: blocked(db) == 1)
+    stop.set()
+    assert (read(), nap()) == (None, True)

@@ -245,3 +245,20 @@ def test_a_closed_database_says_so(tmp_path) -> None:
     for call in (lambda: db.execute("PING"), db.compact, lambda: db.conversation().receive(0)):
         with pytest.raises(DatabaseClosed, match="closed"):
             call()
+
+
+def test_a_sync_that_nobody_has_begun_is_done_by_who_waits_for_it(tmp_path) -> None:
+    """Else a writer would wait, with the lock that the keeper needs, for the keeper."""
+    db = headrace.open(tmp_path, fsync="everysec")
+    storage = db.link.storage
+    storage.watched = True  # the keeper is kept out of it
+    db.link.add(b"s", b"1-1", {"a": "b"})
+    storage.log.tick(5000)
+    assert storage.log.syncing
+    db.compact()
+    assert not storage.log.syncing
+    db.link.add(b"s", b"2-1", {"a": "b"})
+    storage.log.tick(9000)
+    db.close()
+    with headrace.open(tmp_path) as again:
+        assert again.execute("XLEN", "s") == 2

@@ -210,16 +210,20 @@ def test_the_child_of_a_fork_is_told_to_open_again(tmp_path) -> None:
 
 def test_a_child_does_not_keep_the_directory_when_its_parent_ends(tmp_path) -> None:
     db = headrace.open(tmp_path)
+    heard, said = os.pipe()
     ends, waits = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(waits)
+        os.write(said, b".")
         os.read(ends, 1)  # until the parent lets go
         os._exit(0)
     os.close(ends)
+    assert os.read(heard, 1)  # the child runs
     db.close()
     headrace.open(tmp_path).close()
-    os.close(waits)
+    for descriptor in (waits, heard, said):
+        os.close(descriptor)
     os.waitpid(child, 0)
 
 

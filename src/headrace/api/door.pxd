@@ -45,4 +45,4 @@ cdef class Door:
     cdef object _sleep(self, Session session, object bell, object stop, long long before)
     cdef long long _written(self, Session session, long long before)
     cdef void _abandon(self, Session session)
-    cdef list _exec(self, Session session, list queued, long long now)
+    cdef object _at_once(self, Session session, list[bytes] argv, long long now)

@@ -33,7 +33,9 @@ XADD = b"XADD"
 STREAMS = b"STREAMS"
 IDLE_MAX = cython.declare(cython.Py_ssize_t, 64)  # sessions kept for the next request
 FAR_MS = cython.declare(cython.longlong, 1 << 62)  # no clock comes that far
+FAR_S = 1e9  # thirty years: for ever
 CLOSED = "the database is closed"
+PAUSED = "ERR CLIENT PAUSE holds this back: use a client of its own to wait for the end of the pause"
 FORKED = "this process was forked from the one that opened the database: open it again here"
 
 
@@ -243,7 +245,7 @@ class Door:
         """Carry out a read that waits for something to read; None when there was nothing."""
         argv = list(words)
         if seconds is None or seconds > 0:
-            ms = 0 if seconds is None else max(1, round(seconds * 1000))
+            ms = 0 if seconds is None or seconds > FAR_S else max(1, round(seconds * 1000))
             at = argv.index(STREAMS)
             argv[at:at] = [b"BLOCK", b"%d" % ms]
         return self.run(argv, stop)
@@ -342,7 +344,9 @@ class Door:
 
     def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         """Carry out many commands in a row, as one if atomic; nothing else comes between them."""
+        batch: list[Any] = [list(words) for words in requests]
         replies: list[Any] = []
+        refused: object = None
         written: cython.longlong = -1
         self.enter()
         try:
@@ -350,32 +354,31 @@ class Door:
             session: Session = self._session()
             before: cython.longlong = session.written
             if atomic:
-                self.engine.execute(session, [b"MULTI"], now)
-                self.reader.take(session.answer)
-            for words in requests:
-                self.engine.execute(session, list(words), now)
-                if session.waiting is not None:  # as inside of MULTI: nobody else is let in to end it
-                    self.engine.unblock(session)
-                replies.append(self.reader.take(session.answer))
+                self._at_once(session, [b"MULTI"], now)
+            for words in batch:
+                replies.append(self._at_once(session, words, now))
             if atomic:
-                replies = self._exec(session, replies, now)
+                done = self._at_once(session, [b"EXEC"], now)
+                if isinstance(done, CommandError):
+                    refused = next(filter(is_refusal, replies), done)
+                else:
+                    replies = done
             written = self._written(session, before)
             self._put_back(session)
         finally:
             self.leave()
         self.settle(written)
+        raised(refused)
         return [as_error(str(reply)) if isinstance(reply, CommandError) else reply for reply in replies]
 
     @cython.cfunc
-    def _exec(self, session: Session, queued: list[Any], now: cython.longlong) -> list[Any]:
-        """EXEC: the replies. CommandError, and nothing is done, if a request was refused before."""
-        self.engine.execute(session, [b"EXEC"], now)
-        replies: Any = self.reader.take(session.answer)
-        if isinstance(replies, CommandError):
-            self._put_back(session)
-            refused = [reply for reply in queued if isinstance(reply, CommandError)]
-            raise as_error(str(refused[0] if refused else replies))
-        return list(replies)
+    def _at_once(self, session: Session, argv: list[bytes], now: cython.longlong) -> Any:
+        """The reply. What would wait gives up, as inside of MULTI: nobody else is let in to end the wait."""
+        self.engine.execute(session, argv, now)
+        if session.waiting is not None and not self.engine.unblock(session):
+            self.engine.close(session)
+            return CommandError(PAUSED)
+        return self.reader.take(session.answer)
 
     # The fast ways to add.
 
@@ -409,16 +412,15 @@ class Door:
             session: Session = self._session()
             before: cython.longlong = session.written
             session.queue = queue
-            replies = self._exec(session, [], self.now())
+            replies = self._at_once(session, [b"EXEC"], self.now())
             written = self._written(session, before)
             self._put_back(session)
         finally:
             self.leave()
         self.settle(written)
-        refused = [reply for reply in replies if isinstance(reply, CommandError)]
-        if refused:
-            raise as_error(str(refused[0]))
-        return replies
+        ids: list[bytes] = raised(replies)
+        raised(next(filter(is_refusal, ids), None))
+        return ids
 
     # Time.
 
@@ -429,7 +431,7 @@ class Door:
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep; True if stop ended it. DatabaseClosed if the database is closed meanwhile."""
         bell = Bell()
-        until = self.now() + max(0, round(seconds * 1000))
+        until = self.now() + round(max(0.0, min(seconds, FAR_S)) * 1000)
         self.sleepers[bell] = None
         if stop is not None:
             stop.listen(bell)
@@ -472,8 +474,13 @@ class Door:
             self.storage.abandon()
 
 
+def is_refusal(reply: object) -> bool:
+    """Whether the reply stands for a command that was refused."""
+    return isinstance(reply, CommandError)
+
+
 @cython.cfunc
-def raised(reply: object) -> object:
+def raised(reply: Any) -> Any:
     """The reply, unless it is a refusal."""
     if isinstance(reply, CommandError):
         raise as_error(str(reply))

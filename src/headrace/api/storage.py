@@ -49,15 +49,18 @@ OPENED = "by headrace.open"  # who holds a directory says how
 
 
 class Sync:
-    """A sync that the keeper does while others go on writing; the log waits for it if it must."""
+    """A sync while others go on writing: the keeper does it, or the log, if it must wait for it sooner."""
 
     def __init__(self, file: File) -> None:
         self.file = file
+        self.begun = threading.Lock()
         self.ended = threading.Event()
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Do it. What goes wrong is told by result()."""
+        """Do it, unless somebody has begun. What goes wrong is told by result()."""
+        if not self.begun.acquire(blocking=False):
+            return
         try:
             self.file.sync()
         except Exception as error:
@@ -71,6 +74,7 @@ class Sync:
 
     def result(self) -> None:
         """Wait for it; OSError if it failed."""
+        self.run()
         self.ended.wait()
         if self.error is not None:
             raise self.error
