@@ -9,6 +9,7 @@ from headrace.engine.stats cimport Row, Stats
 from headrace.keyspace.blocking cimport Blocking, Turns, Waiter
 from headrace.keyspace.keyspace cimport Keyspace
 from headrace.keyspace.settings cimport Settings
+from headrace.resp.writer cimport Answer
 
 cdef long long SWEEP_INTERVAL_MS
 
@@ -25,6 +26,8 @@ cdef class Engine:
     cdef readonly Effects effects
     cdef readonly Stats stats
     cdef dict rows
+    cdef bytes last_word
+    cdef Row last_row
     cdef dict by_name
     cdef Call call
     cdef Call inner

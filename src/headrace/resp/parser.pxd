@@ -1,6 +1,7 @@
 # The C face of parser.py.
 from headrace cimport mem
 from headrace.resp.inbox cimport Inbox
+from headrace.resp.vocabulary cimport Vocabulary
 
 cdef unsigned char CR
 cdef unsigned char LF
@@ -9,12 +10,15 @@ cdef unsigned char BULK
 cdef long long NONE
 cdef long long WORDS_MAX
 cdef Py_ssize_t INLINE_MAX
+cdef long long ROOM_MAX
+cdef Vocabulary HEARD
 
 
 cdef class RequestParser(Inbox):
     cdef public long long bulk_max
     cdef list words
-    cdef long long left
+    cdef long long count
+    cdef Py_ssize_t taken
     cdef long long size
     cdef Py_ssize_t held
 

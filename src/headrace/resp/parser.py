@@ -14,6 +14,7 @@ from headrace import limits, mem
 from headrace.errors import ProtocolError
 from headrace.resp.inbox import Inbox
 from headrace.resp.inline import split_line
+from headrace.resp.vocabulary import Vocabulary
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
@@ -22,6 +23,9 @@ BULK = cython.declare(cython.uchar, 36)  # $
 NONE = cython.declare(cython.longlong, -1)  # no word begun
 WORDS_MAX = cython.declare(cython.longlong, limits.WORDS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
+ROOM_MAX = cython.declare(cython.longlong, 16)  # words for which room is made before they arrive
+
+HEARD = Vocabulary()  # of all parsers: clients of one server say the same words
 
 
 @cython.final
@@ -29,11 +33,12 @@ INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 class RequestParser(Inbox):
     """Feed it what the client sent, then call next() until it answers None."""
 
-    __slots__ = ("bulk_max", "held", "left", "size", "words")
+    __slots__ = ("bulk_max", "count", "held", "size", "taken", "words")
 
     bulk_max: cython.longlong  # the longest word accepted
     words: list[bytes] | None  # of the request begun
-    left: cython.longlong  # its words still to come; 0 between requests
+    count: cython.longlong  # how many words it has; 0 between requests
+    taken: cython.Py_ssize_t  # how many of them have arrived
     size: cython.longlong  # the length of the word begun, or NONE
     held: cython.Py_ssize_t  # bytes already taken out for the request begun
 
@@ -41,7 +46,8 @@ class RequestParser(Inbox):
         super().__init__()
         self.bulk_max = limits.BULK_BYTES_MAX
         self.words = None
-        self.left = 0
+        self.count = 0
+        self.taken = 0
         self.size = NONE
         self.held = 0
 
@@ -59,7 +65,7 @@ class RequestParser(Inbox):
         """
         words: list[bytes] | None
         while True:
-            if self.left > 0:
+            if self.count > 0:
                 return self._array()
             if self.at >= self.filled:
                 self.rest()
@@ -83,8 +89,9 @@ class RequestParser(Inbox):
             raise ProtocolError("Protocol error: invalid multibulk length")
         self.at = end + 2
         if count > 0:
-            self.words = []
-            self.left = count
+            self.words = [b""] * min(count, ROOM_MAX)
+            self.count = count
+            self.taken = 0
             self.held = 0
         return True
 
@@ -93,21 +100,37 @@ class RequestParser(Inbox):
         """Go on with the array begun; None when it is cut."""
         words: list[bytes] | None = self.words
         assert words is not None
+        p: cython.p_uchar = self.p
         begin: cython.Py_ssize_t = self.at
+        at: cython.Py_ssize_t = begin
+        filled: cython.Py_ssize_t = self.filled
+        taken: cython.Py_ssize_t = self.taken
         size: cython.longlong = self.size
-        while self.left > 0:
+        while taken < self.count:
             if size == NONE:
-                size = self._size()
-            if size == NONE or size + 2 > self.filled - self.at:
+                if filled - at > 3 and p[at] == BULK and 48 <= p[at + 1] <= 57 and p[at + 2] == CR:
+                    size = p[at + 1] - 48  # one digit, as words mostly have
+                    at += 4
+                else:
+                    self.at = at
+                    size = self._size()
+                    at = self.at
+            if size == NONE or size + 2 > filled - at:
                 break
-            words.append(mem.take(self.p, self.at, size))
-            self.at += size + 2
-            self.left -= 1
+            if taken < ROOM_MAX:
+                words[taken] = HEARD.word(p, at, size)
+            else:
+                words.append(mem.take(p, at, size))
+            at += size + 2
+            taken += 1
             size = NONE
+        self.at = at
         self.size = size
-        if self.left > 0:
-            self.held += self.at - begin
+        self.taken = taken
+        if taken < self.count:
+            self.held += at - begin
             return None
+        self.count = 0
         self.held = 0
         self.words = None
         return words
@@ -117,12 +140,6 @@ class RequestParser(Inbox):
         """Step over `$<size>\\r\\n`; NONE when it is cut."""
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.at
-        digit: cython.uint
-        if self.filled - at > 3 and p[at] == BULK and p[at + 2] == CR:  # one digit, as words mostly have
-            digit = p[at + 1]
-            if 48 <= digit <= 57:
-                self.at = at + 4
-                return digit - 48
         end: cython.Py_ssize_t = self.line_end("Protocol error: too big bulk count string")
         if end < 0:
             return NONE

@@ -74,9 +74,9 @@ class Turn:
         "rests_until",
         "scratch",
         "sent",
-        "unsettled",
         "unsent_listener_max",
         "unsent_max",
+        "unsettled",
     )
 
     engine: Engine
@@ -161,7 +161,7 @@ class Turn:
 
     def run(self, timer: Callable[[int], int]) -> None:
         """Turns until interrupt(). timer(now) does what comes round and answers how many milliseconds may
-        pass until it wants to be called again, -1 for any number; not before rest() says, unless hurry() does.
+        pass until the next call, -1 for any number; it is not called while rest() holds, unless hurry() is.
         """
         now: cython.longlong
         wait: cython.longlong
