@@ -131,6 +131,28 @@ def test_a_lost_connection_loses_nothing(db: Any, clock: ManualClock, of: bytes,
     assert [letter["n"] for letter in group.dead_letters] == [b"5"]
 
 
+def test_a_reply_that_comes_late_is_looked_into_before_anything_is_handled(
+    db: Any, clock: ManualClock
+) -> None:
+    """The process stands still between the server's deed and the reply: by then another has the entries."""
+    db.stream("orders").add_many({"n": n} for n in range(4))
+    group = db.stream("orders").group("billing", lease=30)
+
+    class LateLink(FaultyLink):
+        def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
+            replies = super().execute_all(requests, atomic)
+            if requests[-1][0] == b"XREADGROUP":
+                clock.advance(seconds=31)
+                quick = Stepper(group.consumer("quick", batch=2))
+                assert len([quick.next() for _ in range(2)]) == 2
+            return replies
+
+    stepper = Stepper(on(group, LateLink(db.link)).consumer("slow", batch=4))
+    got = stepper.next()
+    assert stepper.worker.counters.lost > 0
+    assert got is None or group.pending(got.id, got.id)[0].consumer == "slow"
+
+
 @pytest.mark.parametrize("text", ["LOADING soon", "READONLY a replica", "OOM full", "MISCONF no disk"])
 def test_refusals_that_pass_are_waited_for(db: Any, clock: ManualClock, text: str) -> None:
     db.stream("orders").add({"n": 0})

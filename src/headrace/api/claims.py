@@ -61,14 +61,15 @@ class Claims:
             elif not pending or pending[0][1] != self._requests.consumer:
                 self._hand.lose(delivery)
             else:
-                self._begun(delivery, claimed[0][1], pending[0][3])
+                delivery.again(claimed[0][1], pending[0][3], now)
+                self._begun(delivery)
 
         return Ask(self._requests.begin(delivery.key), done, undo)
 
-    def _begun(self, delivery: Delivery[Any], flat: list[bytes], deliveries: int) -> None:
+    def _begun(self, delivery: Delivery[Any]) -> None:
         """It was delivered once more: to the handler, or if that never ended, to the dead letters."""
         now = self._clock()
-        delivery.again(flat, deliveries, now)
+        deliveries = delivery.times_delivered
         most = self._policy.max_deliveries
         if most is not None and deliveries > most:
             never = f"delivered {deliveries - 1} times and never settled: its consumers died or were stopped"
@@ -146,7 +147,7 @@ class Claims:
         """A sign of life for each. After a stall it is asked first which of them others have taken."""
         doubtful = [one for one in old if not self.sure(one, now)]
         if not doubtful:
-            return self.claim(old, then)
+            return self.claim(old, now, then)
 
         def looked(replies: Replies) -> Ask | None:
             for one, rows in zip(doubtful, replies, strict=True):
@@ -154,18 +155,17 @@ class Claims:
                     self._hand.lose(one)
             ours = [one for one in old if not one.lost]
             if ours:
-                return self.claim(ours, then)
+                return self.claim(ours, self._clock(), then)
             then()
             return None
 
         return Ask([self._requests.look(one.key) for one in doubtful], looked, then)
 
-    def claim(self, ours: Iterable[Delivery[Any]], then: Callable[[], None] = lambda: None) -> Ask:
+    def claim(self, ours: Iterable[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None) -> Ask:
         """The lease of these begins anew; the count of their deliveries stays."""
         by_key = {one.key: one for one in ours}
 
         def done(replies: Replies) -> None:
-            now = self._clock()
             renewed = set(replies[0])
             for key, one in by_key.items():
                 if key in renewed:

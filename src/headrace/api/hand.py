@@ -106,16 +106,20 @@ class Hand:
 
     # Out to the handler.
 
-    def run(self, now: int) -> Delivery[Any] | None:
-        """The next that is ready; it is RUNNING from here on."""
+    def first_ready(self) -> Delivery[Any] | None:
+        """The next to run."""
         while self._ready:
-            delivery = self._ready.popleft()
-            if delivery.state == READY:
-                delivery.state = RUNNING
-                delivery.begun = now
-                self.running += 1
-                return delivery
+            if self._ready[0].state == READY:
+                return self._ready[0]
+            self._ready.popleft()
         return None
+
+    def run_first(self, now: int) -> None:
+        """It runs."""
+        delivery = self._ready.popleft()
+        delivery.state = RUNNING
+        delivery.begun = now
+        self.running += 1
 
     def several_ready(self) -> bool:
         """Whether more than one thread finds something to do."""
@@ -187,13 +191,17 @@ class Hand:
 
     def lose(self, delivery: Delivery[Any]) -> None:
         """Another consumer has it."""
+        if delivery.state in (DONE, LOST):
+            return
         delivery.lost = True
         self.counters.lost += 1
         if delivery.state != RUNNING:
             self.drop(delivery, LOST)
 
     def drop(self, delivery: Delivery[Any], state: int) -> None:
-        """Out of hand; whoever stood in line behind it may go."""
+        """Out of hand, if it is not yet; whoever stood in line behind it may go."""
+        if delivery.state in (DONE, LOST):
+            return
         if delivery.state == RUNNING:
             self.running -= 1
         delivery.state = state

@@ -13,6 +13,8 @@ from typing import Any
 from headrace.api.consumer import Consumer
 from headrace.errors import UsageError
 
+SIGNAL_S = 0.5  # a signal that comes just as the main thread begins to wait does not end the wait
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:
@@ -52,7 +54,8 @@ def run(handlers: Sequence[Handler], signals: bool) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(SIGNAL_S)
     if errors:
         raise errors[0]
 

@@ -93,6 +93,7 @@ class Worker:
         self._codec = codec
         self._lease_ms = policy.lease_ms
         self._fetching = False  # one of the callers does
+        self._asked_at = 0  # then: what comes was delivered after that
         self._own_after: bytes | None = NONE_YET  # None: none of its own is left from before
         self._sweep_from = NONE_YET
         self._sweep_at = 0
@@ -129,9 +130,11 @@ class Worker:
             now = self._clock()
             if self._acks_overdue(now, ACKS_MAX):
                 return self._ask_acks()
-            if self._stopped_at is None and (delivery := self._hand.run(now)) is not None:
+            first = self._hand.first_ready() if self._stopped_at is None else None
+            if first is not None and self._claims.sure(first, now):
+                self._hand.run_first(now)
                 self._quiet_since = None
-                return delivery
+                return first
             return self._errand(now)
 
     def keep(self) -> Ask | None:
@@ -161,11 +164,13 @@ class Worker:
         if now < self._paused_until:
             return self._idle(now, self._paused_until)
         if self._group_lost:
-            return self._ask_group()
+            return self._ask_group(now)
         if hand.dead:
             return self._claims.burial(hand.dead.popleft(), now)
         if self._stopped_at is not None:
             return self._end(now)
+        if hand.first_ready() is not None:  # too old by now to be sure whose it is
+            return self._claims.renewal([one for one in hand.all.values() if one.state == READY], now)
         if (due := hand.pop_due(now)) is not None:
             return self._claims.begin(due, now)
         room = IN_HAND_MAX - len(hand.all)
@@ -174,7 +179,7 @@ class Worker:
             if self._own_after is not None:
                 return self._ask_own(self._own_after, taken)
             if now >= self._sweep_at and not self._swept:
-                return self._ask_sweep(taken)
+                return self._ask_sweep(taken, now)
             if not self._dry:
                 return self._ask_fetch(now, room)
         if hand.acks:
@@ -199,6 +204,7 @@ class Worker:
         if until <= now:
             return self._errand(now)
         self._fetching = True
+        self._asked_at = now
         words = self._requests.read(min(self._batch, room))
         return Read(words, (until - now) / 1000, self.changes, self._fetched, self._unfetched)
 
@@ -326,6 +332,7 @@ class Worker:
     def _ask_fetch(self, now: int, room: int) -> Ask:
         """New entries without waiting; what is done is acknowledged on the way."""
         self._fetching = True
+        self._asked_at = now
         self._swept = False
         if self._full_at is not None:
             took = now - self._full_at
@@ -357,7 +364,7 @@ class Worker:
         entries = reply[0][1]
         for key, flat in entries:
             if not hand.has(key):
-                hand.add(Delivery(key, flat, now, self, self._codec), now)
+                hand.add(Delivery(key, flat, self._asked_at, self, self._codec), now)
         self._quiet_since = None
         if len(entries) >= self._batch:
             self._full_at = now
@@ -377,12 +384,13 @@ class Worker:
             self._own_after = rows[-1][0] if len(rows) == count else None
             found = [row[0] for row in rows if not self._hand.has(row[0])]
             for key in found:
-                self._take(key)
-            return self._claims.claim([self._hand.all[key] for key in found]) if found else None
+                self._take(key, self._clock())
+            now = self._clock()
+            return self._claims.claim([self._hand.all[key] for key in found], now) if found else None
 
         return Ask([self._requests.own(after, count)], done, self._unfetched)
 
-    def _ask_sweep(self, count: int) -> Ask:
+    def _ask_sweep(self, count: int, asked_at: int) -> Ask:
         """What others, or this consumer when a reply was lost, left behind. In turns with new entries."""
         self._fetching = True
 
@@ -394,22 +402,21 @@ class Worker:
             self._sweep_at = now + self.policy.sweep_ms if self._sweep_from == NONE_YET else now
             for key in keys:
                 if key in self._hand.all:
-                    self._hand.all[key].seen = now
+                    self._hand.all[key].seen = asked_at
                     self._hand.all[key].lost = False
                 elif key not in self._hand.acks:
-                    self._take(key)
+                    self._take(key, asked_at)
                     self.counters.taken_over += 1
             self.counters.gone += len(deleted[0]) if deleted else 0
 
         return Ask([self._requests.sweep(self._lease_ms, self._sweep_from, count)], done, self._unfetched)
 
-    def _take(self, key: bytes) -> None:
+    def _take(self, key: bytes, seen: int) -> None:
         """An entry that is pending with this consumer, and not begun: its turn comes at once."""
-        now = self._clock()
         self._quiet_since = None
-        self._hand.wait(Delivery(key, [], now, self, self._codec), now)
+        self._hand.wait(Delivery(key, [], seen, self, self._codec), self._clock())
 
-    def _ask_group(self) -> Ask:
+    def _ask_group(self, now: int) -> Ask:
         """The group is gone: make it, and make pending again what is in hand."""
         assert self.policy.recreate is not None
         self._group_lost = False
@@ -425,7 +432,6 @@ class Worker:
                 self._judge(made)
                 return
             log.warning("%s: the group was lost, and made again", self._requests)
-            now = self._clock()
             for one in kept:
                 one.seen = now
 
