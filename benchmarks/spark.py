@@ -47,6 +47,8 @@ def main() -> None:
         return
     with Server.redis() as redis, Server.headrace() as headrace:
         servers = {"redis": redis, "headrace": headrace}
+        for server in servers.values():
+            spark_job.let_loose(server)
         spark = spark_job.session()
         if args.only != "write":
             read = spark_read.measure(spark, servers, args.entries, args.rounds)

@@ -59,6 +59,13 @@ def url(server: Server) -> str:
     return f"redis://127.0.0.1:{server.port}"
 
 
+def let_loose(server: Server) -> None:
+    """Let the server run on any core, as it would: JVM and Python workers are not kept off its own."""
+    pid = redis.Redis(port=server.port).info("server")["process_id"]
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), range(os.cpu_count() or 1))
+
+
 def to_noop(frame: DataFrame) -> Callable[[], None]:
     """A job that reads every column and writes nothing."""
     return lambda: frame.write.format("noop").mode("append").save()

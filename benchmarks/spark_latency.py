@@ -60,6 +60,7 @@ def measure(spark: SparkSession, server: Server, entries: int) -> Figures:
     client: Any = redis.Redis(port=server.port)
     chance = random.Random(7)
     client.flushall()
+    job.let_loose(server)
     with copying(spark, server) as query:
         for n in range(WARM + entries):
             client.xadd("in", {"n": n})

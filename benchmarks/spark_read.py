@@ -1,8 +1,9 @@
 """Rows a second of the Spark source into the noop sink, which takes every column and writes nothing.
 
-Beside it a plain Python source of redis-py rows, and one that only yields a record batch made before, which
-is what Spark itself can take. The same entries from redis-server, by XRANGE, and from headrace, by XRANGE and
-by XARROW. Server, JVM and Python workers share the cores.
+Beside it a plain Python source of redis-py rows, with redis-py's own parser, which is what `pip install
+redis` gives, and with hiredis; and one that only yields a record batch made before, which is what Spark
+itself can take. The same entries from redis-server, by XRANGE, and from headrace, by XRANGE and by XARROW.
+Server, JVM and Python workers share the cores.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ WAYS = {  # name: (server, fetch)
     "headrace, from headrace by XRANGE": ("headrace", "resp"),
     "headrace, from headrace by XARROW": ("headrace", "arrow"),
 }
-ROWS, BATCHES = "redis-py rows", "prebuilt batches"
+ROWS, HIREDIS, BATCHES = "redis-py rows", "redis-py rows, hiredis", "prebuilt batches"
 Rates = dict[str, dict[str, float]]  # by schema, by way of reading
 
 
@@ -42,6 +43,9 @@ def measure(spark: SparkSession, servers: dict[str, Server], entries: int, round
     for name, schema in SCHEMAS.items():
         jobs = {
             ROWS: reading(schema, "rows", few, url=job.url(servers["redis"]), entries=str(few)),
+            HIREDIS: reading(
+                schema, "rows", few, url=job.url(servers["redis"]), entries=str(few), hiredis="yes"
+            ),
             BATCHES: reading(schema, "prebuilt", entries, entries=str(entries)),
         }
         for way, (where, fetch) in WAYS.items():
@@ -55,12 +59,12 @@ def measure(spark: SparkSession, servers: dict[str, Server], entries: int, round
 def table(found: Rates) -> Table:
     """Rates, and their ratios to both yardsticks."""
     shown = Table(title="Spark source: thousand rows a second into noop")
-    for column in ("", "k rows/s", f"of {ROWS}", f"of {BATCHES}", "of XRANGE there"):
+    for column in ("", "k rows/s", f"of {ROWS}", "of hiredis", f"of {BATCHES}", "of XRANGE there"):
         shown.add_column(column, justify="right" if column else "left", no_wrap=True)
     for schema, by in found.items():
         for way, rate in by.items():
-            ratios = [f"{rate / by[ROWS]:.1f}", f"{rate / by[BATCHES]:.2f}", ""]
+            ratios = [f"{rate / by[ROWS]:.1f}", f"{rate / by[HIREDIS]:.1f}", f"{rate / by[BATCHES]:.2f}", ""]
             if way.endswith("XARROW"):
-                ratios[2] = f"{rate / by['headrace, from headrace by XRANGE']:.2f}"
+                ratios[3] = f"{rate / by['headrace, from headrace by XRANGE']:.2f}"
             shown.add_row(f"{schema}: {way}", f"{rate / 1000:,.0f}", *ratios)
     return shown

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from redis._parsers import _RESP2Parser
+from redis._parsers import _HiredisParser, _RESP2Parser
 
 from benchmarks.spark_job import FIRST_MS, STREAM, TASKS
 
@@ -45,7 +45,8 @@ class RowReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         first, end = partition.value
         client: Any = redis.Redis.from_url(self.options["url"], decode_responses=True, protocol=2)
-        client.connection_pool.connection_kwargs["parser_class"] = _RESP2Parser  # not hiredis
+        parser = _HiredisParser if self.options.get("hiredis") else _RESP2Parser
+        client.connection_pool.connection_kwargs["parser_class"] = parser
         after, last = str(FIRST_MS + first), str(FIRST_MS + end - 1)
         while rows := client.xrange(STREAM, after, last, PAGE):
             for entry_id, fields in rows:
