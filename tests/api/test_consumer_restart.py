@@ -1,0 +1,96 @@
+"""A consumer whose server dies and comes back, with all that it had promised to keep."""
+
+from __future__ import annotations
+
+import pathlib
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+import headrace
+from headrace.api.policy import Backoff
+
+SECONDS_MAX = 30.0
+
+
+class Redis:
+    """A redis-server that syncs all it is told, and can be killed."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.directory = directory
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        words = ["redis-server", "--port", str(self.port), "--dir", str(self.directory), "--save", ""]
+        words += ["--appendonly", "yes", "--appendfsync", "always"]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        with redis.Redis(port=self.port) as client:
+            wait_for(lambda: answers(client))
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def server(tmp_path: pathlib.Path) -> Iterator[Redis]:
+    server = Redis(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.mark.parametrize("patience", [0.0, None])
+def test_a_server_that_is_killed_and_comes_back_costs_no_entry(server: Redis, patience: float | None) -> None:
+    """With patience the link waits for the server; without, the consumer does."""
+    options = {} if patience is None else {"patience": patience}
+    with headrace.connect(server.url, **options) as database:
+        orders = database.stream("orders")
+        orders.add_many({"n": n} for n in range(400))
+        group = orders.group("billing", lease=1.0, backoff=Backoff(first=0.01), max_deliveries=20)
+        seen: set[int] = set()
+        consumer = group.consumer("w", concurrency=2, batch=10)
+
+        def handle(entry: headrace.Delivery[dict[bytes, bytes]]) -> None:
+            time.sleep(0.001)
+            if entry["n"] == b"77":
+                entry.fail("never")
+            seen.add(int(entry["n"]))
+
+        thread = threading.Thread(target=consumer.run, args=(handle,))
+        thread.start()
+        for least in (50, 150, 250):
+            wait_for(lambda: len(seen) >= least)  # noqa: B023
+            server.kill()
+            server.start()
+        wait_for(lambda: len(seen) == 400)
+        with redis.Redis(port=server.port) as client:
+            wait_for(lambda: client.xpending("orders", "billing")["pending"] == 0)
+        consumer.stop()
+        thread.join(SECONDS_MAX)
+        assert not thread.is_alive()
+        assert {letter["n"] for letter in group.dead_letters} == {b"77"}
