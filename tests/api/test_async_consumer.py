@@ -288,6 +288,22 @@ def test_sigterm_ends_it_with_nothing_half_done(database: headrace.Database) -> 
     assert sorted([*ended, *(number(entry) for entry in group.consumer("two", block=0))]) == list(range(50))
 
 
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals are the main thread's"
+)
+def test_sigterm_ends_a_wait_for_entries(database: headrace.Database) -> None:
+    group = database.stream("numbers").group("readers")
+
+    @group.handler(consumer="one")
+    async def handle(entry: headrace.Delivery[Any]) -> None:
+        raise AssertionError("there is nothing to handle")
+
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    finish(group.run_async())
+    timer.join()
+
+
 def test_when_it_is_cancelled_what_had_begun_is_delivered_again(database: headrace.Database) -> None:
     group = numbers(database, 50).group("readers", lease=0.3)
     begun: list[int] = []
