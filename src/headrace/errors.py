@@ -110,6 +110,12 @@ class ServerFull(CommandError):
     text = "OOM command not allowed when used memory > 'maxmemory'"
 
 
+class CrossSlot(CommandError):
+    """Keys that are to be changed together belong to several servers of a cluster."""
+
+    text = "CROSSSLOT Keys in request don't hash to the same slot"
+
+
 class InvalidID(HeadraceError, ValueError):
     """Not an ID of a stream's entry."""
 

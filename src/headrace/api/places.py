@@ -17,6 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import Connection, ConnectionPool
+from redis.crc import key_slot
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
@@ -53,6 +54,10 @@ class OnePlace:
     def pool_at(self, address: tuple[str, int]) -> ConnectionPool:
         """Another server's: none is known here."""
         raise UsageError(f"{self._shown} is a node of a cluster: use cluster://host:port")
+
+    def slot(self, key: bytes | None) -> int:
+        """Keys of one slot may be changed together: here all may."""
+        return 0
 
     def look_again(self) -> None:
         """Connections that wait in the pool may lead to a server that is master no more."""
@@ -105,6 +110,10 @@ class ClusterPlace:
         cluster = self._made()
         node = cluster.get_node(*address) or ClusterNode(*address)  # type: ignore[no-untyped-call]
         return cluster.get_redis_connection(node).connection_pool  # type: ignore[no-any-return]
+
+    def slot(self, key: bytes | None) -> int:
+        """The slot that holds the key."""
+        return key_slot(key) if key is not None else 0
 
     def look_again(self) -> None:
         """Ask the servers again who owns what; if none of them answers, begin with those of the URL."""

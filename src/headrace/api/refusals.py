@@ -8,6 +8,7 @@ from __future__ import annotations
 from headrace.errors import (
     AccessDenied,
     CommandError,
+    CrossSlot,
     ElementsTooLarge,
     GroupExists,
     IdsExhausted,
@@ -30,6 +31,7 @@ BY_CODE: dict[str, type[CommandError]] = {
     "WRONGPASS": AccessDenied,
     "NOPERM": AccessDenied,
     "OOM": ServerFull,
+    "CROSSSLOT": CrossSlot,
 }
 
 # Refusals whose code is ERR are told apart by their words.
@@ -47,6 +49,7 @@ ADVICE: dict[type[CommandError], str] = {
     WrongType: "The key holds something that is no stream: choose another name, or delete it.",
     AccessDenied: "The URL carries user and password: redis://user:password@host.",
     NotSupported: "This server is too old for it, or is not allowed to do it.",
+    CrossSlot: "Names that share a part in braces are in one slot: {orders} and {orders}:dead.",
     ServerFull: "The server is at its limit of memory: trim streams, or raise maxmemory.",
     IdTooSmall: "IDs only grow. Leave the ID out, and the stream gives the next one.",
 }

@@ -81,6 +81,8 @@ class RemoteLink:
             return []
         again = all(map(is_repeatable, requests))
         if atomic:
+            if len({self.place.slot(key_of(words)) for words in requests}) > 1:
+                raise as_error("CROSSSLOT the keys of a transaction are not in one slot of the cluster")
             whole = [(b"MULTI",), *requests, (b"EXEC",)]
             *queued, replies = self._carry_out(key_of(requests[0]), whole, again)
             if isinstance(replies, CommandError):

@@ -1,0 +1,90 @@
+"""The far link in a cluster and under a Sentinel: slots that move, masters that die. Real redis-servers."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+import headrace
+from headrace.api.places import client_of
+from headrace.api.remote import RemoteLink
+from headrace.errors import CrossSlot
+
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "spark"))
+
+from redis_cluster import Cluster, Watched
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.close()
+
+
+def slot_of(cluster: Cluster, stream: str) -> int:
+    return int(cluster.client.keyslot(stream))
+
+
+def test_streams_are_where_their_owners_are(cluster: Cluster) -> None:
+    with headrace.connect(cluster.url) as db:
+        names = [cluster.stream_of(master, "spread") for master in cluster.masters]
+        for n, name in enumerate(names):
+            stream = db.stream(name)
+            first = stream.add({"n": n})
+            stream.add_many([{"n": n}, {"n": n}])
+            assert len(stream.read("0")) == len(list(stream)) == 3 and stream[first]["n"] == b"%d" % n
+        lengths = db.link.execute_all([(b"XLEN", name.encode()) for name in names * 3])
+        assert lengths == [3] * 9
+        for master, name in zip(cluster.masters, names, strict=True):
+            assert master.client.xlen(name) == 3
+        with pytest.raises(CrossSlot):
+            db.link.execute_all([(b"XADD", name.encode(), b"*", b"a", b"b") for name in names], atomic=True)
+
+
+def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
+    origin, target = cluster.masters[0], cluster.masters[1]
+    name = cluster.stream_of(origin, "moving")
+    slot = slot_of(cluster, name)
+    link = RemoteLink(redis.RedisCluster("127.0.0.1", origin.port))
+    stream = headrace.Stream(link, name)
+    stream.add({"n": 0})
+    target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.id(origin))
+    origin.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id(target))
+    assert len(stream) == 1  # still there
+    origin.client.migrate("127.0.0.1", target.port, name, 0, 5000)
+    stream.add({"n": 1})  # ASK
+    assert link.execute_all([(b"XLEN", name.encode()), (b"XLEN", name.encode())]) == [2, 2]
+    assert len(stream.add_many([{"n": 2}, {"n": 3}])) == 2
+    for node in (target, origin):
+        node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(target))
+    stream.add({"n": 4})  # MOVED
+    assert [int(entry["n"]) for entry in stream] == [0, 1, 2, 3, 4]
+    assert target.client.xlen(name) == 5
+    link.close()
+
+
+def test_a_master_that_a_sentinel_replaces(tmp_path: pathlib.Path) -> None:
+    servers = Watched(tmp_path)
+    try:
+        with headrace.connect(servers.url) as db:
+            stream = db.stream("s")
+            id = stream.add({"n": 1})
+            assert servers.master.client.wait(1, 5000) == 1
+            servers.master.kill()
+            assert [entry.id for entry in stream] == [id]
+            stream.add({"n": 2})
+            assert servers.replica.client.xlen("s") == 2
+    finally:
+        servers.close()
+
+
+def test_clients_of_the_same_servers(cluster: Cluster, server_url: str) -> None:
+    with client_of(cluster.url, decode_responses=True) as client:
+        assert client.set("k", "v") and client.get("k") == "v"
+    with client_of(server_url, decode_responses=True) as client:
+        assert client.set("k", "v") and client.get("k") == "v"
