@@ -473,3 +473,20 @@ def test_a_database_on_a_client_gives_that_client_back(server_url: str) -> None:
             database.client(db=3)
         with pytest.raises(headrace.HeadraceError, match="URL"):
             database.async_client()
+
+
+def test_a_connection_may_be_given_up_by_a_thread_that_has_the_engine(database: headrace.Database) -> None:
+    """The garbage collector may do so in the middle of a request."""
+    client = database.client()
+    assert client.ping() and sessions(database) == 1
+    door: Any = database.link
+
+    def collect() -> None:
+        door.enter()
+        try:
+            client.close()
+        finally:
+            door.leave()
+
+    run(collect)
+    assert sessions(database) == 0

@@ -135,6 +135,9 @@ class EngineConnection(UnixDomainSocketConnection):
         except DatabaseClosed as gone:
             raise ConnectionRefusedError(errno.ECONNREFUSED, str(gone)) from gone
 
+    def activate_maint_notifications_handling_if_enabled(self, check_health: bool = True) -> None:
+        """No server is moved away here. (redis-py 7 asks over every connection that speaks RESP3.)"""
+
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
         """A pipeline in one piece: what is sent together is synced together."""
         return [b"".join(piece for words in commands for piece in self.pack_command(*words))]  # type: ignore[no-untyped-call]
