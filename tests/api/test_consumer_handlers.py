@@ -131,7 +131,7 @@ def test_signals_are_left_alone_when_told_so() -> None:
 
 
 PROGRAM = """
-    import sys, time
+    import signal, sys, threading, time
     import headrace
     from headrace.api.policy import Backoff
 
@@ -144,7 +144,12 @@ PROGRAM = """
         time.sleep(0.002)
         done.add({"n": entry["n"], "times": entry.times_delivered})
 
-    print("ready", flush=True)
+    def tell():
+        while not callable(signal.getsignal(signal.SIGTERM)):
+            time.sleep(0.001)
+        print("ready", flush=True)
+
+    threading.Thread(target=tell).start()
     group.run()
 """
 
