@@ -283,6 +283,19 @@ def test_groups_tell_what_they_know(database: Any) -> None:
     assert not group.destroy() and group.create()
 
 
+def test_a_group_begins_where_it_is_told(database: Any) -> None:
+    orders = database.stream("orders")
+    ids = [orders.add({"n": n}, id=f"{1000 + n}-0") for n in range(5)]
+    starts: dict[str, Any] = {"0": range(5), "$": [], "1002-0": [3, 4]}
+    for start, expected in starts.items():
+        group = orders.group(f"from {start}", start=start)
+        assert [int(entry["n"]) for entry in group.consumer("w", block=0)] == list(expected)
+    group = orders.group("from a moment", start=ids[3].datetime)
+    assert [int(entry["n"]) for entry in group.consumer("w", block=0)] == [3, 4]
+    group.set(ids[1].datetime)
+    assert [int(entry["n"]) for entry in group.consumer("w", block=0)] == [1, 2, 3, 4]
+
+
 def test_a_loop_by_a_clock_that_is_turned(aside: Callable[[Any], Any]) -> None:
     clock = ManualClock()
     with headrace.open(clock=clock) as db:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pathlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 from stepping import Stepper
 
+import headrace
 from headrace.api.policy import Backoff, dead_letter_name
 from headrace.errors import UsageError
 
@@ -109,6 +116,53 @@ def slot_tag(key: bytes) -> bytes:
     start = key.find(b"{")
     end = key.find(b"}", start + 1)
     return key[start + 1 : end] if start >= 0 and end > start + 1 else key
+
+
+@pytest.fixture
+def cluster_url(tmp_path: pathlib.Path) -> Iterator[str]:
+    """A cluster of one server, which refuses transactions across slots like any."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    words = ["redis-server", "--port", str(port), "--cluster-enabled", "yes", "--dir", str(tmp_path)]
+    words += [
+        "--cluster-announce-ip",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--cluster-port",
+        str(port + 1 if port < 65_000 else port - 1),
+    ]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    with redis.Redis(port=port) as client:
+        wait_for(lambda: answers(client))
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_for(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+    yield f"cluster://127.0.0.1:{port}"
+    process.kill()
+    process.wait()
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_in_a_cluster_dead_letters_are_moved_at_once_and_come_back(cluster_url: str) -> None:
+    with headrace.connect(cluster_url) as database:
+        group = buried(database)
+        assert len(group.dead_letters) == 3 and group.info().pending == 0
+        assert group.dead_letters.retry() == 3
+        assert len(list(group.consumer("w2", block=0))) == 3
 
 
 @pytest.mark.parametrize("name", [b"orders", b"{shop}:orders", b"a{b", b"x{y}z", b"{a}{b}"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
@@ -51,7 +52,8 @@ class Group(Generic[T]):
     ...     send_invoice(entry.value)
 
     start           where a group that is made begins: "0" at the oldest entry, "$" at what is added from
-                    now on. A group that is there goes on where it is
+                    now on, a datetime at that moment, an ID behind it. A group that is there goes on where
+                    it is
     max_deliveries  how often an entry is handled before it is given up; None: for ever
     dead_letters    the stream to which it goes then; None: `{orders}:dead` for the stream `orders`, braces
                     included: so in a cluster both are on one server, as they must be. False: none, what is
@@ -245,7 +247,7 @@ class Group(Generic[T]):
     def set(self, id: IdLike) -> None:
         """Go on behind this ID: "0" for everything once more, "$" for only what is added from now on.
 
-        What is pending stays so.
+        A datetime is for what was added at that moment or later. What is pending stays so.
         """
         self.link.execute(b"XGROUP", b"SETID", self.stream.key, self.key, id_word(id))
 
@@ -269,5 +271,8 @@ class Group(Generic[T]):
 
 
 def id_word(id: IdLike) -> bytes:
-    """Where a group goes on: behind this ID, "0" or "$"."""
+    """Where a group goes on: behind this ID, "0" or "$"; for a datetime, at that moment."""
+    if isinstance(id, datetime):
+        moment = StreamID.at(id)
+        return bytes(moment.previous() if moment > StreamID.MIN else moment)
     return b"$" if id in ("$", b"$") else bytes(id_of(id))
