@@ -33,17 +33,20 @@ def word_of(value: object) -> bytes:
 @cython.cfunc
 def put(argv: list[bytes], fields: object) -> cython.void:
     """Append names and values."""
-    plain: dict[Any, Any]
-    mapping: Mapping[Any, Any] = fields  # type: ignore[assignment]
-    if not mapping:
+    if not fields:
         raise CodecError("an entry has at least one field")
     if type(fields) is dict:  # walked without an iterator
-        plain = fields
+        plain: dict[Any, Any] = fields
         for name, value in plain.items():
             argv.append(word_of(name))
             argv.append(word_of(value))
         return
-    for name, value in mapping.items():
+    if not isinstance(fields, Mapping):
+        raise CodecError(
+            f"an entry is a mapping of fields, not {fields!r}; to store other values open the stream with"
+            " codec="
+        )
+    for name, value in fields.items():
         argv.append(word_of(name))
         argv.append(word_of(value))
 
