@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from headrace.api.codecs import Fields, codec_for
+from headrace.api.codecs import PLAIN, Fields, codec_for
 from headrace.api.entry import Entry, entries_from
 from headrace.api.info import GroupInfo, StreamInfo
 from headrace.api.link import Link, Stop
@@ -192,9 +192,10 @@ class Stream(Generic[T]):
         Options are those of add(). No reader sees some of the entries without the others.
         """
         options = add_words(maxlen, minid, approximate, references, None, True)
-        encode = self.codec.encode
+        # Plain fields are looked at by the link, once.
+        entries = values if self.codec is PLAIN else map(self.codec.encode, values)
         try:
-            replies = self.link.add_many(self.key, map(encode, values), options)
+            replies = self.link.add_many(self.key, entries, options)
         except CommandError as refused:
             raise _explained(refused, options) from None
         return list(map(from_reply, replies))
@@ -394,6 +395,15 @@ class Stream(Generic[T]):
         Nothing is acknowledged or remembered: for work that must be done once use a group.
         """
         return self._follow(self._last_id() if after == "$" else id_of(after), stop)
+
+    def follow_async(self, after: IdLike = "$", stop: Stop | None = None) -> AsyncIterator[Entry[T]]:
+        """The same in asyncio: the loop goes on while this waits, and a task that is cancelled ends it.
+
+        >>> async for entry in orders.follow_async():
+        ...     await websocket.send(entry.text["customer"])
+        """
+        made: AsyncIterator[Entry[T]] = import_module("headrace.api.async_stream").follow(self, after, stop)
+        return made
 
     def _follow(self, after: StreamID, stop: Stop | None) -> Iterator[Entry[T]]:
         while stop is None or not stop.is_set():
