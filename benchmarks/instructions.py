@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.paths import BY_NAME, COUNTED, WARM_UP, words
+from benchmarks.report import COUNTS
 from benchmarks.servers import IN_MEMORY, free_port
 from benchmarks.wire import Wire
 
-KEPT = Path(__file__).with_name("instructions.json")
 MOVED = 0.02  # of a path's instructions: less is chance, such as where the allocator finds room
 TOGGLE = "__pyx_f_*4Turn_once"  # the C function of Turn.once: what is outside of it is not counted
 END_SECONDS_MAX = 60
@@ -70,7 +70,7 @@ def of_redis(name: str, out: Path) -> float:
     log = ("--save", "", "--appendonly", "yes", "--appendfsync", "no") if path.logged else IN_MEMORY
     with tempfile.TemporaryDirectory() as scratch:
         process = subprocess.Popen(
-            [*callgrind(out, "--dump-before=timeCommand"), program, "--port", str(port), *log],
+            [*callgrind(out, "--dump-before=timeCommand"), program, "--port", str(port), "--hz", "1", *log],
             cwd=scratch,
             stdout=subprocess.DEVNULL,
         )
@@ -145,7 +145,7 @@ def main() -> None:
     names = options.only.split(",") if options.only else list(BY_NAME)
     if unknown := sorted(set(names) - set(BY_NAME)):
         raise SystemExit(f"no such path: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
-    noted = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    noted = json.loads(COUNTS.read_text()) if COUNTS.exists() else {}
     with tempfile.TemporaryDirectory() as scratch:
         directory = options.profile or Path(scratch)
         directory.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def main() -> None:
     Console(width=None if sys.stdout.isatty() else 110).print(table(counted, noted))
     if options.keep:
         merged = {name: noted.get(name, {}) | by for name, by in counted.items()}
-        KEPT.write_text(json.dumps(noted | merged, indent=1) + "\n")
+        COUNTS.write_text(json.dumps(noted | merged, indent=1) + "\n")
     worse = [
         f"{name} {by['headrace'] / noted[name]['headrace'] - 1:+.1%}"
         for name, by in counted.items()

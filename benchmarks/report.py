@@ -5,6 +5,7 @@ A ratio is always of redis-server's figure and ours, turned so that above 1 is b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ DOWNWARD = {
 }
 DRAWN = {"cpu_us": "o", "per_s": "|", "p99_ms": "x", "worst_ms": "D", "bytes": "s"}
 BUSY_ENOUGH = 0.85  # below, the load was too slow to tell the servers' throughput apart
+COUNTS = Path(__file__).with_name("instructions.json")
 CPU_AIM, APPEND_AIM, BY_HALF_AIM = 1.0, 1.2, 2.0
 PAGE = """\
 # Beside redis-server
@@ -36,6 +38,9 @@ requests of the cheaper workloads: {requests}; entries for memory: {entries}, lo
 {sizes}
 ![the same as a chart](bench.png)
 
+Instructions per command in user space, as `make bench-instructions` noted them:
+
+{instructions}
 Short of the aims:
 
 {below}"""
@@ -111,8 +116,19 @@ def page(figures: dict[str, Any]) -> str:
         speeds=markdown(speeds(rows)),
         sizes=markdown(sizes(rows)),
         below=below,
+        instructions=markdown(instructions()),
         **{name: f"{n:,}" if isinstance(n, int) else n for name, n in figures.items() if name != "rows"},
     )
+
+
+def instructions() -> Cells:
+    """Those that instructions.py has noted."""
+    cells = [["", "headrace", "redis-server", "ratio"]]
+    for name, by in json.loads(COUNTS.read_text()).items():
+        ours, theirs = by["headrace"], by.get("redis")
+        beside = [f"{theirs:,.0f}", said(theirs / ours)] if theirs else ["", ""]
+        cells.append([name, f"{ours:,.0f}", *beside])
+    return cells
 
 
 def said(value: float | None, doubtful: bool = False) -> str:
