@@ -6,6 +6,30 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.conversion cimport PyOS_string_to_double
 from libc.string cimport memchr, memcmp, memcpy, memmove
 
+cdef extern from *:
+    """
+    static inline const char *headrace_two_digits(unsigned v) {
+        static const char digits[] =
+            "00010203040506070809101112131415161718192021222324"
+            "25262728293031323334353637383940414243444546474849"
+            "50515253545556575859606162636465666768697071727374"
+            "75767778798081828384858687888990919293949596979899";
+        return digits + 2 * v;
+    }
+    static inline int headrace_digits_of(unsigned long long v) {  // how many
+        static const unsigned long long tens[] = {
+            1ULL, 10ULL, 100ULL, 1000ULL, 10000ULL, 100000ULL, 1000000ULL, 10000000ULL, 100000000ULL,
+            1000000000ULL, 10000000000ULL, 100000000000ULL, 1000000000000ULL, 10000000000000ULL,
+            100000000000000ULL, 1000000000000000ULL, 10000000000000000ULL, 100000000000000000ULL,
+            1000000000000000000ULL, 10000000000000000000ULL
+        };
+        int n = (64 - __builtin_clzll(v | 1)) * 1233 >> 12;  // 1233 / 4096 is nearly the logarithm of 2
+        return n + (n == 0 || v >= tens[n]);
+    }
+    """
+    const char *headrace_two_digits(unsigned int v) noexcept nogil
+    int headrace_digits_of(unsigned long long v) noexcept nogil
+
 
 cdef inline void copy(unsigned char *target, Py_ssize_t target_at,
                       const unsigned char *source, Py_ssize_t source_at, Py_ssize_t n) noexcept nogil:
@@ -131,17 +155,20 @@ cdef inline void put_u64be(unsigned char *buf, Py_ssize_t at, unsigned long long
 
 
 cdef inline Py_ssize_t put_decimal(unsigned char *buf, Py_ssize_t at, unsigned long long v) noexcept nogil:
-    cdef unsigned char digits[20]
-    cdef Py_ssize_t n = 0, i
-    while True:
-        digits[n] = 48 + v % 10
-        n += 1
-        v //= 10
-        if v == 0:
-            break
-    for i in range(n):
-        buf[at + i] = digits[n - 1 - i]
+    cdef Py_ssize_t n = headrace_digits_of(v), end = at + n
+    while v >= 100:
+        end -= 2
+        put_two_digits(buf, end, <unsigned int> (v % 100))
+        v //= 100
+    if v >= 10:
+        put_two_digits(buf, at, <unsigned int> v)
+    else:
+        buf[at] = 48 + <unsigned char> v
     return n
+
+
+cdef inline void put_two_digits(unsigned char *buf, Py_ssize_t at, unsigned int v) noexcept nogil:
+    memcpy(buf + at, headrace_two_digits(v), 2)
 
 
 cdef inline long long as_signed(unsigned long long v) noexcept nogil:

@@ -118,6 +118,12 @@ def put_decimal(buf: bytearray, at: int, v: int) -> int:
     return len(digits)
 
 
+def put_two_digits(buf: bytearray, at: int, v: int) -> None:
+    """Write v, which is below 100, at `at` as two digits."""
+    assert 0 <= v < 100 and at + 2 <= len(buf), "put past the end"
+    buf[at : at + 2] = b"%02d" % v
+
+
 def as_signed(v: int) -> int:
     """The i64 with the same 64 bits as the u64 v."""
     return v - ((v & _SIGN) << 1)

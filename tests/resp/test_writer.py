@@ -154,3 +154,36 @@ def test_resp3_keeps_types_that_resp2_has_not():
 def test_what_has_no_type_on_the_wire_is_a_bug():
     with pytest.raises(TypeError, match="object"):
         answer().value(object())
+
+
+@pytest.mark.parametrize("digits", range(1, 21))
+def test_numbers_around_each_power_of_ten(digits: int) -> None:
+    ten = 10 ** (digits - 1)
+    answer = Answer()
+    for v in (ten - 1, ten, ten + 1, 10 * ten - 1):
+        if v <= 2**64 - 1:
+            answer.stream_id(v, v)
+            text = b"%d-%d" % (v, v)
+            assert answer.take() == b"$%d\r\n%s\r\n" % (len(text), text)
+        if v <= 2**63 - 1:
+            answer.integer(v)
+            answer.integer(-v)
+            assert answer.take() == b":%d\r\n:%d\r\n" % (v, -v)
+
+
+def test_the_largest_numbers() -> None:
+    answer = Answer()
+    answer.integer(-(2**63))
+    answer.integer(2**63 - 1)
+    answer.stream_id(2**64 - 1, 2**64 - 1)
+    text = b"18446744073709551615-18446744073709551615"
+    assert answer.take() == b":-9223372036854775808\r\n:9223372036854775807\r\n$41\r\n" + text + b"\r\n"
+
+
+def test_headers_of_every_length() -> None:
+    answer = Answer()
+    for n in [*range(12), 62, 63, 64, 99, 100, 101, 999, 1000, 65536]:
+        answer.bulk(b"x" * n)
+        assert answer.take() == b"$%d\r\n%s\r\n" % (n, b"x" * n)
+        answer.array(n)
+        assert answer.take() == b"*%d\r\n" % n

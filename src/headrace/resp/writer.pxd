@@ -8,6 +8,7 @@ cdef Py_ssize_t ID_MAX
 cdef unsigned char CR
 cdef unsigned char LF
 cdef unsigned char SPACE
+cdef unsigned int CRLF
 cdef unsigned char DIGIT
 cdef unsigned char HYPHEN
 cdef unsigned char SIMPLE
@@ -33,14 +34,14 @@ cdef class Answer:
     cpdef void ok(self)
     cpdef void simple(self, bytes text)
     cpdef void error(self, bytes text)
-    cpdef void integer(self, long long v)
-    cpdef void bulk(self, bytes v)
-    cdef void bulk_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)
+    cpdef int integer(self, long long v) except -1
+    cpdef int bulk(self, bytes v) except -1
+    cdef int bulk_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n) except -1
     cpdef void raw(self, bytes encoded)
-    cpdef void stream_id(self, unsigned long long ms, unsigned long long seq)
+    cpdef int stream_id(self, unsigned long long ms, unsigned long long seq) except -1
     cpdef void null(self)
     cpdef void null_array(self)
-    cpdef void array(self, Py_ssize_t n)
+    cpdef int array(self, Py_ssize_t n) except -1
     cpdef void map(self, Py_ssize_t n)
     cpdef void set(self, Py_ssize_t n)
     cpdef void push(self, Py_ssize_t n)
@@ -56,11 +57,13 @@ cdef class Answer:
     cpdef Py_ssize_t pending(self)
     cpdef void sent(self, Py_ssize_t n)
     cpdef bytes take(self)
-    cdef void _header(self, unsigned char kind, long long n)
-    cdef void _end_line(self, Py_ssize_t at) noexcept
+    cdef int _header(self, unsigned char kind, long long n) except -1
     cdef void _line(self, unsigned char kind, bytes text)
     cdef void _close(self, unsigned char kind, Py_ssize_t mark, Py_ssize_t n)
     cdef void _grow(self, Py_ssize_t n)
     cdef void _resize(self, Py_ssize_t cap)
     cdef void open_bulk(self, Py_ssize_t n)
     cdef void raw_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)
+
+
+cdef Py_ssize_t put_header(unsigned char *p, Py_ssize_t at, unsigned char kind, long long n) noexcept

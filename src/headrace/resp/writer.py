@@ -22,6 +22,7 @@ ID_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers an
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
 SPACE = cython.declare(cython.uchar, 32)
+CRLF = cython.declare(cython.uint, 0x0A0D)  # as a little-endian number
 DIGIT = cython.declare(cython.uchar, 48)
 HYPHEN = cython.declare(cython.uchar, 45)
 SIMPLE = cython.declare(cython.uchar, 43)  # +
@@ -36,10 +37,36 @@ DOUBLE = cython.declare(cython.uchar, 44)  # ,
 VERBATIM = cython.declare(cython.uchar, 61)  # =
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_header(
+    p: cython.p_uchar, at: cython.Py_ssize_t, kind: cython.uchar, n: cython.longlong
+) -> cython.Py_ssize_t:
+    """Write `<kind><n>\\r\\n` at `at`, n not negative; the place behind it."""
+    digit: cython.uchar
+    p[at] = kind
+    if n <= 9:
+        digit = n
+        p[at + 1] = DIGIT + digit
+        at += 2
+    elif n <= 99:
+        mem.put_two_digits(p, at + 1, n)
+        at += 3
+    else:
+        at += 1 + mem.put_decimal(p, at + 1, n)
+    mem.put_u16le(p, at, CRLF)
+    return at + 2
+
+
 @cython.final
 @cython.cclass
 class Answer:
-    """The answers of one session, in the protocol it speaks (2 or 3), until they are sent."""
+    """The answers of one session, in the protocol it speaks (2 or 3), until they are sent.
+
+    What is called for each piece of an entry returns 0 in place of nothing. In C it would return -1 if it had
+    raised; after what returns nothing the caller must ask the interpreter each time (5 % of an XRANGE).
+    """
 
     __slots__ = ("buf", "cap", "p", "protocol", "start", "used")
 
@@ -74,40 +101,43 @@ class Answer:
         self._line(ERROR, text)
 
     @cython.ccall
-    def integer(self, v: cython.longlong) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def integer(self, v: cython.longlong) -> cython.int:
         """A signed 64-bit number."""
-        if 0 <= v <= 9:
-            self._header(INTEGER, v)
-            return
+        if v >= 0:
+            return self._header(INTEGER, v)
         if self.used + HEADER_MAX > self.cap:
             self._grow(HEADER_MAX)
         at: cython.Py_ssize_t = self.used
         p: cython.p_uchar = self.p
-        magnitude: cython.ulonglong = mem.as_unsigned(v)
         p[at] = INTEGER
-        at += 1
-        if v < 0:
-            p[at] = HYPHEN
-            at += 1
-            magnitude = mem.sub_u64(0, magnitude)
-        at += mem.put_decimal(p, at, magnitude)
-        self._end_line(at)
+        p[at + 1] = HYPHEN
+        at += 2
+        at += mem.put_decimal(p, at, mem.sub_u64(0, mem.as_unsigned(v)))
+        mem.put_u16le(p, at, CRLF)
+        self.used = at + 2
+        return 0
 
     @cython.ccall
-    def bulk(self, v: bytes) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def bulk(self, v: bytes) -> cython.int:
         """A string of any bytes."""
-        self.bulk_from(v, 0, len(v))
+        return self.bulk_from(v, 0, len(v))
 
     @cython.cfunc
+    @cython.exceptval(-1, check=False)
     def bulk_from(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
-    ) -> cython.void:
+    ) -> cython.int:
         """A string: the n bytes at `at` of source, which must not be this answer's own buffer."""
         if self.used + n + HEADER_MAX > self.cap:
             self._grow(n + HEADER_MAX)
-        self._header(BULK, n)
-        mem.copy(self.p, self.used, source, at, n)
-        self._end_line(self.used + n)
+        p: cython.p_uchar = self.p
+        to: cython.Py_ssize_t = put_header(p, self.used, BULK, n)
+        mem.copy_word(p, to, source, at, n)
+        mem.put_u16le(p, to + n, CRLF)
+        self.used = to + n + 2
+        return 0
 
     @cython.ccall
     def raw(self, encoded: bytes) -> cython.void:
@@ -119,7 +149,8 @@ class Answer:
         self.used += n
 
     @cython.ccall
-    def stream_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def stream_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.int:
         """The ID ms-seq as a string."""
         if self.used + ID_MAX > self.cap:
             self._grow(ID_MAX)
@@ -130,10 +161,12 @@ class Answer:
         end += 1
         end += mem.put_decimal(p, end, seq)
         n: cython.Py_ssize_t = end - text
-        self._header(BULK, n)
-        if self.used != text:
-            mem.move(p, self.used, text, n)
-        self._end_line(self.used + n)
+        to: cython.Py_ssize_t = put_header(p, self.used, BULK, n)
+        if to != text:
+            mem.move(p, to, text, n)
+        mem.put_u16le(p, to + n, CRLF)
+        self.used = to + n + 2
+        return 0
 
     @cython.ccall
     def null(self) -> cython.void:
@@ -146,9 +179,10 @@ class Answer:
         self.raw(b"*-1\r\n" if self.protocol == 2 else b"_\r\n")
 
     @cython.ccall
-    def array(self, n: cython.Py_ssize_t) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def array(self, n: cython.Py_ssize_t) -> cython.int:
         """The head of an array; its n elements follow."""
-        self._header(ARRAY, n)
+        return self._header(ARRAY, n)
 
     @cython.ccall
     def map(self, n: cython.Py_ssize_t) -> cython.void:
@@ -303,29 +337,13 @@ class Answer:
         self.used += n
 
     @cython.cfunc
-    def _header(self, kind: cython.uchar, n: cython.longlong) -> cython.void:
+    @cython.exceptval(-1, check=False)
+    def _header(self, kind: cython.uchar, n: cython.longlong) -> cython.int:
         """`<kind><n>\\r\\n`, n not negative."""
         if self.used + HEADER_MAX > self.cap:
             self._grow(HEADER_MAX)
-        p: cython.p_uchar = self.p
-        at: cython.Py_ssize_t = self.used
-        digit: cython.uchar
-        p[at] = kind
-        if n <= 9:
-            digit = n
-            p[at + 1] = DIGIT + digit
-            self._end_line(at + 2)
-        else:
-            self._end_line(at + 1 + mem.put_decimal(p, at + 1, n))
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _end_line(self, at: cython.Py_ssize_t) -> cython.void:
-        """End the line at `at`, for which there must be room."""
-        p: cython.p_uchar = self.p
-        p[at] = CR
-        p[at + 1] = LF
-        self.used = at + 2
+        self.used = put_header(self.p, self.used, kind, n)
+        return 0
 
     @cython.cfunc
     def _line(self, kind: cython.uchar, text: bytes) -> cython.void:
@@ -339,7 +357,8 @@ class Answer:
         p[self.used] = kind
         for at in range(n):
             p[to + at] = SPACE if source[at] == CR or source[at] == LF else source[at]
-        self._end_line(to + n)
+        mem.put_u16le(p, to + n, CRLF)
+        self.used = to + n + 2
 
     @cython.cfunc
     def _close(self, kind: cython.uchar, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
