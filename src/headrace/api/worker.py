@@ -122,6 +122,11 @@ class Worker:
         """Whether it is to end: stop() was called, or there was nothing to do for too long."""
         return self._stopped_at is not None
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in hand, or to be acknowledged."""
+        return bool(self._hand.all or self._hand.acks)
+
     # What to do next.
 
     def next(self) -> Step:

@@ -1,0 +1,157 @@
+"""Processes with consumers of one group, whose every step, death and standstill a seed decides. No threads.
+
+HEADRACE_LONG=1 tries many more seeds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+from stepping import Killed, MortalLink, Stepper, on
+
+import headrace
+from headrace.api.clock import ManualClock
+from headrace.api.delivery import Delivery
+from headrace.api.policy import Backoff
+from headrace.errors import ConnectionLost
+
+SEEDS = range(2000 if os.environ.get("HEADRACE_LONG") else 60)
+HOPELESS = 7  # every seventh always fails
+LEASE = 10.0
+
+
+class ShakyLink(MortalLink):
+    """A mortal link that also loses connections, before or after a request was carried out."""
+
+    chance: random.Random
+
+    def execute_all(self, requests: Any, atomic: bool = False) -> list[Any]:
+        fate = self.chance.random()
+        if fate < 0.01:
+            raise ConnectionLost("not sent")
+        replies = super().execute_all(requests, atomic)
+        if fate < 0.02:
+            raise ConnectionLost("sent, no answer", perhaps_done=True)
+        return replies
+
+
+class Process:
+    """One consumer, and the entries that its handlers are at."""
+
+    def __init__(self, story: Story, name: str) -> None:
+        self.story = story
+        self.name = name
+        self.link = ShakyLink(story.group.link)
+        self.link.chance = story.chance
+        order = (lambda entry: int(entry["n"]) % 4) if story.ordered else None
+        batch = story.chance.choice([1, 5, None])
+        self.stepper = Stepper(on(story.group, self.link).consumer(name, batch=batch, ordered_by=order))
+        self.running: list[Delivery[Any]] = []
+
+    def step(self) -> None:
+        """Something happens in this process."""
+        chance, worker = self.story.chance, self.stepper.worker
+        deed = chance.random()
+        if deed < 0.5 or not self.running:
+            if len(self.running) < 3 and (delivery := self.stepper.next()) is not None:
+                self.running.append(delivery)
+        elif deed < 0.95:
+            delivery = self.running.pop(chance.randrange(len(self.running)))
+            n = int(delivery["n"])
+            if n % HOPELESS == 0 or (delivery.times_delivered < 3 and chance.random() < 0.1):
+                worker.failed(delivery, ValueError(f"{n} fails"))
+            else:
+                self.story.handled.add(n)
+                worker.ack(delivery)
+        else:
+            self.stepper.keep()
+
+
+class Story:
+    """What happens to a group by one seed."""
+
+    def __init__(self, db: Any, clock: ManualClock, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.clock = clock
+        self.ordered = seed % 3 == 0
+        self.handled: set[int] = set()
+        self.added = 0
+        self.stream = db.stream("orders")
+        self.group = self.stream.group(
+            "billing", lease=LEASE, max_deliveries=40, backoff=Backoff(first=0.1, most=5), recreate="0"
+        )
+        self.processes: dict[str, Process] = {}
+
+    def add(self) -> None:
+        count = self.chance.randrange(1, 8)
+        self.stream.add_many({"n": self.added + n} for n in range(count))
+        self.added += count
+
+    def one_thing(self) -> None:
+        """A step of a process, or a blow."""
+        chance = self.chance
+        name = chance.choice("abcd"[: 3 + (chance.random() < 0.1)])
+        process = self.processes.get(name)
+        fate = chance.random()
+        if process is None:
+            self.processes[name] = Process(self, name)
+        elif fate < 0.01:
+            process.link.dies_at = process.link.calls + chance.randrange(1, 5)
+            process.link.after = chance.random() < 0.5
+        elif fate < 0.015:
+            del self.processes[name]  # killed at work
+        elif fate < 0.02:
+            process.stepper.worker.stop()
+            process.running.clear()  # and what it was at never ends
+        elif fate < 0.05:
+            self.clock.advance(seconds=chance.choice([0.1, 1, 3, LEASE, 3 * LEASE]))
+        elif fate < 0.052:
+            self.group.destroy()
+        elif fate < 0.1:
+            self.add()
+        else:
+            self.step(process)
+
+    def step(self, process: Process) -> None:
+        try:
+            process.step()
+        except Killed:
+            del self.processes[process.name]
+            return
+        if process.stepper.worker.stopped and not process.stepper.worker.busy:
+            self.processes.pop(process.name, None)
+
+    def end(self) -> None:
+        """No more blows: what is left is handled by one who lives."""
+        self.processes = {"last": Process(self, "last")}
+        self.processes["last"].link = self.group.link
+        last = self.processes["last"]
+        last.stepper.link = self.group.link
+        for _ in range(20_000):
+            last.step()
+            if not last.running:
+                info = self.group.info() if self.group.stream.groups() else None
+                if info is not None and info.pending == 0 and info.lag == 0:
+                    return
+                self.clock.advance(seconds=1)
+        raise AssertionError(f"it does not end: {self.group.pending()}")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_every_entry_is_handled_or_buried(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL", "headrace.consumer")
+    clock = ManualClock()
+    with headrace.open(clock=clock) as db:
+        story = Story(db, clock, seed)
+        for _ in range(600):
+            story.one_thing()
+        story.end()
+        hopeless = set(range(0, story.added, HOPELESS))
+        buried = {int(letter["n"]) for letter in story.group.dead_letters}
+        assert story.handled == set(range(story.added)) - hopeless
+        assert buried == hopeless
