@@ -61,7 +61,7 @@ def test_a_connection_cut_anywhere_loses_and_repeats_nothing(stream_server: Stre
         assert numbers(stream_server) == list(range(ROWS)), cut
         begun_again += proxy.connections > 1
         stream_server.client.flushall()
-    # What a server says of itself differs by some bytes from one dialogue to the next: the last cut may come after its end.
+    # What a server says of itself varies by some bytes: the last cut may come after the dialogue's end.
     assert begun_again >= len(cuts) - 2
 
 
