@@ -1,5 +1,11 @@
+"""EntryWalk: either way through a node, piece by piece, and to an ID."""
+
+import random
+
+import pytest
+
 from headrace.streams.node import open_node, raw_bytes
-from headrace.streams.node_walk import EntryWalk
+from headrace.streams.node_walk import EntryWalk, reaches
 
 
 def node_of(*entries):
@@ -51,3 +57,45 @@ def test_pieces_of_every_kind_are_given_as_text():
 def test_only_fields_like_the_master_entrys_are_left_out():
     walk = EntryWalk(node_of((1, 0, [b"a", b"1"]), (2, 0, [b"a", b"2"]), (3, 0, [b"b", b"2"])))
     assert [walk.same for _ in range(3) if walk.next()] == [True, True, False]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_id_is_found_as_by_looking_at_all_entries(seed):
+    """Times far apart or all the same, fields alike or not, tombstones anywhere, even out of order."""
+    rng = random.Random(seed)
+    ms, seq, ids = rng.choice([1, 2**40]), 0, []
+    spread = rng.choice([0, 1, 50, 100_000])
+    for _ in range(rng.randint(1, 60)):
+        step = rng.randint(0, spread)
+        ms, seq = (ms + step, rng.randint(0, 9)) if step else (ms, seq + rng.randint(1, 3000))
+        ids.append((ms, seq))
+    fields = [[b"a", b"12", b"b", b"x" * 70], [b"a", b"y" * 200, b"b", b"-9"], [b"c", b"1"]]
+    node = node_of(*((*entry, rng.choice(fields)) for entry in ids))
+    live = set(ids)
+    for entry in rng.sample(ids, rng.randint(0, len(ids))):
+        bury(node, entry)
+        live.discard(entry)
+    if not live or rng.random() < 0.5:  # XSETID had set the last ID back before this one
+        last = max(live, default=ids[0])
+        new = (last[0], last[1] + 1)
+        node.append(*new, [b"a", b"1"], 0, raw_bytes([b"a", b"1"], 0))
+        live.add(new)
+    for entry in [*ids, *live]:
+        for wanted in (entry, (entry[0], entry[1] + 1), (entry[0] + 1, 0), (max(entry[0] - 1, 0), 2**64 - 1)):
+            walk = EntryWalk(node)
+            expected = min((one for one in live if one >= wanted), default=None)
+            assert walk.seek(*wanted) == (expected is not None)
+            assert reaches(node, *wanted) == (expected is not None)
+            if expected is not None:
+                assert (walk.ms, walk.seq) == expected and not walk.deleted
+                assert walk.next_piece() and walk.piece() in (b"a", b"c")
+            else:
+                assert not walk.next()
+
+
+def bury(node, entry):
+    walk = EntryWalk(node)
+    while walk.next() and ((walk.ms, walk.seq) != entry or walk.deleted):
+        pass
+    node.bury(walk.at)
+    node.count(node.live - 1, node.deleted + 1)

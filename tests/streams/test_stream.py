@@ -191,3 +191,24 @@ def test_stored_nodes_are_loaded_in_order_only():
         with pytest.raises(ValueError, match="node"):
             stream.load_node(key, data)
     assert stream.nodes.keys == 2
+
+
+def test_a_node_that_was_read_and_dropped_is_not_read_again():
+    """The stream remembers where it was last looked for an ID."""
+    stream = Stream()
+    for i in range(1, 13):
+        stream.append(i, 0, [b"f", b"v"], 0, 0, 3)  # four nodes of three
+    assert stream.contains(5, 0)
+    for i in (4, 5, 6):
+        assert stream.delete(i, 0)
+    assert not stream.contains(5, 0)
+    assert stream.contains(3, 0) and stream.contains(7, 0) and stream.contains(2, 0)
+    for i in (12, 11, 10):  # now the node of 7 is the tail, and then that of 1
+        assert stream.delete(i, 0)
+    assert stream.contains(8, 0)
+    for i in (7, 8, 9):
+        assert stream.delete(i, 0)
+    assert not stream.contains(8, 0) and stream.contains(1, 0)
+    stream.append(13, 0, [b"f", b"v"], 0, 0, 3)
+    assert stream.contains(13, 0) and not stream.contains(9, 0)
+    stream.check()

@@ -10,6 +10,7 @@ import cython
 from headrace.commands.read_options import Room
 from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
+from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 from headrace.structures.streamid import StreamId
 
@@ -17,19 +18,24 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 @cython.cfunc
-def answer_entry(answer: Answer, entry: StreamIterator) -> cython.void:
-    """Answer the entry the iterator stands on."""
+@cython.exceptval(-1, check=False)
+def answer_entry(answer: Answer, entry: StreamIterator) -> cython.int:
+    """Answer the entry the iterator stands on. Returns 0, as Answer does, and for its reason."""
     answer.array(2)
-    answer_parts(answer, entry)
+    return answer_parts(answer, entry)
 
 
 @cython.cfunc
-def answer_parts(answer: Answer, entry: StreamIterator) -> cython.void:
+@cython.exceptval(-1, check=False)
+def answer_parts(answer: Answer, entry: StreamIterator) -> cython.int:
     """Answer its ID and its pieces: what an entry's array begins with, however long that is."""
+    walk: EntryWalk | None = entry.walk
+    assert walk is not None
     answer.stream_id(entry.ms, entry.seq)
     answer.array(2 * entry.fields)
-    while entry.next_piece():
-        answer.bulk_from(entry.p, entry.at, entry.size)
+    while walk.next_piece():
+        answer.bulk_from(walk.text, walk.text_at, walk.size)
+    return 0
 
 
 @cython.cfunc

@@ -19,10 +19,11 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.streams import compaction
+from headrace.streams import compaction, node_walk
 from headrace.streams import node as nodes_of
 from headrace.streams.compaction import Compaction, Worn
 from headrace.streams.node import Node
+from headrace.structures import streamid
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 
@@ -37,7 +38,7 @@ UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
 class Counting:
     """The live entries of a stream's closed nodes. A node in it has a serial above 0, any other has 0."""
 
-    __slots__ = ("buf", "cap", "compaction", "nodes", "p", "serials", "worn")
+    __slots__ = ("buf", "cap", "compaction", "nodes", "p", "recent", "serials", "worn")
 
     buf: bytearray
     p: cython.p_uchar
@@ -46,10 +47,12 @@ class Counting:
     nodes: cython.Py_ssize_t  # in the tree; the other serials are unused
     compaction: Compaction | None  # None: nobody rewrites worn nodes
     worn: Worn | None  # those that wait for it; None until the first
+    recent: Node | None  # where an ID was looked for the last time, if it is still in the stream
 
     def __init__(self, compaction: Compaction | None = None) -> None:
         self.compaction = compaction
         self.worn = None
+        self.recent = None
         self.serials = 0
         self.nodes = 0
         self.buf = bytearray(0)
@@ -90,6 +93,18 @@ class Counting:
             total += mem.u64le(self.p, CELL * at)
             at &= at - 1
         return total
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def is_in_recent(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Whether ms-seq lies between the first and the last entry of the node that was looked for before.
+
+        Who reads on does so in the same node a hundred times; a search of the tree costs 3,500 instructions.
+        """
+        node: Node | None = self.recent
+        if node is None or streamid.before(ms, seq, node.ms, node.seq):
+            return False
+        return node_walk.reaches(node, ms, seq)
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:

@@ -16,7 +16,8 @@ cdef class StreamIterator:
     cdef unsigned long long to_seq
     cdef bint reverse
     cdef Node node
-    cdef EntryWalk walk
+    cdef readonly EntryWalk walk
+    cdef bint sought
     cdef RaxCursor cursor
     cdef readonly unsigned long long ms
     cdef readonly unsigned long long seq
@@ -28,5 +29,6 @@ cdef class StreamIterator:
     cpdef bint next(self) except -1
     cpdef bint next_piece(self) except -1
     cpdef list[bytes] entry(self)
+    cdef bint _step(self, EntryWalk walk) except -1
     cdef void _leave(self, Node node)
     cdef void _enter(self, Node node)

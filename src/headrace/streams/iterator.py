@@ -34,6 +34,7 @@ class StreamIterator:
         "reverse",
         "seq",
         "size",
+        "sought",
         "stream",
         "to_ms",
         "to_seq",
@@ -48,6 +49,7 @@ class StreamIterator:
     reverse: cython.bint
     node: Node | None  # None: no entry is left
     walk: EntryWalk | None
+    sought: cython.bint  # the first entry has been found: from there on they come one after the other
     cursor: RaxCursor | None  # made when the second node is needed; most reads need one
     # the entry
     ms: cython.ulonglong
@@ -75,6 +77,7 @@ class StreamIterator:
         self.reverse = reverse
         self.cursor = None
         self.walk = None
+        self.sought = False
         self.node = None
         node: Node | None
         if reverse:
@@ -90,7 +93,7 @@ class StreamIterator:
         """Step to the next live entry between the two IDs; False when there is none."""
         walk: EntryWalk | None = self.walk
         while self.node is not None and walk is not None:
-            while walk.previous() if self.reverse else walk.next():
+            while self._step(walk):
                 if walk.deleted:
                     continue
                 if streamid.before(walk.ms, walk.seq, self.from_ms, self.from_seq):
@@ -109,6 +112,17 @@ class StreamIterator:
                 return True
             self._leave(self.node)
         return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _step(self, walk: EntryWalk) -> cython.bint:
+        """Go on in the node, to the first entry with a leap."""
+        if self.reverse:
+            return walk.previous()
+        if self.sought:
+            return walk.next()
+        self.sought = True
+        return walk.seek(self.from_ms, self.from_seq)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)

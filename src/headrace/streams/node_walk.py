@@ -20,7 +20,8 @@ INTEGER_TEXT_MAX = cython.declare(cython.Py_ssize_t, 20)
 class EntryWalk:
     """Stands on one entry of a node, tombstones included.
 
-    enter() and next() go from the first entry on, enter_end() and previous() from the last one back.
+    enter() and next() go from the first entry on, enter_end() and previous() from the last one back; seek()
+    goes to an ID.
     next_piece() goes through field, value, field, value ... of the entry. What was read holds until
     the node is changed.
     """
@@ -113,11 +114,43 @@ class EntryWalk:
         at: cython.Py_ssize_t = self.at
         if at <= self.node.entries_at:
             return False
-        at = listpack_walk.previous_at(self.p, at)
-        before: cython.longlong = listpack_walk.integer(self.p, at)
-        while before > 0:
-            at = listpack_walk.previous_at(self.p, at)
-            before -= 1
+        self._read(_before(self.p, at))
+        return True
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def seek(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Step to the first live entry that is not below ms-seq; False, at the end, when there is none.
+
+        What lies between is only looked at as far as needed: a third of what next() costs. The way is from
+        the nearer end, as the times of the first and the last entry tell. The IDs of live entries rise;
+        a tombstone's may be anything, after XSETID has set the last ID back.
+        """
+        node: Node = self.node
+        p: cython.p_const_uchar = node.pack.p
+        first: cython.Py_ssize_t = node.entries_at
+        end: cython.Py_ssize_t = node.pack.used
+        last: cython.Py_ssize_t = _last_live(node)
+        at: cython.Py_ssize_t
+        wanted: cython.ulonglong = mem.sub_u64(ms, node.ms) if ms >= node.ms else 0
+        self.p = p
+        if last < 0 or _is_below(node, last, ms, seq):
+            self.at = self.piece_at = end
+            self.left = 0
+            return False
+        if wanted > mem.as_unsigned(listpack_walk.integer(p, _after(p, last))) >> 1:
+            at = last
+            while at > first:
+                at = _before(p, at)
+                if not _is_deleted(p, at):
+                    if _is_below(node, at, ms, seq):
+                        break
+                    last = at
+            at = last
+        else:
+            at = first
+            while _is_deleted(p, at) or _is_below(node, at, ms, seq):
+                at = self._past(at)
         self._read(at)
         return True
 
@@ -140,6 +173,21 @@ class EntryWalk:
     def piece(self) -> bytes:
         """The text of the piece."""
         return mem.take(self.text, self.text_at, self.size)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _past(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The offset past the entry at `at`."""
+        p: cython.p_const_uchar = self.p
+        flags: cython.longlong = listpack_walk.integer(p, at)
+        left: cython.longlong = self.node.fields + 1
+        at = _after(p, _after(p, _after(p, at)))
+        if flags & SAME_FIELDS == 0:
+            left = 2 * listpack_walk.integer(p, at) + 2
+        while left > 0:
+            at = _after(p, at)
+            left -= 1
+        return at
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -208,3 +256,60 @@ def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     if p[at] < 0xC0:
         return at + 2 + (p[at] & 0x3F)
     return listpack_walk.next_at(p, at)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_deleted(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+    """Whether the entry at `at` is a tombstone."""
+    return listpack_walk.integer(p, at) & DELETED != 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _before(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the entry begins that ends at `at`."""
+    at = listpack_walk.previous_at(p, at)
+    left: cython.longlong = listpack_walk.integer(p, at)
+    while left > 0:
+        if p[at - 1] < 0x80:  # a trailing length of one byte
+            at -= 1 + p[at - 1]
+        else:
+            at = listpack_walk.previous_at(p, at)
+        left -= 1
+    return at
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _last_live(node: Node) -> cython.Py_ssize_t:
+    """Where the last live entry of node begins; -1 when there is none."""
+    p: cython.p_const_uchar = node.pack.p
+    at: cython.Py_ssize_t = node.pack.used
+    while at > node.entries_at:
+        at = _before(p, at)
+        if not _is_deleted(p, at):
+            return at
+    return -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _is_below(node: Node, at: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+    """Whether the entry of node at `at` has a lower ID than ms-seq."""
+    p: cython.p_const_uchar = node.pack.p
+    at = _after(p, at)
+    its: cython.ulonglong = mem.add_u64(node.ms, mem.as_unsigned(listpack_walk.integer(p, at)))
+    if its != ms:
+        return its < ms
+    its = mem.add_u64(node.seq, mem.as_unsigned(listpack_walk.integer(p, _after(p, at))))
+    return its < seq
+
+
+@cython.ccall
+@cython.exceptval(check=False)
+def reaches(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+    """Whether node has a live entry that is not below ms-seq."""
+    last: cython.Py_ssize_t = _last_live(node)
+    return last >= 0 and not _is_below(node, last, ms, seq)

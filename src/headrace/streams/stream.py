@@ -27,6 +27,7 @@ from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures import streamid
+from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.streamid import StreamId
@@ -211,6 +212,8 @@ class Stream:
         """Take node out with all its entries; the first ID is the caller's to find again."""
         cursor: RaxCursor
         self.nodes.remove(node.key())
+        if self.counting is not None:
+            self.counting.recent = None
         live: cython.ulonglong = node.live
         self.length -= live
         self.head = None
@@ -245,11 +248,7 @@ class Stream:
         if node is None:
             return None
         walk: EntryWalk = EntryWalk(node)
-        while walk.next():
-            if walk.deleted or streamid.before(walk.ms, walk.seq, ms, seq):
-                continue
-            return walk if walk.ms == ms and walk.seq == seq else None
-        return None
+        return walk if walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq else None
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -263,8 +262,14 @@ class Stream:
         tail: Node | None = self.tail
         if tail is None or not streamid.before(ms, seq, tail.ms, tail.seq):
             return tail
+        counting: Counting | None = self.counting
+        if counting is not None and counting.is_in_recent(ms, seq):
+            return counting.recent
         cursor: RaxCursor = RaxCursor(self.nodes)
-        return nodes_of.node_at(cursor) if cursor.seek("<=", streamid.key_of(ms, seq)) else None
+        found: Node | None = nodes_of.node_at(cursor) if cursor.seek("<=", streamid.key_of(ms, seq)) else None
+        if counting is not None:
+            counting.recent = found
+        return found
 
     @cython.ccall
     def entries_before(self, node: Node) -> cython.ulonglong:
@@ -473,7 +478,8 @@ class Stream:
         raw: cython.Py_ssize_t,
     ) -> cython.void:
         """Add the entry as the first of a new node."""
-        node: Node = nodes_of.open_node(ms, seq, words, start, raw)
+        room: Listpack | None = None if self.tail is None else self.tail.pack.hand_on()
+        node: Node = nodes_of.open_node(ms, seq, words, start, raw, room)
         while self.tail is not None and not streamid.before(self.tail.ms, self.tail.seq, ms, seq):
             # Only tombstones, and the last ID was set back before them: the tail must not stay last.
             self.drop(self.tail)
