@@ -31,6 +31,10 @@ cdef extern from *:
     int headrace_digits_of(unsigned long long v) noexcept nogil
 
 
+cdef inline object block(Py_ssize_t n):
+    return PyBytes_FromStringAndSize(NULL, n)  # nobody sees it as bytes, so it may be written to
+
+
 cdef inline void copy(unsigned char *target, Py_ssize_t target_at,
                       const unsigned char *source, Py_ssize_t source_at, Py_ssize_t n) noexcept nogil:
     memcpy(target + target_at, source + source_at, n)

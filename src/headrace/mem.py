@@ -13,6 +13,11 @@ _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
 
 
+def block(n: int) -> bytearray:
+    """Room for n bytes of any content, for its maker alone; compiled, one piece of memory."""
+    return bytearray(n)
+
+
 def copy(target: bytearray, target_at: int, source: bytes | bytearray, source_at: int, n: int) -> None:
     """Copy n bytes of source over target. The two must not overlap."""
     assert 0 <= target_at <= target_at + n <= len(target), "copy past the end of the target"

@@ -10,11 +10,11 @@ cdef class Node:
     cdef readonly Listpack pack
     cdef readonly unsigned long long ms
     cdef readonly unsigned long long seq
-    cdef readonly long long live
-    cdef readonly long long deleted
-    cdef readonly long long fields
-    cdef Py_ssize_t fields_at
-    cdef Py_ssize_t entries_at
+    cdef readonly unsigned int live
+    cdef readonly unsigned int deleted
+    cdef readonly unsigned int fields
+    cdef unsigned int fields_at
+    cdef unsigned int entries_at
     cdef readonly unsigned int serial
     cdef readonly unsigned int gone
     cdef unsigned int gone_bytes
@@ -36,6 +36,6 @@ cdef class Node:
 
 cpdef Node checked_node(unsigned long long ms, unsigned long long seq, bytearray data, NodeCheck check)
 cpdef Node open_node(unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
-                     Py_ssize_t raw)
+                     Py_ssize_t raw, Listpack room=*)
 cpdef Node node_at(RaxCursor cursor)
 cpdef Py_ssize_t raw_bytes(list[bytes] words, Py_ssize_t start)

@@ -64,11 +64,11 @@ class Node:
     pack: Listpack
     ms: cython.ulonglong
     seq: cython.ulonglong
-    live: cython.longlong
-    deleted: cython.longlong
-    fields: cython.longlong
-    fields_at: cython.Py_ssize_t  # the offset of field-1
-    entries_at: cython.Py_ssize_t  # the offset of the first entry
+    live: cython.uint
+    deleted: cython.uint
+    fields: cython.uint
+    fields_at: cython.uint  # the offset of field-1
+    entries_at: cython.uint  # the offset of the first entry
     serial: cython.uint  # the place among the closed nodes: see counting.py; 0: not one of them
     gone: cython.uint  # tombstones taken out by compaction.py
     gone_bytes: cython.uint  # the bytes they took
@@ -220,7 +220,7 @@ class Node:
     def _has_fields_of(self, words: list[bytes], start: cython.Py_ssize_t) -> cython.bint:
         """Whether the pairs words[start:] have the master entry's fields, in its order."""
         end: cython.Py_ssize_t = len(words)
-        if end - start != 2 * self.fields:
+        if (end - start) // 2 != self.fields:
             return False
         p: cython.p_uchar = self.pack.p
         field_at: cython.Py_ssize_t = self.fields_at
@@ -251,11 +251,15 @@ def open_node(
     words: list[bytes],
     start: cython.Py_ssize_t,
     raw: cython.Py_ssize_t,
+    room: Listpack | None = None,
 ) -> Node:
-    """A new node whose first entry is ms-seq with the pairs words[start:], of raw bytes in all."""
+    """A new node whose first entry is ms-seq with the pairs words[start:], of raw bytes in all.
+
+    It goes into room, an empty listpack, if there is one.
+    """
     end: cython.Py_ssize_t = len(words)
     overhead: cython.Py_ssize_t = MASTER_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX
-    pack: Listpack = Listpack(raw + (end - start) * ELEMENT_OVERHEAD_MAX + overhead)
+    pack: Listpack = Listpack(raw + (end - start) * ELEMENT_OVERHEAD_MAX + overhead) if room is None else room
     pack.append_int(0)
     pack.append_int(0)
     pack.append_int((end - start) // 2)

@@ -8,6 +8,7 @@ from headrace.streams.node cimport Node
 from headrace.streams.node_check cimport NodeCheck
 from headrace.streams.node_walk cimport EntryWalk
 from headrace.structures cimport streamid
+from headrace.structures.listpack cimport Listpack
 from headrace.structures.rax cimport Rax
 from headrace.structures.rax_walk cimport RaxCursor
 from headrace.structures.streamid cimport StreamId

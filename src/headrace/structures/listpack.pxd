@@ -4,7 +4,7 @@ from headrace.structures cimport listpack_walk
 
 
 cdef class Listpack:
-    cdef bytearray buf
+    cdef object buf
     cdef unsigned char *p
     cdef readonly Py_ssize_t cap
     cdef readonly Py_ssize_t used
@@ -19,6 +19,7 @@ cdef class Listpack:
     cpdef void replace_int(self, Py_ssize_t at, long long v)
     cpdef void delete(self, Py_ssize_t at)
     cpdef void shrink(self)
+    cpdef Listpack hand_on(self)
     cpdef bytes get(self, Py_ssize_t at)
     cpdef Py_ssize_t first(self)
     cpdef Py_ssize_t last(self)
@@ -35,7 +36,7 @@ cdef class Listpack:
     cdef void _write_trails_our_way(self)
 
 
-cdef Listpack adopted(bytearray data, Py_ssize_t count)
+cdef Listpack adopted(object data, Py_ssize_t count)
 cdef bint is_decimal(const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
 cdef long long decimal(const unsigned char *p, Py_ssize_t at, Py_ssize_t n) noexcept
 cdef Py_ssize_t integer_size(long long v) noexcept

@@ -15,6 +15,8 @@ canonical decimal form of a signed 64-bit integer are stored as that integer, in
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from headrace import mem
@@ -26,6 +28,7 @@ END = cython.declare(cython.uchar, 0xFF)
 COUNT_UNKNOWN = cython.declare(cython.uint, 65535)
 TOTAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 0xFFFFFFFF)  # the header has 32 bits for it
 INTEGER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 10)
+HANDED_ON_MAX = cython.declare(cython.Py_ssize_t, 16384)  # a block larger than this is not handed on
 DECIMAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 20)
 MAGNITUDE_MAX = cython.declare(cython.ulonglong, 0x8000000000000000)  # of a negative 64-bit integer
 MINUS = cython.declare(cython.uchar, 45)
@@ -43,16 +46,16 @@ class Listpack:
 
     __slots__ = ("buf", "cap", "count", "p", "used")
 
-    buf: bytearray
+    buf: Any  # a mem.block, or the bytearray that was adopted
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t  # the offset of the end byte
     count: cython.uint
 
     def __init__(self, cap: cython.Py_ssize_t = 64) -> None:
-        self.buf = bytearray(max(cap, HEADER + 1))
+        self.cap = max(cap, HEADER + 1)
+        self.buf = mem.block(self.cap)
         self.p = self.buf
-        self.cap = len(self.buf)
         self.used = HEADER
         self.count = 0
         self._seal()
@@ -110,9 +113,9 @@ class Listpack:
 
     @cython.ccall
     def reserve(self, n: cython.Py_ssize_t) -> cython.void:
-        """Make room for n more bytes, so that adding them cannot fail; at least doubles what there is."""
+        """Make room for n more bytes, so that adding them cannot fail; the block grows by half at least."""
         if self.used + n + 1 > self.cap:
-            self._resize(max(self.used + n + 1, min(2 * self.cap, TOTAL_BYTES_MAX)))
+            self._resize(max(self.used + n + 1, min(self.cap + self.cap // 2, TOTAL_BYTES_MAX)))
 
     # ---- changing
 
@@ -151,6 +154,26 @@ class Listpack:
         """Give spare room back."""
         if self.cap > self.used + 1:
             self._resize(self.used + 1)
+
+    @cython.ccall
+    def hand_on(self) -> Listpack:
+        """Give spare room away: to an empty listpack, with the block that this one had, unless that is large.
+
+        Who fills one listpack after the other takes each from the one before. So the full ones are allocated
+        at the size they keep, one behind the other, without the holes that growing blocks leave.
+        """
+        heir: Listpack
+        if self.cap > HANDED_ON_MAX:
+            self.shrink()
+            return Listpack()
+        heir = adopted(self.buf, 0)
+        self.buf = mem.block(self.used + 1)
+        self.p = self.buf
+        self.cap = self.used + 1
+        mem.copy(self.p, 0, heir.p, 0, self.cap)
+        heir.used = HEADER
+        heir._seal()
+        return heir
 
     # ---- reading
 
@@ -246,7 +269,7 @@ class Listpack:
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
         if cap > TOTAL_BYTES_MAX:
             raise ElementsTooLarge()
-        buf: bytearray = bytearray(cap)
+        buf: Any = mem.block(cap)
         p: cython.p_uchar = buf
         mem.copy(p, 0, self.p, 0, min(self.used + 1, self.cap))
         self.buf = buf
@@ -279,8 +302,11 @@ class Listpack:
 
 
 @cython.cfunc
-def adopted(data: bytearray, count: cython.Py_ssize_t) -> Listpack:
-    """The listpack of count elements that data is known to be, with trailing lengths of our form."""
+def adopted(data: Any, count: cython.Py_ssize_t) -> Listpack:
+    """The listpack of count elements that data is known to be, with trailing lengths of our form.
+
+    data is a bytearray, or a mem.block that nobody else has.
+    """
     pack: Listpack = Listpack.__new__(Listpack)
     pack.buf = data
     pack.p = pack.buf
