@@ -180,6 +180,13 @@ DIRECTIVES = [
         why="not supported yet: nothing is evicted",
     ),
     Directive(
+        "metrics-port",
+        Port(),
+        "0",
+        "TCP port for /metrics and /healthz over HTTP, at the addresses of bind; 0 for none.",
+        mutable=False,
+    ),
+    Directive(
         "no-appendfsync-on-rewrite",
         Flag(),
         "no",

@@ -28,6 +28,7 @@ from headrace.server.directives import DIRECTIVES
 from headrace.server.durability import Durability
 from headrace.server.host import ServerHost
 from headrace.server.listeners import Listeners
+from headrace.server.metrics import Metrics
 from headrace.server.saving import Saving
 from headrace.server.startup import Startup, Stopped, plain_words
 from headrace.server.timers import Timers
@@ -92,6 +93,7 @@ class Server:
         self.host.turn = self.turn
         self.host.apply = self.apply
         self.listeners = Listeners(config, self.host, self.turn)
+        self.metrics = Metrics(config, self.turn, self.wake)
         self.disk = DiskFiles(config.text("dir"))
         self.startup = Startup(config, self.engine, self.turn, self.disk, self.is_ending)
         self.durability = Durability(config, self.engine, self.turn, self.disk, self.wake)
@@ -130,6 +132,7 @@ class Server:
         self.listeners.open()
         self.host.port = self.listeners.port
         self.config.values["port"] = self.listeners.port
+        self.metrics.open()
         try:
             self._recover()
         except Stopped:
@@ -201,6 +204,7 @@ class Server:
         self.durability.close()
         self.listeners.close()
         self.turn.close()
+        self.metrics.close()
         self.waker.close()
         self.woken.close()
         self.disk.unlock()
@@ -240,6 +244,7 @@ class Server:
 
     def _hear_wake(self) -> None:
         self.woken.recv(4096)
+        self.metrics.let_in()
 
     def _make_room_for_clients(self) -> None:
         """Ask the system for a descriptor per client; if it refuses, fewer clients are let in."""

@@ -1,0 +1,1 @@
+"""What a person looks at: figures of a server, and pictures of how a stream lies in memory."""

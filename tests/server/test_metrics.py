@@ -1,0 +1,147 @@
+"""/metrics and /healthz of a running server, read back by Prometheus's own parser."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from waiting import wait_until
+
+from headrace.errors import HeadraceError
+from headrace.server.config import Config
+from headrace.server.main import Server
+
+Samples = dict[tuple[str, frozenset], float]
+
+
+@pytest.fixture
+def server(start):
+    return start("--metrics-port", "free")
+
+
+def fetch(running, path: str) -> tuple[int, str]:
+    port = running.server.metrics.port
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def scrape(running) -> Samples:
+    status, text = fetch(running, "/metrics")
+    assert status == 200
+    families = list(text_string_to_metric_families(text))
+    assert len({f.name for f in families}) == len(families)
+    samples = [(s.name, frozenset(s.labels.items()), s.value) for f in families for s in f.samples]
+    assert len({sample[:2] for sample in samples}) == len(samples)
+    return {sample[:2]: sample[2] for sample in samples}
+
+
+def at(samples: Samples, name: str, **labels: str) -> float | None:
+    return samples.get((name, frozenset(labels.items())))
+
+
+def test_there_is_none_unless_asked_for(start):
+    assert start().server.metrics.servers == []
+
+
+def test_streams_groups_and_consumers_have_their_figures(server, client):
+    for n in range(1, 251):
+        client.request("XADD", "orders", f"{n}000-0", "item", "pear")
+    client.request("XGROUP", "CREATE", "orders", "billing", "0")
+    client.request("XREADGROUP", "GROUP", "billing", "ann", "COUNT", "7", "STREAMS", "orders", ">")
+    client.request("SELECT", "3")
+    client.request("XADD", "orders", "5-0", "a", "b")
+    samples = scrape(server)
+    here = {"db": "db0", "stream": "orders"}
+    assert at(samples, "redis_up") == 1
+    assert at(samples, "redis_stream_length", **here) == 250
+    assert at(samples, "redis_stream_length", db="db3", stream="orders") == 1
+    info = client.request("SELECT", "0") and client.request("XINFO", "STREAM", "orders")
+    about = dict(zip(info[::2], info[1::2], strict=True))
+    assert at(samples, "redis_stream_radix_tree_keys", **here) == about[b"radix-tree-keys"]
+    assert at(samples, "redis_stream_radix_tree_nodes", **here) == about[b"radix-tree-nodes"]
+    assert at(samples, "redis_stream_groups", **here) == 1
+    assert at(samples, "redis_stream_last_generated_id", **here) == 250_000
+    assert at(samples, "redis_stream_first_entry_id", **here) == 1000
+    billing = here | {"group": "billing"}
+    assert at(samples, "redis_stream_group_messages_pending", **billing) == 7
+    assert at(samples, "redis_stream_group_lag", **billing) == 243
+    assert at(samples, "redis_stream_group_consumers", **billing) == 1
+    assert at(samples, "redis_stream_group_consumer_messages_pending", **billing, consumer="ann") == 7
+    assert at(samples, "headrace_stream_group_oldest_pending_seconds", **billing) is not None
+    assert at(samples, "redis_commands_total", cmd="xadd") == 251
+    assert at(samples, "redis_db_keys", db="db0") == 1
+
+
+def test_a_lag_that_cannot_be_told_is_absent(server, client):
+    for n in range(1, 6):
+        client.request("XADD", "orders", f"{n}-0", "item", "pear")
+    client.request("XGROUP", "CREATE", "orders", "known", "0")
+    client.request("XGROUP", "CREATE", "orders", "unknown", "2-0")
+    samples = scrape(server)
+    here = {"db": "db0", "stream": "orders"}
+    assert at(samples, "redis_stream_group_lag", **here, group="known") == 5
+    assert at(samples, "redis_stream_group_messages_pending", **here, group="unknown") == 0
+    assert at(samples, "redis_stream_group_lag", **here, group="unknown") is None
+    assert at(samples, "headrace_stream_group_oldest_pending_seconds", **here, group="known") is None
+
+
+def test_any_name_is_a_label(server, client):
+    names = [b'quo"te', b"back\\slash", b"new\nline", b"sp ace{}", b"\xff\xfe", "Straße".encode(), b""]
+    for name in names:
+        client.request("XADD", name, "1-0", "a", "b")
+    samples = scrape(server)
+    shown = {dict(labels)["stream"] for name, labels in samples if name == "redis_stream_length"}
+    assert shown == {'quo"te', "back\\slash", "new\nline", "sp ace{}", "\\xff\\xfe", "Straße", ""}
+
+
+def test_health_says_whether_clients_are_served(server, client):
+    assert fetch(server, "/healthz") == (200, "ok\n")
+    assert fetch(server, "/elsewhere")[0] == 404
+
+
+def test_while_the_server_does_not_answer_health_is_503(server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headrace.server.metrics.ANSWER_SECONDS", 0.05)
+    server.server.metrics.let_in = lambda: None  # as if the turn were busy
+    assert fetch(server, "/healthz")[0] == 503
+    assert fetch(server, "/metrics")[0] == 503
+
+
+def test_a_scrape_leaves_no_client_behind(server, client):
+    client.request("PING")
+    before = len(server.server.turn.connections)
+    for _ in range(5):
+        scrape(server)
+    wait_until(lambda: len(server.server.turn.connections) == before)
+
+
+def test_protected_mode_keeps_other_machines_out(server):
+    metrics = server.server.metrics
+    assert metrics.allows("127.0.0.1") and metrics.allows("::1") and not metrics.allows("192.0.2.1")
+    server.server.config.values["protected-mode"] = False
+    assert metrics.allows("192.0.2.1")
+
+
+def test_who_says_nothing_is_thrown_out(server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headrace.server.metrics.HTTP_SECONDS", 0.1)
+    with socket.create_connection(("127.0.0.1", server.server.metrics.port), 30) as silent:
+        silent.sendall(b"GET /metr")
+        assert silent.recv(1) == b""
+    assert fetch(server, "/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken_is_an_error(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = Config()
+        port = str(taken.getsockname()[1])
+        config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--metrics-port", port])
+        config.values["dir"] = str(tmp_path)
+        with pytest.raises(HeadraceError, match="for metrics"):
+            Server(config).open()
