@@ -144,16 +144,17 @@ class Durability:
             safe, self.unsafe = not self.unsafe, False
             return safe
         items = effects.take()
-        now = self.engine.keyspace.now
         log = self.log
         if log is None:
             return True
-        safe = log.commit(items, now)
-        self._move_on()
+        safe = log.commit(items, self.engine.keyspace.now)
+        effects.offset = self.start + log.written
         if safe:
             self.unsafe = False
-            self._end_trouble()
-            self._tell_synced()
+            if self.beginning or self.trouble:
+                self._end_trouble()
+            if self.start + log.synced != self.synced:
+                self._tell_synced()
             return True
         if self.beginning:
             return True

@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.errors import HeadraceError
-from headrace.persistence.aof.manifest import Line, Manifest, Unsettled, write_all
+from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
 from headrace.persistence.aof.records import Recorder
 from headrace.persistence.files import File, Files
@@ -192,15 +192,15 @@ class Log:
         nothing given is lost; tick(), or a commit of nothing, tries again.
         """
         if items:
-            before = self._recorder.size()
             if self.timestamps:
+                before = self._recorder.size()
                 self._recorder.stamp(now_ms)
-            self._recorder.put_all(items)
-            self.written += self._recorder.size() - before
+                self.written += self._recorder.size() - before
+            self.written += self._recorder.put_all(items)
         if self._pending is not None and now_ms - self._sync_ms > SYNC_PATIENCE_MS:
             self.delayed += 1
             self._collect(wait=True)
-        return self._flush(self._syncs_always())
+        return self._flush(self.policy == "always" and not self.sync_paused)
 
     def tick(self, now_ms: int) -> None:
         """To be called ten times a second or so: starts and ends syncs, and tries again after trouble."""
@@ -295,7 +295,7 @@ class Log:
                     return False
                 self.synced = max(self.synced, self._base_offset)
                 self._forget_history()
-            if self._recorder.size():
+            if self._recorder.used:
                 self._append(self._file)
         except OSError as error:
             self.trouble = f"the log could not be written: {_said(error)}"
@@ -310,18 +310,14 @@ class Log:
         if self._cut_due:
             file.truncate(self._file_size)
             self._cut_due = False
-        size = self._recorder.size()
         try:
-            with self._recorder.view() as view:
-                write_all(file, view)
+            self._file_size += self._recorder.write_to(file)
         except OSError:
             self._cut_due = True
             with contextlib.suppress(OSError):
                 file.truncate(self._file_size)
                 self._cut_due = False
             raise
-        self._file_size += size
-        self._recorder.clear()
 
     def _sync(self) -> bool:
         """Make durable what is written; whether that worked. A sync in another thread is waited for first:

@@ -3,9 +3,9 @@ from headrace cimport mem
 
 cdef Py_ssize_t CAP_MIN
 cdef Py_ssize_t CAP_KEPT_MAX
+cdef Py_ssize_t COPIED_MAX
 cdef Py_ssize_t HEADER_MAX
-cdef unsigned char CR
-cdef unsigned char LF
+cdef unsigned int CRLF
 cdef unsigned char DIGIT
 cdef unsigned char BULK
 cdef unsigned char ARRAY
