@@ -97,7 +97,7 @@ class Recorder:
         return memoryview(self.buf)[: self.used]
 
     def write_to(self, file: File) -> int:
-        """Write the bytes gathered and forget them; how many they were. OSError after a part of them, or none.
+        """Write the bytes gathered and forget them; how many they were. OSError after a part of them or none.
 
         Few are written from a copy: that costs less than a view, which is three objects (1,500 instructions).
         """
