@@ -24,10 +24,12 @@ COMMANDS = {
     "archive": "Write streams to Parquet files, a directory a stream and day.",
     "check": "Say what a snapshot or a log holds, and what is wrong with it.",
     "demo": "A year of real flights: stream, Spark, Parquet archive, chart.",
+    "inspect": "Draw a stream as it lies in memory: tree, nodes, pending lists.",
     "load": "Load a CSV, JSON lines or Parquet file into a stream.",
     "query": "Ask streams, and their archives, in SQL.",
     "replay": "Add entries of the past to a stream, at their own speed or faster.",
     "serve": "Run the server.",
+    "top": "Watch a server: throughput, streams, groups, lag, memory.",
     "trim": "Remove from streams what is archived and acknowledged.",
 }
 

@@ -1,0 +1,146 @@
+"""`headrace inspect`: a stream as it lies in memory, drawn."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import click
+import redis
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.text import Text
+
+from headrace.cli.streams import url_option
+from headrace.console import ink
+from headrace.console.group_picture import group_picture
+from headrace.console.pack_picture import PackPicture
+from headrace.console.specimen import Specimen, from_file, from_payload
+from headrace.console.tree_picture import tree_picture
+from headrace.errors import HeadraceError, UsageError
+from headrace.server_url import without_password
+from headrace.spark.shards import Servers
+
+BYTES_MAX = 64 << 20  # of a stream that is fetched without being asked twice
+SVG_WIDTH = 118
+PARTS = ("tree", "node", "groups")
+
+
+@click.command(
+    "inspect",
+    epilog="""\b
+Examples:
+  headrace inspect --url redis://127.0.0.1:7777 orders
+  headrace inspect orders --file dump.rdb --node -1 --entries 10
+  headrace inspect orders --only node --svg orders.svg
+""",
+)
+@click.argument("key")
+@url_option
+@click.option("--file", type=click.Path(path_type=Path), help="A snapshot (RDB) to read instead of a server.")
+@click.option("--db", "database", type=int, default=0, show_default=True, help="The database, with --file.")
+@click.option("--node", default="-1", show_default=True, help="Which node: its number, or an ID in it.")
+@click.option(
+    "--entries", type=click.IntRange(min=0), default=3, show_default=True, help="Entries drawn of the node."
+)
+@click.option(
+    "--pending", type=click.IntRange(min=0), default=12, show_default=True, help="Entries drawn of a list."
+)
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Draw this part; may be said again.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Write the picture to this file, too.")
+@click.option("--large", is_flag=True, help="Fetch a stream of more than 64 MiB.")
+def command(
+    key: str, url: str, file: Path | None, database: int, node: str, entries: int, pending: int,
+    only: tuple[str, ...], svg: Path | None, large: bool,
+) -> None:  # fmt: skip
+    """Draw a stream as it lies in memory: the radix tree, a node's listpack byte by byte, the pending lists.
+
+    Works with any Redis or Valkey server: what DUMP answers holds the very bytes. A server copies the whole
+    stream for that.
+    """
+    specimen = from_file(key, file, database) if file else from_server(key, url, large)
+    picture = draw(specimen, node, entries, pending, only or PARTS)
+    Console(highlight=False).print(picture)
+    if svg is not None:
+        save_svg(picture, svg, f"headrace inspect {key}")
+
+
+def save_svg(picture: RenderableType, path: Path, title: str) -> None:
+    """The picture as a file, as wide as the widest terminal of a book."""
+    console = Console(record=True, width=SVG_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
+    console.print(picture)
+    try:
+        path.write_text(console.export_svg(title=title))
+    except OSError as error:
+        raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def from_server(key: str, url: str, large: bool) -> Specimen:
+    """The stream as the server at url has it now. HeadraceError when it has not, or does not say."""
+    where = without_password(url)
+    servers = Servers(url, patience=0)
+    name = key.encode(errors="surrogateescape")
+    try:
+        client = servers.client()
+        kind = client.type(name)
+        if kind != b"stream":
+            raise UsageError(
+                f"{where}: there is no stream {key!r}"
+                + ("" if kind == b"none" else ": it is a " + kind.decode())
+            )
+        taken = client.memory_usage(name) or 0
+        if taken > BYTES_MAX and not large:
+            raise UsageError(
+                f"{where}: {key!r} takes {ink.size(taken)}, and the server would copy it all: say --large"
+            )
+        payload = client.dump(name)
+        if payload is None:
+            raise UsageError(f"{where}: there is no stream {key!r} any more")
+        return from_payload(key, where, payload)
+    except (redis.RedisError, OSError) as error:
+        raise HeadraceError(f"{where}: {error}; is a server running there? (headrace serve)") from error
+    finally:
+        servers.close()
+
+
+def draw(specimen: Specimen, node: str, entries: int, pending: int, only: tuple[str, ...]) -> RenderableType:
+    """The picture: a line about the whole, then the parts asked for."""
+    parts: list[RenderableType] = [about(specimen)]
+    chosen = specimen.pack_number(node) if specimen.packs else None
+    if "tree" in only:
+        tree = specimen.stream.nodes
+        title = f"radix tree: {ink.plural(tree.keys, 'key')} in {ink.plural(tree.nodes, 'node')}"
+        parts.append(framed(tree_picture(specimen, chosen), title))
+    if "node" in only and chosen is not None:
+        pack = specimen.packs[chosen]
+        title = (
+            f"node {chosen} of {len(specimen.packs)}, {pack.id}: a listpack of {ink.size(len(pack.data))},"
+            f" {ink.plural(pack.live, 'entry', 'entries')}"
+        )
+        parts.append(framed(PackPicture(pack.parts, entries), title))
+    if "groups" in only:
+        count = ink.plural(specimen.stream.group_count, "group")
+        parts.append(framed(group_picture(specimen, pending), count))
+    return Group(*parts)
+
+
+def framed(picture: RenderableType, title: str) -> Panel:
+    """A part of the picture with a frame."""
+    words = Text.assemble((title, "bold default"))
+    return Panel(picture, title=words, title_align="left", border_style=ink.FAINT, padding=(1, 2))
+
+
+def about(specimen: Specimen) -> Text:
+    """The stream in a line or two."""
+    stream = specimen.stream
+    data = sum(len(pack.data) for pack in specimen.packs)
+    text = Text.assemble(
+        (specimen.name, "bold"),
+        (f" at {specimen.where}\n", ink.GREY),
+        (ink.plural(stream.length, "entry", "entries"), "bold"),
+        (f" in {ink.plural(len(specimen.packs), 'node')} of {ink.size(data)}", ink.GREY),
+    )
+    if stream.length:
+        text.append(f", {data / stream.length:.1f} bytes an entry", ink.GREY)
+    text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", ink.GREY)
+    return text

@@ -1,0 +1,92 @@
+"""`headrace top`: a server live, in the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+import redis
+from rich.console import Console
+from rich.live import Live
+
+from headrace.cli.streams import url_option
+from headrace.console.figures import Ask, Words, collect
+from headrace.console.top_picture import ORDERS, History, top_picture
+from headrace.errors import HeadraceError, UsageError
+from headrace.server_url import parse_server_url, without_password
+from headrace.spark.shards import Servers
+
+MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
+HEAD_LINES = 5  # of a frame that are no streams
+
+
+@click.command(
+    "top",
+    epilog="""\b
+Examples:
+  headrace top --url redis://127.0.0.1:7777
+  headrace top --order lag --every 5
+  headrace top --once
+""",
+)
+@url_option
+@click.option(
+    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between frames."
+)
+@click.option(
+    "--order", type=click.Choice(ORDERS), default="rate", show_default=True, help="What comes first."
+)
+@click.option("--once", is_flag=True, help="Print one frame, of this many seconds, and end.")
+def command(url: str, every: float, order: str, once: bool) -> None:
+    """Watch a server: throughput, streams, groups, lag, oldest pending entries, memory; Ctrl-C ends it.
+
+    Works with any Redis or Valkey server.
+    """
+    where = without_password(url)
+    if parse_server_url(url).kind == "cluster":
+        raise UsageError(f"{where}: name one server of the cluster, as redis://host:port")
+    console = Console(highlight=False)
+    history = History()
+    with asking(url) as ask:
+        history.add(collect(ask, consumers=False, memory=True))
+        if once:
+            time.sleep(every)
+            history.add(collect(ask, consumers=False))
+            console.print(top_picture(history, where, order, None))
+            return
+        frames = 0
+        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+            try:
+                while True:
+                    lines = console.height - HEAD_LINES if console.is_terminal else None
+                    live.update(top_picture(history, where, order, lines), refresh=True)
+                    time.sleep(every)
+                    frames += 1
+                    history.add(collect(ask, consumers=False, memory=frames % MEMORY_EVERY == 0))
+            except KeyboardInterrupt:
+                return
+
+
+@contextmanager
+def asking(url: str) -> Iterator[Ask]:
+    """A way to ask the server at url; inside, a server that is lost is a HeadraceError."""
+    servers = Servers(url, patience=0)
+
+    def ask(requests: list[Words]) -> list[object]:
+        pipe = servers.client().pipeline(transaction=False)
+        for words in requests:
+            # As bytes no name of a command is known to redis-py, and so it leaves the answer as it is.
+            pipe.execute_command(*(word.encode() if isinstance(word, str) else word for word in words))
+        answers: list[object] = pipe.execute(raise_on_error=False)
+        return answers
+
+    try:
+        yield ask
+    except (redis.RedisError, OSError) as error:
+        raise HeadraceError(
+            f"{without_password(url)}: {error}; is a server running there? (headrace serve)"
+        ) from error
+    finally:
+        servers.close()

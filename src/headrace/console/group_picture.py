@@ -1,0 +1,157 @@
+"""The groups of a stream: how far each has come, and its pending list, with whose each entry is.
+
+billing   ██████████▒▒███░░░░░░░░   2 pending, lag 60
+
+1700000000003-0   ●       4.2 s ago   once
+1700000000004-0   │ ●     4.1 s ago   3 times
+1700000000007-0   ●       1.0 s ago   once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headrace.console import ink
+from headrace.console.specimen import Pending, Specimen, pending_of
+from headrace.streams.group import Group as StreamGroup
+
+RIBBON = 64
+COLUMNS = len(ink.CONSUMERS)  # consumers that have a column of their own
+NAME_MAX = 12
+EXACT_NODES = 200  # of so many nodes and fewer, every ID has its very place on the ribbon
+
+
+def group_picture(specimen: Specimen, most: int) -> RenderableType:
+    """All groups; of each pending list the first so many entries."""
+    groups = specimen.stream.groups()
+    if not groups:
+        return Text("The stream has no groups.", ink.GREY)
+    parts = [part for group in groups for part in (Text(), *one_group(specimen, group, most))]
+    return Group(legend(), *parts)
+
+
+def legend() -> Text:
+    """What the colours of a ribbon say."""
+    return Text.assemble(
+        ("██", ink.DONE),
+        (" acknowledged  ", ink.GREY),
+        ("██", ink.PENDING),
+        (" pending  ", ink.GREY),
+        ("██", ink.WAITING),
+        (" not delivered yet;  the whole ribbon is the stream", ink.GREY),
+    )
+
+
+def one_group(specimen: Specimen, group: StreamGroup, most: int) -> Iterator[RenderableType]:
+    """A ribbon, and below it the pending list."""
+    pending = list(pending_of(group))
+    name = Text.assemble((group.name.decode(errors="backslashreplace"), "bold"))
+    name.append(f"   last delivered {group.last_ms}-{group.last_seq}", ink.GREY)
+    behind = specimen.stream.length - delivered(specimen, group)
+    name.append(
+        f"   {ink.plural(len(pending), 'entry', 'entries')} pending", ink.PENDING if pending else ink.GREY
+    )
+    name.append(f"   {ink.plural(behind, 'entry', 'entries')} not delivered yet", ink.GREY)
+    yield name
+    yield ribbon(specimen, group, pending)
+    if pending:
+        yield Text()
+        yield pending_list(specimen, group, pending, most)
+
+
+def delivered(specimen: Specimen, group: StreamGroup) -> int:
+    """How many entries that are there the group has gone past."""
+    return specimen.rank(group.last_ms, group.last_seq + 1, True)
+
+
+def ribbon(specimen: Specimen, group: StreamGroup, pending: list[Pending]) -> Text:
+    """The stream from its first entry to its last, in the colours of what the group has done with it."""
+    total = max(specimen.stream.length, 1)
+    cells = [0] * RIBBON  # pending entries in each
+    exactly = len(specimen.packs) <= EXACT_NODES
+    for one in pending:
+        rank = specimen.rank(one.ms, one.seq, exactly)
+        cells[min(rank * RIBBON // total, RIBBON - 1)] += 1
+    done = delivered(specimen, group) * RIBBON / total
+    text = Text()
+    for at, held in enumerate(cells):
+        room = max(total / RIBBON, 1)
+        if held:
+            under = ink.DONE if at < done else ink.WAITING
+            text.append("█" if held >= room / 2 else "▓", f"{ink.PENDING} on {under}")
+        elif at + 1 <= done:
+            text.append("█", ink.DONE)
+        elif at < done:
+            text.append(ink.EIGHTHS[max(round(8 * (done - at)), 1)], f"{ink.DONE} on {ink.WAITING}")
+        else:
+            text.append("█", ink.WAITING)
+    return text
+
+
+def pending_list(specimen: Specimen, group: StreamGroup, pending: list[Pending], most: int) -> Table:
+    """A line an entry, a column a consumer: the group's list down the side, each consumer's in its own."""
+    shown = pending[:most]
+    names = [consumer.name for consumer in group.consumers()]
+    busy = sorted(names, key=lambda name: (-sum(one.consumer == name for one in pending), name))[:COLUMNS]
+    columns = sorted(busy)
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for _ in range(4):
+        table.add_column(no_wrap=True)
+    table.add_row(Text("pending", ink.GREY), names_line(columns), Text("delivered", ink.GREY), Text())
+    spans = {name: span(shown, name) for name in columns}
+    for row, one in enumerate(shown):
+        known = (one.ms, one.seq)
+        gone = "" if specimen.stream.contains(*known) else "  the entry is deleted"
+        age = specimen.now_ms - one.time_ms
+        table.add_row(
+            Text.assemble((f"{one.ms}", ink.MS), "-", (f"{one.seq}", ink.SEQ)),
+            threads(columns, spans, one.consumer, row),
+            Text(f"{ink.ago(age)} ago"),
+            Text.assemble(
+                (times(one.deliveries), ink.LATE if one.deliveries > 1 else ink.GREY), (gone, ink.LATE)
+            ),
+        )
+    if len(pending) > most:
+        left = len(pending) - most
+        table.add_row(Text(f"… {ink.plural(left, 'entry', 'entries')} more", ink.GREY))
+    return table
+
+
+def names_line(columns: list[bytes]) -> Text:
+    """The consumers' names, each in its colour."""
+    text = Text()
+    for at, name in enumerate(columns):
+        text.append(short(name), f"bold {ink.CONSUMERS[at]}")
+        text.append("  ")
+    return text
+
+
+def short(name: bytes) -> str:
+    """A consumer's name in a column."""
+    return ink.clip(name.decode(errors="backslashreplace"), NAME_MAX)
+
+
+def span(shown: list[Pending], name: bytes) -> range:
+    """The lines over which a consumer's list runs."""
+    own = [row for row, one in enumerate(shown) if one.consumer == name]
+    return range(own[0], own[-1] + 1) if own else range(0)
+
+
+def threads(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: int) -> Text:
+    """The lists of all consumers where they pass this line: a dot for the owner, a line for the others."""
+    text = Text()
+    for at, name in enumerate(columns):
+        mark = "●" if name == owner else "│" if row in spans[name] else " "
+        text.append(mark.ljust(len(short(name)) + 2), ink.CONSUMERS[at])
+    if owner not in columns:
+        text.append("○ " + owner.decode(errors="backslashreplace") if owner else "○ nobody", ink.GREY)
+    return text
+
+
+def times(deliveries: int) -> str:
+    """How often."""
+    return {0: "never", 1: "once", 2: "twice"}.get(deliveries, f"{deliveries:,} times")

@@ -1,0 +1,208 @@
+"""One frame of `headrace top`: the server in two lines, then each stream with its groups.
+
+    stream / group     entries   per second              memory   lag   pending   oldest
+    orders             471,210       12,410 ▁▂▅▇▇▇▆▇   13.1 MiB
+      billing                        12,398                         12       310      4.2 s
+
+Rates are those between two moments; what cannot be told is a dash, never 0.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headrace.console import ink
+from headrace.console.figures import Figures, GroupFigures, StreamFigures
+
+MOMENTS = 16  # of rates, in the line of blocks
+HEIGHTS = "▁▂▃▄▅▆▇█"
+DASH = "-"
+LATE_MS = 60_000  # a pending entry older than that is shown in red
+ORDERS = ("rate", "length", "lag", "memory", "name")
+NAME_MAX = 36
+
+Place = tuple[int, bytes]
+
+
+@dataclass
+class History:
+    """The figures of one moment after another, and the rates between them."""
+
+    before: Figures | None = None
+    now: Figures | None = None
+    commands: deque[float] = field(default_factory=lambda: deque(maxlen=MOMENTS))
+    rates: dict[Place, deque[float]] = field(default_factory=dict)
+    memory: dict[Place, int] = field(default_factory=dict)
+
+    def add(self, figures: Figures) -> None:
+        """The next moment."""
+        self.before, self.now = self.now, figures
+        commands = self.rate_of("total_commands_processed")
+        if commands is not None:
+            self.commands.append(commands)
+        here = {(stream.database, stream.key): stream for stream in figures.streams}
+        self.rates = {place: self.rates.get(place, deque(maxlen=MOMENTS)) for place in here}
+        self.memory = {place: size for place, size in self.memory.items() if place in here}
+        for place, stream in here.items():
+            if stream.memory_bytes is not None:
+                self.memory[place] = stream.memory_bytes
+            rate = self.added_rate(stream)
+            if rate is not None:
+                self.rates[place].append(rate)
+
+    def per_second(self, before: float | None, now: float | None) -> float | None:
+        """The rate between two values of a counter; None when one is missing or it was reset."""
+        if self.before is None or self.now is None or before is None or now is None or now < before:
+            return None
+        seconds = self.now.at - self.before.at
+        return (now - before) / seconds if seconds > 0 else None
+
+    def rate_of(self, name: str) -> float | None:
+        """The rate of one of INFO's counters."""
+        if self.before is None or self.now is None:
+            return None
+        return self.per_second(self.before.number(name), self.now.number(name))
+
+    def earlier(self, stream: StreamFigures) -> StreamFigures | None:
+        """The same stream a moment ago."""
+        if self.before is None:
+            return None
+        same = (s for s in self.before.streams if (s.database, s.key) == (stream.database, stream.key))
+        return next(same, None)
+
+    def added_rate(self, stream: StreamFigures) -> float | None:
+        """Entries added a second."""
+        earlier = self.earlier(stream)
+        return self.per_second(earlier.entries_added, stream.entries_added) if earlier else None
+
+    def read_rate(self, stream: StreamFigures, group: GroupFigures) -> float | None:
+        """Entries read by the group a second."""
+        earlier = self.earlier(stream)
+        same = next((g for g in earlier.groups if g.name == group.name), None) if earlier else None
+        return self.per_second(same.entries_read, group.entries_read) if same else None
+
+
+def top_picture(history: History, where: str, order: str, lines: int | None) -> RenderableType:
+    """The frame; at most so many lines of streams and groups."""
+    figures = history.now
+    assert figures is not None
+    table = Table(box=None, pad_edge=False, header_style=ink.GREY, padding=(0, 2, 0, 0))
+    table.add_column("stream / group", no_wrap=True, min_width=20)
+    for title in ("entries", "per second", "", "memory", "consumers", "lag", "pending", "oldest"):
+        table.add_column(title, justify="left" if not title else "right", no_wrap=True)
+    streams = sorted(figures.streams, key=lambda stream: sort_key(history, stream, order))
+    left = len(streams) + figures.left_out
+    for stream in streams:
+        rows = 1 + len(stream.groups)
+        if lines is not None and table.row_count and table.row_count + rows > lines:
+            break
+        stream_row(table, history, stream)
+        for group in stream.groups:
+            group_row(table, history, stream, group)
+        left -= 1
+    parts: list[RenderableType] = [server_lines(history, figures, where), Text(), table]
+    if not figures.streams:
+        parts = [*parts[:2], Text("There are no streams.", ink.GREY)]
+    if left:
+        parts.append(Text(f"… {ink.plural(left, 'stream')} more", ink.GREY))
+    return Group(*parts)
+
+
+def sort_key(history: History, stream: StreamFigures, order: str) -> tuple[float, int, bytes]:
+    """Where a stream stands: the most first, then by name."""
+    place = (stream.database, stream.key)
+    rates = history.rates.get(place)
+    values = {
+        "rate": sum(rates) / len(rates) if rates else 0,
+        "length": stream.length,
+        "lag": max((group.lag or 0 for group in stream.groups), default=0),
+        "memory": history.memory.get(place, 0),
+        "name": 0,
+    }
+    return -values[order], stream.database, stream.key
+
+
+def server_lines(history: History, figures: Figures, where: str) -> Text:
+    """The whole server."""
+    info = figures.info
+    program = "headrace" if "headrace_version" in info else "valkey" if "valkey_version" in info else "redis"
+    version = info.get(f"{program}_version", info.get("redis_version", ""))
+    text = Text.assemble((f"{program} {version}", "bold"), (f" at {where}", ink.GREY))
+    uptime = figures.number("uptime_in_seconds")
+    if uptime is not None:
+        text.append(f", up {ink.ago(uptime * 1000)}", ink.GREY)
+    text.append("\n")
+    rate = history.rate_of("total_commands_processed")
+    said = [("commands/s", rated(rate)), ("in", speed(history, "total_net_input_bytes"))]
+    said += [("out", speed(history, "total_net_output_bytes"))]
+    said += [(name, info.get(f"{name}_clients", DASH)) for name in ("connected", "blocked")]
+    memory, limit = figures.number("used_memory"), figures.number("maxmemory")
+    said.append(
+        ("memory", (ink.size(memory) if memory else DASH) + (f" of {ink.size(limit)}" if limit else ""))
+    )
+    for number, (name, value) in enumerate(said):
+        text.append("   " if number else "")
+        text.append(value, "bold")
+        text.append(f" {name}", ink.GREY)
+        if number == 0:
+            text.append(f" {blocks(history.commands)}", ink.DONE)
+    return text
+
+
+def speed(history: History, name: str) -> str:
+    """Bytes a second."""
+    rate = history.rate_of(name)
+    return DASH if rate is None else f"{ink.size(rate)}/s"
+
+
+def rated(rate: float | None) -> str:
+    """A rate for eyes."""
+    return DASH if rate is None else f"{rate:,.0f}"
+
+
+def blocks(values: deque[float]) -> str:
+    """Values as a line of blocks, the largest as high as a line."""
+    largest = max(values, default=0)
+    if largest <= 0:
+        return ""
+    return "".join(HEIGHTS[min(int(8 * value / largest), 7)] for value in values)
+
+
+def stream_row(table: Table, history: History, stream: StreamFigures) -> None:
+    """The line of a stream."""
+    place = (stream.database, stream.key)
+    name = Text(ink.clip(stream.key.decode(errors="backslashreplace"), NAME_MAX), "bold")
+    if stream.database:
+        name.append(f"  db{stream.database}", ink.GREY)
+    held = history.memory.get(place)
+    table.add_row(
+        name,
+        Text(f"{stream.length:,}", "bold"),
+        Text(rated(history.added_rate(stream)), ink.MS),
+        Text(blocks(history.rates[place]), ink.MS),
+        Text(DASH if held is None else ink.size(held)),
+    )
+
+
+def group_row(table: Table, history: History, stream: StreamFigures, group: GroupFigures) -> None:
+    """The line of a group."""
+    lag = DASH if group.lag is None else f"{group.lag:,}"
+    share = min((group.lag or 0) / max(stream.length, 1), 1)
+    oldest = group.oldest_idle_ms
+    late = oldest is not None and oldest > LATE_MS
+    table.add_row(
+        Text(f"  {ink.clip(group.name.decode(errors='backslashreplace'), NAME_MAX - 2)}", ink.SEQ),
+        Text(),
+        Text(rated(history.read_rate(stream, group)), ink.DONE),
+        Text(),
+        Text(),
+        Text(f"{group.consumers:,}"),
+        Text(lag, ink.LATE if share > 0.5 else ink.PENDING if group.lag else ink.GREY),
+        Text(f"{group.pending:,}", ink.PENDING if group.pending else ink.GREY),
+        Text(DASH if oldest is None else ink.ago(oldest), ink.LATE if late else ink.GREY),
+    )

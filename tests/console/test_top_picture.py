@@ -1,0 +1,92 @@
+"""What `headrace top` computes of two moments, and that it asks any server."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from headrace.cli.main import main
+from headrace.cli.top import asking
+from headrace.console.figures import Figures, GroupFigures, StreamFigures, collect
+from headrace.console.top_picture import History, top_picture
+
+GROUP = GroupFigures(b"billing", 2, 3, b"9-0", 90, 10)
+STREAM = StreamFigures(0, b"orders", 100, 5, 2, b"9-0", entries_added=100, groups=[GROUP], memory_bytes=2048)
+
+
+def text(picture: object) -> str:
+    console = Console(width=140, file=io.StringIO(), record=True)
+    console.print(picture)
+    return console.export_text()
+
+
+def test_rates_are_those_between_two_moments():
+    history = History()
+    history.add(Figures(10.0, {"total_commands_processed": "1000"}, [STREAM]))
+    assert history.added_rate(STREAM) is None and history.rate_of("total_commands_processed") is None
+    later = replace(STREAM, entries_added=160, memory_bytes=None, groups=[replace(GROUP, entries_read=120)])
+    history.add(Figures(12.0, {"total_commands_processed": "1500"}, [later]))
+    assert history.rate_of("total_commands_processed") == 250
+    assert history.added_rate(later) == 30
+    assert history.read_rate(later, later.groups[0]) == 15
+    assert history.memory[0, b"orders"] == 2048  # of the last time that it was asked for
+
+
+def test_what_cannot_be_told_is_a_dash_and_a_reset_counter_no_negative_rate():
+    history = History()
+    history.add(Figures(10.0, {"total_commands_processed": "1000"}, [STREAM]))
+    group = replace(GROUP, lag=None, entries_read=None)
+    history.add(
+        Figures(11.0, {"total_commands_processed": "3"}, [replace(STREAM, entries_added=1, groups=[group])])
+    )
+    assert history.rate_of("total_commands_processed") is None
+    line = next(
+        line for line in text(top_picture(history, "here", "rate", None)).splitlines() if "billing" in line
+    )
+    assert line.split() == ["billing", "-", "2", "-", "3", "-"]
+
+
+def test_streams_stand_in_the_order_asked_for_and_those_without_room_are_counted():
+    streams = [replace(STREAM, key=b"%c" % (97 + n), length=n, groups=[]) for n in range(6)]
+    history = History()
+    history.add(Figures(1.0, {}, streams, left_out=4))
+    lines = text(top_picture(history, "here", "length", 3)).splitlines()
+    names = [line.split()[0] for line in lines if line[:1] in "abcdef" and line.strip()]
+    assert names == ["f", "e", "d"]
+    assert "7 streams more" in lines[-1]
+
+
+def test_a_real_server_is_asked(
+    client, server_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "140")
+    for n in range(1, 121):
+        client.xadd("orders", {"a": n}, id=f"{n}-0")
+    client.xgroup_create("orders", "billing", "0")
+    client.xreadgroup("billing", "ann", {"orders": ">"}, count=20)
+    client.set("no-stream", "x")
+    with asking(server_url) as ask:
+        figures = collect(ask, memory=True)
+    (stream,) = figures.streams
+    (group,) = stream.groups
+    assert (stream.key, stream.length, stream.entries_added, stream.keys) == (b"orders", 120, 120, 2)
+    assert stream.memory_bytes == client.memory_usage("orders")
+    assert (group.pending, group.lag, group.oldest_id) == (20, 100, b"1-0")
+    assert [(member.name, member.pending) for member in group.members] == [(b"ann", 20)]
+    assert main(["top", "--once", "--every", "0.1", "--url", server_url]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:2] == ["orders", "120"] for line in shown)
+    assert any(
+        line.split()[0] == "billing" and line.split()[2:5] == ["1", "100", "20"]
+        for line in shown
+        if line.strip()
+    )
+
+
+def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["top", "--once", "--url", "redis://127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["top", "--url", "cluster://127.0.0.1:1"]) == 2
