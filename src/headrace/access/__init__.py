@@ -1,0 +1,1 @@
+"""Who may do what: users, their passwords and rules, and the log of what was denied."""

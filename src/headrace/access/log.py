@@ -1,0 +1,62 @@
+"""The log of what was denied, newest first. The same denial within a minute is counted, not repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GROUPED_MS = 60_000  # so long after the last one a denial is another entry
+LOOKED_AT = 10  # newest entries among which the same one is sought
+
+# Reasons.
+AUTH, COMMAND, KEY, CHANNEL = b"auth", b"command", b"key", b"channel"
+# Contexts.
+TOP_LEVEL, MULTI = b"toplevel", b"multi"
+
+
+@dataclass
+class Denial:
+    """One entry. What was denied to whom, and how often."""
+
+    number: int
+    reason: bytes
+    context: bytes
+    object: bytes  # the command, key or channel
+    user: bytes  # who it was, or who he said he was
+    client: bytes  # his line of CLIENT LIST, the last time
+    created_ms: int
+    updated_ms: int
+    count: int = 1
+
+
+class AccessLog:
+    """At most `most` entries."""
+
+    def __init__(self, most: int = 128) -> None:
+        self.most = most
+        self.entries: list[Denial] = []
+        self.next_number = 0
+
+    def add(
+        self, reason: bytes, context: bytes, what: bytes, user: bytes, client: bytes, now_ms: int
+    ) -> None:
+        """Something was denied."""
+        for at, entry in enumerate(self.entries[:LOOKED_AT]):
+            same = (entry.reason, entry.context, entry.object, entry.user) == (reason, context, what, user)
+            if same and now_ms - entry.updated_ms <= GROUPED_MS:
+                entry.count += 1
+                entry.client, entry.updated_ms = client, now_ms
+                self.entries.insert(0, self.entries.pop(at))
+                return
+        made = Denial(self.next_number, reason, context, what, user, client, now_ms, now_ms)
+        self.next_number += 1
+        self.entries.insert(0, made)
+        self.shorten(self.most)
+
+    def shorten(self, most: int) -> None:
+        """Keep no more than so many from now on."""
+        self.most = most
+        del self.entries[most:]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.entries.clear()

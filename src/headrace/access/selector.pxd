@@ -1,0 +1,41 @@
+# The C face of selector.py.
+from headrace.keyspace.scan cimport matches
+
+cdef int READ
+cdef int WRITE
+cdef int BOTH
+cdef long long COMMAND
+cdef long long KEY
+cdef long long CHANNEL
+
+
+cdef class Wish:
+    cdef readonly bytes name
+    cdef readonly list argv
+    cdef readonly bint at_once
+    cdef public list keys
+    cdef public list uses
+    cdef public list channels
+    cdef public bint literal
+
+
+cdef bint fits(bytes glob, bytes name) except -1
+
+
+cdef class Selector:
+    cdef readonly bint all_commands
+    cdef readonly bint all_keys
+    cdef readonly bint all_channels
+    cdef readonly set allowed
+    cdef readonly dict first_words
+    cdef readonly bint from_all
+    cdef readonly list rules
+    cdef readonly list globs
+    cdef readonly list uses
+    cdef readonly list channels
+
+    cdef void _begin(self, bint from_all, set allowed)
+    cpdef long long verdict(self, Wish wish) except? -1
+    cdef bint _allows(self, Wish wish) except -1
+    cpdef bint opens(self, bytes key, int use) except -1
+    cpdef bint hears(self, bytes channel, bint literal) except -1

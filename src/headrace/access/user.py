@@ -1,0 +1,170 @@
+"""A user: on or off, his passwords, and what he may do.
+
+user alice on #<sha256> ~orders:* resetchannels -@all +@read (%W~log resetchannels -@all +xadd)
+     name  flags passwords  his own selector                  further selectors
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.access import passwords
+from headrace.access.catalogue import Catalogue
+from headrace.access.refusals import NO_SUCH_PASSWORD, NOT_A_DIGEST, BadRule, OpenParenthesis
+from headrace.access.selector import Selector, Wish
+
+SANITIZE = (b"sanitize-payload", b"skip-sanitize-payload")
+
+
+@cython.final
+@cython.cclass
+class User:
+    """A new one is off, has no password, and may do nothing."""
+
+    __slots__ = ("enabled", "name", "nopass", "passwords", "sanitize", "selectors")
+
+    name: bytes
+    enabled: cython.bint
+    nopass: cython.bint  # any password is right
+    sanitize: bytes  # one of SANITIZE, or empty: kept for Redis's sake, payloads are always examined
+    passwords: list[bytes]  # digests
+    selectors: list[Selector]  # the first is his own
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self._reset()
+
+    @cython.cfunc
+    def _reset(self) -> cython.void:
+        self.enabled = False
+        self.nopass = False
+        self.sanitize = b""
+        self.passwords = []
+        self.selectors = [Selector()]
+
+    def copy(self) -> User:
+        """Another of the same name who may do the same."""
+        made = User(self.name)
+        made.become(self)
+        return made
+
+    def become(self, other: User) -> None:
+        """May do what the other may, from now on, without changing together."""
+        self.enabled = other.enabled
+        self.nopass = other.nopass
+        self.sanitize = other.sanitize
+        self.passwords = list(other.passwords)
+        self.selectors = [selector.copy() for selector in other.selectors]
+
+    # Rules.
+
+    def apply(self, rule: bytes, catalogue: Catalogue) -> None:
+        """One more rule; BadRule when it is none."""
+        lower = rule.lower()
+        if not rule:
+            pass
+        elif lower in (b"on", b"off"):
+            self.enabled = lower == b"on"
+        elif lower in SANITIZE:
+            self.sanitize = lower
+        elif lower in (b"nopass", b"resetpass"):
+            self.nopass, self.passwords = lower == b"nopass", []
+        elif lower == b"reset":
+            self._reset()
+            self.sanitize = SANITIZE[0]
+        elif lower == b"clearselectors":
+            del self.selectors[1:]
+        elif rule[:1] in b"><#!":
+            self._change_password(rule[:1], rule[1:])
+        elif rule[:1] == b"(" and rule[-1:] == b")":
+            self.selectors.append(read_selector(rule, catalogue))
+        else:
+            self.selectors[0].apply(rule, catalogue)
+
+    def _change_password(self, kind: bytes, text: bytes) -> None:
+        """>password and #digest add, <password and !digest take away."""
+        if kind in b"#!" and not passwords.is_digest(text):
+            raise BadRule(NOT_A_DIGEST)
+        kept = passwords.digest(text) if kind in b"><" else text
+        if kind in b">#":
+            if kept not in self.passwords:
+                self.passwords.append(kept)
+            self.nopass = False
+        elif kept in self.passwords:
+            self.passwords.remove(kept)
+        else:
+            raise BadRule(NO_SUCH_PASSWORD)
+
+    # Text.
+
+    def flags(self) -> list[bytes]:
+        """What holds of him, in words."""
+        words = [b"on" if self.enabled else b"off"]
+        if self.nopass:
+            words.append(b"nopass")
+        if self.sanitize:
+            words.append(self.sanitize)
+        return words
+
+    def text(self) -> bytes:
+        """The line that makes him."""
+        digests = [b"#" + digest for digest in self.passwords]
+        others = [b"(" + selector.text() + b")" for selector in self.selectors[1:]]
+        return b" ".join([b"user", self.name, *self.flags(), *digests, self.selectors[0].text(), *others])
+
+    # Requests.
+
+    def is_his(self, password: bytes) -> bool:
+        """Whether he may come in with that password."""
+        right = passwords.is_one_of(password, self.passwords)
+        return self.enabled and (self.nopass or right)
+
+    @cython.ccall
+    def is_all_powerful(self) -> cython.bint:
+        """Whether there is nothing he may not do."""
+        own: Selector = self.selectors[0]
+        return own.all_commands and own.all_keys and own.all_channels
+
+    @cython.ccall
+    def verdict(self, wish: Wish) -> cython.longlong:
+        """0 if one of his selectors allows all of the request, else the verdict that tells most."""
+        selector: Selector
+        found: cython.longlong
+        worst: cython.longlong = 0
+        for selector in self.selectors:
+            found = selector.verdict(wish)
+            if not found:
+                return 0
+            worst = max(worst, found)
+        return worst
+
+    def may_hear(self, channel: bytes, literal: bool) -> bool:
+        """Whether one of his selectors allows the channel, or the pattern if literal."""
+        return any(selector.hears(channel, literal) for selector in self.selectors)
+
+
+def read_selector(rule: bytes, catalogue: Catalogue) -> Selector:
+    """The selector that rules in parentheses describe; BadRule."""
+    made = Selector()
+    for inner in rule[1:-1].split():
+        made.apply(inner, catalogue)
+    return made
+
+
+def joined(words: list[bytes]) -> list[bytes]:
+    """Rules, of which a selector's may have come as several words; OpenParenthesis when one has no end."""
+    rules: list[bytes] = []
+    begun: list[bytes] = []
+    for word in words:
+        if word[:1] == b"(" and word[-1:] != b")":
+            begun = [word]  # what was begun before is dropped, as by Redis
+        elif begun:
+            begun.append(word)
+            if word[-1:] == b")":
+                rules.append(b" ".join(begun))
+                begun = []
+        else:
+            rules.append(word)
+    if begun:
+        raise OpenParenthesis(begun[0])
+    return rules

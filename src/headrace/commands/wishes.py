@@ -1,0 +1,61 @@
+"""What a request wants, as far as access rules are concerned: which keys it reads or writes, which channels.
+
+A command that is not in KEY_USES reads its keys when it only reads, and reads and writes them otherwise.
+Where a command looks only at what kind of thing a key is, any rule for that key will do.
+"""
+
+from __future__ import annotations
+
+from headrace.access.selector import BOTH, READ, WRITE, Wish
+from headrace.commands.spec import Command
+from headrace.errors import CommandError
+
+LOOK = 0
+
+# By whole name: what is done with the first key, the second, ...; the last holds for all that follow.
+_ONLY_WRITE = """
+    append del expire expireat mset msetnx persist pexpire pexpireat psetex restore setex setnx setrange
+    unlink xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup|create xgroup|createconsumer
+    xgroup|delconsumer xgroup|destroy xgroup|setid xidmprecord xnack xsetid xtrim
+"""
+_ONLY_LOOK = """
+    exists memory|usage object|encoding object|freq object|idletime object|refcount strlen touch type watch
+    xlen xcount xlag
+"""
+KEY_USES: dict[bytes, tuple[int, ...]] = {
+    **{name.encode(): (WRITE,) for name in _ONLY_WRITE.split()},
+    **{name.encode(): (LOOK,) for name in _ONLY_LOOK.split()},
+    b"copy": (READ, WRITE),
+    b"rename": (BOTH, WRITE),
+    b"renamenx": (BOTH, WRITE),
+    b"xreadgroup": (READ,),
+}
+
+# The first channel, and how many there are: 0 for all words that follow.
+CHANNELS = {b"publish": (1, 1), b"spublish": (1, 1), b"subscribe": (1, 0), b"ssubscribe": (1, 0)}
+PATTERNS = {b"psubscribe": (1, 0)}
+
+
+def key_uses(command: Command, argv: list[bytes]) -> tuple[int, ...]:
+    """What is done with each key."""
+    if command.name == b"set":
+        return (BOTH,) if any(word.upper() == b"GET" for word in argv[3:]) else (WRITE,)
+    return KEY_USES.get(command.name, (READ,) if command.readonly else (BOTH,))
+
+
+def wish(command: Command, argv: list[bytes]) -> Wish:
+    """What the request wants. argv fits the arity; a request whose keys cannot be told apart has none."""
+    made = Wish(command.name, argv, "no_auth" in command.flags)
+    if command.first_key or command.movable_keys is not None:
+        try:
+            made.keys = command.key_positions(argv)
+        except CommandError:
+            made.keys = []
+        uses = key_uses(command, argv)
+        made.uses = [uses[min(i, len(uses) - 1)] for i in range(len(made.keys))]
+    where = CHANNELS.get(command.name) or PATTERNS.get(command.name)
+    if where is not None:
+        first, count = where
+        made.channels = list(range(first, first + count if count else len(argv)))
+        made.literal = command.name in PATTERNS
+    return made
