@@ -22,6 +22,7 @@ COMPILED = [
     "headrace.resp.parser",
     "headrace.resp.reader",
     "headrace.resp.replies",
+    "headrace.resp.spare",
     "headrace.resp.vocabulary",
     "headrace.resp.writer",
     "headrace.streams.compaction",

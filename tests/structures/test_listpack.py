@@ -189,6 +189,30 @@ def test_spare_room_is_given_back():
     assert len(pack) == 101
 
 
+def test_a_full_listpack_hands_its_room_on():
+    pack = pack_of(*(b"value %d" % i for i in range(100)))
+    before, room = pack.to_bytes(), pack.cap
+    heir = pack.hand_on()
+    pack.check()
+    heir.check()
+    assert (pack.to_bytes(), pack.cap) == (before, len(before))
+    assert (heir.to_bytes(), heir.cap) == (EMPTY, room)
+    heir.append(b"other")
+    assert pack.append(b"more") == len(before) - 1
+    assert (values_of(heir), pack.to_bytes()[: len(before) - 1]) == (
+        [b"other"],
+        pack.to_bytes()[:6] + before[6:-1],
+    )
+
+
+def test_a_huge_room_is_not_handed_on():
+    pack = pack_of(*(b"value %d" % i for i in range(5000)))
+    before = pack.to_bytes()
+    heir = pack.hand_on()
+    assert (pack.to_bytes(), pack.cap) == (before, len(before))
+    assert (heir.to_bytes(), heir.cap < 1000) == (EMPTY, True)
+
+
 def test_more_than_the_header_can_say_is_refused():
     pack = pack_of(b"a")
     with pytest.raises(ElementsTooLarge):

@@ -1,8 +1,9 @@
 # The C face of inbox.py.
 from headrace cimport mem
+from headrace.resp cimport spare as blocks
+from headrace.resp.spare cimport Spare
 
 cdef Py_ssize_t CAP_MIN
-cdef Py_ssize_t CAP_KEPT_MAX
 cdef Py_ssize_t LINE_MAX
 cdef unsigned char CR
 cdef unsigned char DIGIT
@@ -17,6 +18,7 @@ cdef class Inbox:
     cdef readonly Py_ssize_t cap
     cdef Py_ssize_t filled
     cdef Py_ssize_t at
+    cdef public Spare spare
 
     cpdef void feed(self, bytes data)
     cdef void feed_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)

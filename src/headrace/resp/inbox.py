@@ -14,9 +14,10 @@ import cython
 
 from headrace import limits, mem
 from headrace.errors import ProtocolError
+from headrace.resp import spare as blocks
+from headrace.resp.spare import Spare
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 512)
-CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4096)  # with nothing pending, no more than this is kept
 LINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 
 CR = cython.declare(cython.uchar, 13)
@@ -30,15 +31,17 @@ INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so i
 class Inbox:
     """A parser's bytes and its place in them."""
 
-    __slots__ = ("at", "buf", "cap", "filled", "p")
+    __slots__ = ("at", "buf", "cap", "filled", "p", "spare")
 
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     filled: cython.Py_ssize_t
     at: cython.Py_ssize_t
+    spare: Spare | None  # who lends what is larger than KEPT_MAX; None: nobody does
 
     def __init__(self) -> None:
+        self.spare = None
         self.buf = bytearray()
         self.p = self.buf
         self.cap = 0
@@ -112,11 +115,20 @@ class Inbox:
         """Between requests with nothing arrived: keep little."""
         self.at = 0
         self.filled = 0
-        if self.cap > CAP_KEPT_MAX:
+        if self.cap > blocks.KEPT_MAX:
             self._resize(0)
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
-        mem.resize(self.buf, cap)
+        block: bytearray | None = None
+        if self.spare is not None:
+            if cap == 0:
+                block = self.spare.back(self.buf)
+            elif cap > blocks.KEPT_MAX:
+                block = self.spare.more(self.buf, self.filled, cap)
+        if block is None:
+            mem.resize(self.buf, cap)
+        else:
+            self.buf = block
         self.p = self.buf
-        self.cap = cap
+        self.cap = len(self.buf)

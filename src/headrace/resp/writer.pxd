@@ -1,8 +1,9 @@
 # The C face of writer.py.
 from headrace cimport mem
+from headrace.resp cimport spare as blocks
+from headrace.resp.spare cimport Spare
 
 cdef Py_ssize_t CAP_MIN
-cdef Py_ssize_t CAP_KEPT_MAX
 cdef Py_ssize_t HEADER_MAX
 cdef Py_ssize_t ID_MAX
 cdef unsigned char CR
@@ -30,6 +31,7 @@ cdef class Answer:
     cdef readonly Py_ssize_t cap
     cdef Py_ssize_t start
     cdef Py_ssize_t used
+    cdef public Spare spare
 
     cpdef void ok(self)
     cpdef void simple(self, bytes text)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.resp import spare as blocks
+from headrace.resp.spare import Spare
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
-CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4096)  # a drained answer keeps no more than this
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a bulk
 ID_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers and their hyphen
 
@@ -68,7 +69,7 @@ class Answer:
     raised; after what returns nothing the caller must ask the interpreter each time (5 % of an XRANGE).
     """
 
-    __slots__ = ("buf", "cap", "p", "protocol", "start", "used")
+    __slots__ = ("buf", "cap", "p", "protocol", "spare", "start", "used")
 
     protocol: cython.uint
     buf: bytearray
@@ -76,8 +77,10 @@ class Answer:
     cap: cython.Py_ssize_t
     start: cython.Py_ssize_t
     used: cython.Py_ssize_t
+    spare: Spare | None  # who lends what is larger than KEPT_MAX; None: nobody does
 
     def __init__(self, protocol: cython.uint = 2) -> None:
+        self.spare = None
         self.protocol = protocol
         self.buf = bytearray()
         self.p = self.buf
@@ -308,7 +311,7 @@ class Answer:
         if self.start == self.used:
             self.start = 0
             self.used = 0
-            if self.cap > CAP_KEPT_MAX:
+            if self.cap > blocks.KEPT_MAX:
                 self._resize(0)
 
     @cython.ccall
@@ -395,6 +398,15 @@ class Answer:
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
-        mem.resize(self.buf, cap)
+        block: bytearray | None = None
+        if self.spare is not None:
+            if cap == 0:
+                block = self.spare.back(self.buf)
+            elif cap > blocks.KEPT_MAX:
+                block = self.spare.more(self.buf, self.used, cap)
+        if block is None:
+            mem.resize(self.buf, cap)
+        else:
+            self.buf = block
         self.p = self.buf
-        self.cap = cap
+        self.cap = len(self.buf)

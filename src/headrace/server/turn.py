@@ -29,6 +29,7 @@ from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import ProtocolError
 from headrace.resp.parser import RequestParser
+from headrace.resp.spare import Spare
 from headrace.resp.writer import Answer
 from headrace.server import descriptors
 from headrace.server.connection import Connection
@@ -74,6 +75,8 @@ class Turn:
         "rests_until",
         "scratch",
         "sent",
+        "spare_answer",
+        "spare_inbox",
         "unsent_listener_max",
         "unsent_max",
         "unsettled",
@@ -101,6 +104,8 @@ class Turn:
     ready: list[Connection]
     answered: list[Connection]
     held: list[Connection]
+    spare_inbox: Spare  # for clients that send much at once, one after the other
+    spare_answer: Spare
     scratch: bytearray
     p: cython.p_uchar
 
@@ -126,6 +131,8 @@ class Turn:
         self.ready = []
         self.answered = []
         self.held = []
+        self.spare_inbox = Spare()
+        self.spare_answer = Spare()
         self.scratch = bytearray(READ_BYTES)
         self.p = self.scratch
 
@@ -143,6 +150,8 @@ class Turn:
         """A client on a connected, non-blocking descriptor, which is the turn's from now on."""
         session = self.engine.session(address, local_address, self.clock.now_ms())
         connection: Connection = Connection(fd, session)
+        connection.parser.spare = self.spare_inbox
+        session.answer.spare = self.spare_answer
         connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
         session.transport = connection
