@@ -3,6 +3,7 @@ from headrace.commands.session cimport Session
 from headrace.engine.clock cimport RealClock
 from headrace.engine.engine cimport Engine
 from headrace.resp.parser cimport RequestParser
+from headrace.resp.spare cimport Spare
 from headrace.resp.writer cimport Answer
 from headrace.server cimport descriptors
 from headrace.server.connection cimport Connection
@@ -41,6 +42,8 @@ cdef class Turn:
     cdef list ready
     cdef list answered
     cdef readonly list held
+    cdef Spare spare_inbox
+    cdef Spare spare_answer
     cdef bytearray scratch
     cdef unsigned char *p
 
