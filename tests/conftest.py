@@ -2,7 +2,9 @@
 
 import socket
 import subprocess
+import sys
 import time
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -22,11 +24,12 @@ def server_url() -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         with redis.Redis(port=port) as client:
-            for _ in range(200):
+            for left in reversed(range(1000)):
                 try:
                     client.ping()
                     break
                 except redis.ConnectionError:
+                    assert left, "the server does not answer"
                     time.sleep(0.02)
         yield f"redis://127.0.0.1:{port}"
     finally:
@@ -40,3 +43,14 @@ def client(server_url: str) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(server_url, decode_responses=True) as client:
         client.flushall()
         yield client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_spark_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """There is one Spark session a process: a module that leaves its own would be the next one's trouble."""
+    yield
+    spark = sys.modules.get("pyspark")
+    left = None if spark is None else spark.SparkContext._active_spark_context
+    if left is not None:
+        warnings.warn(f"{request.node.name} left a Spark session", stacklevel=1)
+        left.stop()

@@ -121,18 +121,12 @@ def slot_tag(key: bytes) -> bytes:
 @pytest.fixture
 def cluster_url(tmp_path: pathlib.Path) -> Iterator[str]:
     """A cluster of one server, which refuses transactions across slots like any."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        port, bus = int(one.getsockname()[1]), int(other.getsockname()[1])
     words = ["redis-server", "--port", str(port), "--cluster-enabled", "yes", "--dir", str(tmp_path)]
-    words += [
-        "--cluster-announce-ip",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--cluster-port",
-        str(port + 1 if port < 65_000 else port - 1),
-    ]
+    words += ["--cluster-announce-ip", "127.0.0.1", "--save", "", "--cluster-port", str(bus)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     with redis.Redis(port=port) as client:
         wait_for(lambda: answers(client))
