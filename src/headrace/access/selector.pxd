@@ -19,7 +19,7 @@ cdef class Wish:
     cdef public bint literal
 
 
-cdef bint fits(bytes glob, bytes name) except -1
+cdef bint fits(bytes glob, bytes name)
 
 
 cdef class Selector:
@@ -34,8 +34,8 @@ cdef class Selector:
     cdef readonly list uses
     cdef readonly list channels
 
-    cdef void _begin(self, bint from_all, set allowed)
-    cpdef long long verdict(self, Wish wish) except? -1
-    cdef bint _allows(self, Wish wish) except -1
-    cpdef bint opens(self, bytes key, int use) except -1
-    cpdef bint hears(self, bytes channel, bint literal) except -1
+    cdef void _begin(self, bint from_all, set[bytes] allowed)
+    cpdef long long verdict(self, Wish wish)
+    cdef bint _allows(self, Wish wish)
+    cpdef bint opens(self, bytes key, int use)
+    cpdef bint hears(self, bytes channel, bint literal)

@@ -293,8 +293,7 @@ class Selector:
             return True
         if literal:
             return channel in self.channels
-        i: cython.Py_ssize_t
-        for i in range(len(self.channels)):
-            if fits(self.channels[i], channel):
-                return True
-        return False
+        i: cython.Py_ssize_t = 0
+        while i < len(self.channels) and not fits(self.channels[i], channel):
+            i += 1
+        return i < len(self.channels)

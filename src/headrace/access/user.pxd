@@ -11,5 +11,5 @@ cdef class User:
     cdef readonly list selectors
 
     cdef void _reset(self)
-    cpdef bint is_all_powerful(self) except -1
-    cpdef long long verdict(self, Wish wish) except? -1
+    cpdef bint is_all_powerful(self)
+    cpdef long long verdict(self, Wish wish)

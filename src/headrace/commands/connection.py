@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace.access.users import DEFAULT
 from headrace.commands.arguments import Arguments, is_word, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.session import Session
@@ -11,9 +12,6 @@ from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, WrongArgumentCount
 
 I32_MAX = 0x7FFFFFFF
-
-# The only user there is; it needs no password.
-DEFAULT_USER = b"default"
 
 
 class NoSuchDatabase(CommandError):
@@ -33,6 +31,14 @@ class NoPassword(CommandError):
 
 class WrongPassword(CommandError):
     text = "WRONGPASS invalid username-password pair or user is disabled."
+
+
+class HelloTooEarly(CommandError):
+    text = (
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
+        "<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
+        "the same time"
+    )
 
 
 class NoSuchProtocol(CommandError):
@@ -78,19 +84,22 @@ def run_echo(call: Call) -> None:
     call.answer.bulk(call.argv[1])
 
 
-def authenticate(user: bytes) -> None:
-    """Any password is right for the default user, and there is no other."""
-    if user != DEFAULT_USER:
+def authenticate(call: Call, user: bytes, password: bytes) -> None:
+    """The session is the user's from now on, if the password is."""
+    if not call.engine.guard.admit(call.session, user, password, call.command.name, call.now):
         raise WrongPassword()
 
 
 def run_auth(call: Call) -> None:
-    """AUTH password is refused, for none is set; AUTH default anything is right."""
+    """AUTH password is the default user's, who must have one then."""
     if len(call.argv) > 3:
         raise SyntaxRefused()
-    if len(call.argv) == 2:
+    if len(call.argv) == 3:
+        authenticate(call, call.argv[1], call.argv[2])
+    elif call.engine.guard.users.default.nopass:
         raise NoPassword()
-    authenticate(call.argv[1])
+    else:
+        authenticate(call, DEFAULT, call.argv[1])
     call.answer.ok()
 
 
@@ -110,13 +119,14 @@ def run_hello(call: Call) -> None:
     while arguments.more():
         option = arguments.word()
         if is_word(option, b"AUTH") and arguments.left() >= 2:
-            authenticate(arguments.word())
-            arguments.word()
+            authenticate(call, arguments.word(), arguments.word())
         elif is_word(option, b"SETNAME") and arguments.left() >= 1:
             name = check_name(arguments.word())
         else:
             shown = option.decode("utf-8", "surrogateescape")
             raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
+    if session.stranger:
+        raise HelloTooEarly()
     if name is not None:
         session.name = name
     session.answer.protocol = protocol
@@ -161,6 +171,8 @@ def run_reset(call: Call) -> None:
     call.engine.unwatch(call.session)
     call.engine.channels.leave(call.session)
     call.session.reset()
+    if call.session.identity is not None:
+        call.engine.guard.greet(call.session)
     call.answer.simple(b"RESET")
 
 

@@ -126,6 +126,15 @@ KNOWN: dict[str, tuple[Deed, int, int]] = {
 }
 
 
+# What a user must be allowed to run for each, besides EVAL: see engine/guard.py.
+DOES: dict[Deed, tuple[bytes, ...]] = {
+    release: (b"get", b"del"),
+    extend: (b"get", b"pttl", b"pexpire"),
+    reacquire: (b"get", b"pexpire"),
+    trim_archived: (b"xrange", b"xtrim"),
+}
+
+
 def learn(call: Call, script: bytes) -> bytes:
     """The digest by which EVALSHA finds the script from now on; NotKnown when it is none of ours."""
     normal = hashlib.sha1(b" ".join(script.split())).hexdigest()
@@ -155,6 +164,8 @@ def run_known(call: Call, digest: bytes) -> None:
     keys, words = call.argv[3 : 3 + count], call.argv[3 + count :]
     if len(keys) < keys_least or len(words) < words_least:
         raise SyntaxRefused()
+    if call.session.access is not None:
+        call.engine.guard.look_inside(call.session, DOES[deed], call.now)
     call.answer.integer(deed(call, keys, words))
 
 
