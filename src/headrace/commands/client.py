@@ -7,7 +7,7 @@ from collections.abc import Callable
 from headrace.commands import client_list
 from headrace.commands.arguments import Arguments, is_word, parse_i64
 from headrace.commands.call import Call
-from headrace.commands.connection import DEFAULT_USER, check_name, is_printable
+from headrace.commands.connection import check_name, is_printable
 from headrace.commands.help import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -201,8 +201,9 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
             keep.append(lambda s, local=local: s.local_address == local)  # type: ignore[misc]
         elif arguments.option(b"USER"):
             user = arguments.word()
-            if user != DEFAULT_USER:
+            if call.engine.guard.users.find(user) is None:
                 raise CommandError(f"ERR No such user '{user.decode('utf-8', 'surrogateescape')}'")
+            keep.append(lambda s, user=user: s.user == user)  # type: ignore[misc]
         elif arguments.option(b"MAXAGE"):
             age = _positive(arguments.word(), NotAnInteger)
             keep.append(lambda s, age=age: now - s.created_ms >= age * 1000)  # type: ignore[misc]

@@ -32,6 +32,14 @@ class NoDirectory(CommandError):
     text = "ERR nothing can be saved: this keyspace has no data directory, it lives in memory only"
 
 
+class NoAclFile(CommandError):
+    text = (
+        "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the "
+        "ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file "
+        "set) in order to store users in the Redis configuration."
+    )
+
+
 class ShutdownRequested(Exception):
     """SHUTDOWN was accepted: raised through the engine for a host that is a library, not a server."""
 
@@ -129,6 +137,16 @@ class Host:
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
         """Stop the program; save: SAVE is True, NOSAVE False, neither None. CommandError if it cannot."""
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
+
+    # Users.
+
+    def read_users(self) -> list[tuple[str, list[bytes]]]:
+        """The file of users: where each line stands, and its words. CommandError when it cannot be read."""
+        raise NoAclFile()
+
+    def write_users(self, lines: list[bytes]) -> None:
+        """Write the file of users anew, whole or not at all; CommandError when that failed."""
+        raise NoAclFile()
 
     # What is kept on disk: nothing here.
 
