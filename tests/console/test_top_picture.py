@@ -46,7 +46,7 @@ def test_what_cannot_be_told_is_a_dash_and_a_reset_counter_no_negative_rate():
     line = next(
         line for line in text(top_picture(history, "here", "rate", None)).splitlines() if "billing" in line
     )
-    assert line.split() == ["billing", "-", "2", "-", "3", "-"]
+    assert line.split() == ["billing", "-", "2", "consumers", "-", "3", "-"]
 
 
 def test_streams_stand_in_the_order_asked_for_and_those_without_room_are_counted():
@@ -80,7 +80,7 @@ def test_a_real_server_is_asked(
     shown = capsys.readouterr().out.splitlines()
     assert any(line.split()[:2] == ["orders", "120"] for line in shown)
     assert any(
-        line.split()[0] == "billing" and line.split()[2:5] == ["1", "100", "20"]
+        line.split()[0] == "billing" and line.split()[2:6] == ["1", "consumer", "100", "20"]
         for line in shown
         if line.strip()
     )

@@ -145,3 +145,15 @@ def test_a_port_that_is_taken_is_an_error(tmp_path):
         config.values["dir"] = str(tmp_path)
         with pytest.raises(HeadraceError, match="for metrics"):
             Server(config).open()
+
+
+def test_a_password_keeps_nobody_from_the_figures(start):
+    running = start("--metrics-port", "free", "--requirepass", "secret")
+    client = running.connect()
+    assert str(client.request("PING")).startswith("NOAUTH")
+    assert fetch(running, "/healthz") == (200, "ok\n")
+    assert at(scrape(running), "redis_connected_clients") == 2
+    assert client.request("AUTH", "secret") == "OK"
+    assert client.request("ACL", "SETUSER", "default", "-@all") == "OK"
+    assert str(client.request("PING")).startswith("NOPERM")
+    assert at(scrape(running), "redis_up") == 1

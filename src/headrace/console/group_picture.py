@@ -38,7 +38,7 @@ def legend() -> Text:
     """What the colours of a ribbon say."""
     return Text.assemble(
         ("██", ink.DONE),
-        (" acknowledged  ", ink.GREY),
+        (" acknowledged or passed over  ", ink.GREY),
         ("██", ink.PENDING),
         (" pending  ", ink.GREY),
         ("██", ink.WAITING),

