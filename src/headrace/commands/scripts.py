@@ -131,7 +131,7 @@ DOES: dict[Deed, tuple[bytes, ...]] = {
     release: (b"get", b"del"),
     extend: (b"get", b"pttl", b"pexpire"),
     reacquire: (b"get", b"pexpire"),
-    trim_archived: (b"xrange", b"xtrim"),
+    trim_archived: (b"xrange", b"xinfo|groups", b"xpending", b"xtrim"),
 }
 
 

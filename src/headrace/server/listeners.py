@@ -21,8 +21,9 @@ KEEPALIVE_MAX_S = 32767  # Linux refuses more
 
 TOO_MANY = b"-ERR max number of clients reached\r\n"
 PROTECTED = (
-    b"-DENIED headrace has no passwords yet and answers only clients on its own machine. To let others in, "
-    b"on a network you trust, start it with --protected-mode no, or CONFIG SET it there.\r\n"
+    b"-DENIED headrace answers only clients on its own machine while its default user needs no password. To "
+    b"let others in, give him one: --requirepass or ACL SETUSER; or, on a network you trust, say "
+    b"--protected-mode no.\r\n"
 )
 
 
@@ -157,13 +158,17 @@ class Listeners:
             name = local_name = f"{self.unix_path}:0"
         else:
             assert isinstance(address, tuple)
-            if self.config.flag("protected-mode") and not is_local(address[0]):
+            if self._is_protected() and not is_local(address[0]):
                 self.host.rejected += 1
                 refuse(client, PROTECTED)
                 return
             name, local_name = spelt(address), spelt(client.getsockname())
             self._tune(client)
         self.turn.add(client.detach(), name.encode(), local_name.encode())
+
+    def _is_protected(self) -> bool:
+        """Whether only this machine's clients may come: whoever comes would need no password."""
+        return self.config.flag("protected-mode") and self.turn.engine.guard.users.default.nopass
 
     def _tune(self, client: socket.socket) -> None:
         """Answers leave at once; a peer that has vanished is noticed."""
