@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import urllib.error
 import urllib.request
 
@@ -157,3 +158,14 @@ def test_a_password_keeps_nobody_from_the_figures(start):
     assert client.request("ACL", "SETUSER", "default", "-@all") == "OK"
     assert str(client.request("PING")).startswith("NOPERM")
     assert at(scrape(running), "redis_up") == 1
+
+
+def test_a_scraper_that_goes_away_is_no_news(server, client, capfd: pytest.CaptureFixture[str]):
+    for n in range(300):
+        client.request("XADD", f"stream-{n}-{'x' * 1000}", "1-0", "a", "b")
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", server.server.metrics.port), 30) as scraper:
+            scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert fetch(server, "/healthz")[0] == 200
+    assert capfd.readouterr().err == ""

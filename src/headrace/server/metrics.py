@@ -77,7 +77,7 @@ class Metrics:
 
     def _listen(self, address: str) -> None:
         handler = type("Handler", (Request,), {"metrics": self})
-        kind = Server6 if ":" in address else HTTPServer
+        kind = Server6 if ":" in address else Server4
         server = kind((address, self.port), handler)
         self.servers.append(server)
         self.port = server.server_address[1]
@@ -163,7 +163,15 @@ class Conversation:
         return reply
 
 
-class Server6(HTTPServer):
+class Server4(HTTPServer):
+    """One address. What goes wrong with a scraper, such as that it goes away, is no news of the server."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Only for who wants to see everything."""
+        logging.getLogger("headrace").debug("metrics: %s", client_address, exc_info=True)
+
+
+class Server6(Server4):
     """The same at an IPv6 address."""
 
     address_family = socket.AF_INET6
@@ -198,16 +206,16 @@ class Request(BaseHTTPRequestHandler):
             self._answer(403, "protected-mode: only clients on the server's machine are answered\n")
             return
         path = self.path.partition("?")[0]
+        status, text, kind = 404, "there are /metrics and /healthz\n", TEXT
         try:
             if path == "/metrics":
-                self._answer(200, self.metrics.scrape(), CONTENT_TYPE)
+                status, text, kind = 200, self.metrics.scrape(), CONTENT_TYPE
             elif path == "/healthz":
                 self.metrics.health()
-                self._answer(200, "ok\n")
-            else:
-                self._answer(404, "there are /metrics and /healthz\n")
+                status, text = 200, "ok\n"
         except (OSError, HeadraceError) as wrong:
-            self._answer(503, f"{wrong}\n")
+            status, text = 503, f"{wrong}\n"
+        self._answer(status, text, kind)
 
     do_HEAD = do_GET
 
