@@ -11,6 +11,7 @@ import os
 from setuptools import Extension, setup
 
 COMPILED = [
+    "headrace.structures.footprint",
     "headrace.structures.listpack",
     "headrace.structures.listpack_walk",
     "headrace.structures.rax",

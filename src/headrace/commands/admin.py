@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 from headrace.commands.arguments import Arguments, parse_i64
@@ -12,6 +11,7 @@ from headrace.commands.help import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
 from headrace.streams.stream import Stream
+from headrace.structures import footprint
 
 # A key's place in a dictionary: hash, key and value, at the two thirds it is full on average, and an index.
 PLACE_BYTES = 24 * 3 // 2 + 8
@@ -71,8 +71,8 @@ def run_config_rewrite(call: Call) -> None:
 
 def memory_of(key: bytes, value: object) -> int:
     """The bytes that key and value take up, their place in the dictionary included."""
-    size = value.memory_bytes() if isinstance(value, Stream) else sys.getsizeof(value)
-    return PLACE_BYTES + sys.getsizeof(key) + size
+    size = value.memory_bytes() if isinstance(value, Stream) else footprint.of(value)
+    return PLACE_BYTES + footprint.of(key) + size
 
 
 def run_memory_usage(call: Call) -> None:

@@ -5,6 +5,7 @@ from headrace.streams cimport node as nodes_of
 from headrace.streams.compaction cimport Compaction, Worn
 from headrace.streams.node cimport Node
 from headrace.structures cimport streamid
+from headrace.structures cimport footprint
 from headrace.structures.rax cimport Rax
 from headrace.structures.rax_walk cimport RaxCursor
 

@@ -23,7 +23,7 @@ from headrace.streams import compaction, node_walk
 from headrace.streams import node as nodes_of
 from headrace.streams.compaction import Compaction, Worn
 from headrace.streams.node import Node
-from headrace.structures import streamid
+from headrace.structures import footprint, streamid
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 
@@ -108,8 +108,8 @@ class Counting:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """The bytes of all cells."""
-        return CELL * self.cap
+        """What it takes."""
+        return footprint.of_kind(Counting) + footprint.of(self.buf)
 
     @cython.ccall
     def check(self, nodes: Rax, tail: Node | None) -> cython.void:

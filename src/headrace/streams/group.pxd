@@ -1,6 +1,7 @@
 # The C face of group.py.
 from headrace.streams.consumer cimport Consumer
 from headrace.streams.pending cimport Pending
+from headrace.structures cimport footprint
 
 
 cdef class Group:

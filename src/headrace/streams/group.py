@@ -11,8 +11,7 @@ import cython
 
 from headrace.streams.consumer import Consumer
 from headrace.streams.pending import Pending
-
-GROUP_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 840)
+from headrace.structures import footprint
 
 
 @cython.final
@@ -80,8 +79,9 @@ class Group:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """About how many bytes of memory the group takes."""
-        return GROUP_OBJECT_BYTES + len(self.name) + self.pending.memory_bytes()
+        """What the group takes."""
+        own: cython.Py_ssize_t = footprint.of_kind(Group) + footprint.of(self.by_name)
+        return own + footprint.of(self.name) + self.pending.memory_bytes()
 
     @cython.ccall
     def check(self) -> cython.void:

@@ -2,10 +2,10 @@
 from headrace.streams.consumer cimport Consumer
 from headrace.streams.records cimport Records
 from headrace.streams.slots cimport Slots
+from headrace.structures cimport footprint
 
 cdef Py_ssize_t NONE
 cdef Py_ssize_t NOBODY
-cdef Py_ssize_t CONSUMER_OBJECT_BYTES
 
 
 cdef class Pending:

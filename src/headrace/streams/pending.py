@@ -23,10 +23,10 @@ import cython
 from headrace.streams.consumer import Consumer
 from headrace.streams.records import Records
 from headrace.streams.slots import Slots
+from headrace.structures import footprint
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
 NOBODY = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
-CONSUMER_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 320)
 
 
 @cython.final
@@ -285,12 +285,14 @@ class Pending:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """How many bytes of memory the entries and consumers take; walks blocks, not entries."""
-        total: cython.Py_ssize_t = self.records.memory_bytes() + self.by_id.memory_bytes()
+        """What the entries and consumers take; walks blocks, not entries."""
+        total: cython.Py_ssize_t = footprint.of_kind(Pending) + footprint.of(self.owners)
+        each: cython.Py_ssize_t = footprint.of_kind(Consumer)
         consumer: Consumer | None
+        total += footprint.of(self.spare) + self.records.memory_bytes() + self.by_id.memory_bytes()
         for consumer in self.owners:
             if consumer is not None:
-                total += CONSUMER_OBJECT_BYTES + len(consumer.name) + consumer.owned.memory_bytes()
+                total += each + footprint.of(consumer.name) + consumer.owned.memory_bytes()
         return total
 
     @cython.ccall

@@ -1,5 +1,6 @@
 # The C face of records.py.
 from headrace cimport mem
+from headrace.structures cimport footprint
 
 cdef int CHUNK_BITS
 cdef Py_ssize_t CHUNK_RECORDS
@@ -14,7 +15,6 @@ cdef unsigned long long U32_MAX
 cdef unsigned long long U48_MAX
 cdef Py_ssize_t NEXT
 cdef Py_ssize_t PREVIOUS
-cdef Py_ssize_t CHUNK_OBJECT_BYTES
 
 
 cdef class Chunk:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.structures import footprint
 
 CHUNK_BITS = cython.declare(cython.int, 10)
 CHUNK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
@@ -40,7 +41,6 @@ U32_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 U48_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFF)
 NEXT = cython.declare(cython.Py_ssize_t, 0)
 PREVIOUS = cython.declare(cython.Py_ssize_t, 4)
-CHUNK_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 160)  # a chunk beside its records
 
 
 @cython.final
@@ -351,11 +351,13 @@ class Records:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """How many bytes of memory all records take."""
-        total: cython.Py_ssize_t = 0
+        """What all records take."""
+        total: cython.Py_ssize_t = footprint.of_kind(Records) + footprint.of(self.chunks)
+        each: cython.Py_ssize_t = footprint.of_kind(Chunk)
         chunk: Chunk
+        total += footprint.of(self.roomy)
         for chunk in self.chunks:
-            total += CHUNK_OBJECT_BYTES + len(chunk.buf)
+            total += each + footprint.of(chunk.buf)
         return total
 
     @cython.ccall

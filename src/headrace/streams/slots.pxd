@@ -1,13 +1,13 @@
 # The C face of slots.py.
 from headrace cimport mem
 from headrace.streams.records cimport Records
+from headrace.structures cimport footprint
 
 cdef Py_ssize_t BLOCK_SLOTS
 cdef Py_ssize_t BLOCK_FIRST
 cdef Py_ssize_t BLOCK_SMALL
 cdef Py_ssize_t BLOCK_MERGED
 cdef Py_ssize_t SLOT
-cdef Py_ssize_t BLOCK_OBJECT_BYTES
 cdef Py_ssize_t NONE
 
 

@@ -19,13 +19,13 @@ import cython
 
 from headrace import mem
 from headrace.streams.records import Records
+from headrace.structures import footprint
 
 BLOCK_SLOTS = cython.declare(cython.Py_ssize_t, 512)
 BLOCK_FIRST = cython.declare(cython.Py_ssize_t, 4)  # the slots a block has room for to begin with
 BLOCK_SMALL = cython.declare(cython.Py_ssize_t, 128)  # below this a block looks for a neighbour to merge with
 BLOCK_MERGED = cython.declare(cython.Py_ssize_t, 384)  # what a merged block may have
 SLOT = cython.declare(cython.Py_ssize_t, 4)  # bytes
-BLOCK_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 192)  # a block beside its slots
 NONE = cython.declare(cython.Py_ssize_t, -1)
 
 
@@ -238,11 +238,12 @@ class Slots:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """How many bytes of memory the blocks take."""
-        total: cython.Py_ssize_t = 0
+        """What it takes, without the records."""
+        total: cython.Py_ssize_t = footprint.of_kind(Slots) + footprint.of(self.blocks)
+        each: cython.Py_ssize_t = footprint.of_kind(Block)
         block: Block
         for block in self.blocks:
-            total += BLOCK_OBJECT_BYTES + len(block.buf)
+            total += each + footprint.of(block.buf)
         return total
 
     @cython.ccall

@@ -7,7 +7,7 @@ from headrace.streams.group cimport Group
 from headrace.streams.node cimport Node
 from headrace.streams.node_check cimport NodeCheck
 from headrace.streams.node_walk cimport EntryWalk
-from headrace.structures cimport streamid
+from headrace.structures cimport footprint, streamid
 from headrace.structures.listpack cimport Listpack
 from headrace.structures.rax cimport Rax
 from headrace.structures.rax_walk cimport RaxCursor

@@ -26,7 +26,7 @@ from headrace.streams.group import Group
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
-from headrace.structures import streamid
+from headrace.structures import footprint, streamid
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
@@ -34,10 +34,6 @@ from headrace.structures.streamid import StreamId
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
-# What the objects take beside the packed bytes, in bytes, as the 64-bit interpreter lays them out.
-STREAM_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 320)
-NODE_OBJECT_BYTES = cython.declare(cython.Py_ssize_t, 240)
-RAX_NODE_BYTES = cython.declare(cython.Py_ssize_t, 128)
 IDMP_DURATION_S = cython.declare(cython.longlong, 100)
 IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
 
@@ -397,18 +393,21 @@ class Stream:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """About how many bytes of memory the stream takes; walks the nodes, not the entries."""
-        total: cython.Py_ssize_t = STREAM_OBJECT_BYTES + self.nodes.nodes * RAX_NODE_BYTES
+        """What the stream takes; walks the nodes, not the entries."""
+        total: cython.Py_ssize_t = footprint.of_kind(Stream) + self.nodes.memory_bytes()
+        each: cython.Py_ssize_t = footprint.of_kind(Node) + footprint.of_kind(Listpack)
         cursor: RaxCursor = RaxCursor(self.nodes)
         node: Node
         more: cython.bint = cursor.seek("^")
         while more:
             node = nodes_of.node_at(cursor)
-            total += NODE_OBJECT_BYTES + node.pack.cap
+            total += each + footprint.of(node.pack.buf)
             more = cursor.next()
         if self.counting is not None:
             total += self.counting.memory_bytes()
         group: Group
+        if self.groups_by_name is not None:
+            total += footprint.of(self.groups_by_name)
         for group in self.groups():
             total += group.memory_bytes()
         if self.idempotency is not None:

@@ -1,6 +1,8 @@
 # The C face of rax.py.
 from headrace cimport mem
+from headrace.structures cimport footprint
 
+cdef bytes ZEROS
 cdef object NO_VALUE
 
 
@@ -12,6 +14,7 @@ cdef class RaxNode:
 
 
 cdef RaxNode _node(bytes edges, object child, object value)
+cdef bytes _run(bytes key, Py_ssize_t at)
 cdef object below(RaxNode node, bytes key, Py_ssize_t at)
 cdef Py_ssize_t width(RaxNode node) noexcept
 cdef Py_ssize_t shared(bytes run, bytes key, Py_ssize_t at) noexcept

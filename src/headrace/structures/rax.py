@@ -41,9 +41,11 @@ from collections.abc import Callable
 import cython
 
 from headrace import mem
+from headrace.structures import footprint
 
 INVISIBLE = re.compile(rb"[^!-~]")
 
+ZEROS = cython.declare(bytes, bytes(8))  # one object for all trees
 NO_VALUE = object()  # where a value could be and is not; None is a value like any other
 
 
@@ -71,6 +73,17 @@ def _node(edges: bytes, child: object, value: object) -> RaxNode:
     node.children = None
     node.value = value
     return node
+
+
+@cython.cfunc
+def _run(key: bytes, at: cython.Py_ssize_t) -> bytes:
+    """The bytes of key from `at` on. Of an ID they mostly end as all others do, in a sequence number of 0."""
+    p: cython.p_const_uchar = key
+    zeros: cython.p_const_uchar = ZEROS
+    n: cython.Py_ssize_t = len(key) - at
+    if n == len(ZEROS) and mem.compare(p, at, zeros, 0, n) == 0:
+        return ZEROS
+    return mem.take(p, at, n)
 
 
 @cython.cfunc
@@ -193,7 +206,7 @@ class Rax:
                 node = lower
                 continue
             if at < n:
-                _hang(node, place, _node(mem.take(q, at, n - at), self._tail(key, n, value), lower))
+                _hang(node, place, _node(_run(key, at), self._tail(key, n, value), lower))
                 return True
             _hang(node, place, value)
             return False
@@ -294,7 +307,7 @@ class Rax:
         if at == len(key):
             return value
         self.nodes += 1
-        return _node(mem.take(key, at, len(key) - at), value, NO_VALUE)
+        return _node(_run(key, at), value, NO_VALUE)
 
     @cython.cfunc
     def _split(
@@ -334,6 +347,19 @@ class Rax:
             node.edges = node.edges + lower.edges
             node.child = lower.child
             self.nodes -= 1
+
+    def memory_bytes(self) -> int:
+        """What the tree takes, without the values; goes through all nodes that are not leaves."""
+        node: RaxNode
+        total = footprint.of_kind(Rax)
+        each = footprint.of_kind(RaxNode)
+        for node in self._inner_nodes():
+            total += each
+            if node.edges is not ZEROS:
+                total += footprint.of(node.edges)
+            if node.children is not None:
+                total += footprint.of(node.children)
+        return total
 
     def check(self) -> None:
         """Assert, of the whole tree, all that the heading of this file promises."""
