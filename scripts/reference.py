@@ -1,4 +1,6 @@
-"""Writes docs/commands.md and docs/options.md from what the code declares; `--check` only compares.
+"""Writes docs/commands.md, docs/options.md and the table in docs/server.md from what the code declares.
+
+With `--check` it only compares.
 
 python scripts/reference.py [--check]
 """
@@ -12,6 +14,23 @@ from pathlib import Path
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.server.directives import DIRECTIVES
+from headrace.server.kinds import (
+    BufferLimits,
+    Choice,
+    EventClasses,
+    FileName,
+    Flag,
+    Kind,
+    Memory,
+    Number,
+    Octal,
+    OneUser,
+    Percentiles,
+    Port,
+    SaveRules,
+    Text,
+    Words,
+)
 from headrace.spark.options import OPTIONS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -65,21 +84,56 @@ def options() -> str:
         default = "" if option.default is None else f"`{option.default}`"
         where = ", ".join(option.where)
         lines.append(f"| {names} | {cell(option.type)} | {default} | {where} | {cell(option.help)} |")
-    lines += ["", "## Server: directives of `headrace serve`", ""]
-    lines += [
-        "A file says `name value`, the command line `--name value`; CONFIG SET changes what is mutable.",
-        "",
-    ]
-    lines += ["| directive | default | mutable | |", "|---|---|---|---|"]
-    for directive in DIRECTIVES:
-        default = f"`{directive.default}`" if directive.default else ""
-        about = cell(directive.about + (f" ({directive.why})" if directive.why else ""))
-        mutable = "yes" if directive.mutable else "at start"
-        lines.append(f"| `{directive.name}` | {default} | {mutable} | {about} |")
+    lines += ["", "The server's directives are in [server.md](server.md#directives)."]
     return "\n".join([*lines, ""])
 
 
-PAGES = {"commands.md": commands, "options.md": options}
+def accepted(kind: Kind) -> str:
+    """What a directive takes, in a few words."""
+    if isinstance(kind, Number | Memory):
+        least, most = (str(n) if n < 1 << 20 else in_units(n) for n in (kind.least, kind.most))
+        return f"{'bytes' if isinstance(kind, Memory) else 'number'}, {least} to {most}"
+    if isinstance(kind, Choice):
+        return ", ".join(f"`{word}`" for word in kind.words)
+    known: dict[type, str] = {
+        Flag: "`yes`, `no`",
+        Text: "text",
+        FileName: "name of a file",
+        Words: "words",
+        Octal: "octal number",
+        Port: "number, 0 to 65535, or `free`",
+        SaveRules: "pairs of seconds and changes",
+        BufferLimits: "class, hard limit, soft limit, seconds",
+        EventClasses: "letters",
+        Percentiles: "numbers, 0 to 100",
+        OneUser: "name and rules",
+    }
+    return known.get(type(kind), "text")
+
+
+def in_units(number: int) -> str:
+    """A large bound, as a power of two."""
+    bits = number.bit_length()
+    return f"2^{bits - 1}" if number == 1 << (bits - 1) else f"2^{bits}-1"
+
+
+def server() -> str:
+    """docs/server.md as it is, with the table as it should be."""
+    lines = ["| directive | takes | default | CONFIG SET | |", "|---|---|---|---|---|"]
+    for directive in DIRECTIVES:
+        default = f"`{directive.default}`" if directive.default else ""
+        about = cell(directive.about + (f" ({directive.why})" if directive.why else ""))
+        mutable = "yes" if directive.mutable else "no"
+        takes = accepted(directive.kind)
+        lines.append(f"| `{directive.name}` | {takes} | {default} | {mutable} | {about} |")
+    text = (DOCS / "server.md").read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return "\n".join([before + BEGIN, MADE, "", *lines, END + after])
+
+
+BEGIN, END = "<!-- directives -->", "<!-- end of directives -->"
+PAGES = {"commands.md": commands, "options.md": options, "server.md": server}
 
 
 def main(arguments: list[str]) -> int:

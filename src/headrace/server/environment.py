@@ -1,0 +1,35 @@
+"""Directives from the environment: HEADRACE_PORT=7000 is port 7000, HEADRACE_SAVE="900 1" is save 900 1.
+
+What is set there wins over the file and yields to the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+
+PREFIX = "HEADRACE_"
+# Kubernetes describes a service named headrace so, in HEADRACE_PORT: an address, and no directive of ours.
+SERVICE_LINK = "tcp://"
+
+
+def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Variable, directive and value of whatever names a directive, in the order of the alphabet."""
+    known = {variable(name): name for name in names}
+    for found in sorted(environment):
+        name = known.get(found)
+        if name is not None and not environment[found].startswith(SERVICE_LINK):
+            yield found, name, environment[found]
+
+
+def misspelt(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Variables that nearly name a directive, each with the one it is close to."""
+    known = [variable(name) for name in names]
+    for found in sorted(environment):
+        if found.startswith(PREFIX) and found not in known:
+            yield from ((found, near) for near in difflib.get_close_matches(found, known, 1, 0.9))
+
+
+def variable(name: str) -> str:
+    """The variable of a directive."""
+    return PREFIX + name.upper().replace("-", "_")
