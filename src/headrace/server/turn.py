@@ -289,16 +289,14 @@ class Turn:
     @cython.cfunc
     def _execute(self, now: cython.longlong) -> cython.void:
         """Execute requests of everyone who has some, each within the budget."""
+        batch: list[Connection] = self.ready
         connection: Connection
-        n: cython.Py_ssize_t = len(self.ready)  # those who join meanwhile wait for the next turn
-        i: cython.Py_ssize_t
-        for i in range(n):
-            connection = self.ready[i]
+        self.ready = []
+        for connection in batch:
             connection.ready = False
             if not connection.closed and not connection.held:
                 self._execute_of(connection, now)
                 self._touch(connection)
-        del self.ready[:n]
 
     @cython.cfunc
     def _execute_of(self, connection: Connection, now: cython.longlong) -> cython.void:
@@ -363,15 +361,13 @@ class Turn:
 
     @cython.cfunc
     def _send_answers(self) -> cython.void:
+        batch: list[Connection] = self.answered
         connection: Connection
-        n: cython.Py_ssize_t = len(self.answered)
-        i: cython.Py_ssize_t
-        for i in range(n):
-            connection = self.answered[i]
+        self.answered = []
+        for connection in batch:
             connection.answered = False
             if not connection.closed and not connection.held:
                 self._flush(connection)
-        del self.answered[:n]
 
     @cython.cfunc
     def _hold_answers(self, offset: cython.longlong) -> cython.void:
