@@ -260,6 +260,7 @@ cdef inline unsigned long long mul_u64(unsigned long long a, unsigned long long 
 cdef extern from *:
     ctypedef unsigned long long u128 "unsigned __int128"
     int ctz "__builtin_ctzll"(unsigned long long v) noexcept nogil
+    int clz "__builtin_clzll"(unsigned long long v) noexcept nogil
 
 
 cdef inline unsigned long long mul_high_u64(unsigned long long a, unsigned long long b) noexcept nogil:
@@ -270,6 +271,10 @@ cdef inline unsigned long long mul_high_u64(unsigned long long a, unsigned long 
 
 cdef inline int zeros_below(unsigned long long v) noexcept nogil:
     return ctz(v)
+
+
+cdef inline int bits_of(unsigned long long v) noexcept nogil:
+    return 64 - clz(v)
 
 
 cdef inline const unsigned char *borrow(object owner, Py_ssize_t n) except? NULL:

@@ -212,6 +212,12 @@ def zeros_below(v: int) -> int:
     return (v & -v).bit_length() - 1
 
 
+def bits_of(v: int) -> int:
+    """How many bits v has, up to the highest that is set; v must not be 0."""
+    assert v > 0
+    return v.bit_length()
+
+
 def borrow(owner: object, n: int) -> bytes | bytearray:
     """The first n bytes of an object that lends its memory (bytes, an Arrow buffer), not copied.
 

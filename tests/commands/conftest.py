@@ -82,11 +82,13 @@ def decode(data: bytes) -> tuple[Any, bytes]:
         return "-" + text, rest
     if kind == b":":
         return int(text), rest
+    if kind == b",":
+        return float(text), rest
     if kind == b"_" or (kind == b"$" and text == "-1"):
         return None, rest
     if kind == b"*" and text == "-1":
         return "nil-array", rest
-    if kind == b"$":
+    if kind in b"$=":
         n = int(text)
         return rest[:n].decode("utf-8", "surrogateescape"), rest[n + 2 :]
     assert kind in b"*%", f"a reply of kind {kind!r}"

@@ -69,7 +69,7 @@ def test_info_has_the_sections_asked_for_in_its_own_order(talk):
     assert titles("KEYSPACE", "server") == ["Server", "Keyspace"]
     assert "Commandstats" not in titles() and titles() == titles("default")
     assert titles("everything") == titles("all") and "Commandstats" in titles("all")
-    assert titles("default", "commandstats") == titles("all")
+    assert titles("default", "commandstats", "latencystats") == titles("all")
     assert titles("nosuch") == []
 
 
@@ -147,7 +147,7 @@ def test_memory_usage_grows_with_the_value(talk):
     talk.words("SET", "large", "x" * 1000)
     talk("XADD s * f v")
     small, large = talk("MEMORY USAGE small"), talk("MEMORY USAGE large SAMPLES 0")
-    assert large - small == 999 and small > 40
+    assert 999 <= large - small < 999 + 16 and small > 40  # sizes are rounded as the allocator does
     before = talk("MEMORY USAGE s")
     for _ in range(200):
         talk("XADD s * field value")

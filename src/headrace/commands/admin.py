@@ -1,24 +1,19 @@
-"""CONFIG MEMORY LATENCY SLOWLOG TIME WAIT ROLE SHUTDOWN: the server as its operator sees it."""
+"""CONFIG MEMORY TIME WAIT ROLE SHUTDOWN: the server as its operator sees it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from headrace.commands import memory_report
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.client import parse_timeout
-from headrace.commands.help import help_row
+from headrace.commands.rows import container, row
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, SyntaxRefused
 from headrace.streams.stream import Stream
 from headrace.structures import footprint
 
 # A key's place in a dictionary: hash, key and value, at the two thirds it is full on average, and an index.
 PLACE_BYTES = 24 * 3 // 2 + 8
-
-
-class SlowlogCount(CommandError):
-    text = "ERR count should be greater than or equal to -1"
 
 
 class NotShuttingDown(CommandError):
@@ -50,6 +45,7 @@ def run_config_set(call: Call) -> None:
             raise CommandError(text)
         seen.add(lower)
     call.host.config_set(pairs)
+    call.engine.timing.settle()
     call.answer.ok()
 
 
@@ -91,76 +87,8 @@ def run_memory_usage(call: Call) -> None:
         call.answer.integer(memory_of(key, value))
 
 
-def run_memory_stats(call: Call) -> None:
-    """What the process holds."""
-    figures = dict(call.host.info("memory"))
-    keys = sum(len(database.values) for database in call.keyspace.databases)
-    call.answer.value(
-        {
-            b"peak.allocated": figures.get("used_memory_peak", 0),
-            b"total.allocated": figures.get("used_memory", 0),
-            b"keys.count": keys,
-        }
-    )
-
-
-def run_memory_doctor(call: Call) -> None:
-    """A word on the state of the memory."""
-    call.answer.verbatim(
-        b"Nothing to report: headrace keeps no statistics that could show a memory problem.\n"
-    )
-
-
 def run_memory_purge(call: Call) -> None:
     """Memory is given back as it becomes free."""
-    call.answer.ok()
-
-
-def run_latency_latest(call: Call) -> None:
-    """No latency events are recorded."""
-    call.answer.array(0)
-
-
-def run_latency_reset(call: Call) -> None:
-    """No events, none forgotten."""
-    call.answer.integer(0)
-
-
-def run_latency_histogram(call: Call) -> None:
-    """No histograms are kept."""
-    call.answer.map(0)
-
-
-def run_latency_doctor(call: Call) -> None:
-    """A word on latency."""
-    call.answer.verbatim(b"Nothing to report: headrace does not record latency events.\n")
-
-
-def run_latency_graph(call: Call) -> None:
-    """There is nothing to draw."""
-    shown = call.argv[2].decode("utf-8", "surrogateescape")
-    raise CommandError(f"ERR No samples available for event '{shown}'")
-
-
-def run_slowlog_get(call: Call) -> None:
-    """The slow requests: none are recorded."""
-    if len(call.argv) > 2:
-        try:
-            count = parse_i64(call.argv[2])
-        except NotAnInteger:
-            raise SlowlogCount() from None
-        if count < -1:
-            raise SlowlogCount()
-    call.answer.array(0)
-
-
-def run_slowlog_len(call: Call) -> None:
-    """How many slow requests are recorded."""
-    call.answer.integer(0)
-
-
-def run_slowlog_reset(call: Call) -> None:
-    """Forget the slow requests."""
     call.answer.ok()
 
 
@@ -213,33 +141,6 @@ def run_shutdown(call: Call) -> None:
     call.session.closing = True
 
 
-def row(
-    name: str,
-    arity: int,
-    run: Callable[[Call], None],
-    since: str,
-    summary: str,
-    syntax: str = "",
-    flags: str = "admin noscript loading stale",
-) -> Command:
-    """A row of the server group."""
-    return Command(name, arity, run, flags, group="server", since=since, summary=summary, syntax=syntax)
-
-
-def container(name: str, since: str, summary: str, subcommands: list[Command]) -> Command:
-    """The row of a command that is nothing but its subcommands."""
-    return Command(
-        name,
-        -2,
-        None,
-        group="server",
-        since=since,
-        summary=summary,
-        complexity="Depends on the subcommand",
-        subcommands=[*subcommands, help_row(name, subcommands)],
-    )
-
-
 CONFIG = [
     row("config|get", -3, run_config_get, "2.0.0", "Returns settings.", "parameter [parameter ...]"),
     row(
@@ -266,53 +167,14 @@ MEMORY = [
         summary="Returns how many bytes a key takes up.",
         syntax="key [SAMPLES count]",
     ),
-    row("memory|stats", 2, run_memory_stats, "4.0.0", "Returns memory figures.", flags=""),
-    row("memory|doctor", 2, run_memory_doctor, "4.0.0", "Reports memory problems.", flags=""),
+    row("memory|stats", 2, memory_report.run_stats, "4.0.0", "Returns memory figures.", flags=""),
+    row("memory|doctor", 2, memory_report.run_doctor, "4.0.0", "Reports memory problems.", flags=""),
     row("memory|purge", 2, run_memory_purge, "4.0.0", "Gives memory back to the system.", flags=""),
-]
-
-LATENCY = [
-    row("latency|latest", 2, run_latency_latest, "2.8.13", "Returns the latest latency events."),
-    row("latency|history", 3, run_latency_latest, "2.8.13", "Returns samples of an event.", "event"),
-    row("latency|reset", -2, run_latency_reset, "2.8.13", "Forgets events.", "[event [event ...]]"),
-    row("latency|doctor", 2, run_latency_doctor, "2.8.13", "Reports latency problems."),
-    row("latency|graph", 3, run_latency_graph, "2.8.13", "Draws the samples of an event.", "event"),
-    row("latency|histogram", -2, run_latency_histogram, "7.0.0", "Returns distributions.", "[command ...]"),
-]
-
-SLOWLOG = [
-    row(
-        "slowlog|get",
-        -2,
-        run_slowlog_get,
-        "2.2.12",
-        "Returns the slowest requests.",
-        "[count]",
-        flags="admin loading stale",
-    ),
-    row(
-        "slowlog|len",
-        2,
-        run_slowlog_len,
-        "2.2.12",
-        "Counts the recorded requests.",
-        flags="admin loading stale",
-    ),
-    row(
-        "slowlog|reset",
-        2,
-        run_slowlog_reset,
-        "2.2.12",
-        "Forgets the recorded requests.",
-        flags="admin loading stale",
-    ),
 ]
 
 COMMANDS = [
     container("config", "2.0.0", "The server's settings.", CONFIG),
     container("memory", "4.0.0", "Memory figures.", MEMORY),
-    container("latency", "2.8.13", "Latency events.", LATENCY),
-    container("slowlog", "2.2.12", "Slow requests.", SLOWLOG),
     row("time", 1, run_time, "2.6.0", "Returns the server's time.", flags="loading stale fast"),
     Command(
         "wait",

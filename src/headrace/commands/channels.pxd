@@ -8,6 +8,7 @@ from headrace.resp.writer cimport Answer
 cdef class Channels:
     cdef readonly dict names
     cdef readonly dict patterns
+    cdef readonly dict monitors
     cdef readonly list outbox
     cdef Events events
 
@@ -16,6 +17,8 @@ cdef class Channels:
     cpdef void unsubscribe(self, Session session, bytes name)
     cpdef void unsubscribe_pattern(self, Session session, bytes glob)
     cpdef void leave(self, Session session)
+    cpdef void monitor(self, Session session)
+    cpdef void show(self, bytes line)
     cpdef long long publish(self, bytes channel, bytes message)
     cpdef void deliver(self, list[Session] woken)
     cdef void _count(self, Session session)

@@ -2,6 +2,7 @@
 
     names:     channel -> sessions        a message to the channel goes to each of them
     patterns:  glob -> sessions           and to each whose glob matches the channel, once per glob
+    monitors:  sessions                   a line for every request of anybody's goes to each
 
 A message waits in the outbox until the request that caused it has been answered; so what a client is
 told comes behind its own reply, and never inside of one.
@@ -22,17 +23,19 @@ from headrace.resp.writer import Answer
 class Channels:
     """All subscriptions of one engine. While there are none, the keyspace's events are not even worded."""
 
-    __slots__ = ("events", "names", "outbox", "patterns")
+    __slots__ = ("events", "monitors", "names", "outbox", "patterns")
 
     names: dict[bytes, dict[Session, None]]
     patterns: dict[bytes, dict[Session, None]]
-    outbox: list[tuple[Session, bytes | None, bytes, bytes]]  # to whom, by which pattern, channel, message
+    monitors: dict[Session, None]
+    outbox: list[tuple[Session, bytes | None, bytes | None, bytes]]  # to whom, pattern, channel, message
     events: Events
 
     def __init__(self, events: Events) -> None:
         self.events = events
         self.names = {}
         self.patterns = {}
+        self.monitors = {}
         self.outbox = []
 
     @cython.ccall
@@ -72,6 +75,22 @@ class Channels:
             self.unsubscribe(session, name)
         for glob in list(session.patterns):
             self.unsubscribe_pattern(session, glob)
+        if session.monitoring:
+            session.monitoring = False
+            del self.monitors[session]
+
+    @cython.ccall
+    def monitor(self, session: Session) -> cython.void:
+        """The session is shown what everybody asks for, from now on."""
+        session.monitoring = True
+        self.monitors[session] = None
+
+    @cython.ccall
+    def show(self, line: bytes) -> cython.void:
+        """Send the line to all monitors."""
+        session: Session
+        for session in self.monitors:
+            self.outbox.append((session, None, None, line))
 
     @cython.ccall
     def publish(self, channel: bytes, message: bytes) -> cython.longlong:
@@ -97,15 +116,18 @@ class Channels:
             if session.closing:
                 continue
             answer: Answer = session.answer
-            if glob is None:
+            if channel is None:
+                answer.simple(message)
+            elif glob is None:
                 answer.push(3)
                 answer.bulk(b"message")
             else:
                 answer.push(4)
                 answer.bulk(b"pmessage")
                 answer.bulk(glob)
-            answer.bulk(channel)
-            answer.bulk(message)
+            if channel is not None:
+                answer.bulk(channel)
+                answer.bulk(message)
             if not woken or woken[-1] is not session:
                 woken.append(session)
 

@@ -55,6 +55,7 @@ def flags(session: Session) -> bytes:
     """What the session is up to, a letter each, as Redis has them; N for nothing."""
     watch = session.watch
     marks = (
+        (b"O", session.monitoring),
         (b"P", session.subscribed > 0),
         (b"x", session.queue is not None),
         (b"b", session.waiting is not None),

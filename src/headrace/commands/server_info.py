@@ -1,7 +1,6 @@
 """INFO: what the server knows about itself, in sections of name:value lines with Redis's names.
 
 The engine's own figures stand here; the host adds its own, and its value wins where both have one.
-Execution times of commands are not measured (the engine reads no clock): usec is 0 throughout.
 """
 
 from __future__ import annotations
@@ -83,11 +82,12 @@ def replication(call: Call) -> Fields:
 
 
 def commandstats(call: Call) -> Fields:
-    """For each command that was called: how often it ran, was refused before, failed."""
+    """For each command that was called: how often it ran, for how long, was refused before, failed."""
     return [
         (
             f"cmdstat_{row.command.name.decode()}",
-            f"calls={row.calls},usec=0,usec_per_call=0.00,rejected_calls={row.rejected},failed_calls={row.failed}",
+            f"calls={row.calls},usec={row.ns // 1000},usec_per_call={row.ns / 1000 / max(row.calls, 1):.2f},"
+            f"rejected_calls={row.rejected},failed_calls={row.failed}",
         )
         for row in call.engine.stats.rows
         if row.calls or row.rejected
@@ -99,6 +99,24 @@ def errorstats(call: Call) -> Fields:
     return [
         (f"errorstat_{code.decode('utf-8', 'replace')}", f"count={count}")
         for code, count in call.engine.stats.errors.items()
+    ]
+
+
+def latencystats(call: Call) -> Fields:
+    """For each command that was timed: the microseconds that so many percent of its runs did not exceed."""
+    settings = call.keyspace.settings
+    if not settings.latency_tracking:
+        return []
+    return [
+        (
+            f"latency_percentiles_usec_{row.command.name.decode()}",
+            ",".join(
+                f"p{percent:g}={row.latencies.percentile(percent) / 1000:.3f}"
+                for percent in settings.latency_percentiles
+            ),
+        )
+        for row in call.engine.stats.rows
+        if row.latencies is not None
     ]
 
 
@@ -132,6 +150,7 @@ SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("cpu", "CPU", nothing, True),
     ("commandstats", "Commandstats", commandstats, False),
     ("errorstats", "Errorstats", errorstats, True),
+    ("latencystats", "Latencystats", latencystats, False),
     ("cluster", "Cluster", cluster, True),
     ("keyspace", "Keyspace", keyspace, True),
 ]

@@ -34,6 +34,7 @@ cdef class Session:
     cdef public int reply
     cdef public bint aloud
     cdef public int subscribed
+    cdef public bint monitoring
     cdef readonly dict channels
     cdef readonly dict patterns
     cdef public bint no_evict

@@ -42,6 +42,7 @@ class Session:
         "library_name",
         "library_version",
         "local_address",
+        "monitoring",
         "name",
         "no_evict",
         "no_touch",
@@ -82,6 +83,7 @@ class Session:
     reply: cython.int
     aloud: cython.bint  # what was just answered is sent even when replies are off
     subscribed: cython.int  # to how many channels and patterns; in RESP2 it may do little else then
+    monitoring: cython.bint  # it is shown what everybody asks for
     channels: dict[bytes, None]  # in the order they were subscribed to
     patterns: dict[bytes, None]
     no_evict: cython.bint
@@ -110,6 +112,7 @@ class Session:
         self.replayed = False
         self.aloud = False
         self.subscribed = 0
+        self.monitoring = False
         self.channels = {}
         self.patterns = {}
         self.reset()

@@ -2,8 +2,12 @@
 from headrace cimport system
 
 
+cpdef long long sooner(long long a, long long b) noexcept
+
+
 cdef class RealClock:
     cpdef long long now_ms(self)
+    cpdef long long monotonic_ns(self)
 
 
 cdef class SetClock(RealClock):

@@ -7,6 +7,13 @@ import cython
 from headrace import system
 
 
+@cython.ccall
+@cython.exceptval(check=False)
+def sooner(a: cython.longlong, b: cython.longlong) -> cython.longlong:
+    """The earlier of two moments, of which a negative one is never."""
+    return b if a < 0 or 0 <= b < a else a
+
+
 @cython.cclass
 class RealClock:
     """Milliseconds since 1970, as the system has them."""
@@ -17,6 +24,11 @@ class RealClock:
     def now_ms(self) -> cython.longlong:
         """The time now."""
         return system.now_ms()
+
+    @cython.ccall
+    def monotonic_ns(self) -> cython.longlong:
+        """Nanoseconds since some moment, which nobody sets back."""
+        return system.monotonic_ns()
 
 
 @cython.final
@@ -35,6 +47,11 @@ class SetClock(RealClock):
     def now_ms(self) -> cython.longlong:
         """The time it was set to."""
         return self.ms
+
+    @cython.ccall
+    def monotonic_ns(self) -> cython.longlong:
+        """The same time in nanoseconds."""
+        return self.ms * 1_000_000
 
     @cython.ccall
     def advance(self, ms: cython.longlong) -> cython.void:

@@ -3,9 +3,11 @@ from headrace.commands.call cimport Call
 from headrace.commands.channels cimport Channels
 from headrace.commands.session cimport Session
 from headrace.commands.spec cimport Command
+from headrace.engine.clock cimport sooner
 from headrace.engine.effects cimport Effects
 from headrace.engine.gate cimport Gate
 from headrace.engine.stats cimport Row, Stats
+from headrace.engine.timing cimport Timing
 from headrace.keyspace.blocking cimport Blocking, Turns, Waiter
 from headrace.keyspace.keyspace cimport Keyspace
 from headrace.keyspace.settings cimport Settings
@@ -25,6 +27,7 @@ cdef class Engine:
     cdef readonly Gate gate
     cdef readonly Effects effects
     cdef readonly Stats stats
+    cdef readonly Timing timing
     cdef dict rows
     cdef bytes last_word
     cdef Row last_row

@@ -10,7 +10,6 @@ The engine reads no clock: `now` is milliseconds since 1970, handed in.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import cython
@@ -22,6 +21,7 @@ from headrace.commands.saving import SYNCED
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
+from headrace.engine.clock import sooner
 from headrace.engine.effects import Effects
 from headrace.engine.gate import Gate, held, no_answer
 from headrace.engine.refusals import (
@@ -29,11 +29,13 @@ from headrace.engine.refusals import (
     NotInTransaction,
     OnlyListening,
     fits_listener,
+    refusal_of,
     unknown_command,
     unknown_subcommand,
     wire_text,
 )
 from headrace.engine.stats import Row, Stats
+from headrace.engine.timing import Timing
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Turns, Waiter
 from headrace.keyspace.keyspace import Keyspace
@@ -44,8 +46,6 @@ from headrace.resp.writer import Answer
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)
 
 NEVER_MS = 1 << 62  # no clock comes that far
-
-INTERNAL_ERROR = b"ERR internal error, the request had no effect or part of its effect; see the server's log"
 
 
 @cython.final
@@ -71,6 +71,7 @@ class Engine:
         "scripts",
         "stats",
         "swept_ms",
+        "timing",
         "waking",
         "woken",
     )
@@ -85,6 +86,7 @@ class Engine:
     gate: Gate  # shut while something keeps requests from running
     effects: Effects
     stats: Stats
+    timing: Timing
     rows: dict[bytes, Row]  # by the first word of a request, lower and upper case at the ready
     last_word: bytes | None  # the first word of the request before, and its row: 100 instructions saved when
     last_row: Row | None  # this one begins with the same object (see resp/vocabulary.py)
@@ -106,6 +108,7 @@ class Engine:
         self.gate = Gate()
         self.effects = Effects()
         self.stats = Stats()
+        self.timing = Timing(self.keyspace.settings, self.channels)
         self.rows = {}
         self.by_name = {}
         self.last_word = None
@@ -243,6 +246,7 @@ class Engine:
         keyspace: Keyspace = self.keyspace
         mark: cython.Py_ssize_t = call.answer.mark()
         effects: cython.Py_ssize_t = len(self.effects.items)
+        since: cython.longlong = self.timing.lap_ns
         call.command = row.command
         call.database = keyspace.databases[call.session.database]
         keyspace.reading = row.readonly
@@ -250,18 +254,14 @@ class Engine:
         self.stats.commands += 1
         try:
             row.run(call)
-        except CommandError as refusal:
+        except Exception as wrong:
             row.failed += 1
             call.answer.rewind(mark)
-            self._refuse(call.session, refusal)
-        except Exception:
-            row.failed += 1
-            logging.getLogger("headrace").exception("a bug in %s", row.command.name.decode())
-            call.answer.rewind(mark)
-            call.answer.error(INTERNAL_ERROR)
-            self.stats.count_error(INTERNAL_ERROR)
+            self._refuse(call.session, refusal_of(wrong, row.command))
         if len(self.effects.items) != effects:
             call.session.written = self.effects.offset
+        if self.timing.on:
+            self.timing.ran(call, row, since)
 
     @cython.cfunc
     def _look_closer(self, session: Session, row: Row | None, argv: list[bytes]) -> Row | None:
@@ -339,25 +339,21 @@ class Engine:
         mark: cython.Py_ssize_t = call.answer.mark()
         effects: cython.Py_ssize_t = self.effects.position()
         row: Row = self.by_name[waiter.command.name]
+        since: cython.longlong = self.timing.lap_ns
         served: bool
         try:
             if self.gate.refusal is not None and row.command.write:
                 raise CommandError(self.gate.refusal.decode())
             served = waiter.serve(call)
-        except CommandError as refusal:
+        except Exception as wrong:
             served = True
             row.failed += 1
             call.answer.rewind(mark)
-            self._refuse(call.session, refusal)
-        except Exception:
-            served = True
-            row.failed += 1
-            logging.getLogger("headrace").exception("a bug in serving %s", row.command.name.decode())
-            call.answer.rewind(mark)
-            call.answer.error(INTERNAL_ERROR)
+            self._refuse(call.session, refusal_of(wrong, row.command))
         if self.effects.position() != effects:
             call.session.written = self.effects.offset
         if served:
+            self.timing.served(row, since)
             self._wake(call.session, mark)
         if self.channels.outbox:
             self.channels.deliver(self.woken)
@@ -451,19 +447,12 @@ class Engine:
     def next_deadline(self) -> cython.longlong:
         """When tick() has something to do next, in milliseconds since 1970; -1 for never."""
         earliest: cython.longlong = self.keyspace.blocking.next_deadline()
-        at: cython.longlong = self.gate.until
-        if at and (earliest < 0 or at < earliest):
-            earliest = at
         if self.keyspace.settings.stream_compact_tombstones:
-            at = self.keyspace.compaction.next_step()
-            if at >= 0 and (earliest < 0 or at < earliest):
-                earliest = at
-        at = -1 if self.gate.until else self.keyspace.next_death()  # a pause keeps what is dead
-        if at >= 0:
-            at = max(at, self.swept_ms + SWEEP_INTERVAL_MS)
-            if earliest < 0 or at < earliest:
-                earliest = at
-        return earliest
+            earliest = sooner(earliest, self.keyspace.compaction.next_step())
+        if self.gate.until:
+            return sooner(earliest, self.gate.until)  # a pause keeps what is dead
+        death: cython.longlong = self.keyspace.next_death()
+        return earliest if death < 0 else sooner(earliest, max(death, self.swept_ms + SWEEP_INTERVAL_MS))
 
     @cython.cfunc
     def _turn_away(self, session: Session, row: Row, argv: list[bytes]) -> cython.bint:
@@ -490,6 +479,7 @@ class Engine:
 
     def resume(self, now_ms: int) -> None:
         """End the pause and execute what it held back, in the order it came."""
+        self.timing.begin()
         for session, argv in self.gate.take_held().items():
             if session.waiting is not None and session.id in self.clients and not session.killed:
                 self._stop_waiting(session)

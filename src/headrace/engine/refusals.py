@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
 
@@ -15,6 +17,10 @@ LISTENERS_MAY = frozenset(
 )
 
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+class InternalError(CommandError):
+    text = "ERR internal error, the request had no effect or part of its effect; see the server's log"
 
 
 class NotInTransaction(CommandError):
@@ -69,6 +75,14 @@ def unknown_subcommand(argv: list[bytes]) -> CommandError:
     """The refusal of a second word that the container does not have."""
     container = shown(argv[0]).upper()
     return CommandError(f"ERR unknown subcommand '{shown(argv[1][:NAME_SHOWN_MAX])}'. Try {container} HELP.")
+
+
+def refusal_of(wrong: Exception, command: Command) -> CommandError:
+    """What is answered when the command has raised that. If it is not a refusal it is a bug, and logged."""
+    if isinstance(wrong, CommandError):
+        return wrong
+    logging.getLogger("headrace").error("a bug in %s", command.name.decode(), exc_info=wrong)
+    return InternalError()
 
 
 def wire_text(refusal: CommandError) -> bytes:

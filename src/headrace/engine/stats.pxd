@@ -1,5 +1,6 @@
 # The C face of stats.py.
 from headrace.commands.spec cimport Command
+from headrace.engine.histogram cimport Histogram
 
 
 cdef class Row:
@@ -11,6 +12,8 @@ cdef class Row:
     cdef public long long calls
     cdef public long long rejected
     cdef public long long failed
+    cdef public long long ns
+    cdef public Histogram latencies
 
     cpdef void reset(self)
 

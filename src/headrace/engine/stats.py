@@ -7,6 +7,7 @@ from typing import Any
 import cython
 
 from headrace.commands.spec import Command
+from headrace.engine.histogram import Histogram
 
 
 @cython.final
@@ -14,7 +15,18 @@ from headrace.commands.spec import Command
 class Row:
     """A command of the table with this engine's counts of it, and its C fields close at hand."""
 
-    __slots__ = ("arity", "calls", "command", "failed", "is_plain", "readonly", "rejected", "run")
+    __slots__ = (
+        "arity",
+        "calls",
+        "command",
+        "failed",
+        "is_plain",
+        "latencies",
+        "ns",
+        "readonly",
+        "rejected",
+        "run",
+    )
 
     command: Command
     run: Any
@@ -24,6 +36,8 @@ class Row:
     calls: cython.longlong
     rejected: cython.longlong  # refused before it ran
     failed: cython.longlong  # refused while it ran
+    ns: cython.longlong  # nanoseconds in all, as far as requests are timed: see timing.py
+    latencies: Histogram | None
 
     def __init__(self, command: Command) -> None:
         self.command = command
@@ -39,6 +53,8 @@ class Row:
         self.calls = 0
         self.rejected = 0
         self.failed = 0
+        self.ns = 0
+        self.latencies = None
 
 
 @cython.final

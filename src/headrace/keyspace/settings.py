@@ -8,11 +8,16 @@ import cython
 @cython.final
 @cython.cclass
 class Settings:
-    """Plain fields, with Redis's defaults. Zero means no limit for both node sizes."""
+    """Plain fields, with Redis's defaults, but nothing is timed. Zero means no limit for both node sizes."""
 
     __slots__ = (
         "databases",
+        "latency_monitor_threshold",
+        "latency_percentiles",
+        "latency_tracking",
         "notify_keyspace_events",
+        "slowlog_log_slower_than",
+        "slowlog_max_len",
         "stream_compact_tombstones",
         "stream_idmp_duration",
         "stream_idmp_maxsize",
@@ -21,7 +26,12 @@ class Settings:
     )
 
     databases: cython.Py_ssize_t
+    latency_monitor_threshold: cython.longlong  # milliseconds; what takes as long is an event. 0: nothing is
+    latency_percentiles: tuple[float, ...]  # that INFO latencystats shows
+    latency_tracking: cython.bint  # keep the distribution of every command's durations
     notify_keyspace_events: cython.int  # the classes of events that are told, by bit: see events.py
+    slowlog_log_slower_than: cython.longlong  # microseconds; -1: no request is logged
+    slowlog_max_len: cython.longlong  # requests
     stream_compact_tombstones: cython.bint  # rewrite nodes that are mostly dead: see compaction.py
     stream_idmp_duration: cython.longlong  # seconds; of streams made from now on, as is the next
     stream_idmp_maxsize: cython.longlong  # iids of one producer
@@ -30,7 +40,12 @@ class Settings:
 
     def __init__(self) -> None:
         self.databases = 16
+        self.latency_monitor_threshold = 0
+        self.latency_percentiles = (50.0, 99.0, 99.9)
+        self.latency_tracking = False
         self.notify_keyspace_events = 0
+        self.slowlog_log_slower_than = -1
+        self.slowlog_max_len = 128
         self.stream_compact_tombstones = True
         self.stream_idmp_duration = 100
         self.stream_idmp_maxsize = 100

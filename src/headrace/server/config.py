@@ -9,7 +9,7 @@ from headrace.errors import CommandError, UsageError
 from headrace.keyspace.scan import matches
 from headrace.resp.inline import split_line
 from headrace.server.directives import BY_NAME, DIRECTIVES, NOT_APPLICABLE, REFUSED, Directive
-from headrace.server.kinds import Rules, Value
+from headrace.server.kinds import Numbers, Rules, Value
 
 INCLUDES_MAX = 16  # files that include files that include files
 NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # what a refused directive may say
@@ -28,6 +28,12 @@ class Config:
         value = self.values[name]
         assert isinstance(value, int)
         return value
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """The value of a list of numbers."""
+        value = self.values[name]
+        assert isinstance(value, Numbers)
+        return value.numbers
 
     def flag(self, name: str) -> bool:
         """The value of a yes or no."""

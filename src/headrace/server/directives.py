@@ -21,6 +21,7 @@ from headrace.server.kinds import (
     Memory,
     Number,
     Octal,
+    Percentiles,
     Port,
     SaveRules,
     Text,
@@ -154,9 +155,14 @@ DIRECTIVES = [
         "latency-monitor-threshold",
         Number(0, I63_MAX),
         "0",
-        "Record events this many milliseconds long.",
-        only=0,
-        why="not supported yet: latencies are not recorded",
+        "Record what holds the server up for so many milliseconds, for LATENCY; 0 for nothing.",
+    ),
+    Directive("latency-tracking", Flag(), "yes", "Keep the distribution of each command's durations."),
+    Directive(
+        "latency-tracking-info-percentiles",
+        Percentiles(),
+        "50 99 99.9",
+        "Which percentiles of them INFO latencystats shows.",
     ),
     Directive("logfile", Text(), "", "Where the log goes; empty: standard error.", mutable=False),
     Directive(
@@ -236,10 +242,8 @@ DIRECTIVES = [
     Directive(
         "slowlog-log-slower-than",
         Number(-1, I63_MAX),
-        "-1",
-        "Record requests this many microseconds long.",
-        only=-1,
-        why="not supported yet: requests are not timed",
+        "10000",
+        "Keep requests that take so many microseconds, for SLOWLOG; -1 for none.",
     ),
     Directive("slowlog-max-len", Number(0, I63_MAX), "128", "How many slow requests are kept."),
     Directive(
@@ -296,7 +300,7 @@ _NOT_APPLICABLE = """
     crash-log-enabled crash-memcheck-enabled disable-thp dynamic-hz enable-module-command
     enable-protected-configs hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries
     hash-max-ziplist-value hll-sparse-max-bytes io-threads io-threads-do-reads jemalloc-bg-thread
-    latency-tracking latency-tracking-info-percentiles lazyfree-lazy-eviction lazyfree-lazy-expire
+    lazyfree-lazy-eviction lazyfree-lazy-expire
     lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
     list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate lua-time-limit
     busy-reply-threshold maxmemory-clients maxmemory-eviction-tenacity maxmemory-samples oom-score-adj

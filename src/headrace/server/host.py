@@ -60,7 +60,12 @@ class ServerHost(Host):
     def apply_settings(self) -> None:
         """Tell the keyspace what the configuration says."""
         self.settings.databases = self.config.number("databases")
+        self.settings.latency_monitor_threshold = self.config.number("latency-monitor-threshold")
+        self.settings.latency_percentiles = self.config.numbers("latency-tracking-info-percentiles")
+        self.settings.latency_tracking = self.config.flag("latency-tracking")
         self.settings.notify_keyspace_events = self.config.number("notify-keyspace-events")
+        self.settings.slowlog_log_slower_than = self.config.number("slowlog-log-slower-than")
+        self.settings.slowlog_max_len = self.config.number("slowlog-max-len")
         self.settings.stream_compact_tombstones = self.config.flag("stream-compact-tombstones")
         self.settings.stream_idmp_duration = self.config.number("stream-idmp-duration")
         self.settings.stream_idmp_maxsize = self.config.number("stream-idmp-maxsize")

@@ -16,7 +16,14 @@ class Rules:
     pairs: tuple[tuple[int, int], ...]
 
 
-Value = int | bool | str | list[str] | tuple[int, int] | Rules
+@dataclass(frozen=True)
+class Numbers:
+    """Several numbers."""
+
+    numbers: tuple[float, ...]
+
+
+Value = int | bool | str | list[str] | tuple[int, int] | Rules | Numbers
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
@@ -206,6 +213,27 @@ class EventClasses:
         """The letters in Redis's order."""
         assert isinstance(value, int)
         return events.show(value)
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Numbers of 0 to 100."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Numbers, perhaps with a fraction; none for none."""
+        words = [word for text in words for word in text.split()]
+        try:
+            numbers = tuple(float(word) for word in words)
+        except ValueError:
+            raise ValueError("Invalid latency-tracking-info-percentiles parameters") from None
+        if not all(0 <= number <= 100 for number in numbers):
+            raise ValueError("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]")
+        return Numbers(numbers)
+
+    def show(self, value: Value) -> str:
+        """With blanks between them."""
+        assert isinstance(value, Numbers)
+        return " ".join(f"{number:g}" for number in value.numbers)
 
 
 @dataclass(frozen=True)

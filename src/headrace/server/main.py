@@ -216,6 +216,7 @@ class Server:
         """Act on what the configuration says now."""
         config, turn = self.config, self.turn
         self.host.apply_settings()
+        self.engine.timing.settle()
         self._make_room_for_clients()
         unsent = config.values["client-output-buffer-limit"]
         assert isinstance(unsent, tuple)

@@ -92,7 +92,7 @@ class Turn:
     bulk_max: cython.longlong  # the longest word a new client may send
     query_max: cython.longlong  # bytes a client may have sent that are not executed, or it goes
     unsent_max: cython.longlong  # bytes of answers a client may leave unread, or it goes; 0 for no limit
-    unsent_listener_max: cython.longlong  # the same of a client that listens to channels
+    unsent_listener_max: cython.longlong  # the same of a client that listens: to channels, or as a monitor
     received: cython.longlong
     sent: cython.longlong
     poller: select.epoll
@@ -216,6 +216,7 @@ class Turn:
         if 0 <= deadline <= now:
             engine.tick(now)
         if self.ready:
+            engine.timing.begin()
             self._execute(now)
         if engine.woken or engine.dropped:
             self._serve_woken()
@@ -413,7 +414,8 @@ class Turn:
                 self.sent += n
                 answer.sent(n)
             n = answer.pending()
-            most: cython.longlong = self.unsent_listener_max if session.subscribed else self.unsent_max
+            listens: cython.bint = session.subscribed > 0 or session.monitoring
+            most: cython.longlong = self.unsent_listener_max if listens else self.unsent_max
             if 0 < most < n:
                 self._refuse(connection, "it has left more than client-output-buffer-limit unread")
                 return

@@ -1,0 +1,124 @@
+"""LATENCY: what held the server up, and how the durations of commands are distributed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.commands.call import Call
+from headrace.commands.rows import container, row
+from headrace.errors import CommandError
+
+GRAPH_ROWS = 4
+GRAPH_COLUMNS = 80
+
+SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def run_latest(call: Call) -> None:
+    """Each event: its name, the second and the milliseconds of its latest sample, the worst ever."""
+    events = call.engine.timing.events.events
+    call.answer.value([[name, *event.samples[-1], event.worst_ms] for name, event in events.items()])
+
+
+def run_history(call: Call) -> None:
+    """The samples of an event, oldest first: second and milliseconds."""
+    event = call.engine.timing.events.events.get(call.argv[2])
+    call.answer.value([list(sample) for sample in event.samples] if event is not None else [])
+
+
+def run_reset(call: Call) -> None:
+    """Forget these events, or all; how many there were."""
+    call.answer.integer(call.engine.timing.events.forget(call.argv[2:]))
+
+
+def run_histogram(call: Call) -> None:
+    """For these commands, or all that were timed: calls, and how many took no longer than 1, 2, 4 ... us."""
+    wanted = {word.lower() for word in call.argv[2:]}
+    found: dict[bytes, Any] = {}
+    for timed in call.engine.stats.rows:
+        name = timed.command.name
+        if timed.latencies is None or (wanted and not {name, name.partition(b"|")[0]} & wanted):
+            continue
+        octaves = dict(timed.latencies.octaves())
+        found[name] = {b"calls": timed.latencies.total, b"histogram_usec": octaves}
+    call.answer.value(found)
+
+
+def run_doctor(call: Call) -> None:
+    """A word on latency, for a person."""
+    threshold = call.keyspace.settings.latency_monitor_threshold
+    events = call.engine.timing.events.events
+    if not events:
+        if threshold:
+            text = f"Nothing has taken {threshold} ms or longer since events were last forgotten."
+        else:
+            text = "Events are not recorded: latency-monitor-threshold, in milliseconds, is 0."
+        call.answer.verbatim(text.encode() + b"\n")
+        return
+    lines = [f"{len(events)} kind(s) of events held the server up:", ""]
+    for number, (name, event) in enumerate(events.items(), 1):
+        seconds = max(call.now // 1000 - event.samples[0][0], 0) / len(event.samples)
+        lines.append(
+            f"{number}. {name.decode()}: {len(event.samples)} times (mean {event.average_ms():.0f} ms, mean"
+            f" deviation {event.deviation_ms():.0f} ms, every {seconds:.2f} s). Worst: {event.worst_ms} ms."
+        )
+    lines += ["", "What may help:"]
+    if b"command" in events or b"fast-command" in events:
+        lines.append("- SLOWLOG GET shows which requests they were, if slowlog-log-slower-than lets it.")
+        lines.append("- A range of many entries, or a trim of many, is cheaper in pieces: COUNT and LIMIT.")
+    if b"fork" in events:
+        lines.append("- Copying the process takes longer the more memory it holds: save less often.")
+    call.answer.verbatim("\n".join(lines).encode() + b"\n")
+
+
+def run_graph(call: Call) -> None:
+    """The latest samples of an event, drawn with characters, and how long ago each was."""
+    event = call.engine.timing.events.events.get(call.argv[2])
+    if event is None:
+        shown = call.argv[2].decode("utf-8", "surrogateescape")
+        raise CommandError(f"ERR No samples available for event '{shown}'")
+    samples = list(event.samples)[-GRAPH_COLUMNS:]
+    heights = [ms for _, ms in samples]
+    low, high = min(heights), max(heights)
+    name = call.argv[2].decode("utf-8", "replace")
+    lines = [
+        f"{name} - high {high} ms, low {low} ms (all time high {event.worst_ms} ms)",
+        "-" * GRAPH_COLUMNS,
+    ]
+    lines += bars(heights) + upright([ago(call.now // 1000 - at) for at, _ in samples])
+    call.answer.verbatim("\n".join(lines).encode() + b"\n")
+
+
+def bars(heights: list[int]) -> list[str]:
+    """The lines of a bar chart, from the top."""
+    low, span = min(heights), max(max(heights) - min(heights), 1)
+    tops = [1 + (height - low) * (GRAPH_ROWS - 1) // span for height in heights]
+    return [
+        "".join("#" if top == level else "|" if top > level else " " for top in tops)
+        for level in range(GRAPH_ROWS, 0, -1)
+    ]
+
+
+def ago(seconds: int) -> str:
+    """A time span as briefly as can be: 5s, 3m, 2h, 1d."""
+    for length, unit in SPANS:
+        if seconds >= length:
+            return f"{seconds // length}{unit}"
+    return "now"
+
+
+def upright(labels: list[str]) -> list[str]:
+    """The labels side by side, each read from top to bottom."""
+    return ["".join(label[at : at + 1] or " " for label in labels) for at in range(max(map(len, labels)))]
+
+
+SUBCOMMANDS = [
+    row("latency|latest", 2, run_latest, "2.8.13", "Returns the latest latency events."),
+    row("latency|history", 3, run_history, "2.8.13", "Returns samples of an event.", "event"),
+    row("latency|reset", -2, run_reset, "2.8.13", "Forgets events.", "[event [event ...]]"),
+    row("latency|doctor", 2, run_doctor, "2.8.13", "Reports latency problems."),
+    row("latency|graph", 3, run_graph, "2.8.13", "Draws the samples of an event.", "event"),
+    row("latency|histogram", -2, run_histogram, "7.0.0", "Returns distributions.", "[command ...]"),
+]
+
+COMMANDS = [container("latency", "2.8.13", "Latency events.", SUBCOMMANDS)]

@@ -1,0 +1,108 @@
+"""MEMORY STATS and MEMORY DOCTOR: what the process holds, in figures and in words.
+
+There is no allocator of our own to ask: what is asked of it are the process's figures.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.commands.call import Call
+
+PLACE_BYTES = 44  # of a key in a dictionary: see admin.py
+
+# What the doctor thinks worth a word.
+WORTH_A_LOOK_BYTES = 5 << 20
+PEAK_RATIO = 1.5
+RESIDENT_RATIO = 1.4
+CLIENT_BYTES_MEAN = 200 << 10
+
+
+def client_bytes(call: Call) -> int:
+    """What the buffers of all clients take up."""
+    clients = call.engine.clients.values()
+    return sum(session.answer.cap + sum(call.host.client_buffers(session)) for session in clients)
+
+
+def databases(call: Call) -> dict[bytes, Any]:
+    """What keeping track of keys takes, for each database that holds some."""
+    return {
+        b"db.%d" % database.index: {
+            b"overhead.hashtable.main": PLACE_BYTES * len(database.values),
+            b"overhead.hashtable.expires": PLACE_BYTES * len(database.expiry_times),
+            b"overhead.hashtable.slot-to-keys": 0,
+        }
+        for database in call.keyspace.databases
+        if database.values
+    }
+
+
+def figures(call: Call) -> dict[bytes, Any]:
+    """Redis's figures under Redis's names: bytes, percentages, and ratios."""
+    known: dict[str, Any] = dict(call.host.info("memory"))
+    used, peak = known.get("used_memory", 0), known.get("used_memory_peak", 0)
+    resident, startup = known.get("used_memory_rss", used), known.get("used_memory_startup", 0)
+    clients, kept = client_bytes(call), databases(call)
+    keys = sum(len(database.values) for database in call.keyspace.databases)
+    overhead = startup + clients + sum(sum(sizes.values()) for sizes in kept.values())
+    data = max(used - overhead, 0)
+    return {
+        b"peak.allocated": peak,
+        b"total.allocated": used,
+        b"startup.allocated": startup,
+        b"replication.backlog": 0,
+        b"clients.slaves": 0,
+        b"clients.normal": clients,
+        b"cluster.links": 0,
+        b"aof.buffer": 0,
+        b"lua.caches": 0,
+        b"functions.caches": 0,
+        **kept,
+        b"overhead.total": overhead,
+        b"keys.count": keys,
+        b"keys.bytes-per-key": max(used - startup, 0) // keys if keys else 0,
+        b"dataset.bytes": data,
+        b"dataset.percentage": 100 * data / max(used - startup, 1),
+        b"peak.percentage": 100 * used / max(peak, 1),
+        b"allocator.allocated": used,
+        b"allocator.active": used,
+        b"allocator.resident": resident,
+        b"allocator-fragmentation.ratio": 1.0,
+        b"allocator-fragmentation.bytes": 0,
+        b"allocator-rss.ratio": ratio(resident, used),
+        b"allocator-rss.bytes": resident - used,
+        b"rss-overhead.ratio": 1.0,
+        b"rss-overhead.bytes": 0,
+        b"fragmentation": ratio(resident, used),
+        b"fragmentation.bytes": resident - used,
+    }
+
+
+def ratio(resident: int, used: int) -> float:
+    """How much more is resident than used."""
+    return resident / used if used else 1.0
+
+
+def run_stats(call: Call) -> None:
+    """The figures."""
+    call.answer.value(figures(call))
+
+
+def run_doctor(call: Call) -> None:
+    """A word on the state of the memory, for a person."""
+    found = figures(call)
+    used, peak = found[b"total.allocated"], found[b"peak.allocated"]
+    clients, fragmentation = found[b"clients.normal"], found[b"fragmentation"]
+    advice: list[str] = []
+    if used < WORTH_A_LOOK_BYTES:
+        advice.append("There is too little in memory to say anything about it.")
+    else:
+        if peak > PEAK_RATIO * used:
+            advice.append(
+                f"- It once held {peak} bytes, today {used}: not all need have gone back to the system."
+            )
+        if fragmentation > RESIDENT_RATIO:
+            advice.append(f"- {fragmentation:.2f} times as much is resident as is in use: it is fragmented.")
+        if clients > CLIENT_BYTES_MEAN * max(len(call.engine.clients), 1):
+            advice.append(f"- Clients' buffers hold {clients} bytes: CLIENT LIST says whose.")
+    call.answer.verbatim("\n".join(advice or ["Nothing to complain of."]).encode() + b"\n")

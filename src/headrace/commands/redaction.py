@@ -1,0 +1,54 @@
+"""Requests as others may see them: passwords left out, and every byte printable."""
+
+from __future__ import annotations
+
+from headrace.commands.spec import Command
+
+REDACTED = b"(redacted)"
+
+# Settings whose value is a secret have one of these in their names.
+SECRET_NAMES = (b"pass", b"masterauth", b"masteruser")
+
+ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+SHOWN = [ESCAPES.get(byte, b"%c" % byte if 32 <= byte < 127 else b"\\x%02x" % byte) for byte in range(256)]
+
+
+def without_secrets(command: Command, argv: list[bytes]) -> list[bytes]:
+    """The request's words, those that may be passwords replaced; argv itself when there are none.
+
+    Rather too many than too few: a malformed request may hold a password, too.
+    """
+    name = command.name
+    if name == b"auth":
+        return [argv[0], *[REDACTED] * (len(argv) - 1)]
+    if name == b"acl|setuser":
+        return [*argv[:2], *[REDACTED] * (len(argv) - 2)]
+    if name == b"hello":
+        return _without_auth(argv)
+    if name == b"config|set":
+        return _without_secret_settings(argv)
+    return argv
+
+
+def _without_auth(argv: list[bytes]) -> list[bytes]:
+    """HELLO: the user and the password behind AUTH."""
+    words = list(argv)
+    for at in range(1, len(argv)):
+        if argv[at].lower() == b"auth":
+            words[at + 1 : at + 3] = [REDACTED] * len(argv[at + 1 : at + 3])
+    return words
+
+
+def _without_secret_settings(argv: list[bytes]) -> list[bytes]:
+    """CONFIG SET: the values of settings that are secrets."""
+    words = list(argv)
+    for at in range(2, len(argv) - 1):
+        name = argv[at].lower()
+        if any(secret in name for secret in SECRET_NAMES):
+            words[at + 1] = REDACTED
+    return words
+
+
+def quoted(word: bytes) -> bytes:
+    """The word in double quotes, as redis-cli would read it: bytes that cannot be printed as escapes."""
+    return b'"' + b"".join([SHOWN[byte] for byte in word]) + b'"'

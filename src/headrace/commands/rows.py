@@ -1,0 +1,36 @@
+"""How operators' commands declare themselves: rows of the server group, and containers of such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.commands.call import Call
+from headrace.commands.help import help_row
+from headrace.commands.spec import Command
+
+
+def row(
+    name: str,
+    arity: int,
+    run: Callable[[Call], None],
+    since: str,
+    summary: str,
+    syntax: str = "",
+    flags: str = "admin noscript loading stale",
+) -> Command:
+    """A row of the server group."""
+    return Command(name, arity, run, flags, group="server", since=since, summary=summary, syntax=syntax)
+
+
+def container(name: str, since: str, summary: str, subcommands: list[Command]) -> Command:
+    """The row of a command that is nothing but its subcommands."""
+    return Command(
+        name,
+        -2,
+        None,
+        group="server",
+        since=since,
+        summary=summary,
+        complexity="Depends on the subcommand",
+        subcommands=[*subcommands, help_row(name, subcommands)],
+    )

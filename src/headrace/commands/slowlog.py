@@ -1,0 +1,58 @@
+"""SLOWLOG: the latest requests that took longer than slowlog-log-slower-than allows."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from headrace.commands.arguments import parse_i64
+from headrace.commands.call import Call
+from headrace.commands.rows import container, row
+from headrace.errors import CommandError, NotAnInteger
+
+SHOWN = 10  # unless it is said how many
+
+
+class BadCount(CommandError):
+    text = "ERR count should be greater than or equal to -1"
+
+
+class BadForm(CommandError):
+    text = "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP."
+
+
+def run_get(call: Call) -> None:
+    """The newest slow requests: number, second, microseconds, words, address and name of the client."""
+    if len(call.argv) > 3:
+        raise BadForm()
+    requests = call.engine.timing.slow.requests
+    count = SHOWN
+    if len(call.argv) == 3:
+        try:
+            count = parse_i64(call.argv[2])
+        except NotAnInteger:
+            raise BadCount() from None
+        if count < -1:
+            raise BadCount()
+    call.answer.value([list(request) for request in islice(requests, count if count >= 0 else None)])
+
+
+def run_len(call: Call) -> None:
+    """How many slow requests are kept."""
+    call.answer.integer(len(call.engine.timing.slow.requests))
+
+
+def run_reset(call: Call) -> None:
+    """Forget the slow requests."""
+    call.engine.timing.slow.forget()
+    call.answer.ok()
+
+
+FLAGS = "admin loading stale"
+
+SUBCOMMANDS = [
+    row("slowlog|get", -2, run_get, "2.2.12", "Returns the latest slow requests.", "[count]", FLAGS),
+    row("slowlog|len", 2, run_len, "2.2.12", "Counts the recorded requests.", flags=FLAGS),
+    row("slowlog|reset", 2, run_reset, "2.2.12", "Forgets the recorded requests.", flags=FLAGS),
+]
+
+COMMANDS = [container("slowlog", "2.2.12", "Slow requests.", SUBCOMMANDS)]

@@ -1,0 +1,160 @@
+"""What requests take, for whoever wants to know: SLOWLOG, LATENCY, INFO's commandstats; and MONITOR's lines.
+
+    begin            ran              ran                        ran
+      |--- request ---|--- request ---|--- EXEC: | one | two | ---|
+      reading         reading         reading    ...              reading
+
+The clock is read once a request: where one ends the next one begins. What is between two turns is nobody's,
+for each turn begins with a reading of its own. Nothing is read or kept while nobody wants to know.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import redaction
+from headrace.commands.call import Call
+from headrace.commands.channels import Channels
+from headrace.engine.clock import RealClock
+from headrace.engine.histogram import Histogram
+from headrace.engine.latency import Latency
+from headrace.engine.slowlog import SlowLog
+from headrace.engine.stats import Row
+from headrace.keyspace.settings import Settings
+
+NEVER_NS = cython.declare(cython.longlong, (1 << 62) - 1)
+
+
+@cython.final
+@cython.cclass
+class Timing:
+    """The stop-watch of one engine, and what it has found worth keeping."""
+
+    __slots__ = (
+        "channels",
+        "clock",
+        "events",
+        "lap_ns",
+        "notable_ns",
+        "on",
+        "settings",
+        "slow",
+        "timed",
+        "tracking",
+    )
+
+    on: cython.bint  # someone wants to know: ran() is to be called
+    timed: cython.bint  # and how long it took
+    tracking: cython.bint  # and the distribution, command by command
+    lap_ns: cython.longlong  # when the clock was read last
+    notable_ns: cython.longlong  # what takes as long goes into the slow log, or is an event
+    clock: RealClock
+    settings: Settings
+    channels: Channels
+    slow: SlowLog
+    events: Latency
+
+    def __init__(self, settings: Settings, channels: Channels) -> None:
+        self.clock = RealClock()
+        self.settings = settings
+        self.channels = channels
+        self.slow = SlowLog()
+        self.events = Latency()
+        self.timed = False
+        self.lap_ns = 0
+        self.settle()
+
+    @cython.ccall
+    def settle(self) -> cython.void:
+        """The settings have changed, or who watches: find out what is to be done from now on."""
+        settings: Settings = self.settings
+        slow: cython.longlong = settings.slowlog_log_slower_than
+        event: cython.longlong = settings.latency_monitor_threshold
+        self.notable_ns = NEVER_NS
+        if slow >= 0:
+            self.notable_ns = slow * 1000 if slow < NEVER_NS // 1000 else NEVER_NS
+        if event > 0 and event < self.notable_ns // 1_000_000:
+            self.notable_ns = event * 1_000_000
+        self.tracking = settings.latency_tracking
+        self.timed = self.tracking or slow >= 0 or event > 0
+        self.on = self.timed or len(self.channels.monitors) > 0
+        self.begin()
+
+    @cython.ccall
+    def begin(self) -> cython.void:
+        """What happens from now on is the next request's."""
+        if self.timed:
+            self.lap_ns = self.clock.monotonic_ns()
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def ran(self, call: Call, row: Row, since_ns: cython.longlong) -> cython.int:
+        """The call, of that row, has run. since_ns: what lap_ns was before."""
+        if self.timed:
+            taken: cython.longlong = self._lap(row, since_ns)
+            if call.session.waiting is None:
+                self._count(row, taken)
+                if taken >= self.notable_ns and not call.session.replayed:
+                    self._note(call, taken)
+        if self.channels.monitors and "admin" not in call.command.flags and not call.session.replayed:
+            self._show(call)
+        return 0
+
+    @cython.ccall
+    def served(self, row: Row, since_ns: cython.longlong) -> cython.void:
+        """A request of that row that had to wait has been answered; that it waited is not counted."""
+        if self.timed:
+            self._count(row, self._lap(row, since_ns))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def _lap(self, row: Row, since_ns: cython.longlong) -> cython.longlong:
+        """Read the clock; the nanoseconds since then are the row's."""
+        now: cython.longlong = self.clock.monotonic_ns()
+        taken: cython.longlong = now - since_ns
+        self.lap_ns = now
+        row.ns += taken
+        return taken
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _count(self, row: Row, taken: cython.longlong) -> cython.int:
+        """A request of that row has taken so many nanoseconds."""
+        if self.tracking:
+            latencies: Histogram | None = row.latencies
+            if latencies is None:
+                latencies = row.latencies = Histogram()
+            latencies.add(max(taken, 0))
+        return 0
+
+    @cython.cfunc
+    def _note(self, call: Call, taken: cython.longlong) -> cython.void:
+        """Keep what took so long."""
+        settings: Settings = self.settings
+        flags = call.command.flags
+        at_s = call.now // 1000
+        ms = taken // 1_000_000
+        if 0 < settings.latency_monitor_threshold <= ms:
+            self.events.add(b"fast-command" if "fast" in flags else b"command", at_s, ms)
+        slower = settings.slowlog_log_slower_than
+        if 0 <= slower <= taken // 1000 and "skip_slowlog" not in flags:
+            words = redaction.without_secrets(call.command, call.argv)
+            session = call.session
+            most = settings.slowlog_max_len
+            self.slow.add(at_s, taken // 1000, words, session.address, session.name, most)
+
+    @cython.cfunc
+    def _show(self, call: Call) -> cython.void:
+        """Tell all who watch. Administrators' requests are shown to nobody."""
+        microseconds = call.now * 1000 + call.host.microseconds()
+        words = redaction.without_secrets(call.command, call.argv)
+        where = b"%d %s" % (call.session.database, call.session.address)
+        shown = b" ".join(redaction.quoted(word) for word in words)
+        self.channels.show(
+            b"%d.%06d [%s] %s" % (microseconds // 1_000_000, microseconds % 1_000_000, where, shown)
+        )
+
+    def event(self, name: bytes, ms: int, now_ms: int) -> None:
+        """Something other than a command has held up the server: an event, if it took long enough."""
+        if 0 < self.settings.latency_monitor_threshold <= ms:
+            self.events.add(name, now_ms // 1000, ms)

@@ -1,0 +1,177 @@
+"""What an operator sees of the same requests, here and in a real redis-server: the same shapes and words."""
+
+import re
+
+import pytest
+
+from headrace.resp.replies import ReplyParser
+
+REQUESTS = r"""
+    SET k v
+    GET k
+    GET
+    NOSUCH k
+    INCR k
+    SELECT 3
+    MULTI
+    SET a 1
+    INCR a
+    EXEC
+    SELECT 0
+    AUTH default secret
+    AUTH secret
+    HELLO 2 AUTH default secret SETNAME me
+    CLIENT SETNAME you
+    CONFIG SET stream-node-max-entries 100
+    SUBSCRIBE c
+    UNSUBSCRIBE c
+    WATCH k
+    UNWATCH
+    XADD s 1-1 f v
+    XREAD COUNT 1 STREAMS s 0
+    ECHO "\x00\x01 \"quoted\" \\ \a\b\t\n\r \x7f\xff caf\xc3\xa9"
+    SET big "long"
+    DEL 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31
+    DEL 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+    PUBLISH c m
+    OBJECT HELP
+    MEMORY USAGE k
+    LATENCY LATEST
+"""
+LONG = b"x" * 140
+SETTINGS = (b"slowlog-log-slower-than", b"0", b"10000")
+
+
+def value(reply):
+    parser = ReplyParser()
+    parser.feed(reply)
+    return parser.next()
+
+
+def request(text):
+    from peer import words
+
+    return [LONG if word == b"long" else word for word in words(text)]
+
+
+@pytest.fixture
+def both(peer):
+    """Everything is slow, on either side."""
+    peer.control.send([b"CONFIG", b"SET", *SETTINGS[:2]])
+    assert peer.control.reply() == b"+OK\r\n"
+    conversation = peer.both()
+    settings = conversation.engine.keyspace.settings
+    settings.slowlog_log_slower_than = 0
+    settings.latency_tracking = True
+    conversation.engine.timing.settle()
+    yield conversation
+    conversation.close()
+    peer.control.send([b"CONFIG", b"SET", SETTINGS[0], SETTINGS[2]])
+    assert peer.control.reply() == b"+OK\r\n"
+
+
+def carry_out(both):
+    for line in REQUESTS.strip().splitlines():
+        answers(both, line.strip(), "A")
+
+
+def answers(both, text, name="B"):
+    """Both answers to a request, as values."""
+    session, connection = both.client(name)
+    both.engine.execute(session, request(text), 1_000_000)
+    connection.send(request(text))
+    return value(session.answer.take()), value(connection.reply())
+
+
+def test_monitors_are_shown_the_same_lines(both):
+    ours, theirs = answers(both, "MONITOR", "M")
+    assert ours == theirs
+    carry_out(both)
+    answers(both, 'ECHO "the end"', "A")
+    session, connection = both.client("M")
+    shown = [
+        re.sub(rb"^\+[\d.]+ \[(\d+) [\d.:]*\]", rb"[\1]", line)
+        for line in session.answer.take().split(b"\r\n")
+    ]
+    told = []
+    while not told or not told[-1].endswith(b'"the end"'):
+        line = connection.reply().rstrip(b"\r\n")
+        assert re.match(rb"^\+\d+\.\d{6} \[\d+ [\d.:]+\] ", line)
+        told.append(re.sub(rb"^\+[\d.]+ \[(\d+) [\d.:]*\]", rb"[\1]", line))
+    assert shown[:-1] == told
+    assert len(told) > 20
+
+
+def test_slow_logs_hold_the_same_requests(both):
+    answers(both, "SLOWLOG RESET")
+    carry_out(both)
+    ours, theirs = answers(both, "SLOWLOG GET -1")
+    assert [(entry[3], entry[5]) for entry in ours] == [(entry[3], entry[5]) for entry in theirs]
+    assert [list(map(type, entry)) for entry in ours] == [list(map(type, entry)) for entry in theirs]
+    assert len(ours) > 25
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SLOWLOG GET -2",
+        "SLOWLOG GET x",
+        "SLOWLOG GET 0",
+        "SLOWLOG GET 1 2",
+        "SLOWLOG RESET",
+        "LATENCY LATEST",
+        "LATENCY HISTORY nosuch",
+        "LATENCY GRAPH nosuch",
+        "LATENCY RESET nosuch",
+        "LATENCY RESET",
+        "LATENCY HISTOGRAM nosuch",
+        "MONITOR",
+        "MONITOR x",
+        "INFO nosuch",
+    ],
+)
+def test_small_answers_are_alike(both, text):
+    ours, theirs = answers(both, text)
+    assert repr(ours) == repr(theirs)
+
+
+@pytest.mark.parametrize("names", ["", "get", "GET nosuch config", "config|set", "ping set|x"])
+def test_distributions_are_of_the_same_commands(both, names):
+    answers(both, "CONFIG RESETSTAT")
+    carry_out(both)
+    ours, theirs = answers(both, f"LATENCY HISTOGRAM {names}")
+
+    def calls(found):
+        return {
+            name: (facts[0], facts[1], facts[2]) for name, facts in zip(found[::2], found[1::2], strict=True)
+        }
+
+    assert calls(ours) == calls(theirs)
+
+
+def test_memory_stats_have_the_same_names_in_the_same_order(both):
+    answers(both, "SET k v", "A")
+    ours, theirs = answers(both, "MEMORY STATS")
+    assert ours[::2] == theirs[::2]
+    assert [type(v) for v in ours[1::2]] == [type(v) for v in theirs[1::2]]
+
+
+def test_info_counts_the_same_calls(both):
+    answers(both, "CONFIG RESETSTAT")
+    carry_out(both)
+    ours, theirs = answers(both, "INFO commandstats latencystats errorstats")
+
+    def counted(text):
+        found = set()
+        for line in text.decode().splitlines():
+            line = re.sub(r"usec=\d+,usec_per_call=\d+\.\d\d", "usec", line)
+            found.add(re.sub(r"=\d+\.\d{3}", "=", line))
+        return {line for line in found if not line.startswith(("cmdstat_info:", "cmdstat_config|resetstat:"))}
+
+    assert counted(ours) == counted(theirs)
+
+
+def test_sections_stand_in_the_same_order(both):
+    ours, theirs = answers(both, "INFO everything")
+    known = [line for line in theirs.splitlines() if line.startswith(b"# ") and line != b"# Modules"]
+    assert [line for line in ours.splitlines() if line.startswith(b"# ")] == known
