@@ -9,6 +9,7 @@ billing   ██████████▒▒███░░░░░░░░ 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.console import ink
+from headrace.console.anatomy import text
 from headrace.console.specimen import Pending, Specimen, pending_of
 from headrace.streams.group import Group as StreamGroup
 
@@ -49,7 +51,7 @@ def legend() -> Text:
 def one_group(specimen: Specimen, group: StreamGroup, most: int) -> Iterator[RenderableType]:
     """A ribbon, and below it the pending list."""
     pending = list(pending_of(group))
-    name = Text.assemble((group.name.decode(errors="backslashreplace"), "bold"))
+    name = Text.assemble((text(group.name), "bold"))
     name.append(f"   last delivered {group.last_ms}-{group.last_seq}", ink.GREY)
     behind = specimen.stream.length - delivered(specimen, group)
     name.append(
@@ -77,27 +79,27 @@ def ribbon(specimen: Specimen, group: StreamGroup, pending: list[Pending]) -> Te
         rank = specimen.rank(one.ms, one.seq, exactly)
         cells[min(rank * RIBBON // total, RIBBON - 1)] += 1
     done = delivered(specimen, group) * RIBBON / total
-    text = Text()
+    line = Text()
     for at, held in enumerate(cells):
         room = max(total / RIBBON, 1)
         if held:
             under = ink.DONE if at < done else ink.WAITING
-            text.append("█" if held >= room / 2 else "▓", f"{ink.PENDING} on {under}")
+            line.append("█" if held >= room / 2 else "▓", f"{ink.PENDING} on {under}")
         elif at + 1 <= done:
-            text.append("█", ink.DONE)
+            line.append("█", ink.DONE)
         elif at < done:
-            text.append(ink.EIGHTHS[max(round(8 * (done - at)), 1)], f"{ink.DONE} on {ink.WAITING}")
+            line.append(ink.EIGHTHS[max(round(8 * (done - at)), 1)], f"{ink.DONE} on {ink.WAITING}")
         else:
-            text.append("█", ink.WAITING)
-    return text
+            line.append("█", ink.WAITING)
+    return line
 
 
 def pending_list(specimen: Specimen, group: StreamGroup, pending: list[Pending], most: int) -> Table:
     """A line an entry, a column a consumer: the group's list down the side, each consumer's in its own."""
     shown = pending[:most]
-    names = [consumer.name for consumer in group.consumers()]
-    busy = sorted(names, key=lambda name: (-sum(one.consumer == name for one in pending), name))[:COLUMNS]
-    columns = sorted(busy)
+    held = Counter(one.consumer for one in pending)
+    names = sorted((consumer.name for consumer in group.consumers()), key=lambda name: (-held[name], name))
+    columns = sorted(names[:COLUMNS])
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(4):
         table.add_column(no_wrap=True)
@@ -123,16 +125,16 @@ def pending_list(specimen: Specimen, group: StreamGroup, pending: list[Pending],
 
 def names_line(columns: list[bytes]) -> Text:
     """The consumers' names, each in its colour."""
-    text = Text()
+    line = Text()
     for at, name in enumerate(columns):
-        text.append(short(name), f"bold {ink.CONSUMERS[at]}")
-        text.append("  ")
-    return text
+        line.append(short(name), f"bold {ink.CONSUMERS[at]}")
+        line.append("  ")
+    return line
 
 
 def short(name: bytes) -> str:
     """A consumer's name in a column."""
-    return ink.clip(name.decode(errors="backslashreplace"), NAME_MAX)
+    return ink.clip(text(name), NAME_MAX)
 
 
 def span(shown: list[Pending], name: bytes) -> range:
@@ -143,13 +145,13 @@ def span(shown: list[Pending], name: bytes) -> range:
 
 def threads(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: int) -> Text:
     """The lists of all consumers where they pass this line: a dot for the owner, a line for the others."""
-    text = Text()
+    line = Text()
     for at, name in enumerate(columns):
         mark = "●" if name == owner else "│" if row in spans[name] else " "
-        text.append(mark.ljust(len(short(name)) + 2), ink.CONSUMERS[at])
+        line.append(mark.ljust(len(short(name)) + 2), ink.CONSUMERS[at])
     if owner not in columns:
-        text.append("○ " + owner.decode(errors="backslashreplace") if owner else "○ nobody", ink.GREY)
-    return text
+        line.append("○ " + text(owner) if owner else "○ nobody", ink.GREY)
+    return line
 
 
 def times(deliveries: int) -> str:

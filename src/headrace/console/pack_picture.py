@@ -16,7 +16,8 @@ from rich.text import Text
 from headrace.console import anatomy, ink
 from headrace.console.anatomy import Element, Entry, NodeParts, Part
 
-MAP_WIDTH = 64  # bytes in a line of the map
+MAP_WIDTH = 64  # bytes in half a line of the map
+MAP_MAX = 64 * 128  # bytes in the map
 HEX_MAX = 10  # bytes of an element that are spelt out
 VALUE_MAX = 24
 MARGIN = 2
@@ -88,13 +89,15 @@ def header(node: NodeParts) -> list[Part]:
 def byte_map(node: NodeParts) -> Iterator[Text]:
     """Every byte as a half block of the colour of its role, and what the colours say."""
     roles = node.roles()
-    for start in range(0, len(roles), 2 * MAP_WIDTH):
+    for start in range(0, min(len(roles), MAP_MAX), 2 * MAP_WIDTH):
         line = Text(f"{start:>6} ", ink.FAINT)
         upper, lower = roles[start : start + MAP_WIDTH], roles[start + MAP_WIDTH : start + 2 * MAP_WIDTH]
         for at, role in enumerate(upper):
             below = f" on {ink.ROLES[lower[at]]}" if at < len(lower) else ""
             line.append("▀", f"{ink.ROLES[role]}{below}")
         yield line
+    if len(roles) > MAP_MAX:
+        yield Text(f"       … {ink.size(len(roles) - MAP_MAX)} more", ink.GREY)
     yield Text()
     used = dict.fromkeys(roles)
     yield from legends(roles, [role for role in ink.ROLES if role in used])

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.console import ink
+from headrace.console.anatomy import text as printable
 from headrace.console.figures import Figures, GroupFigures, StreamFigures
 
 MOMENTS = 8  # of rates, in the line of blocks
@@ -176,7 +177,7 @@ def blocks(values: deque[float]) -> str:
 def stream_row(table: Table, history: History, stream: StreamFigures) -> None:
     """The line of a stream."""
     place = (stream.database, stream.key)
-    name = Text(ink.clip(stream.key.decode(errors="backslashreplace"), NAME_MAX), "bold")
+    name = Text(ink.clip(printable(stream.key), NAME_MAX), "bold")
     if stream.database:
         name.append(f"  db{stream.database}", ink.GREY)
     held = history.memory.get(place)
@@ -196,7 +197,7 @@ def group_row(table: Table, history: History, stream: StreamFigures, group: Grou
     oldest = group.oldest_idle_ms
     late = oldest is not None and oldest > LATE_MS
     table.add_row(
-        Text(f"  {ink.clip(group.name.decode(errors='backslashreplace'), NAME_MAX - 2)}", ink.SEQ),
+        Text(f"  {ink.clip(printable(group.name), NAME_MAX - 2)}", ink.SEQ),
         Text(),
         Text(rated(history.read_rate(stream, group)), ink.DONE),
         Text(),

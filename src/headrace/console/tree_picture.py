@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,9 +17,23 @@ from headrace.console import ink
 from headrace.console.radix import Twig, grow
 from headrace.console.specimen import Pack, Specimen
 
-TOP, BOTTOM = 12, 4  # of many nodes below one, those drawn
+ALL_MAX = 32  # a tree of more nodes is drawn along the way to the chosen one
+TOP, BOTTOM, ABOUT = 6, 2, 2  # of many below one, those drawn: the first, the last, and about the chosen one
 BAR = 12
 HALF = 8  # bytes of a key that are milliseconds; then those of the sequence
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the tree: what stands at its left, whose it is, whether the tree below it is drawn.
+
+    left_out: the line stands for so many nodes that are not drawn.
+    """
+
+    stem: Text
+    twig: Twig
+    opened: bool
+    left_out: int = 0
 
 
 def tree_picture(specimen: Specimen, chosen: int | None) -> RenderableType:
@@ -30,15 +45,22 @@ def tree_picture(specimen: Specimen, chosen: int | None) -> RenderableType:
     for justify in ("left", "left", "left", "right", "right"):
         table.add_column(justify=justify, no_wrap=True)
     fullest = max(pack.live + pack.deleted for pack in specimen.packs)
-    for stem, twig, left_out in lines(tree, Text(), Text()):
-        if left_out:
-            table.add_row(stem + Text(f"… {ink.plural(left_out, 'node')} more", ink.GREY))
-        elif twig.below:
-            below = ink.plural(len(twig.below), "way")
-            table.add_row(stem, Text(f"after {twig.depth + len(twig.edge)} bytes, {below}", ink.FAINT))
+    at = 0 if chosen is None else chosen
+    for line in lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
+        twig = line.twig
+        if line.left_out:
+            table.add_row(line.stem + Text(f"… {ink.plural(line.left_out, 'node')} more", ink.GREY))
+        elif not twig.below:
+            table.add_row(*leaf(line.stem, specimen.packs[twig.first], fullest, twig.first == chosen))
+        elif line.opened:
+            ways = ink.plural(len(twig.below), "way")
+            table.add_row(line.stem, Text(f"after {twig.depth + len(twig.edge)} bytes, {ways}", ink.FAINT))
         else:
-            pack = specimen.packs[twig.first]
-            table.add_row(*leaf(stem, pack, fullest, twig.first == chosen))
+            inside = specimen.packs[twig.first : twig.first + twig.count]
+            entries = ink.plural(sum(pack.live for pack in inside), "entry", "entries")
+            size = ink.size(sum(len(pack.data) for pack in inside))
+            nodes = Text(f"▹ {ink.plural(twig.count, 'node')}")
+            table.add_row(line.stem, nodes, Text(), Text(entries), Text(size, ink.GREY))
     return Group(legend(), Text(), table)
 
 
@@ -53,23 +75,34 @@ def legend() -> Text:
     )
 
 
-def lines(twig: Twig, before: Text, after: Text) -> Iterator[tuple[Text, Twig, int]]:
-    """The lines of a tree from the top: what stands at the left, whose it is, how many are left out.
+def lines(twig: Twig, chosen: int, all_of_it: bool, before: Text, after: Text) -> Iterator[Line]:
+    """The lines of a tree from the top. Unless all of it is drawn, what lies beside the way is one line.
 
     before: the guide of the first line; after: that of the lines below it.
     """
-    yield before + hexadecimal(twig.edge, twig.depth), twig, 0
-    shown = list(range(len(twig.below)))
-    if len(shown) > TOP + BOTTOM + 1:
-        shown = shown[:TOP] + [-1] + shown[-BOTTOM:]
+    on_the_way = all_of_it or twig.first <= chosen < twig.first + twig.count
+    yield Line(before + hexadecimal(twig.edge, twig.depth), twig, on_the_way)
+    if not on_the_way:
+        return
+    shown = window(twig.below, chosen)
     for place, number in enumerate(shown):
+        if place and number > shown[place - 1] + 1:
+            left_out = twig.below[shown[place - 1] + 1 : number]
+            yield Line(after + Text("│  ", ink.GREY), twig, True, sum(lower.count for lower in left_out))
         last = place == len(shown) - 1
-        if number < 0:
-            left_out = sum(lower.count for lower in twig.below[TOP:-BOTTOM])
-            yield after + Text("├─ ", ink.GREY), twig, left_out
-            continue
         guide = after + Text("└─ " if last else "├─ ", ink.GREY)
-        yield from lines(twig.below[number], guide, after + Text("   " if last else "│  ", ink.GREY))
+        lower_after = after + Text("   " if last else "│  ", ink.GREY)
+        yield from lines(twig.below[number], chosen, all_of_it, guide, lower_after)
+
+
+def window(below: list[Twig], chosen: int) -> list[int]:
+    """Which of many are drawn: the ends, and those about the chosen node."""
+    if len(below) <= TOP + BOTTOM + 1:
+        return list(range(len(below)))
+    here = next((n for n, twig in enumerate(below) if twig.first <= chosen < twig.first + twig.count), 0)
+    ends = {*range(TOP), *range(len(below) - BOTTOM, len(below))}
+    about = range(max(here - ABOUT, 0), min(here + ABOUT + 1, len(below)))
+    return sorted(ends.union(about))
 
 
 def hexadecimal(edge: bytes, depth: int) -> Text:

@@ -1,0 +1,87 @@
+"""Pictures of streams of any size and any names: nothing is missing, nothing reaches the terminal raw."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from headrace.cli.inspect import draw
+from headrace.console.pack_picture import MAP_MAX
+from headrace.console.radix import grow
+from headrace.console.specimen import Specimen
+from headrace.console.tree_picture import ALL_MAX, lines
+from headrace.streams.stream import Stream
+
+PARTS = ("tree", "node", "groups")
+
+
+def stream(
+    entries: int, *, step: int = 1, per_node: int = 100, value: bytes = b"v", name: bytes = b"f"
+) -> Stream:
+    made = Stream()
+    for n in range(1, entries + 1):
+        made.append(n * step, 0, [name, value], 0, 0, per_node)
+    return made
+
+
+def drawn(specimen: Specimen, node: str = "-1", entries: int = 3) -> str:
+    console = Console(width=118, file=io.StringIO(), record=True)
+    console.print(draw(specimen, node, entries, 12, PARTS))
+    return console.export_text()
+
+
+@pytest.mark.parametrize("nodes", [1, 2, ALL_MAX, ALL_MAX + 1, 700, 3000])
+def test_every_node_is_drawn_or_counted_once(nodes: int):
+    specimen = Specimen("s", "here", stream(nodes, step=7919, per_node=1), 0)
+    tree = grow([pack.key for pack in specimen.packs])
+    for chosen in {0, nodes // 2, nodes - 1}:
+        found = list(lines(tree, chosen, nodes <= ALL_MAX, Text(), Text()))
+        single = [line.twig.first for line in found if not line.twig.below]
+        closed = sum(line.twig.count for line in found if line.twig.below and not line.opened)
+        assert len(single) + closed + sum(line.left_out for line in found) == nodes
+        assert chosen in single and single == sorted(set(single))
+        assert len(found) <= max(2 * ALL_MAX, 80)
+
+
+def test_a_ribbon_is_as_long_as_ever():
+    made = stream(1000)
+    made.make_group(b"half", 500, 0, 500)
+    made.make_group(b"none", 0, 0, 0)
+    out = drawn(Specimen("s", "here", made, 0)).splitlines()
+    after = {
+        line.split()[1]: out[at + 1].count("█") for at, line in enumerate(out) if "last delivered" in line
+    }
+    assert after == {"half": 64, "none": 64}
+    assert any("half" in line and "500 entries not delivered yet" in line for line in out)
+    assert any("none" in line and "1,000 entries not delivered yet" in line for line in out)
+
+
+def test_a_huge_node_is_cut_short():
+    out = drawn(Specimen("s", "here", stream(20, per_node=0, value=b"v" * 5000), 0))
+    assert "KiB more" in out and len(out.splitlines()) < 64 + MAP_MAX // 128
+
+
+def test_names_that_would_move_the_cursor_are_escaped():
+    evil = b"\x1b[2J\r\x07\xff"
+    made = stream(3, value=evil, name=evil)
+    group = made.make_group(evil, 3, 0, 3)
+    consumer = group.make_consumer(evil, 0)
+    group.pending.add(1, 0, consumer, 0, 1)
+    out = drawn(Specimen("s", "here", made, 0))
+    assert not set(out) & {"\x1b", "\r", "\x07"}
+    assert out.count("\\x1b[2J") >= 4
+
+
+def test_who_owns_what_stands_in_a_column():
+    made = stream(6)
+    group = made.make_group(b"g", 6, 0, 6)
+    ann, bob = group.make_consumer(b"ann", 0), group.make_consumer(b"bob", 0)
+    for n, owner in ((1, ann), (2, bob), (3, bob), (4, ann)):
+        group.pending.add(n, 0, owner, 0, n)
+    rows = [line.strip("│ ").split() for line in drawn(Specimen("s", "here", made, 60_000)).splitlines()]
+    found = [row for row in rows if row and row[0] in ("1-0", "2-0", "3-0", "4-0") and "min" in row]
+    assert [[word for word in row if word in "●│"] for row in found] == [["●"], ["│", "●"], ["│", "●"], ["●"]]
+    assert [row[-1] for row in found] == ["once", "twice", "times", "times"]
