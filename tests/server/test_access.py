@@ -174,6 +174,8 @@ def test_users_are_read_from_a_file_and_written_to_it(start, tmp_path):
     text = refused(admin, "ACL", "LOAD")
     assert "users.acl:2: Duplicate user" in text and "users.acl:3: Error in applying" in text
     assert admin.request("ACL", "LIST") == lines
+    file.write_text("user bob on\nbob on\n")
+    assert "users.acl:2: should start with user keyword" in refused(admin, "ACL", "LOAD")
     file.write_text("user bob on\n")
     assert admin.request("ACL", "LOAD") == "OK"
     assert ann.is_closed()

@@ -181,9 +181,8 @@ def run_genpass(call: Call) -> None:
 
 def run_load(call: Call) -> None:
     """The users of the file from now on, all of them or none."""
-    lines = call.host.read_users()
     try:
-        users_of(call).load(lines)
+        users_of(call).load(call.host.read_users())
     except BadFile as wrong:
         text = f"ERR {wrong}. WARNING: ACL errors detected, no change to the previously active ACL rules was"
         raise CommandError(f"{text} performed") from None
