@@ -167,10 +167,10 @@ def test_closing_ends_all_waits_with_an_error(db, clock) -> None:
 
 
 def test_sessions_with_a_state_are_not_reused(db) -> None:
-    db.execute("SELECT", 1)
+    db.link.execute(b"SELECT", b"1")
     db.execute("SET", "k", "v")
     assert db.execute("DBSIZE") == 1
-    db.execute("MULTI")
+    db.link.execute(b"MULTI")
     assert db.execute("GET", "k") == b"v"
 
 

@@ -16,6 +16,7 @@ from headrace.api.hand import Hand
 from headrace.api.policy import Policy
 from headrace.api.requests import Requests
 from headrace.api.steps import Ask, Replies
+from headrace.api.words import shown
 from headrace.errors import CommandError, HeadraceError
 
 
@@ -97,7 +98,10 @@ class Claims:
         def looked(replies: Replies) -> Ask:
             if replies[0] not in (b"none", b"stream"):
                 undo()
-                raise HeadraceError(f"{target!r} holds no stream, so dead letters cannot go there")
+                raise HeadraceError(
+                    f"{shown(target)!r} holds no stream, so dead letters cannot go there: delete that key, or"
+                    " give the group another name with dead_letters="
+                )
             fields = burial_fields(delivery, self._requests)
             return Ask(
                 self._requests.bury(target, delivery.key, fields), moved, unknown, atomic=True, judges=True

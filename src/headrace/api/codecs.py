@@ -119,7 +119,9 @@ def codec_for(spec: Any) -> Codec[Any]:
             return NAMED[spec]
     elif isinstance(spec, type):
         if hasattr(spec, "model_validate") and hasattr(spec, "model_dump"):
-            return ModelCodec(spec) if getattr(spec, "model_fields", None) else WholeModelCodec(spec)
+            rooted = getattr(spec, "__pydantic_root_model__", False)  # it dumps what it wraps, no attributes
+            has_fields = bool(getattr(spec, "model_fields", None)) and not rooted
+            return ModelCodec(spec) if has_fields else WholeModelCodec(spec)
         if dataclasses.is_dataclass(spec):
             return RecordCodec(spec)
     elif callable(getattr(spec, "encode", None)) and callable(getattr(spec, "decode", None)):

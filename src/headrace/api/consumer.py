@@ -76,10 +76,12 @@ class Consumer(Generic[T]):
     ) -> None:
         if name == "" or name == b"":
             raise UsageError("a consumer's name cannot be empty; without one it gets its own")
-        if batch is not None and not 1 <= batch <= IN_HAND_MAX:
+        if batch is not None and not (isinstance(batch, int) and 1 <= batch <= IN_HAND_MAX):
             raise UsageError(f"batch: from 1 to {IN_HAND_MAX} entries")
-        if concurrency < 1 or block < 0:
-            raise UsageError("concurrency: at least 1; block: 0 seconds or more")
+        if not (isinstance(concurrency, int) and concurrency >= 1):
+            raise UsageError("concurrency: how many entries at the same time, at least 1")
+        if not (isinstance(block, int | float) and block >= 0):
+            raise UsageError("block: 0 seconds or more; without it, for ever")
         self.group = group
         self.nameless = name is None
         self.name = name_of_its_own() if name is None else shown(name_of(name))

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from headrace.api.door import Door
 from headrace.api.link import Bell
+from headrace.commands.session import Session
 from headrace.errors import DatabaseClosed, ProtocolError
 from headrace.resp.parser import RequestParser
 
@@ -30,12 +32,8 @@ class Conversation:
         self._parser = RequestParser()
         self._ended = False
         self._settled = -1  # what the session wrote last, when settle() has returned
-        door.enter()
-        try:
-            self._session = door.engine.session(now_ms=door.now_ms())
-            self._session.transport = self
-        finally:
-            door.leave()
+        self._session: Session = door.do(lambda: door.engine.session(now_ms=door.now_ms()))
+        self._session.transport = self
 
     @property
     def closed(self) -> bool:
@@ -50,17 +48,16 @@ class Conversation:
 
         NotOnDisk: they are in memory, and not yet that. DatabaseClosed.
         """
-        door, session = self._door, self._session
-        door.enter()
-        try:
-            self._parser.feed(data)
-            self.go_on(door.now_ms())
-            answered = session.answer.pending() > 0 or session.closing
-        finally:
-            door.leave()
+        answered = self._door.do(partial(self._execute, data))
         self._settle()
         if answered:
             self.ring()
+
+    def _execute(self, data: bytes) -> bool:
+        session = self._session
+        self._parser.feed(data)
+        self.go_on(self._door.now_ms())
+        return session.answer.pending() > 0 or session.closing
 
     def receive(self, timeout: float | None) -> bytes:
         """What was answered and not received yet, all of it; b"" when there was nothing for timeout seconds.
@@ -79,17 +76,16 @@ class Conversation:
             self._bell.wait(left)
 
     def _take(self) -> bytes:
-        door, session = self._door, self._session
         try:
-            door.enter()
+            data: bytes = self._door.do(self._answers)
         except DatabaseClosed:
             return b""
-        try:
-            data = b"" if self._ended or session.killed else session.answer.take()
-        finally:
-            door.leave()
         self._settle()
         return data
+
+    def _answers(self) -> bytes:
+        session = self._session
+        return b"" if self._ended or session.killed else session.answer.take()
 
     def _settle(self) -> None:
         """Return when what the session has written is durable, or was said not to be."""

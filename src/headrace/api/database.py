@@ -19,9 +19,10 @@ from headrace.api.door import Door
 from headrace.api.link import Link
 from headrace.api.storage import LibraryHost, Storage, directory
 from headrace.api.stream import Stream
+from headrace.api.words import name_of
 from headrace.commands.host import STREAM_SETTINGS
 from headrace.engine.engine import Engine
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import DatabaseClosed, HeadraceError, UsageError
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.log import POLICIES
 
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Word = bytes | str | int | float
+
+# Commands whose effect is on the connection.
+STATEFUL = frozenset(
+    b"MULTI EXEC DISCARD WATCH UNWATCH SELECT HELLO AUTH RESET QUIT MONITOR ASKING READONLY READWRITE SYNC"
+    b" PSYNC SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE".split()
+)
+STATEFUL_CLIENT = frozenset(b"REPLY TRACKING CACHING SETNAME SETINFO NO-EVICT NO-TOUCH".split())
 
 DOORS: weakref.WeakSet[Door] = weakref.WeakSet()  # for forks
 ON_DISK: set[Door] = set()  # not closed yet: they are when the interpreter ends
@@ -74,8 +82,13 @@ class Database:
         return Stream(self.link, name, codec)
 
     def execute(self, *words: Word) -> Any:
-        """Any command, as on the wire: `db.execute("XLEN", "orders")`. Strings in the reply are bytes."""
-        return self.link.execute(*(word_of(word) for word in words))
+        """Any command, as on the wire: `db.execute("XLEN", "orders")`. Strings in the reply are bytes.
+
+        UsageError for those that change a connection (MULTI, SUBSCRIBE, SELECT …): client() has its own.
+        """
+        argv = [word_of(word) for word in words]
+        check_stateless(argv)
+        return self.link.execute(*argv)
 
     def client(self, **options: Any) -> redis.Redis:
         """A redis-py `Redis` on this database; options are redis-py's own, `decode_responses=True` or so."""
@@ -122,6 +135,8 @@ class Database:
         Reads go on but for the moment in which memory is written out; writes wait. In memory it does nothing.
         """
         door = self._door("compact()")
+        if door.refusal is not None:
+            raise DatabaseClosed(door.refusal)
         if door.storage is not None:
             door.storage.compact()
 
@@ -171,12 +186,10 @@ def open(
     if fsync not in POLICIES:
         raise UsageError(f"fsync={fsync!r}: it is one of {', '.join(map(repr, POLICIES))}")
     storage = None if path is None else Storage(directory(path), fsync)
-    return assemble(storage, clock if clock is not None else SystemClock(), settings_of(settings), path)
+    return assemble(storage, clock if clock is not None else SystemClock(), settings_of(settings))
 
 
-def assemble(
-    storage: Storage | None, clock: Clock, settings: Settings, path: str | os.PathLike[str] | None = None
-) -> Database:
+def assemble(storage: Storage | None, clock: Clock, settings: Settings) -> Database:
     """A database of its parts; what the storage has is loaded."""
     host = LibraryHost(settings)
     engine = Engine(settings, host)
@@ -187,7 +200,7 @@ def assemble(
         door.storage = host.storage = storage
         ON_DISK.add(door)
     DOORS.add(door)
-    return Database(door, None if path is None else os.fspath(path))
+    return Database(door, None if storage is None else getattr(storage.files, "root", None))
 
 
 def settings_of(given: dict[str, int]) -> Settings:
@@ -198,8 +211,8 @@ def settings_of(given: dict[str, int]) -> Settings:
         if name not in limits:
             raise UsageError(f"{name}: there is no such setting; there are {', '.join(sorted(limits))}")
         least, most = limits[name]
-        if not least <= value <= most:
-            raise UsageError(f"{name}={value}: it is from {least} to {most}")
+        if not (isinstance(value, int) and least <= value <= most):
+            raise UsageError(f"{name}={value!r}: it is from {least} to {most}")
         setattr(settings, name, value)
     return settings
 
@@ -210,10 +223,20 @@ def connect(url: str, **options: Any) -> Database:
 
 
 def word_of(value: Word) -> bytes:
-    """A word of a command."""
-    if isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else str(value).encode()
+    """A word of a command. UsageError for what is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value).encode()
+    return name_of(value)  # type: ignore[arg-type]
+
+
+def check_stateless(argv: list[bytes]) -> None:
+    """UsageError for what would leave a connection in a state that whoever comes next has not asked for."""
+    if not argv:
+        raise UsageError("execute() takes the words of a command: execute('XLEN', 'orders')")
+    name, of_client = argv[0].upper(), b"".join(argv[1:2]).upper()
+    if name in STATEFUL or (name == b"CLIENT" and of_client in STATEFUL_CLIENT):
+        shown = " ".join(word.decode("utf-8", "replace") for word in argv[: 1 + (name == b"CLIENT")])
+        raise UsageError(f"{shown} changes a connection, and execute() has none of its own: use client()")
 
 
 def close_all() -> None:

@@ -134,6 +134,17 @@ class Door:
         finally:
             self.lock.release()
 
+    def do(self, work: Callable[[], Any]) -> Any:
+        """What work() returns, done with the engine in hand. Then comes settle(), in any case.
+
+        For who is not compiled: where Python runs, a signal handler may raise between enter() and its `try`.
+        """
+        self.enter()
+        try:
+            return work()
+        finally:
+            self.leave()
+
     @cython.ccall
     def settle(self, written: cython.longlong) -> cython.void:
         """Return when what a session wrote, by its `written`, is as durable as promised; ring the woken.

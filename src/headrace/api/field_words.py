@@ -18,7 +18,10 @@ def word_of(value: object) -> bytes:
         return value
     if isinstance(value, str):
         text = value
-        return text.encode("utf-8")
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError as wrong:
+            raise CodecError(f"{value!r} cannot be written in UTF-8: {wrong.reason}; give bytes") from None
     if isinstance(value, bool):
         raise CodecError(f"{value} is no field: write 0 or 1, or give the stream a codec")
     if isinstance(value, int):

@@ -17,7 +17,7 @@ from headrace.api.handlers import Handler
 from headrace.api.info import ConsumerInfo, GroupInfo
 from headrace.api.policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff, Policy, dead_letter_name
 from headrace.api.streamid import StreamID, from_reply
-from headrace.api.words import IdLike, end_word, id_of, name_of, shown, start_word
+from headrace.api.words import IdLike, count_word, end_word, id_of, name_of, shown, start_word
 from headrace.errors import CommandError, NoSuchGroup, UsageError
 
 if TYPE_CHECKING:
@@ -81,9 +81,13 @@ class Group(Generic[T]):
     ) -> None:
         if recreate not in ("0", "$", False):
             raise UsageError(f'recreate={recreate!r}: "0" or "$", where it begins, or False')
+        if backoff is not None and not isinstance(backoff, Backoff):
+            raise UsageError(f"backoff={backoff!r}: it is Backoff(first=1, factor=2, most=60), in seconds")
         if dead_letters is None:
             dead_letters = dead_letter_name(stream.key)
-        buried = name_of(dead_letters) if dead_letters else None
+        buried = None if dead_letters is False else name_of(dead_letters)
+        if buried == b"":
+            raise UsageError("dead_letters: the name of a stream, or False for none")
         if buried == stream.key:
             raise UsageError("dead_letters: another stream than the one they are from")
         self.stream = stream
@@ -175,6 +179,8 @@ class Group(Generic[T]):
         """
 
         def register(function: Function) -> Function:
+            if not callable(function):
+                raise UsageError(f"{function!r} is no function: say @group.handler(consumer={function!r})")
             made = self.consumer(
                 consumer, batch=batch, block=block, concurrency=concurrency, ordered_by=ordered_by
             )
@@ -237,7 +243,7 @@ class Group(Generic[T]):
         """Entries delivered and not acknowledged, of one consumer or all, idle for so many seconds."""
         longer = (b"IDLE", b"%d" % round(idle * 1000)) if idle > 0 else ()
         whose = () if consumer is None else (name_of(consumer),)
-        bounds = (start_word(start), end_word(end), b"%d" % count)
+        bounds = (start_word(start), end_word(end), count_word(count))
         rows = self.link.execute(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
         return [
             PendingEntry(from_reply(id), shown(owner), math.inf if ms < 0 else ms / 1000, times)

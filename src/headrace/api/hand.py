@@ -19,9 +19,17 @@ from heapq import heappop, heappush
 from typing import Any
 
 from headrace.api.delivery import DONE, DYING, HELD, LOST, READY, RUNNING, WAITING, Delivery
-from headrace.api.policy import Policy
+from headrace.api.policy import SECONDS_MAX, Policy
 
 log = logging.getLogger("headrace.consumer")
+
+
+def told(error: BaseException) -> str:
+    """What an exception says; those whose own text fails have a name, too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 @dataclass(slots=True)
@@ -93,7 +101,7 @@ class Hand:
             except Exception as error:  # of the user's function, or its key is not hashable
                 delivery.state = RUNNING
                 self.running += 1
-                self.retry(delivery, None, f"ordered_by: {type(error).__name__}: {error}", now, error)
+                self.retry(delivery, None, f"ordered_by: {told(error)}", now, error)
                 return
             delivery.lane = lane
             if behind is not None:
@@ -165,7 +173,7 @@ class Hand:
         self.running -= 1
         self.counters.retried += 1
         seconds = self._policy.backoff.after(count) if after is None else max(0.0, after)
-        self.wait(delivery, now + round(seconds * 1000))
+        self.wait(delivery, now + round(min(seconds, SECONDS_MAX) * 1000))
 
     def give_up(
         self, delivery: Delivery[Any], error: str, now: int, cause: BaseException | None = None

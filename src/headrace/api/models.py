@@ -39,7 +39,10 @@ class ModelCodec(Generic[T]):
         """The attributes that are not None; CodecError for what is no instance of the model."""
         if not isinstance(value, self.kind):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
-        dumped: dict[str, Any] = value.model_dump(mode="json", by_alias=True)
+        try:
+            dumped: dict[str, Any] = value.model_dump(mode="json", by_alias=True)
+        except ValueError as wrong:
+            raise CodecError(f"{value!r} cannot be stored as text: {wrong}") from wrong
         fields = {
             name.encode(): _compact(one) if name in self._json else _text(one)
             for name, one in dumped.items()

@@ -14,6 +14,7 @@ from headrace.errors import UsageError
 DELIVERIES_DEFAULT = 5
 LEASE_DEFAULT = 30.0
 SWEEP_MOST = 5.0
+SECONDS_MAX = 1e9  # thirty years: for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Backoff:
     most: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.first < 0 or self.factor < 1 or self.most < self.first:
+        numbers = all(isinstance(one, int | float) for one in (self.first, self.factor, self.most))
+        if not numbers or not (0 <= self.first <= self.most and self.factor >= 1):
             raise UsageError("a back-off needs 0 <= first <= most, and a factor of at least 1")
 
     def after(self, deliveries: int) -> float:
@@ -58,10 +60,11 @@ class Policy:
     recreate: bytes | None = None
 
     def __post_init__(self) -> None:
-        if self.max_deliveries is not None and self.max_deliveries < 1:
+        most = self.max_deliveries
+        if most is not None and not (isinstance(most, int) and most >= 1):
             raise UsageError("max_deliveries: at least 1, or None for no limit")
-        if self.lease_ms < 1:
-            raise UsageError("lease: seconds, more than none")
+        if not isinstance(self.lease, int | float) or not 0.001 <= self.lease <= SECONDS_MAX:
+            raise UsageError(f"lease={self.lease!r}: seconds, more than none, and at most {SECONDS_MAX:.0f}")
 
     @property
     def lease_ms(self) -> int:

@@ -49,6 +49,9 @@ class RecordCodec(Generic[T]):
             hints = get_type_hints(kind, include_extras=True)
         except NameError as unknown:  # annotations are text, and this one names a class inside a function
             raise CodecError(f"the types of {kind.__name__}'s attributes: {unknown}") from unknown
+        for name, hint in hints.items():
+            if isinstance(hint, dataclasses.InitVar):
+                raise CodecError(f"{kind.__name__}.{name} is an InitVar: what it was is not known afterwards")
         fields = [field for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
         self._attributes = [_attribute(kind, field, hints[field.name]) for field in fields]
 
@@ -63,8 +66,10 @@ class RecordCodec(Generic[T]):
                 continue
             try:
                 fields[one.field] = one.write(attribute)
-            except (TypeError, ValueError, AttributeError) as wrong:
-                raise CodecError(f"{self.kind.__name__}.{one.name}: cannot store {attribute!r}") from wrong
+            except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as wrong:
+                raise CodecError(
+                    f"{self.kind.__name__}.{one.name}: cannot store {attribute!r}: {wrong}"
+                ) from wrong
         if not fields:
             raise CodecError(f"{value!r} has nothing to store: an entry has at least one field")
         return fields

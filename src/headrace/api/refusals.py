@@ -54,6 +54,8 @@ ADVICE: dict[type[CommandError], str] = {
     IdTooSmall: "IDs only grow. Leave the ID out, and the stream gives the next one.",
 }
 
+NO_DISK = "The disk does not take what is written: make room. It is tried again by itself, and reads go on."
+
 
 def as_error(text: str) -> CommandError:
     """The exception for a refusal's text; a plain CommandError where nothing more is known.
@@ -67,6 +69,8 @@ def as_error(text: str) -> CommandError:
     error = kind(text)
     if advice := ADVICE.get(kind):
         error.add_note(advice)
+    elif "MISCONF" in text:
+        error.add_note(NO_DISK)
     return error
 
 

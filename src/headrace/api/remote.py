@@ -216,6 +216,8 @@ class RemoteLink:
             connection = pool.get_connection()
         except LOST as cause:
             raise _Unanswered(cause, sent=False) from cause
+        except ResponseError as refused:  # while the connection was made: there is no such database, say
+            raise refusal(refused) from None
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
             replies = _conversation(connection, words)

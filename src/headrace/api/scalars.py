@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
+from operator import index
 from typing import Annotated, Any, Union, get_args, get_origin
 from uuid import UUID
 
@@ -26,17 +27,35 @@ def read_bool(word: bytes) -> bool:
     return BOOLEANS[word]
 
 
+def only(kind: Any, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The way there for values of that type; TypeError for others: they would come back as others."""
+
+    def checked(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError(f"it is no {kind.__name__}")
+        return write(value)
+
+    return checked
+
+
+def write_date(value: date) -> str:
+    """A date; TypeError for a datetime, which is one, too, and more."""
+    if isinstance(value, datetime):
+        raise TypeError("it is a datetime, and no date")
+    return value.isoformat()
+
+
 SCALARS: dict[type, Words] = {
-    str: (str, bytes.decode),
-    bytes: (bytes, bytes),
-    int: (int, int),
-    float: (repr, float),
-    bool: (lambda value: "true" if value else "false", read_bool),
-    Decimal: (str, lambda word: Decimal(word.decode())),
-    UUID: (str, lambda word: UUID(word.decode())),
-    datetime: (lambda value: value.isoformat(), lambda word: datetime.fromisoformat(word.decode())),
-    date: (lambda value: value.isoformat(), lambda word: date.fromisoformat(word.decode())),
-    time: (lambda value: value.isoformat(), lambda word: time.fromisoformat(word.decode())),
+    str: (only(str, str), bytes.decode),
+    bytes: (only(bytes, bytes), bytes),
+    int: (index, int),
+    float: (lambda value: repr(float(value)), float),
+    bool: (only(bool, lambda value: "true" if value else "false"), read_bool),
+    Decimal: (only(Decimal, str), lambda word: Decimal(word.decode())),
+    UUID: (only(UUID, str), lambda word: UUID(word.decode())),
+    datetime: (only(datetime, datetime.isoformat), lambda word: datetime.fromisoformat(word.decode())),
+    date: (only(date, write_date), lambda word: date.fromisoformat(word.decode())),
+    time: (only(time, time.isoformat), lambda word: time.fromisoformat(word.decode())),
 }
 
 
@@ -60,7 +79,8 @@ def words_for(annotation: Any) -> Words | None:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         members = {str(member.value).encode(): member for member in annotation}
         if len(members) == len(annotation):
-            return (lambda member: str(annotation(member).value), lambda word: _member(members, word))
+            texts = {member: name.decode() for name, member in members.items()}
+            return (lambda member: texts[annotation(member)], lambda word: _member(members, word))
     return None
 
 

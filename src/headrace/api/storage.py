@@ -28,7 +28,7 @@ from headrace.commands.host import Host
 from headrace.commands.saving import SYNCED
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.errors import DatabaseClosed, HeadraceError, NotOnDisk
+from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
 from headrace.persistence.aof.log import SYNC_EVERY_MS, Log, refusal_of
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.aof.names import Names
@@ -147,6 +147,8 @@ class Storage:
             if self.closed:
                 return
             try:
+                if self.log.needs_rewrite:
+                    self._rewrite_if_possible()
                 self.log.commit(*self._take())
                 trouble = "" if self.log.close(True) else self.log.trouble
                 if not trouble:
@@ -182,7 +184,12 @@ class Storage:
 
     def _commit(self) -> None:
         """Take what was done, write it, and sync it if that is promised. The lock is held."""
-        if not self.log.commit(*self._take()):
+        try:
+            whole = self.log.commit(*self._take())
+        except BaseException:
+            self._broken_off()
+            raise
+        if not whole:
             self._begin_trouble()
             raise NotOnDisk(
                 "what was just written is in memory, and not yet on the disk "
@@ -210,11 +217,16 @@ class Storage:
             self.synced = self.batches
         if self.trouble:
             logging.getLogger("headrace").warning("the log is whole again: writes are taken")
-            self.trouble = ""
             with self.door.lock:
                 self.door.engine.gate.refuse_writes(None)
+            self.trouble = ""
         if not self.watched and self.policy == "everysec" and self.log.synced < self.log.written:
             self._have_watched()
+
+    def _broken_off(self) -> None:
+        """A signal handler has raised in the midst of it: what was taken may be in the log, or in part."""
+        self.log.distrust("a signal handler raised while it was written")
+        self._begin_trouble()
 
     def _begin_trouble(self) -> None:
         if not self.trouble:
@@ -343,6 +355,11 @@ class Storage:
             if not done:
                 raise HeadraceError(rewrite.trouble)
             self._measure()
+        except (OSError, HeadraceError):
+            raise
+        except BaseException:
+            self._broken_off()
+            raise
         finally:
             with contextlib.suppress(OSError):
                 self.files.remove(name)
@@ -364,6 +381,13 @@ class Storage:
         self._rewrite_at = max(self.grown_min, 2 * self.log.base_size)
 
 
+class NoSnapshot(CommandError):
+    text = (
+        "ERR a database inside a program keeps a log and no snapshot beside it, so there is nothing to save:"
+        " compact(), or BGREWRITEAOF, writes the log anew; for a copy close it and copy its directory"
+    )
+
+
 class LibraryHost(Host):
     """What commands may ask of a program that has the engine in it."""
 
@@ -375,6 +399,18 @@ class LibraryHost(Host):
         if self.storage is not None:
             known |= {b"appendonly": b"yes", b"appendfsync": self.storage.policy.encode()}
         return known
+
+    def save(self, now_ms: int) -> None:
+        """SAVE: there is no snapshot beside the log."""
+        if self.storage is not None:
+            raise NoSnapshot()
+        super().save(now_ms)
+
+    def background_save(self, schedule: bool) -> bytes:
+        """BGSAVE."""
+        if self.storage is not None:
+            raise NoSnapshot()
+        return super().background_save(schedule)
 
     def rewrite_log(self) -> bytes:
         """BGREWRITEAOF: the keeper does it."""
@@ -402,12 +438,20 @@ def write_base(engine: Engine, file: File, now_ms: int) -> None:
 
 
 def directory(path: str | os.PathLike[str]) -> DiskFiles:
-    """The directory to keep a database in, made if it is missing. HeadraceError."""
-    root = os.fspath(path)
+    """The directory to keep a database in, made if it is missing. HeadraceError.
+
+    It stays that one when the program goes to another directory, or a link leads elsewhere.
+    """
+    given = os.fsdecode(path)
+    if not given:
+        raise UsageError("'' is no directory: open() without a path is in memory, open('.') is here")
     try:
+        root = os.path.realpath(given)
         os.makedirs(root, exist_ok=True)
     except OSError as error:
-        raise HeadraceError(f"{root}: {error.strerror}: a database needs a directory of its own") from error
+        raise HeadraceError(f"{given}: {error.strerror}: a database needs a directory of its own") from error
+    except ValueError as error:  # UnicodeEncodeError is one
+        raise UsageError(f"{given!r} is no directory's name: {error}") from error
     return DiskFiles(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {OPENED}")
 
 

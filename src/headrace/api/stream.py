@@ -146,6 +146,8 @@ class Stream(Generic[T]):
         if not (maxlen is None and minid is None and references == "keep" and idempotency is None and create):
             options = add_words(maxlen, minid, approximate, references, idempotency, create)
         word = b"*" if id == "*" else new_id_word(id)
+        if idempotency is not None and word != b"*":
+            raise UsageError("idempotency and id: the stream gives the ID of such an entry, leave id out")
         try:
             reply = self.link.add(self.key, word, self.codec.encode(value), options)
         except CommandError as refused:

@@ -15,8 +15,15 @@ REFERENCES = {"keep": b"KEEPREF", "delete": b"DELREF", "acknowledged": b"ACKED"}
 
 
 def name_of(word: str | bytes) -> bytes:
-    """A key's or a group's name."""
-    return word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
+    """A key's, a group's or a consumer's name. UsageError for what is none."""
+    if isinstance(word, bytes):
+        return word
+    if isinstance(word, str):
+        try:
+            return word.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as wrong:
+            raise UsageError(f"{word!r} cannot be written in UTF-8: {wrong.reason}") from None
+    raise UsageError(f"{word!r} is no name: give str or bytes")
 
 
 def shown(word: bytes) -> str:
@@ -63,9 +70,9 @@ def new_id_word(given: IdLike) -> bytes:
 
 
 def count_word(count: int) -> bytes:
-    """How many entries at most; UsageError for a negative number."""
-    if count < 0:
-        raise UsageError(f"a count of {count}? It is how many entries at most; leave it out for all")
+    """How many entries at most; UsageError for what is no number, or a negative one."""
+    if not isinstance(count, int) or count < 0:
+        raise UsageError(f"a count of {count!r}? It is how many entries at most; leave it out for all")
     return b"%d" % count
 
 
@@ -101,9 +108,9 @@ def add_words(
     if references != "keep":
         words.append(references_word(references))
     if idempotency is not None:
+        if not isinstance(idempotency, tuple) or len(idempotency) != 2 or not all(idempotency):
+            raise UsageError(f"idempotency={idempotency!r}: it is (producer, request), two names, none empty")
         producer, request = map(name_of, idempotency)
-        if not (producer and request):
-            raise UsageError("idempotency=(producer, request): neither of the two names may be empty")
         words += [b"IDMP", producer, request]
     if not create:
         words.append(b"NOMKSTREAM")

@@ -33,11 +33,11 @@ from typing import Any
 from headrace.api.claims import Claims
 from headrace.api.codecs import Codec
 from headrace.api.delivery import HELD, LOST, READY, RUNNING, WAITING, Delivery
-from headrace.api.hand import Counters, Hand, log
+from headrace.api.hand import Counters, Hand, log, told
 from headrace.api.policy import Policy
 from headrace.api.requests import NONE_YET, Requests
 from headrace.api.steps import FINISHED, Ask, Idle, Read, Replies, Step
-from headrace.errors import CommandError, ConnectionLost, NotOnDisk
+from headrace.errors import CommandError, ConnectionLost, NotOnDisk, UsageError
 
 IN_HAND_MAX = 1024  # entries that one consumer has: fetched, running, or waiting for their next try
 TAKE_MIN = 32  # that were left behind, at a time; a server looks at ten times so many
@@ -291,12 +291,14 @@ class Worker:
 
     def failed(self, delivery: Delivery[Any], error: BaseException) -> None:
         """Its handler raised: once more after the back-off, or to the dead letters."""
-        self.retry(delivery, None, f"{type(error).__name__}: {error}", error)
+        self.retry(delivery, None, told(error), error)
 
     def retry(
         self, delivery: Delivery[Any], after: float | None, error: str, cause: BaseException | None = None
     ) -> None:
-        """It is to be delivered again, after so many seconds or (None) the back-off."""
+        """It is to be delivered again, after so many seconds or (None) the back-off. UsageError."""
+        if after is not None and not (isinstance(after, int | float) and after == after):  # not a NaN
+            raise UsageError(f"retry(after={after!r}): it is a number of seconds")
         with self._lock:
             if delivery.state == RUNNING:
                 self._hand.retry(delivery, after, error, self._clock(), cause)

@@ -279,6 +279,17 @@ class Log:
             _close(self._file)
             self._file = None
 
+    def distrust(self, why: str) -> None:
+        """A call was broken off, and nobody knows how far it came: only a rewrite from memory is sure.
+
+        For programs in which a signal handler raises where it likes. What a manifest on disk names by now is
+        right in any case: at most it has an empty incr file more, or a base of the same records.
+        """
+        self.trouble = f"the log is not known to be whole and must be rewritten: {why}"
+        self._pending = None
+        self.rewrite = None
+        self.abandon()
+
     def _syncs_always(self) -> bool:
         return self.policy == "always" and not self.sync_paused
 

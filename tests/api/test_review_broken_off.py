@@ -1,0 +1,228 @@
+"""What is broken off half-way: by a fork, by a signal handler that raises, by a retry that cannot be."""
+
+import math
+import os
+import signal
+import time
+from random import Random
+
+import pytest
+
+import headrace
+from headrace import Backoff
+from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
+from headrace.persistence.aof.log import refusal_of
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt."""
+
+
+def test_the_child_of_a_fork_waits_for_no_lock(tmp_path) -> None:
+    with headrace.open(tmp_path) as db:
+        held = db.link.storage.lock.acquire()  # as by a thread that syncs at this moment
+        assert held
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                signal.alarm(20)
+                db.compact()
+            except DatabaseClosed as closed:
+                code = 0 if "forked" in str(closed) else 2
+            finally:
+                os._exit(code)
+        db.link.storage.lock.release()
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_closed_database_is_not_compacted(tmp_path) -> None:
+    for path in (None, tmp_path):
+        db = headrace.open(path)
+        db.close()
+        with pytest.raises(DatabaseClosed):
+            db.compact()
+
+
+def break_off(monkeypatch: pytest.MonkeyPatch, db: headrace.Database, step: str) -> None:
+    """The next `step` of the log's file ends in a signal handler's exception; its work is done."""
+    kind = type(db.link.storage.log._file)
+    real = getattr(kind, step)
+
+    def interrupted(self, *arguments):
+        monkeypatch.setattr(kind, step, real)
+        real(self, *arguments)
+        raise Interrupt
+
+    monkeypatch.setattr(kind, step, interrupted)
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+def test_a_commit_that_is_broken_off_loses_and_doubles_nothing(tmp_path, monkeypatch, step) -> None:
+    db = headrace.open(tmp_path)
+    stream = db.stream("s")
+    stream.add({"n": 0})
+    break_off(monkeypatch, db, step)
+    with pytest.raises(Interrupt):
+        stream.add({"n": 1})
+    last = None
+    for _ in range(1000):  # the keeper writes the log anew; until then writes are refused
+        try:
+            last = stream.add({"n": 2})
+            break
+        except (NotOnDisk, CommandError):
+            time.sleep(0.01)
+    assert last is not None and db.info().trouble == ""
+    ids = [entry.id for entry in stream]
+    db.close()
+    with headrace.open(tmp_path) as db:
+        assert [entry.id for entry in db.stream("s")] == ids
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+def test_a_close_right_after_that_does_not_either(tmp_path, monkeypatch, caplog, step) -> None:
+    db = headrace.open(tmp_path)
+    stream = db.stream("s")
+    break_off(monkeypatch, db, step)
+    with pytest.raises(Interrupt):
+        stream.add({"n": 1})
+    ids = [entry.id for entry in stream]
+    db.close()
+    caplog.clear()
+    with headrace.open(tmp_path) as db:
+        assert [entry.id for entry in db.stream("s")] == ids
+    assert not caplog.records  # nothing of the log had to be mended
+
+
+def test_a_rewrite_that_is_broken_off_is_done_again(tmp_path, monkeypatch) -> None:
+    with headrace.open(tmp_path) as db:
+        stream = db.stream("s")
+        stream.add_many({"n": n} for n in range(10))
+        break_off(monkeypatch, db, "sync")
+        with pytest.raises(Interrupt):
+            db.compact()
+        for _ in range(1000):
+            if not db.info().trouble:
+                break
+            time.sleep(0.01)
+        stream.add({"n": 10})
+        db.compact()
+    with headrace.open(tmp_path) as db:
+        assert len(db.stream("s")) == 11
+
+
+def test_a_snapshot_is_refused_with_what_to_do_instead(tmp_path) -> None:
+    with headrace.open(tmp_path) as db:
+        for words in (("SAVE",), ("BGSAVE",), ("BGSAVE", "SCHEDULE")):
+            with pytest.raises(CommandError, match=r"compact\(\)"):
+                db.execute(*words)
+    with headrace.open() as db, pytest.raises(CommandError, match="memory only"):
+        db.execute("SAVE")
+
+
+def test_a_full_disk_is_told_with_what_to_do(tmp_path) -> None:
+    with headrace.open(tmp_path) as db:
+        db.link.engine.gate.refuse_writes(refusal_of("No space left on device"))
+        stream = db.stream("s")
+        for call in (lambda: stream.add({"a": 1}), lambda: stream.add_many([{"a": 1}] * 2)):
+            with pytest.raises(CommandError, match="MISCONF") as refused:
+                call()
+            assert "make room" in "".join(refused.value.__notes__)
+        db.link.engine.gate.refuse_writes(None)
+
+
+# Settling by hand, with what is no time.
+
+
+@pytest.mark.parametrize("after", [math.nan, "1", b"1"], ids=repr)
+def test_a_retry_after_no_time_is_refused_and_the_entry_is_still_in_hand(database, after) -> None:
+    stream = database.stream("s")
+    stream.add({"a": 1})
+    group = stream.group("g")
+    for entry in group.consumer("c", block=0):
+        with pytest.raises(UsageError, match="seconds"):
+            entry.retry(after)
+    assert group.info().pending == 0
+
+
+@pytest.mark.parametrize("after", [math.inf, 1e300])
+def test_a_retry_that_never_comes_does_not_keep_the_loop(database, after) -> None:
+    stream = database.stream("s")
+    stream.add({"a": 1})
+    group = stream.group("g", backoff=Backoff(first=after, most=math.inf))
+    consumer = group.consumer("c", block=0)
+    for entry in consumer:
+        entry.retry(after)
+    assert consumer.counters.retried == 1
+    assert group.info().pending == 1
+    stream.add({"a": 2})
+    for entry in group.consumer("d", block=0):
+        assert entry["a"] == b"2"
+        entry.retry()
+    assert group.info().pending == 2
+
+
+def test_an_exception_without_a_text_is_a_failure_as_any(database) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    stream = database.stream("s")
+    stream.add({"a": 1})
+    group = stream.group("g", max_deliveries=1)
+
+    @group.handler(consumer="c", block=0.05)
+    def fail(entry: object) -> None:
+        raise Mute
+
+    group.run()
+    assert [letter.error for letter in group.dead_letters] == ["Mute"]
+
+
+def test_dead_letters_that_have_no_place_say_where_to_put_them(database) -> None:
+    database.execute("SET", "{s}:dead", "x")
+    stream = database.stream("s")
+    stream.add({"a": 1})
+    group = stream.group("g", max_deliveries=1)
+    entries = iter(group.consumer("c", block=0))
+    next(entries).fail()
+    with pytest.raises(HeadraceError, match=r"'\{s\}:dead' holds no stream.*dead_letters="):
+        next(entries)
+    assert group.info().pending == 1
+
+
+@pytest.mark.skipif(
+    "HEADRACE_COMPILED" not in os.environ, reason="the interpreter lets signals in everywhere"
+)
+def test_a_signal_handler_that_raises_anywhere_leaves_no_lock_taken() -> None:
+    """The bridge's conversation is not compiled: an exception may come between any two of its lines."""
+    armed = False
+
+    def handler(number: int, frame: object) -> None:
+        if armed:
+            raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    random = Random(1)
+    raised = 0
+    with headrace.open() as db:
+        try:
+            for _ in range(3000):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.choice((20e-6, 50e-6, 100e-6)))
+                    armed = True
+                    conversation = db.conversation()
+                    for _ in range(5):
+                        conversation.send(b"*1\r\n$4\r\nPING\r\n")
+                        conversation.receive(0)
+                    armed = False
+                    conversation.close()
+                except Interrupt:
+                    armed = False
+                    raised += 1
+                assert not db.link.lock.locked()
+        finally:
+            armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    assert raised
