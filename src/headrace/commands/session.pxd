@@ -17,6 +17,10 @@ cdef class Session:
     cdef public bytes library_name
     cdef public bytes library_version
     cdef public bytes user
+    cdef public object identity
+    cdef public object access
+    cdef public bint authenticated
+    cdef public bint stranger
     cdef public bytes address
     cdef public bytes local_address
     cdef public int file_number

@@ -27,16 +27,19 @@ class Session:
     """
 
     __slots__ = (
+        "access",
         "active_ms",
         "address",
         "aloud",
         "answer",
+        "authenticated",
         "channels",
         "closing",
         "created_ms",
         "database",
         "file_number",
         "id",
+        "identity",
         "killed",
         "last_command",
         "library_name",
@@ -51,6 +54,7 @@ class Session:
         "queue_spoilt",
         "replayed",
         "reply",
+        "stranger",
         "subscribed",
         "transport",
         "user",
@@ -65,7 +69,11 @@ class Session:
     name: bytes
     library_name: bytes
     library_version: bytes
-    user: bytes
+    user: bytes  # his name
+    identity: Any  # the access.user.User; None: one of this program's own sessions, which may do everything
+    access: Any  # None: nothing is forbidden. Else the User whose rules decide: see engine/guard.py
+    authenticated: cython.bint  # he has said who he is, or did not have to
+    stranger: cython.bint  # he must say who he is before anything else
     address: bytes  # "ip:port" of the client
     local_address: bytes
     file_number: cython.int  # of the socket; -1 when there is none
@@ -103,6 +111,10 @@ class Session:
         self.library_name = b""
         self.library_version = b""
         self.user = b"default"
+        self.identity = None
+        self.access = None
+        self.authenticated = True
+        self.stranger = False
         self.closing = False
         self.killed = False
         self.waiting = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.commands import (
     acknowledge,
+    acl,
     admin,
     append,
     arrow,
@@ -45,6 +46,7 @@ from headrace.commands.spec import Command
 FAMILIES = (
     connection,
     client,
+    acl,
     transactions,
     pubsub,
     keys,

@@ -25,6 +25,7 @@ cdef class Engine:
     cdef readonly Channels channels
     cdef readonly dict scripts
     cdef readonly Gate gate
+    cdef readonly object guard
     cdef readonly Effects effects
     cdef readonly Stats stats
     cdef readonly Timing timing
@@ -55,5 +56,6 @@ cdef class Engine:
     cdef void _time_out(self, Waiter waiter, object refusal)
     cpdef void tick(self, long long now_ms)
     cpdef long long next_deadline(self)
+    cdef bint _forbidden(self, Session session, Row row, list[bytes] argv, bint queued)
     cdef bint _turn_away(self, Session session, Row row, list[bytes] argv)
     cdef bint _postpone(self, Session session, Row row, list[bytes] argv)

@@ -1,6 +1,6 @@
 """The one door: execute(session, argv, now). Everything that changes data passes here.
 
-    find the row → arity → only listening? → the gate → queue inside MULTI → run → mute
+    find the row → arity → may he? → only listening? → the gate → queue inside MULTI → run → mute
     → send messages → serve whom the news wakes
 
 Errors raised anywhere below are answered here and nowhere else: a CommandError with its own text, a bug
@@ -21,19 +21,11 @@ from headrace.commands.saving import SYNCED
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
+from headrace.engine import refusals
 from headrace.engine.clock import sooner
 from headrace.engine.effects import Effects
 from headrace.engine.gate import Gate, held, no_answer
-from headrace.engine.refusals import (
-    ExecRefused,
-    NotInTransaction,
-    OnlyListening,
-    fits_listener,
-    refusal_of,
-    unknown_command,
-    unknown_subcommand,
-    wire_text,
-)
+from headrace.engine.guard import Guard
 from headrace.engine.stats import Row, Stats
 from headrace.engine.timing import Timing
 from headrace.errors import CommandError, WrongArgumentCount
@@ -61,6 +53,7 @@ class Engine:
         "dropped",
         "effects",
         "gate",
+        "guard",
         "host",
         "inner",
         "keyspace",
@@ -83,6 +76,7 @@ class Engine:
     dropped: list[Session]  # killed by another client: close them
     channels: Channels
     scripts: dict[bytes, str]  # the digests that EVALSHA finds: see commands/scripts.py
+    guard: Guard  # who everybody is, and what they may do
     gate: Gate  # shut while something keeps requests from running
     effects: Effects
     stats: Stats
@@ -105,6 +99,7 @@ class Engine:
         self.dropped = []
         self.channels = Channels(self.keyspace.events)
         self.scripts = {}
+        self.guard = Guard(self.clients, self.kill)
         self.gate = Gate()
         self.effects = Effects()
         self.stats = Stats()
@@ -207,8 +202,10 @@ class Engine:
         session.last_command = row.command
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
             self._reject(session, row, WrongArgumentCount(row.command.name.decode()))
-        elif session.subscribed and answer.protocol == 2 and not fits_listener(row.command):
-            self._reject(session, row, OnlyListening(row.command.name.decode()))
+        elif session.access is not None and self._forbidden(session, row, argv, False):
+            pass  # it was refused
+        elif session.subscribed and answer.protocol == 2 and not refusals.fits_listener(row.command):
+            self._reject(session, row, refusals.OnlyListening(row.command.name.decode()))
         elif self.gate.shut and self._turn_away(session, row, argv):
             pass  # it was refused, or it waits
         elif session.queue is not None and row.command.may_queue:
@@ -236,8 +233,9 @@ class Engine:
         call.answer = session.answer
         self.effects.begin()
         for row, argv in queue:
-            call.argv = argv
-            self._run(call, row)
+            if session.access is None or not self._forbidden(session, row, argv, True):
+                call.argv = argv
+                self._run(call, row)
         self.effects.end()
 
     @cython.cfunc
@@ -257,7 +255,7 @@ class Engine:
         except Exception as wrong:
             row.failed += 1
             call.answer.rewind(mark)
-            self._refuse(call.session, refusal_of(wrong, row.command))
+            self._refuse(call.session, refusals.refusal_of(wrong, row.command))
         if len(self.effects.items) != effects:
             call.session.written = self.effects.offset
         if self.timing.on:
@@ -269,13 +267,13 @@ class Engine:
         if row is None:
             row = self.rows.get(argv[0].lower())
             if row is None:
-                self._reject(session, None, unknown_command(argv))
+                self._reject(session, None, refusals.unknown_command(argv))
                 return None
         if row.is_plain or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
         if sub is None:
-            self._reject(session, None, unknown_subcommand(argv))
+            self._reject(session, None, refusals.unknown_subcommand(argv))
             return None
         return self.by_name[sub.name]
 
@@ -283,7 +281,7 @@ class Engine:
     def _queue(self, session: Session, row: Row, argv: list[bytes]) -> cython.void:
         """Keep the request for EXEC."""
         if "no_multi" in row.command.flags:
-            self._reject(session, row, NotInTransaction())
+            self._reject(session, row, refusals.NotInTransaction())
             return
         queue: list[Any] | None = session.queue
         assert queue is not None
@@ -298,13 +296,13 @@ class Engine:
             if row.command.name == b"exec":  # a malformed EXEC ends the transaction all the same
                 session.queue = None
                 self.unwatch(session)
-                refusal = ExecRefused(refusal)
+                refusal = refusals.ExecRefused(refusal)
         session.queue_spoilt = session.queue is not None
         self._refuse(session, refusal)
 
     @cython.cfunc
     def _refuse(self, session: Session, refusal: CommandError) -> cython.void:
-        text = wire_text(refusal)
+        text = refusals.wire_text(refusal)
         self.stats.count_error(text)
         session.answer.error(text)
 
@@ -342,6 +340,8 @@ class Engine:
         since: cython.longlong = self.timing.lap_ns
         served: bool
         try:
+            if call.session.access is not None:
+                self.guard.look_at_waiter(waiter, call.now)
             if self.gate.refusal is not None and row.command.write:
                 raise CommandError(self.gate.refusal.decode())
             served = waiter.serve(call)
@@ -349,7 +349,7 @@ class Engine:
             served = True
             row.failed += 1
             call.answer.rewind(mark)
-            self._refuse(call.session, refusal_of(wrong, row.command))
+            self._refuse(call.session, refusals.refusal_of(wrong, row.command))
         if self.effects.position() != effects:
             call.session.written = self.effects.offset
         if served:
@@ -453,6 +453,14 @@ class Engine:
             return sooner(earliest, self.gate.until)  # a pause keeps what is dead
         death: cython.longlong = self.keyspace.next_death()
         return earliest if death < 0 else sooner(earliest, max(death, self.swept_ms + SWEEP_INTERVAL_MS))
+
+    @cython.cfunc
+    def _forbidden(self, session: Session, row: Row, argv: list[bytes], queued: cython.bint) -> cython.bint:
+        """Whether the session's user may not do that: then it has been refused."""
+        refusal = self.guard.refusal(session, row.command, argv, self.keyspace.now, queued)
+        if refusal is not None:
+            self._reject(session, row, refusal)
+        return refusal is not None
 
     @cython.cfunc
     def _turn_away(self, session: Session, row: Row, argv: list[bytes]) -> cython.bint:

@@ -23,7 +23,14 @@ class Numbers:
     numbers: tuple[float, ...]
 
 
-Value = int | bool | str | list[str] | tuple[int, int] | Rules | Numbers
+@dataclass(frozen=True)
+class UserLines:
+    """Users, each as the words behind `user`: name and rules."""
+
+    lines: tuple[tuple[str, ...], ...] = ()
+
+
+Value = int | bool | str | list[str] | tuple[int, int] | Rules | Numbers | UserLines
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
@@ -265,6 +272,23 @@ class Port:
     def show(self, value: Value) -> str:
         """Digits, or the word free before the port is open."""
         return str(value)
+
+
+@dataclass(frozen=True)
+class OneUser:
+    """A user: his name and his rules. Each line adds one. He is never shown: there are passwords in it."""
+
+    def parse(self, words: list[str]) -> Value:
+        """Words; what is wrong with rules is found when users are made."""
+        if words == [""]:
+            return UserLines()
+        if not words or not words[0]:
+            raise ValueError("a user needs a name")
+        return UserLines((tuple(words),))
+
+    def show(self, value: Value) -> str:
+        """Nothing: ACL LIST shows users."""
+        return ""
 
 
 @dataclass(frozen=True)

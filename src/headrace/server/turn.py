@@ -149,6 +149,7 @@ class Turn:
     def add(self, fd: int, address: bytes, local_address: bytes) -> Connection:
         """A client on a connected, non-blocking descriptor, which is the turn's from now on."""
         session = self.engine.session(address, local_address, self.clock.now_ms())
+        self.engine.guard.greet(session)
         connection: Connection = Connection(fd, session)
         connection.parser.spare = self.spare_inbox
         session.answer.spare = self.spare_answer
