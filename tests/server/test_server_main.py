@@ -80,6 +80,24 @@ def test_config_set_takes_effect(server, client):
     assert str(client.reply()) == "ERR Protocol error: invalid bulk length"
 
 
+def test_config_set_changes_nothing_if_one_change_cannot_be_made(server, client, monkeypatch):
+    def fail() -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(server.server.durability, "begin", fail)
+    refused = client.request(
+        "CONFIG", "SET", "timeout", "9", "stream-node-max-entries", "3", "appendonly", "yes"
+    )
+    assert str(refused) == "ERR CONFIG SET failed: no log can be kept: no room"
+    assert client.request("CONFIG", "GET", "timeout", "appendonly") == [
+        b"appendonly",
+        b"no",
+        b"timeout",
+        b"0",
+    ]
+    assert server.server.host.settings.stream_node_max_entries == 100
+
+
 def test_config_get_shows_the_port_in_use(server, client):
     assert client.request("CONFIG", "GET", "port") == [b"port", str(server.port).encode()]
 

@@ -15,6 +15,8 @@ from waiting import wait_until
 
 import headrace
 
+pytestmark = pytest.mark.whole
+
 PROGRAM = "import sys; from headrace.server.main import serve; sys.exit(serve(sys.argv[1:]))"
 SECONDS_MAX = 30
 

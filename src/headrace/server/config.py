@@ -1,15 +1,19 @@
-"""The configuration: defaults, then redis.conf, then the command line; later what CONFIG SET changes."""
+"""The configuration: defaults, a file, the environment, the command line; later what CONFIG SET changes."""
 
 from __future__ import annotations
 
 import difflib
+import glob
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.errors import CommandError, UsageError
 from headrace.keyspace.scan import matches
 from headrace.resp.inline import split_line
 from headrace.server.directives import BY_NAME, DIRECTIVES, NOT_APPLICABLE, REFUSED, Directive
-from headrace.server.kinds import Numbers, Rules, Value
+from headrace.server.environment import directives_in, misspelt
+from headrace.server.kinds import BufferLimits, Numbers, Rules, UserLines, Value
 
 INCLUDES_MAX = 16  # files that include files that include files
 NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # what a refused directive may say
@@ -21,7 +25,12 @@ class Config:
     def __init__(self) -> None:
         self.values: dict[str, Value] = {d.name: d.kind.parse([d.default]) for d in DIRECTIVES}
         self.file: str = ""
+        self.origins: dict[str, str] = {}  # where a directive was said last: not there, its default
         self.warnings: list[str] = []
+        self.adjusted: dict[str, Value] = {}  # what was asked for, where the server does otherwise
+        # Directives of which there are any number, each with what says its lines, for CONFIG REWRITE.
+        self.repeated: dict[str, Callable[[], list[list[str]]]] = {}
+        self._passed_over: set[str] = set()
 
     def number(self, name: str) -> int:
         """The value of a number, a memory size or a permission."""
@@ -55,6 +64,15 @@ class Config:
         """The value as CONFIG GET answers it."""
         return BY_NAME[name].kind.show(self.values[name])
 
+    def adjust(self, name: str, value: Value) -> None:
+        """What the server does in place of what it was asked for: shown, and not written to the file."""
+        self.adjusted.setdefault(name, self.values[name])
+        self.values[name] = value
+
+    def wanted(self, name: str) -> Value:
+        """The value as it was asked for."""
+        return self.adjusted.get(name, self.values[name])
+
     # CONFIG GET and CONFIG SET.
 
     def get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -62,32 +80,42 @@ class Config:
         return [
             (name.encode(), self.shown(name).encode("utf-8", "surrogateescape"))
             for name in self.values
-            if any(matches(pattern, name.encode(), True) for pattern in patterns)
+            if name != "user" and any(matches(pattern, name.encode(), True) for pattern in patterns)
         ]
 
     def set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         """Change all of the directives or none; raises CommandError with CONFIG SET's text."""
+        shown = [(_text(name), _text(value)) for name, value in pairs]
+        for name, _ in shown:  # all names before any value
+            if name.lower() not in BY_NAME:
+                raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
         changed: dict[str, Value] = {}
-        for name, value in pairs:
-            shown = name.decode("utf-8", "surrogateescape")
-            directive = BY_NAME.get(shown.lower())
-            if directive is None:
-                raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{shown}'")
+        for name, value in shown:
+            directive = BY_NAME[name.lower()]
             try:
-                changed[directive.name] = _changed(directive, value.decode("utf-8", "surrogateescape"))
+                changed[directive.name] = _changed(directive, self._with_before(directive, [value]))
             except ValueError as wrong:
-                text = f"ERR CONFIG SET failed (possibly related to argument '{shown}') - {wrong}"
+                text = f"ERR CONFIG SET failed (possibly related to argument '{name}') - {wrong}"
                 raise CommandError(text) from None
         self.values.update(changed)
+        for name in changed:
+            self.origins[name] = "CONFIG SET"
+            self.adjusted.pop(name, None)
 
-    # redis.conf and the command line.
+    # redis.conf, the environment and the command line.
 
-    def read_arguments(self, arguments: list[str]) -> None:
-        """`[FILE] --directive value ... --directive=value ...`; raises UsageError."""
+    def read_arguments(self, arguments: list[str], environment: Mapping[str, str] | None = None) -> None:
+        """`[FILE] --directive value ... --directive=value ...`; FILE may be - for what stands in the input.
+
+        The environment's variables come between the file and the rest. UsageError.
+        """
         words = list(arguments)
         if words and not words[0].startswith("--"):
-            self.file = words.pop(0)
-            self.read_file(self.file)
+            file = words.pop(0)
+            self.read_file(file)
+            self.file = "" if file == "-" else file
+        if environment is not None:
+            self.read_environment(environment)
         while words:
             name, equals, value = words.pop(0).partition("=")
             if not name.startswith("--") or len(name) == 2:
@@ -97,12 +125,23 @@ class Config:
                 values.append(words.pop(0))
             self._read("the command line", name[2:], values)
 
+    def read_environment(self, environment: Mapping[str, str]) -> None:
+        """HEADRACE_PORT and the like. UsageError."""
+        for variable, name, value in directives_in(environment, BY_NAME):
+            self._read(f"the environment, {variable}", name, [value])
+        for variable, near in misspelt(environment, BY_NAME):
+            self.warnings.append(f"the environment, {variable}: names no directive; did you mean {near}?")
+
     def read_file(self, path: str, depth: int = 0) -> None:
-        """A file like redis.conf: a directive a line, # before comments, `include` for more files."""
+        """A file like redis.conf: a directive a line, # before comments, `include` for more. UsageError."""
         try:
-            lines = Path(path).read_bytes().split(b"\n")
+            text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         except OSError as wrong:
             raise UsageError(f"cannot read {path}: {wrong.strerror}") from None
+        self.read_lines(path, text.split(b"\n"), depth)
+
+    def read_lines(self, path: str, lines: list[bytes], depth: int = 0) -> None:
+        """The lines of that file. UsageError."""
         for number, line in enumerate(lines, 1):
             where = f"{path}, line {number}"
             if line.strip().startswith(b"#"):
@@ -113,13 +152,20 @@ class Config:
             words = [word.decode("utf-8", "surrogateescape") for word in split]
             if not words:
                 continue
-            if words[0].lower() != "include":
+            if words[0].lower() == "include":
+                self._include(where, words[1:], depth)
+            else:
                 self._read(where, words[0], words[1:])
-                continue
-            if depth == INCLUDES_MAX:
-                raise UsageError(f"{where}: includes more than {INCLUDES_MAX} deep")
-            for file in words[1:]:
-                self.read_file(file, depth + 1)
+
+    def _include(self, where: str, files: list[str], depth: int) -> None:
+        """The named files; of a pattern all that match it, in the order of the alphabet, or none."""
+        if depth == INCLUDES_MAX:
+            raise UsageError(f"{where}: includes more than {INCLUDES_MAX} deep")
+        if not files:
+            raise UsageError(f"{where}: include: wrong number of arguments")
+        for file in files:
+            for found in sorted(glob.glob(file)) if glob.has_magic(file) else [file]:
+                self.read_file(found, depth + 1)
 
     def _read(self, where: str, name: str, words: list[str]) -> None:
         """One directive, found at the place that `where` names."""
@@ -129,9 +175,11 @@ class Config:
             self._read_foreign(where, name, words)
             return
         try:
-            value = directive.kind.parse(words)
+            value = directive.kind.parse(self._with_before(directive, words))
         except ValueError as wrong:
-            raise UsageError(f"{where}: {name} {' '.join(words)}: {wrong}") from None
+            shown = "..." if directive.secret else " ".join(words)
+            raise UsageError(f"{where}: {name} {shown}: {wrong}") from None
+        self.origins[name] = where
         if directive.only is not None and value != directive.only:
             text = f"{where}: {name} {' '.join(words)}: {directive.why}"
             if directive.refused_at_start:
@@ -139,8 +187,18 @@ class Config:
             self.warnings.append(text)
         elif isinstance(value, Rules) and value.pairs:  # each line adds to those before
             self.values[name] = Rules((*self.save_rules(), *value.pairs))
+        elif isinstance(value, UserLines):
+            before = self.values[name]
+            assert isinstance(before, UserLines)
+            self.values[name] = UserLines(before.lines + value.lines)
         else:
             self.values[name] = value
+
+    def _with_before(self, directive: Directive, words: list[str]) -> list[str]:
+        """The words to read: limits of buffers are said class by class, and the other classes stay."""
+        if isinstance(directive.kind, BufferLimits) and any(words):
+            return [*self.shown(directive.name).split(), *words]
+        return words
 
     def _read_foreign(self, where: str, name: str, words: list[str]) -> None:
         """A directive that is not ours: perhaps one of Redis's."""
@@ -148,18 +206,24 @@ class Config:
             if words not in NOTHING:
                 raise UsageError(f"{where}: {name}: not supported yet, and it would not be safe to ignore it")
         elif name in NOT_APPLICABLE:
-            self.warnings.append(f"{where}: {name}: has no effect here")
+            if name not in self._passed_over:  # once is enough
+                self._passed_over.add(name)
+                self.warnings.append(f"{where}: {name}: has no effect here")
         else:
             close = difflib.get_close_matches(name, BY_NAME, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"{where}: unknown directive '{name}'{hint}")
 
 
-def _changed(directive: Directive, text: str) -> Value:
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")
+
+
+def _changed(directive: Directive, words: list[str]) -> Value:
     """The value that CONFIG SET asks for; ValueError with the reason when it cannot be."""
     if not directive.mutable:
         raise ValueError("can't set immutable config")
-    value = directive.kind.parse([text])
+    value = directive.kind.parse(words)
     if directive.only is not None and value != directive.only:
         raise ValueError(directive.why)
     return value

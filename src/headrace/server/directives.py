@@ -21,6 +21,7 @@ from headrace.server.kinds import (
     Memory,
     Number,
     Octal,
+    OneUser,
     Percentiles,
     Port,
     SaveRules,
@@ -35,7 +36,8 @@ class Directive:
     """One directive.
 
     `only` is the sole value that can be honoured, for directives that clients set and whose meaning is yet
-    to be built; `why` says so. `refused_at_start` when going on regardless would endanger data.
+    to be built; `why` says so. `refused_at_start` when going on regardless would endanger data. What is
+    `secret` is shown to nobody but CONFIG GET.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Directive:
     only: Value | None = None
     why: str = ""
     refused_at_start: bool = False
+    secret: bool = False
 
 
 POLICIES = (
@@ -60,6 +63,23 @@ POLICIES = (
 )
 
 DIRECTIVES = [
+    Directive(
+        "acl-pubsub-default",
+        Choice(("allchannels", "resetchannels")),
+        "resetchannels",
+        "The channels of a new user.",
+        only="resetchannels",
+        why="a new user has no channels here: give them to him by &pattern",
+        refused_at_start=True,
+    ),
+    Directive(
+        "aclfile",
+        Text(),
+        "",
+        "A file of users, in dir, for ACL LOAD and ACL SAVE; empty for none.",
+        mutable=False,
+    ),
+    Directive("acllog-max-len", Number(0, I63_MAX), "128", "How many denials ACL LOG keeps."),
     Directive(
         "aof-disable-auto-gc", Flag(), "no", "Keep the files of the log that a rewrite has made superfluous."
     ),
@@ -94,7 +114,7 @@ DIRECTIVES = [
     Directive("appendonly", Flag(), "yes", "Log every write to disk before it is answered."),
     Directive(
         "appendfsync",
-        Choice(("always", "everysec", "no")),
+        Choice(("everysec", "always", "no")),
         "everysec",
         "Sync the log before each answer, once a second, or when the system likes.",
     ),
@@ -155,7 +175,7 @@ DIRECTIVES = [
         "latency-monitor-threshold",
         Number(0, I63_MAX),
         "0",
-        "Record what holds the server up for so many milliseconds, for LATENCY; 0 for nothing.",
+        "Record what holds the server up for so many milliseconds; 0 for nothing.",
     ),
     Directive("latency-tracking", Flag(), "yes", "Keep the distribution of each command's durations."),
     Directive(
@@ -164,6 +184,7 @@ DIRECTIVES = [
         "50 99 99.9",
         "Which percentiles of them INFO latencystats shows.",
     ),
+    Directive("log-format", Choice(("text", "json")), "text", "Lines of the log: text, or an object each."),
     Directive("logfile", Text(), "", "Where the log goes; empty: standard error.", mutable=False),
     Directive(
         "loglevel", Choice(("debug", "verbose", "notice", "warning", "nothing")), "notice", "What is logged."
@@ -214,7 +235,10 @@ DIRECTIVES = [
         "The longest word accepted.",
     ),
     Directive(
-        "protected-mode", Flag(), "yes", "Refuse clients from other machines: there are no passwords yet."
+        "protected-mode",
+        Flag(),
+        "yes",
+        "Refuse clients from other machines while the default user needs no password.",
     ),
     Directive(
         "rdb-save-incremental-fsync", Flag(), "yes", "Accepted; a snapshot is synced once, at its end."
@@ -227,6 +251,9 @@ DIRECTIVES = [
     ),
     Directive("rdbchecksum", Flag(), "yes", "End snapshots with a checksum."),
     Directive("rdbcompression", Flag(), "yes", "Compress long strings in snapshots."),
+    Directive(
+        "requirepass", Text(), "", "The password of the default user; empty: he needs none.", secret=True
+    ),
     Directive(
         "sanitize-dump-payload",
         Choice(("no", "yes", "clients")),
@@ -280,6 +307,13 @@ DIRECTIVES = [
         "Entries in one node of a stream; 0 for no limit.",
     ),
     Directive(
+        "supervised",
+        Choice(("no", "auto", "systemd")),
+        "auto",
+        "Accepted; whoever sets NOTIFY_SOCKET, as systemd does, is told when it is ready.",
+        mutable=False,
+    ),
+    Directive(
         "tcp-backlog", Number(0, U31_MAX), "511", "Connections that may wait to be accepted.", mutable=False
     ),
     Directive(
@@ -290,34 +324,59 @@ DIRECTIVES = [
     Directive(
         "unixsocketperm", Octal(), "0", "Permissions of the Unix socket; 0 leaves the umask's.", mutable=False
     ),
+    Directive(
+        "user",
+        OneUser(),
+        "",
+        "A user: name and rules, as for ACL SETUSER; once for each.",
+        mutable=False,
+        secret=True,
+    ),
 ]
 
 BY_NAME = {directive.name: directive for directive in DIRECTIVES}
 
 # Redis's own that change nothing here: said once at the start, then passed over.
 _NOT_APPLICABLE = """
-    activedefrag active-expire-effort always-show-logo activerehashing client-query-buffer-limit-soft
-    crash-log-enabled crash-memcheck-enabled disable-thp dynamic-hz enable-module-command
-    enable-protected-configs hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries
-    hash-max-ziplist-value hll-sparse-max-bytes io-threads io-threads-do-reads jemalloc-bg-thread
-    lazyfree-lazy-eviction lazyfree-lazy-expire
-    lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor
-    list-compress-depth list-max-listpack-size list-max-ziplist-size locale-collate lua-time-limit
-    busy-reply-threshold maxmemory-clients maxmemory-eviction-tenacity maxmemory-samples oom-score-adj
-    oom-score-adj-values proc-title-template rdb-del-sync-files repl-backlog-size repl-backlog-ttl
-    repl-disable-tcp-nodelay repl-diskless-load repl-diskless-sync repl-diskless-sync-delay
-    repl-diskless-sync-max-replicas repl-ping-replica-period repl-timeout replica-announced
-    replica-ignore-maxmemory replica-lazy-flush replica-priority replica-read-only replica-serve-stale-data
-    set-max-intset-entries set-max-listpack-entries set-max-listpack-value set-proc-title shutdown-on-sigint
-    shutdown-on-sigterm shutdown-timeout slave-priority slave-read-only slave-serve-stale-data
-    socket-mark-id supervised syslog-enabled syslog-facility syslog-ident tracking-table-max-keys
-    zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+    active-defrag-cycle-max active-defrag-cycle-min active-defrag-ignore-bytes active-defrag-max-scan-fields
+    active-defrag-threshold-lower active-defrag-threshold-upper active-expire-effort activedefrag
+    activerehashing always-show-logo aof-rewrite-cpulist aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist
+    bio-cpulist bio_cpulist busy-reply-threshold cluster-allow-pubsubshard-when-down
+    cluster-allow-reads-when-down cluster-allow-replica-migration cluster-announce-bus-port
+    cluster-announce-hostname cluster-announce-human-nodename cluster-announce-ip cluster-announce-port
+    cluster-announce-tls-port cluster-config-file cluster-link-sendbuf-limit cluster-migration-barrier
+    cluster-node-timeout cluster-port cluster-preferred-endpoint-type cluster-replica-no-failover
+    cluster-replica-validity-factor cluster-require-full-coverage cluster-slave-no-failover
+    cluster-slave-validity-factor cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled
+    disable-thp dynamic-hz enable-module-command enable-protected-configs events-per-io-thread
+    hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries hash-max-ziplist-value
+    hll-sparse-max-bytes ignore-warnings io-threads io-threads-do-reads jemalloc-bg-thread
+    lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del lazyfree-lazy-user-del
+    lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor list-compress-depth list-max-listpack-size
+    list-max-ziplist-size locale-collate lua-enable-deprecated-api lua-time-limit
+    max-new-connections-per-cycle max-new-tls-connections-per-cycle maxmemory-clients
+    maxmemory-eviction-tenacity maxmemory-samples min-replicas-max-lag min-slaves-max-lag oom-score-adj
+    oom-score-adj-values prefetch-batch-size-max proc-title-template propagation-error-behavior
+    rdb-del-sync-files repl-backlog-size repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load
+    repl-diskless-sync repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-ping-replica-period
+    repl-ping-slave-period repl-timeout replica-announce-ip replica-announce-port replica-announced
+    replica-full-sync-buffer-limit replica-ignore-disk-write-errors replica-ignore-maxmemory
+    replica-lazy-flush replica-priority replica-read-only replica-serve-stale-data server-cpulist
+    server_cpulist set-max-intset-entries set-max-listpack-entries set-max-listpack-value set-proc-title
+    shutdown-on-sigint shutdown-on-sigterm shutdown-timeout slave-announce-ip slave-announce-port
+    slave-ignore-maxmemory slave-lazy-flush slave-priority slave-read-only slave-serve-stale-data
+    socket-mark-id syslog-enabled syslog-facility syslog-ident tls-client-cert-file tls-client-key-file
+    tls-client-key-file-pass tls-cluster tls-prefer-server-ciphers tls-replication tls-session-cache-size
+    tls-session-cache-timeout tls-session-caching tracking-table-max-keys zset-max-listpack-entries
+    zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
 """
 NOT_APPLICABLE = frozenset(_NOT_APPLICABLE.split())
 
 # Redis's own that promise safety or data in another place: passing them over would be a lie.
 _REFUSED = """
-    aclfile bind-source-addr cluster-enabled loadmodule masterauth masteruser rename-command replicaof
-    requirepass slaveof tls-auth-clients tls-ca-cert-file tls-cert-file tls-key-file tls-port user
+    bind-source-addr cluster-enabled loadmodule masterauth masteruser min-replicas-to-write
+    min-slaves-to-write rename-command replicaof slaveof tls-auth-clients tls-ca-cert-dir tls-ca-cert-file
+    tls-cert-file tls-ciphers tls-ciphersuites tls-dh-params-file tls-key-file tls-key-file-pass tls-port
+    tls-protocols
 """
 REFUSED = frozenset(_REFUSED.split())

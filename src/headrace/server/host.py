@@ -22,9 +22,11 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import Version
-from headrace.server import persistence_info
+from headrace.server import persistence_info, user_file
 from headrace.server.config import Config
 from headrace.server.durability import Durability
+from headrace.server.logs import NOTICE
+from headrace.server.rewrite import rewrite
 from headrace.server.saving import Saving
 from headrace.server.startup import Startup
 from headrace.server.turn import Turn
@@ -78,8 +80,16 @@ class ServerHost(Host):
 
     def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         """Change all or none, and act on it."""
+        before, adjusted = dict(self.config.values), dict(self.config.adjusted)
         self.config.set(pairs)
-        self.apply()
+        try:
+            self.apply()
+        except CommandError:  # what it needs cannot be had: all is as it was
+            self.config.values, self.config.adjusted = before, adjusted
+            self.apply()
+            raise
+        if any(name.lower() == b"requirepass" for name, _ in pairs):
+            user_file.set_password(self.config, self.turn.engine.guard)
 
     def config_resetstat(self) -> None:
         """Counters of the process to zero."""
@@ -89,10 +99,9 @@ class ServerHost(Host):
         self.samples.clear()
 
     def config_rewrite(self) -> None:
-        """Not built."""
-        if not self.config.file:
-            raise CommandError("ERR The server is running without a config file")
-        raise CommandError("ERR CONFIG REWRITE is not supported yet: edit the file")
+        """Write the configuration to its file."""
+        rewrite(self.config)
+        logging.getLogger("headrace").log(NOTICE, "the configuration was written to %s", self.config.file)
 
     def client_buffers(self, session: Session) -> tuple[int, int]:
         """Bytes of requests that arrived and wait, and bytes free for more."""
@@ -125,6 +134,16 @@ class ServerHost(Host):
                 if not force:
                     raise NoShutdown() from None
         self.stop()
+
+    # Users.
+
+    def read_users(self) -> list[tuple[str, list[bytes]]]:
+        """The lines of aclfile."""
+        return user_file.read(user_file.path_of(self.config))
+
+    def write_users(self, lines: list[bytes]) -> None:
+        """Write aclfile anew."""
+        user_file.write(user_file.path_of(self.config), lines)
 
     # The disk.
 

@@ -13,8 +13,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -23,29 +24,29 @@ from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
+from headrace.server import user_file
 from headrace.server.config import Config
 from headrace.server.directives import DIRECTIVES
 from headrace.server.durability import Durability
 from headrace.server.host import ServerHost
 from headrace.server.listeners import Listeners
+from headrace.server.logs import apply_log, reopen_log, start_log
 from headrace.server.metrics import Metrics
+from headrace.server.notify import notify
+from headrace.server.printed import printed
 from headrace.server.saving import Saving
 from headrace.server.startup import Startup, Stopped, plain_words
 from headrace.server.timers import Timers
 from headrace.server.turn import Turn
 
 DESCRIPTORS_KEPT = 64  # for what is no client: listeners, files, libraries
-LEVELS = {
-    "debug": logging.DEBUG,
-    "verbose": logging.INFO,
-    "notice": logging.WARNING,
-    "warning": logging.WARNING,
-    "nothing": logging.CRITICAL + 1,
-}
+PRINT = "--print-config"
 USAGE = """\
 Usage: headrace serve [FILE] [--directive value ...]
 
-Runs a server for any Redis client. FILE is like redis.conf; directives given here win over it.
+Runs a server for any Redis client. FILE is like redis.conf (- for standard input); HEADRACE_DIRECTIVE=value
+in the environment wins over it, and directives given here win over both. --print-config shows what they
+come to, and does not start.
 
 Example: headrace serve --port 7777 --stream-node-max-entries 200
 
@@ -59,15 +60,19 @@ def serve(arguments: list[str]) -> int:
         print(usage(), end="")
         return 0
     config = Config()
-    config.read_arguments(arguments)
+    config.read_arguments([word for word in arguments if word != PRINT], os.environ)
+    if PRINT in arguments:
+        for warning in config.warnings:
+            print(f"headrace: {warning}", file=sys.stderr)
+        print(printed(config), end="")
+        return 0
     server = Server(config)
-    with stopped_by_signals(server.end):
+    with heeding_signals(server):
         server.open()
         if not server.stopping:
-            print(
-                f"headrace {headrace.__version__} ready on {', '.join(server.names)} (pid {os.getpid()})",
-                flush=True,
-            )
+            where = ", ".join(server.names)
+            print(f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})", flush=True)
+            notify(f"READY=1\nSTATUS=Ready on {where}")
         server.run()
     return 0
 
@@ -87,6 +92,7 @@ class Server:
         self.stopping = False
         self.asked_to_end = False
         self.refused_to_end = False
+        self.asked_to_reopen = False
         self.host = ServerHost(config, self.stop)
         self.engine = Engine(self.host.settings, self.host)
         self.turn = Turn(self.engine, self.clock)
@@ -126,12 +132,15 @@ class Server:
         for warning in self.config.warnings:
             logging.getLogger("headrace").warning("%s", warning)
         self.apply()
+        user_file.begin(self.config, self.engine.guard.users)
+        if not self.config.text("aclfile"):
+            self.config.repeated["user"] = partial(user_file.said, self.config, self.engine.guard.users)
         self.waker.setblocking(False)
         self.woken.setblocking(False)
         self.turn.listen(self.woken.fileno(), self._hear_wake)
         self.listeners.open()
         self.host.port = self.listeners.port
-        self.config.values["port"] = self.listeners.port
+        self.config.adjust("port", self.listeners.port)
         self.metrics.open()
         try:
             self._recover()
@@ -163,6 +172,9 @@ class Server:
         try:
             while not self.stopping:
                 self.turn.run(self.timers.run)
+                if self.asked_to_reopen:
+                    self.asked_to_reopen = False
+                    reopen_log()
                 if self.asked_to_end:
                     self._shut_down()
         finally:
@@ -174,6 +186,12 @@ class Server:
         self.turn.interrupt()
         self.wake()
 
+    def reopen(self) -> None:
+        """Open the log anew, after the turn run() is in. From any thread, as end()."""
+        self.asked_to_reopen = True
+        self.turn.interrupt()
+        self.wake()
+
     def is_ending(self) -> bool:
         """Whether run() is about to end."""
         return self.stopping or self.asked_to_end
@@ -181,6 +199,7 @@ class Server:
     def _shut_down(self) -> None:
         """As SHUTDOWN; who asks again after a refusal means it."""
         self.asked_to_end = False
+        notify("STOPPING=1")
         try:
             self.host.shutdown(None, force=self.refused_to_end)
         except CommandError:
@@ -216,6 +235,7 @@ class Server:
         """Act on what the configuration says now."""
         config, turn = self.config, self.turn
         self.host.apply_settings()
+        self.engine.guard.log.shorten(config.number("acllog-max-len"))
         self.engine.timing.settle()
         self._make_room_for_clients()
         unsent = config.values["client-output-buffer-limit"]
@@ -225,7 +245,7 @@ class Server:
         turn.bulk_max = config.number("proto-max-bulk-len")
         for connection in turn.connections.values():
             connection.parser.bulk_max = turn.bulk_max
-        logging.getLogger("headrace").setLevel(LEVELS[config.text("loglevel")])
+        apply_log(config)
         self.durability.apply()
         self.saving.look()
         if self.turn.commit is not None and self.running_log != config.flag("appendonly"):
@@ -256,7 +276,7 @@ class Server:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         if most < wanted:
-            self.config.values["maxclients"] = max(most - DESCRIPTORS_KEPT, 1)
+            self.config.adjust("maxclients", max(most - DESCRIPTORS_KEPT, 1))
             logging.getLogger("headrace").warning(
                 "maxclients is %d: the system allows no more than %d descriptors (ulimit -n)",
                 self.config.number("maxclients"),
@@ -276,30 +296,18 @@ class Server:
         self.files.append(path)
 
 
-def start_log(config: Config) -> None:
-    """Send the log to the file that the configuration names, or to standard error."""
-    path = config.text("logfile")
-    try:
-        handler = logging.FileHandler(path) if path else logging.StreamHandler(sys.stderr)
-    except OSError as wrong:
-        raise HeadraceError(f"cannot write logfile {path}: {wrong.strerror}") from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("headrace")
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-
-
 @contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """While inside, SIGTERM and SIGINT call stop, in the main thread at least."""
+def heeding_signals(server: Server) -> Iterator[None]:
+    """While inside, SIGTERM and SIGINT end the server and SIGHUP opens its log anew; in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    doing = {signal.SIGTERM: server.end, signal.SIGINT: server.end, signal.SIGHUP: server.reopen}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        stop()
+        doing[signal.Signals(number)]()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, handle) for number in doing}
     try:
         yield
     finally:

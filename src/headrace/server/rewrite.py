@@ -31,7 +31,7 @@ UNITS = (("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10))
 
 def rewrite(config: Config) -> None:
     """Replace the file at once, or leave it alone; CommandError with CONFIG REWRITE's texts."""
-    if not config.file or config.file == "-":
+    if not config.file:
         raise CommandError("ERR The server is running without a config file")
     path = os.path.realpath(config.file)  # a link stays one
     try:
