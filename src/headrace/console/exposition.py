@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from headrace.console.figures import Figures, GroupFigures, StreamFigures
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
+LATENCY = "latency_percentiles_usec_"
 
 # INFO's field: the metric's name after redis_, and what it is.
 GAUGES = {
@@ -178,6 +179,12 @@ def _commands(out: Exposition, info: dict[str, str]) -> None:
         if field.startswith("errorstat_"):
             labels = {"err": field.removeprefix("errorstat_")}
             out.add("redis_errors_total", COUNTER, "Errors answered.", pairs(text).get("count"), labels)
+
+    for field, text in info.items():
+        if field.startswith(LATENCY):
+            for percent, value in pairs(text).items():
+                labels = {"cmd": field.removeprefix(LATENCY), "quantile": percent.removeprefix("p")}
+                out.add(f"redis_{LATENCY[:-1]}", SUMMARY, "Microseconds of a call.", value, labels)
 
 
 def _databases(out: Exposition, info: dict[str, str]) -> None:
