@@ -51,14 +51,19 @@ def test_variables_of_others_are_passed_over_and_slips_are_said():
         "HEADRACE_PORT": "tcp://10.0.0.1:7777",  # a service of Kubernetes that is called headrace
         "HEADRACE_PORT_7777_TCP_ADDR": "10.0.0.1",
         "HEADRACE_SERVICE_HOST": "10.0.0.1",
+        "HEADRACE_SERVICE_PORT": "7777",
         "HEADRACE_COMPILED": "1",
+        "HEADRACE_BUILD": "sanitize",
+        "HEADRACE_URL": "redis://127.0.0.1",
         "HEADRACE_MAXCLIENT": "5",
+        "HEADRACE_PROT": "5",
         "headrace_hz": "20",
     }
     config = configured([], given)
     assert config.values == Config().values
     assert config.warnings == [
-        "the environment, HEADRACE_MAXCLIENT: names no directive; did you mean HEADRACE_MAXCLIENTS?"
+        "the environment, HEADRACE_MAXCLIENT: names no directive; did you mean HEADRACE_MAXCLIENTS?",
+        "the environment, HEADRACE_PROT: names no directive; did you mean HEADRACE_PORT?",
     ]
 
 

@@ -9,8 +9,10 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 
 PREFIX = "HEADRACE_"
-# Kubernetes describes a service named headrace so, in HEADRACE_PORT: an address, and no directive of ours.
+# Kubernetes describes a service named headrace so: HEADRACE_PORT is an address, and no directive of ours.
 SERVICE_LINK = "tcp://"
+SERVICE = PREFIX + "SERVICE_"
+ALIKE = 0.75  # PROT is as near to PORT
 
 
 def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
@@ -24,10 +26,11 @@ def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Itera
 
 def misspelt(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Variables that nearly name a directive, each with the one it is close to."""
-    known = [variable(name) for name in names]
+    known = [variable(name).removeprefix(PREFIX) for name in names]
     for found in sorted(environment):
-        if found.startswith(PREFIX) and found not in known:
-            yield from ((found, near) for near in difflib.get_close_matches(found, known, 1, 0.9))
+        word = found.removeprefix(PREFIX)
+        if found.startswith(PREFIX) and not found.startswith(SERVICE) and word not in known:
+            yield from ((found, PREFIX + near) for near in difflib.get_close_matches(word, known, 1, ALIKE))
 
 
 def variable(name: str) -> str:

@@ -69,7 +69,7 @@ class Metrics:
                 raise HeadraceError(
                     f"cannot listen on {address}, port {self.port}, for metrics: {wrong.strerror or wrong}"
                 ) from None
-        self.config.values["metrics-port"] = self.port
+        self.config.adjust("metrics-port", self.port)
         for server in self.servers:
             thread = threading.Thread(target=self._serve, args=[server], name="metrics", daemon=True)
             self.threads.append(thread)
