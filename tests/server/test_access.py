@@ -71,6 +71,7 @@ def test_what_a_user_may_not_do_is_refused_and_logged(start):
         (b"command", b"del", 1, b"ann"),
         (b"key", b"b1", 2, b"ann"),
     ]
+    assert b"acl_access_denied_key:2\r\n" in admin.request("INFO", "stats")
     assert b" user=ann " in log[0][b"client-info"]
     admin.request("CONFIG", "SET", "acllog-max-len", "1")
     assert len(admin.request("ACL", "LOG")) == 1

@@ -9,6 +9,8 @@ LOOKED_AT = 10  # newest entries among which the same one is sought
 
 # Reasons.
 AUTH, COMMAND, KEY, CHANNEL = b"auth", b"command", b"key", b"channel"
+# By what INFO counts them.
+COUNTED = {AUTH: "auth", COMMAND: "cmd", KEY: "key", CHANNEL: "channel"}
 # Contexts.
 TOP_LEVEL, MULTI = b"toplevel", b"multi"
 
@@ -35,11 +37,13 @@ class AccessLog:
         self.most = most
         self.entries: list[Denial] = []
         self.next_number = 0
+        self.reset()
 
     def add(
         self, reason: bytes, context: bytes, what: bytes, user: bytes, client: bytes, now_ms: int
     ) -> None:
         """Something was denied."""
+        self.denied[COUNTED[reason]] += 1
         for at, entry in enumerate(self.entries[:LOOKED_AT]):
             same = (entry.reason, entry.context, entry.object, entry.user) == (reason, context, what, user)
             if same and now_ms - entry.updated_ms <= GROUPED_MS:
@@ -56,6 +60,10 @@ class AccessLog:
         """Keep no more than so many from now on."""
         self.most = most
         del self.entries[most:]
+
+    def reset(self) -> None:
+        """All counts to zero: the entries stay."""
+        self.denied = dict.fromkeys(COUNTED.values(), 0)
 
     def clear(self) -> None:
         """Forget all."""

@@ -1,9 +1,6 @@
 # The C face of selector.py.
 from headrace.keyspace.scan cimport matches
 
-cdef int READ
-cdef int WRITE
-cdef int BOTH
 cdef long long COMMAND
 cdef long long KEY
 cdef long long CHANNEL

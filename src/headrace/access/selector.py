@@ -25,10 +25,10 @@ from headrace.access.refusals import (
 )
 from headrace.keyspace.scan import matches
 
-# What a command does with a key, and what a pattern lets it do.
-READ = cython.declare(cython.int, 1)
-WRITE = cython.declare(cython.int, 2)
-BOTH = cython.declare(cython.int, 3)
+# What a command does with a key, and what a pattern lets it do. For Python modules, too: hence no C numbers.
+READ = 1
+WRITE = 2
+BOTH = READ | WRITE
 
 COMMAND = cython.declare(cython.longlong, 1 << 32)
 KEY = cython.declare(cython.longlong, 2 << 32)

@@ -55,6 +55,7 @@ def run_config_resetstat(call: Call) -> None:
     call.keyspace.hits = 0
     call.keyspace.misses = 0
     call.keyspace.expired = 0
+    call.engine.guard.log.reset()
     call.host.config_resetstat()
     call.answer.ok()
 

@@ -73,6 +73,7 @@ def stats(call: Call) -> Fields:
         ("pubsub_patterns", len(call.engine.channels.patterns)),
         ("unexpected_error_replies", 0),
         ("total_error_replies", counted.error_replies),
+        *(("acl_access_denied_" + name, n) for name, n in call.engine.guard.log.denied.items()),
     ]
 
 
