@@ -155,6 +155,10 @@ def test_a_password_keeps_nobody_from_the_figures(start):
     assert fetch(running, "/healthz") == (200, "ok\n")
     assert at(scrape(running), "redis_connected_clients") == 2
     assert client.request("AUTH", "secret") == "OK"
+    for n in range(60):  # figures of so many take requests that no stranger may send
+        client.request("XADD", f"{n}-{'long' * 100}", "1-0", "a", "b")
+    lengths = [labels for name, labels in scrape(running) if name == "redis_stream_length"]
+    assert len(lengths) == 60
     assert client.request("ACL", "SETUSER", "default", "-@all") == "OK"
     assert str(client.request("PING")).startswith("NOPERM")
     assert at(scrape(running), "redis_up") == 1

@@ -24,7 +24,7 @@ ROLES = {
     anatomy.VALUE: "#5fd787",
     anatomy.COUNT: "#ff875f",
     anatomy.TRAIL: "#5f5f87",
-    anatomy.DEAD: "#7f2f2f",
+    anatomy.DEAD: "#a04545",
 }
 ROLE_WORDS = {
     anatomy.HEADER: "header and end",
