@@ -15,6 +15,10 @@ WOULD_BLOCK = -1  # nothing there to read, no room to write
 BROKEN = -2  # the connection is of no use any more
 EVENT_BYTES = 16  # at least what the system's own record takes
 
+# Kept for good: an object that goes would close the descriptor, which is another's. It knows no more than
+# the number, so it is as right for the next poller that gets it; a copy would need a free descriptor.
+_pollers: dict[int, select.epoll] = {}
+
 
 def read(fd: int, buf: bytearray, at: int, n: int) -> int:
     """Read up to n bytes to buf[at:]; how many, 0 when the other side has sent its last, or a negative."""
@@ -44,8 +48,11 @@ def wait(poller: int, events: bytearray, most: int, timeout_ms: int) -> int:
     None after timeout_ms (negative: never), or when a signal came; its handler has run then, and what that
     raises is raised. OSError when there is no such descriptor.
     """
-    with select.epoll.fromfd(os.dup(poller)) as poll:
-        found = poll.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, most)
+    poll = _pollers.get(poller)
+    if poll is None:
+        os.fstat(poller)  # there must be one: the next line would make it
+        poll = _pollers[poller] = select.epoll.fromfd(poller)
+    found = poll.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, most)
     for i, (fd, what) in enumerate(found):
         struct.pack_into("<iI", events, i * EVENT_BYTES, fd, what)
     return len(found)
