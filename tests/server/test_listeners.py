@@ -125,7 +125,9 @@ def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch:
     assert client.request("PING") == "PONG"
     monkeypatch.setattr("headrace.server.listeners.is_local", lambda address: False)
     refused = server.connect().reply()
-    assert isinstance(refused, ReplyError) and str(refused).startswith("DENIED headrace answers only clients on its own machine")
+    assert isinstance(refused, ReplyError) and str(refused).startswith(
+        "DENIED headrace answers only clients on its own machine"
+    )
     assert client.request("CONFIG", "SET", "protected-mode", "no") == "OK"
     assert server.connect().request("PING") == "PONG"
 
