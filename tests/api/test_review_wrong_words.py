@@ -113,6 +113,16 @@ def test_a_handler_is_a_function(database) -> None:
         database.stream("s").group("g").handler("worker-1")
 
 
+def test_two_handlers_are_two_consumers(database) -> None:
+    group = database.stream("s").group("g")
+    group.handler(consumer="c")(print)
+    with pytest.raises(UsageError, match="'c' has a handler already"):
+        group.handler(consumer=b"c")(print)
+    group.handler(print)
+    group.handler(print)
+    assert len({one.consumer.name for one in group.handlers}) == 3
+
+
 def test_idempotency_is_two_names_and_the_stream_gives_the_id() -> None:
     with headrace.open() as db:
         stream = db.stream("s")

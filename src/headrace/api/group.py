@@ -184,6 +184,8 @@ class Group(Generic[T]):
             made = self.consumer(
                 consumer, batch=batch, block=block, concurrency=concurrency, ordered_by=ordered_by
             )
+            if any(one.consumer.name == made.name for one in self.handlers):
+                raise UsageError(f"consumer {made.name!r} has a handler already: each needs its own name")
             self.handlers.append(Handler(function, made))
             return function
 
