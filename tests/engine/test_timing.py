@@ -28,7 +28,7 @@ class Timed:
     def __init__(self, **settings):
         self.engine = Engine()
         self.clock = Steps()
-        self.engine.timing.clock = self.clock
+        self.engine.timing.use(self.clock)
         self.set(tracking=True, **settings)
         self.session = self.engine.session(b"1.2.3.4:5", b"", 0)
 
@@ -111,7 +111,7 @@ def test_waiting_is_not_counted_but_being_served_is():
     row = timed.row(b"xread")
     assert row.latencies is None and not timed.engine.timing.slow.requests
     timed("XADD s 1-1 f v", us=6, session=other)
-    assert row.ns == 10_000 and row.latencies.total == 1
+    assert row.ns == 10_000 and row.latencies.total() == 1
     assert timed.session.answer.take() != b""
 
 

@@ -40,7 +40,7 @@ def run_histogram(call: Call) -> None:
         if timed.latencies is None or (wanted and not {name, name.partition(b"|")[0]} & wanted):
             continue
         octaves = dict(timed.latencies.octaves())
-        found[name] = {b"calls": timed.latencies.total, b"histogram_usec": octaves}
+        found[name] = {b"calls": timed.latencies.total(), b"histogram_usec": octaves}
     call.answer.value(found)
 
 

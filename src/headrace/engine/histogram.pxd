@@ -6,12 +6,10 @@ cdef int STEP_BITS
 cdef long long LONGEST
 cdef Py_ssize_t OCTAVE_BYTES
 
-cdef Py_ssize_t counter_of(long long ns) noexcept
 cdef long long longest_of(Py_ssize_t counter) noexcept
 
 
 cdef class Histogram:
-    cdef readonly long long total
     cdef readonly Py_ssize_t counters
     cdef bytearray buf
     cdef unsigned char *p

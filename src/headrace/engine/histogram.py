@@ -22,9 +22,10 @@ SHORTEST_SHOWN_NS = 1024  # the first bucket of a distribution by octaves ends a
 
 
 @cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 def counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
-    """The counter that a duration of 0 to LONGEST belongs to."""
+    """The counter that a duration belongs to, which is not negative."""
     if ns < STEPS:
         return ns
     shift: cython.int = mem.bits_of(ns) - STEP_BITS
@@ -47,15 +48,13 @@ def longest_of(counter: cython.Py_ssize_t) -> cython.longlong:
 class Histogram:
     """Durations in nanoseconds, counted."""
 
-    __slots__ = ("buf", "counters", "p", "total")
+    __slots__ = ("buf", "counters", "p")
 
-    total: cython.longlong  # durations in all
     counters: cython.Py_ssize_t  # that the block has room for
     buf: bytearray
     p: cython.p_uchar
 
     def __init__(self) -> None:
-        self.total = 0
         self.counters = 0
         self.buf = bytearray()
         self.p = self.buf
@@ -64,11 +63,11 @@ class Histogram:
     @cython.exceptval(-1, check=False)
     def add(self, ns: cython.longlong) -> cython.int:
         """Count one duration, which is not negative."""
-        counter: cython.Py_ssize_t = counter_of(min(ns, LONGEST))
+        counter: cython.Py_ssize_t = counter_of(ns)
         if counter >= self.counters:
+            counter = min(counter, counter_of(LONGEST))
             self._grow(counter)
         mem.put_u64le(self.p, 8 * counter, mem.u64le(self.p, 8 * counter) + 1)
-        self.total += 1
         return 0
 
     @cython.cfunc
@@ -76,14 +75,20 @@ class Histogram:
     def _grow(self, counter: cython.Py_ssize_t) -> cython.int:
         """Make room for that counter and the rest of its octave."""
         octaves: cython.Py_ssize_t = counter // STEPS + 1
+        if octaves * STEPS <= self.counters:
+            return 0
         self.buf = self.buf + bytearray(octaves * OCTAVE_BYTES - len(self.buf))
         self.p = self.buf
         self.counters = octaves * STEPS
         return 0
 
+    def total(self) -> int:
+        """Durations in all."""
+        return sum(count for _, count in self._counted())
+
     def percentile(self, percent: float) -> int:
         """The duration in nanoseconds that so many percent of all do not exceed; 0 when there are none."""
-        wanted = max(1, int(percent / 100 * self.total + 0.5))
+        wanted = max(1, int(percent / 100 * self.total() + 0.5))
         found = 0
         for counter, count in self._counted():
             found += count

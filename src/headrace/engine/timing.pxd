@@ -1,4 +1,5 @@
 # The C face of timing.py.
+from headrace cimport system
 from headrace.commands.call cimport Call
 from headrace.commands.channels cimport Channels
 from headrace.engine.clock cimport RealClock
@@ -15,7 +16,9 @@ cdef class Timing:
     cdef bint tracking
     cdef readonly long long lap_ns
     cdef long long notable_ns
-    cdef public RealClock clock
+    cdef bint watched
+    cdef bint real
+    cdef readonly RealClock clock
     cdef Settings settings
     cdef Channels channels
     cdef readonly object slow
@@ -25,7 +28,6 @@ cdef class Timing:
     cpdef void begin(self)
     cpdef int ran(self, Call call, Row row, long long since_ns) except -1
     cpdef void served(self, Row row, long long since_ns)
-    cdef long long _lap(self, Row row, long long since_ns) except? -1
-    cdef int _count(self, Row row, long long taken) except -1
+    cdef inline long long _lap(self, Row row, long long since_ns) noexcept
     cdef void _note(self, Call call, long long taken)
     cdef void _show(self, Call call)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import cython
 
+from headrace import system
 from headrace.commands import redaction
 from headrace.commands.call import Call
 from headrace.commands.channels import Channels
@@ -23,6 +24,16 @@ from headrace.engine.stats import Row
 from headrace.keyspace.settings import Settings
 
 NEVER_NS = cython.declare(cython.longlong, (1 << 62) - 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1, check=False)
+def count(row: Row, taken: cython.longlong) -> cython.int:
+    """A request of that row has taken so many nanoseconds."""
+    if row.latencies is None:
+        row.latencies = Histogram()
+    return row.latencies.add(max(taken, 0))
 
 
 @cython.final
@@ -37,10 +48,12 @@ class Timing:
         "lap_ns",
         "notable_ns",
         "on",
+        "real",
         "settings",
         "slow",
         "timed",
         "tracking",
+        "watched",
     )
 
     on: cython.bint  # someone wants to know: ran() is to be called
@@ -48,6 +61,8 @@ class Timing:
     tracking: cython.bint  # and the distribution, command by command
     lap_ns: cython.longlong  # when the clock was read last
     notable_ns: cython.longlong  # what takes as long goes into the slow log, or is an event
+    watched: cython.bint  # someone is to be shown all requests
+    real: cython.bint  # the clock is the system's: it need not be asked by way of an object
     clock: RealClock
     settings: Settings
     channels: Channels
@@ -55,6 +70,7 @@ class Timing:
     events: Latency
 
     def __init__(self, settings: Settings, channels: Channels) -> None:
+        self.real = True
         self.clock = RealClock()
         self.settings = settings
         self.channels = channels
@@ -63,6 +79,12 @@ class Timing:
         self.timed = False
         self.lap_ns = 0
         self.settle()
+
+    def use(self, clock: RealClock) -> None:
+        """Ask that clock from now on, in place of the system's."""
+        self.clock = clock
+        self.real = False
+        self.begin()
 
     @cython.ccall
     def settle(self) -> cython.void:
@@ -77,14 +99,15 @@ class Timing:
             self.notable_ns = event * 1_000_000
         self.tracking = settings.latency_tracking
         self.timed = self.tracking or slow >= 0 or event > 0
-        self.on = self.timed or len(self.channels.monitors) > 0
+        self.watched = len(self.channels.monitors) > 0
+        self.on = self.timed or self.watched
         self.begin()
 
     @cython.ccall
     def begin(self) -> cython.void:
         """What happens from now on is the next request's."""
         if self.timed:
-            self.lap_ns = self.clock.monotonic_ns()
+            self.lap_ns = system.monotonic_ns() if self.real else self.clock.monotonic_ns()
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -93,10 +116,11 @@ class Timing:
         if self.timed:
             taken: cython.longlong = self._lap(row, since_ns)
             if call.session.waiting is None:
-                self._count(row, taken)
-                if taken >= self.notable_ns and not call.session.replayed:
+                if self.tracking:
+                    count(row, taken)
+                if taken >= self.notable_ns:
                     self._note(call, taken)
-        if self.channels.monitors and "admin" not in call.command.flags and not call.session.replayed:
+        if self.watched:
             self._show(call)
         return 0
 
@@ -104,32 +128,25 @@ class Timing:
     def served(self, row: Row, since_ns: cython.longlong) -> cython.void:
         """A request of that row that had to wait has been answered; that it waited is not counted."""
         if self.timed:
-            self._count(row, self._lap(row, since_ns))
+            taken: cython.longlong = self._lap(row, since_ns)
+            if self.tracking:
+                count(row, taken)
 
     @cython.cfunc
-    @cython.exceptval(-1, check=True)
+    @cython.inline
+    @cython.exceptval(check=False)
     def _lap(self, row: Row, since_ns: cython.longlong) -> cython.longlong:
         """Read the clock; the nanoseconds since then are the row's."""
-        now: cython.longlong = self.clock.monotonic_ns()
-        taken: cython.longlong = now - since_ns
+        now: cython.longlong = system.monotonic_ns() if self.real else self.clock.monotonic_ns()
         self.lap_ns = now
-        row.ns += taken
-        return taken
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def _count(self, row: Row, taken: cython.longlong) -> cython.int:
-        """A request of that row has taken so many nanoseconds."""
-        if self.tracking:
-            latencies: Histogram | None = row.latencies
-            if latencies is None:
-                latencies = row.latencies = Histogram()
-            latencies.add(max(taken, 0))
-        return 0
+        row.ns += now - since_ns
+        return now - since_ns
 
     @cython.cfunc
     def _note(self, call: Call, taken: cython.longlong) -> cython.void:
         """Keep what took so long."""
+        if call.session.replayed:
+            return
         settings: Settings = self.settings
         flags = call.command.flags
         at_s = call.now // 1000
@@ -146,6 +163,8 @@ class Timing:
     @cython.cfunc
     def _show(self, call: Call) -> cython.void:
         """Tell all who watch. Administrators' requests are shown to nobody."""
+        if call.session.replayed or "admin" in call.command.flags:
+            return
         microseconds = call.now * 1000 + call.host.microseconds()
         words = redaction.without_secrets(call.command, call.argv)
         where = b"%d %s" % (call.session.database, call.session.address)
