@@ -101,3 +101,11 @@ def test_the_slow_log_is_on_and_events_are_off_unless_said_otherwise(server) -> 
         "slowlog-log-slower-than": "10000",
         "slowlog-max-len": "128",
     }
+
+
+def test_what_starting_a_process_took_is_shown(server) -> None:
+    client = server.connect()
+    assert "latest_fork_usec:0\n" in said(server, "INFO", "stats")
+    client.request("BGSAVE")
+    took = re.search(r"latest_fork_usec:(\d+)", said(server, "INFO", "stats"))
+    assert took is not None and int(took[1]) > 0

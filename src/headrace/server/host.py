@@ -298,6 +298,7 @@ class ServerHost(Host):
             ("instantaneous_input_kbps", f"{rates[1] / 1024:.2f}"),
             ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
             ("rejected_connections", self.rejected),
+            ("latest_fork_usec", self.saving.fork_us),
         ]
 
     def _rates(self) -> tuple[float, float, float]:

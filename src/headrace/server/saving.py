@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 
+from headrace import system
 from headrace.commands.saving import OtherChildRunning, RewriteRunning, SaveRunning
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
@@ -57,6 +58,7 @@ class Saving:
         self.hurry: Callable[[], None] = lambda: (
             None
         )  # has tick() called soon: a client was told that it is begun
+        self.fork_us = 0  # what starting the last child took
         self.child: Child | None = None
         self.work = ""  # what the child does
         self.name = ""  # the file it writes
@@ -226,7 +228,10 @@ class Saving:
 
     def _fork(self, name: str, write: Callable[[File], None]) -> None:
         self.name = name
+        before = system.monotonic_ns()
         self.child = Child(lambda: self._write(name, write))
+        self.fork_us = (system.monotonic_ns() - before) // 1000
+        self.engine.timing.event(b"fork", self.fork_us // 1000, self.engine.keyspace.now)
 
     def _end_child(self, now: int) -> None:
         """The child has ended: act on what it has done."""
