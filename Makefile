@@ -38,7 +38,7 @@ compiled: install               ## the same tests on what was installed, and who
 sanitize: $(VENV)/.dependencies ## what reads bytes from outside, under AddressSanitizer and UBSan
 	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib build/sanitize
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
-	    $(PY) -m pytest -q -m "not whole" tests/structures tests/streams tests/arrow tests/resp tests/fuzz tests/persistence \
+	    $(PYTEST) -m "not whole" tests/structures tests/streams tests/arrow tests/resp tests/fuzz tests/persistence \
 	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_tally.py
 
 SEED ?= 1

@@ -53,7 +53,7 @@ print(sum(stream.memory_bytes() for stream in kept[1]) / grown)
 )
 def test_memory_bytes_is_what_the_process_grows_by(what):
     said = subprocess.run([sys.executable, "-c", CHILD, what], capture_output=True, text=True, check=True)
-    assert 0.95 < float(said.stdout) < 1.05
+    assert 0.94 < float(said.stdout) < 1.05  # without the heads of pools
 
 
 @pytest.mark.parametrize(
