@@ -35,6 +35,7 @@ class Codec(Protocol[T]):
     >>> class Comma:
     ...     def encode(self, value: list[int]) -> Mapping[str, str]:
     ...         return {"list": ",".join(map(str, value))}
+    ...
     ...     def decode(self, fields: dict[bytes, bytes]) -> list[int]:
     ...         return [int(word) for word in fields[b"list"].split(b",")]
 
