@@ -19,7 +19,7 @@ from stream_server import StreamServer
 pytestmark = pytest.mark.whole
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_child.session(str(tmp_path_factory.mktemp("warehouse")))
     yield session
