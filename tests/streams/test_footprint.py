@@ -53,7 +53,7 @@ print(sum(stream.memory_bytes() for stream in kept[1]) / grown)
 )
 def test_memory_bytes_is_what_the_process_grows_by(what):
     said = subprocess.run([sys.executable, "-c", CHILD, what], capture_output=True, text=True, check=True)
-    assert 0.94 < float(said.stdout) < 1.05  # without the heads of pools
+    assert 0.85 < float(said.stdout) < 1.15  # a few percent, and holes in the heap, which vary
 
 
 @pytest.mark.parametrize(
