@@ -14,23 +14,6 @@ from pathlib import Path
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.server.directives import DIRECTIVES
-from headrace.server.kinds import (
-    BufferLimits,
-    Choice,
-    EventClasses,
-    FileName,
-    Flag,
-    Kind,
-    Memory,
-    Number,
-    Octal,
-    OneUser,
-    Percentiles,
-    Port,
-    SaveRules,
-    Text,
-    Words,
-)
 from headrace.spark.options import OPTIONS
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -88,35 +71,6 @@ def options() -> str:
     return "\n".join([*lines, ""])
 
 
-def accepted(kind: Kind) -> str:
-    """What a directive takes, in a few words."""
-    if isinstance(kind, Number | Memory):
-        least, most = (str(n) if n < 1 << 20 else in_units(n) for n in (kind.least, kind.most))
-        return f"{'bytes' if isinstance(kind, Memory) else 'number'}, {least} to {most}"
-    if isinstance(kind, Choice):
-        return ", ".join(f"`{word}`" for word in kind.words)
-    known: dict[type, str] = {
-        Flag: "`yes`, `no`",
-        Text: "text",
-        FileName: "name of a file",
-        Words: "words",
-        Octal: "octal number",
-        Port: "number, 0 to 65535, or `free`",
-        SaveRules: "pairs of seconds and changes",
-        BufferLimits: "class, hard limit, soft limit, seconds",
-        EventClasses: "letters",
-        Percentiles: "numbers, 0 to 100",
-        OneUser: "name and rules",
-    }
-    return known.get(type(kind), "text")
-
-
-def in_units(number: int) -> str:
-    """A large bound, as a power of two."""
-    bits = number.bit_length()
-    return f"2^{bits - 1}" if number == 1 << (bits - 1) else f"2^{bits}-1"
-
-
 def server() -> str:
     """docs/server.md as it is, with the table as it should be."""
     lines = ["| directive | takes | default | CONFIG SET | |", "|---|---|---|---|---|"]
@@ -124,7 +78,7 @@ def server() -> str:
         default = f"`{directive.default}`" if directive.default else ""
         about = cell(directive.about + (f" ({directive.why})" if directive.why else ""))
         mutable = "yes" if directive.mutable else "no"
-        takes = accepted(directive.kind)
+        takes = directive.kind.takes
         lines.append(f"| `{directive.name}` | {takes} | {default} | {mutable} | {about} |")
     text = (DOCS / "server.md").read_text()
     before, _, rest = text.partition(BEGIN)

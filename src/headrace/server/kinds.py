@@ -42,11 +42,23 @@ _MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
 class Kind(Protocol):
     """A type of value: read from words, shown as one text. A ValueError's text is for the operator."""
 
+    @property
+    def takes(self) -> str:
+        """What may be given, in a few words of Markdown."""
+
     def parse(self, words: list[str]) -> Value:
         """The value that the words of a line or of CONFIG SET say."""
 
     def show(self, value: Value) -> str:
         """The value as CONFIG GET answers it."""
+
+
+def bound(number: int) -> str:
+    """A bound as people read it: a large one as a power of two."""
+    if number < 1 << 20:
+        return str(number)
+    bits = number.bit_length()
+    return f"2^{bits - 1}" if number == 1 << (bits - 1) else f"2^{bits}-1"
 
 
 def one(words: list[str]) -> str:
@@ -62,6 +74,11 @@ class Number:
 
     least: int
     most: int
+
+    @property
+    def takes(self) -> str:
+        """Between which bounds."""
+        return f"number, {bound(self.least)} to {bound(self.most)}"
 
     def parse(self, words: list[str]) -> Value:
         """Digits, perhaps signed."""
@@ -89,6 +106,11 @@ class Memory:
     least: int
     most: int
 
+    @property
+    def takes(self) -> str:
+        """Between which bounds."""
+        return f"bytes, {bound(self.least)} to {bound(self.most)}"
+
     def parse(self, words: list[str]) -> Value:
         """Digits and perhaps a unit."""
         return within(memory(one(words)), self.least, self.most)
@@ -110,6 +132,8 @@ def memory(word: str) -> int:
 class Flag:
     """yes or no."""
 
+    takes = "`yes`, `no`"
+
     def parse(self, words: list[str]) -> Value:
         """In either case."""
         word = one(words).lower()
@@ -128,6 +152,11 @@ class Choice:
 
     words: tuple[str, ...]
 
+    @property
+    def takes(self) -> str:
+        """The words."""
+        return ", ".join(f"`{word}`" for word in self.words)
+
     def parse(self, words: list[str]) -> Value:
         """In either case."""
         word = one(words).lower()
@@ -144,6 +173,8 @@ class Choice:
 class Text:
     """Any text: a path, a name."""
 
+    takes = "text"
+
     def parse(self, words: list[str]) -> Value:
         """One word, which may be empty."""
         return one(words)
@@ -156,6 +187,8 @@ class Text:
 @dataclass(frozen=True)
 class FileName:
     """A name within a directory, which the directive names: no path, and not empty."""
+
+    takes = "name of a file"
 
     directive: str
     noun: str
@@ -178,6 +211,8 @@ class FileName:
 class SaveRules:
     """Pairs of seconds and changes; no words, or an empty one, for none."""
 
+    takes = "pairs of seconds and changes"
+
     def parse(self, words: list[str]) -> Value:
         """Two numbers for each rule."""
         words = [word for text in words for word in text.split()]
@@ -198,6 +233,8 @@ class SaveRules:
 class Words:
     """Several words."""
 
+    takes = "words"
+
     def parse(self, words: list[str]) -> Value:
         """Each word; one empty word is none."""
         return [word for text in words for word in text.split()]
@@ -212,6 +249,8 @@ class Words:
 class EventClasses:
     """Letters of notify-keyspace-events, kept as bits."""
 
+    takes = "letters"
+
     def parse(self, words: list[str]) -> Value:
         """Letters in any order; none is none."""
         return events.parse(one(words))
@@ -225,6 +264,8 @@ class EventClasses:
 @dataclass(frozen=True)
 class Percentiles:
     """Numbers of 0 to 100."""
+
+    takes = "numbers, 0 to 100"
 
     def parse(self, words: list[str]) -> Value:
         """Numbers, perhaps with a fraction; none for none."""
@@ -247,6 +288,8 @@ class Percentiles:
 class Octal:
     """File permissions, as chmod takes them."""
 
+    takes = "octal number"
+
     def parse(self, words: list[str]) -> Value:
         """Octal digits up to 777."""
         word = one(words)
@@ -263,6 +306,8 @@ class Octal:
 class Port:
     """A TCP port; 0 listens on none, `free` on one that the system picks."""
 
+    takes = "number, 0 to 65535, or `free`"
+
     def parse(self, words: list[str]) -> Value:
         """Digits, or the word free."""
         if words == ["free"]:
@@ -277,6 +322,8 @@ class Port:
 @dataclass(frozen=True)
 class OneUser:
     """A user: his name and his rules. Each line adds one. He is never shown: there are passwords in it."""
+
+    takes = "name and rules"
 
     def parse(self, words: list[str]) -> Value:
         """Words; what is wrong with rules is found when users are made."""
@@ -297,6 +344,8 @@ class BufferLimits:
 
     What replicas may leave unread is read and means nothing; so does, of listeners, a soft limit.
     """
+
+    takes = "class, hard limit, soft limit, seconds"
 
     normal: int
     pubsub: int
