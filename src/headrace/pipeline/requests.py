@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UsageError
+from headrace.resp.request import bulk
 
 MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 EXEC = b"*1\r\n$4\r\nEXEC\r\n"
@@ -61,14 +62,14 @@ def pack(stream: bytes, ids: list[bytes], batch: pa.RecordBatch, maxlen: int | N
         )
     words = text_of(pc.add(pc.multiply(pairs, 2), len(head) + 1 + 2 * always))
     counts = pc.binary_join_element_wise(pa.scalar(b"*", pa.binary()), words, NOTHING)
-    start = pa.scalar(b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in head)[:-2], pa.binary())
+    start = pa.scalar(b"".join(map(bulk, head))[:-2], pa.binary())
     id_column = pa.array(ids, pa.binary())
     id_lengths = pa.array([b"$%d" % len(each) for each in ids], pa.binary())
     joined = pc.binary_join_element_wise(
         counts, start, id_lengths, id_column, *pieces, NOTHING, LINE, null_handling="skip"
     )
     rows = len(ids)
-    answers = b"".join([b"$%d\r\n%s\r\n" % (len(each), each) for each in ids])
+    answers = b"".join(map(bulk, ids))
     answer = b"+OK\r\n" + b"+QUEUED\r\n" * rows + b"*%d\r\n" % rows + answers
     return Request(rows, ids[0].decode(), ids[-1].decode(), bytes_of(joined), answer)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from headrace.resp.request import bulk
 from headrace.spark.encoder import Cells
 
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 EPOCHS = {"epoch_ms": 1000, "epoch_s": 1}
 
 
-def word(text: bytes) -> bytes:
-    """A word as the protocol has it."""
-    return b"$%d\r\n%b\r\n" % (len(text), text)
-
-
 def cells(name: str, column: pa.Array, timestamp_format: str) -> Cells:
     """A column as the field `name`; a text, map or number, whatever its type."""
     import pyarrow as pa
@@ -31,7 +27,7 @@ def cells(name: str, column: pa.Array, timestamp_format: str) -> Cells:
     column = plain(column, timestamp_format)
     kind = column.type
     types = pa.types
-    field = word(name.encode())
+    field = bulk(name.encode())
     if types.is_null(kind):
         return _made("boolean", field, pa.array([None] * len(column), pa.bool_()))
     if types.is_boolean(kind):

@@ -14,7 +14,6 @@ from typing import Any
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.patience import LOST, Patience
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.spark.arrow_cells import word
 from headrace.spark.shards import Moved, Servers
 from headrace.spark.tally import Tally
 
@@ -104,11 +103,6 @@ class Link:
     def close(self) -> None:
         """Close the connection."""
         self._wire.close()
-
-
-def command(*words: bytes) -> bytes:
-    """A request."""
-    return b"*%d\r\n" % len(words) + b"".join(map(word, words))
 
 
 class Delivery:

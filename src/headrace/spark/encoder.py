@@ -18,6 +18,7 @@ import cython
 from headrace import mem
 from headrace.arrow.growing import Growing
 from headrace.errors import UsageError
+from headrace.resp.request import bulk
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
@@ -403,7 +404,7 @@ class XaddEncoder:
 
     def aim(self, words: list[bytes]) -> None:
         """Begin every request with these words: XADD, the stream, how to trim it."""
-        self.head = b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words])
+        self.head = b"".join(map(bulk, words))
         self.head_words = len(words)
 
     def encode(

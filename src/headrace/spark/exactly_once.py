@@ -18,13 +18,14 @@ from collections.abc import Iterable, Sequence
 
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.resp.replies import ReplyError
-from headrace.spark.delivery import Chunk, Delivery, Link, Outrun, command
+from headrace.resp.request import request
+from headrace.spark.delivery import Chunk, Delivery, Link, Outrun
 from headrace.spark.marker import Marker
 from headrace.spark.offsets import parse_id
 from headrace.spark.shards import Servers
 
-MULTI = command(b"MULTI")
-EXEC = command(b"EXEC")
+MULTI = request(b"MULTI")
+EXEC = request(b"EXEC")
 BECAUSE = "because of: "  # how EXECABORT names what it is about
 NO_ID = (0, 0)
 
@@ -64,7 +65,7 @@ class ExactlyOnce(Delivery):
                 self._look_up([stream])
 
     def _look_up(self, streams: list[bytes]) -> None:
-        requests = b"".join(command(b"TYPE", s) + command(b"GET", self._marker.key(s)) for s in streams)
+        requests = b"".join(request(b"TYPE", s) + request(b"GET", self._marker.key(s)) for s in streams)
         link = self.linked(streams[0])
         answers = link.ask(requests, 2 * len(streams))
         for answer in answers:
@@ -82,8 +83,8 @@ class ExactlyOnce(Delivery):
     def _try_trimming(self, link: Link, stream: bytes) -> None:
         """An XADD that adds nothing, for there is no such key: a server that cannot trim so says it here."""
         key = self._marker.key(stream) + b":none"
-        request = command(b"XADD", key, b"NOMKSTREAM", *self._trim, b"*", b"a", b"a")
-        [answer] = link.ask(request, 1)
+        probe = request(b"XADD", key, b"NOMKSTREAM", *self._trim, b"*", b"a", b"a")
+        [answer] = link.ask(probe, 1)
         if isinstance(answer, ReplyError):
             try:
                 link.refuse(str(answer))
@@ -134,7 +135,7 @@ class ExactlyOnce(Delivery):
             requests += EXEC
         if chunk is not None:
             key = self._marker.key(chunk.stream)
-            requests += command(b"WATCH", key) + command(b"GET", key) + self._transaction(chunk)
+            requests += request(b"WATCH", key) + request(b"GET", key) + self._transaction(chunk)
         self._running, self._armed = self._armed, chunk
         link.send(requests)
 
@@ -144,7 +145,7 @@ class ExactlyOnce(Delivery):
         value = self._marker.value(chunk.last)
         requests = bytearray(MULTI)
         requests += chunk.body
-        requests += command(b"SET", self._marker.key(chunk.stream), value, b"PX", life)
+        requests += request(b"SET", self._marker.key(chunk.stream), value, b"PX", life)
         return requests
 
     def _see_written(self, link: Link, chunk: Chunk) -> None:
@@ -170,10 +171,10 @@ class ExactlyOnce(Delivery):
         """Look what is written of a chunk, and write the rest."""
         link = self.linked(chunk.stream)
         key = self._marker.key(chunk.stream)
-        looks = command(b"WATCH", key) + command(b"GET", key)
+        looks = request(b"WATCH", key) + request(b"GET", key)
         if chunk.ids is not None:
-            looks = command(b"WATCH", key, chunk.stream) + command(b"GET", key)
-            looks += command(b"XINFO", b"STREAM", chunk.stream)
+            looks = request(b"WATCH", key, chunk.stream) + request(b"GET", key)
+            looks += request(b"XINFO", b"STREAM", chunk.stream)
         watched, value, *stream = link.ask(looks, 2 if chunk.ids is None else 3)
         for answer in (watched, value):
             if isinstance(answer, ReplyError):
@@ -184,7 +185,7 @@ class ExactlyOnce(Delivery):
         self._done[chunk.stream] = max(self._done[chunk.stream], done)
         if done >= chunk.last:
             self._value[chunk.stream] = value
-            link.ask(command(b"UNWATCH"), 1)
+            link.ask(request(b"UNWATCH"), 1)
             return
         at = chunk.at + done - chunk.first
         if chunk.ids is not None:
@@ -213,16 +214,16 @@ class ExactlyOnce(Delivery):
         self.close()
         link = self.linked(chunk.stream)
         key = self._marker.key(chunk.stream)
-        _, value = link.ask(command(b"WATCH", key) + command(b"GET", key), 2)
+        _, value = link.ask(request(b"WATCH", key) + request(b"GET", key), 2)
         if value != self._marker.value(chunk.last):
             return
         if len(texts) < chunk.rows:
             reason = f"{len(texts)} of rows {chunk.first} to {chunk.last - 1} were refused, {texts[0]}"
-            amends = command(b"SET", key, self._marker.flawed(chunk.last, reason))
+            amends = request(b"SET", key, self._marker.flawed(chunk.last, reason))
         elif chunk.before is None:
-            amends = command(b"DEL", key)
+            amends = request(b"DEL", key)
         else:
-            amends = command(b"SET", key, chunk.before)
+            amends = request(b"SET", key, chunk.before)
         link.ask(MULTI + amends + EXEC, 3)
 
     def _check_ids(self, link: Link, stream: bytes, info: object, ids: list[str | None]) -> None:

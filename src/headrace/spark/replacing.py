@@ -12,7 +12,8 @@ from typing import Any
 
 from headrace.errors import CommandError
 from headrace.resp.replies import ReplyError
-from headrace.spark.delivery import Link, command
+from headrace.resp.request import request
+from headrace.spark.delivery import Link
 from headrace.spark.marker import tagged
 from headrace.spark.shards import Servers
 
@@ -61,7 +62,7 @@ class Replacement:
         """One command, to the server that owns the stream."""
         link = Link(Servers(self.url), self.stream.encode())
         try:
-            [answer] = link.ask(command(name, *(str(w).encode() for w in words)), 1)
+            [answer] = link.ask(request(name, *(str(w).encode() for w in words)), 1)
             if isinstance(answer, ReplyError):
                 link.refuse(str(answer))
             return answer

@@ -1,12 +1,12 @@
 # The C face of records.py.
 from headrace cimport mem
+from headrace.resp cimport writer
 
 cdef Py_ssize_t CAP_MIN
 cdef Py_ssize_t CAP_KEPT_MAX
 cdef Py_ssize_t COPIED_MAX
 cdef Py_ssize_t HEADER_MAX
 cdef unsigned int CRLF
-cdef unsigned char DIGIT
 cdef unsigned char BULK
 cdef unsigned char ARRAY
 
@@ -27,7 +27,6 @@ cdef class Recorder:
     cpdef void clear(self)
     cdef void _select(self, Py_ssize_t database)
     cdef void _record(self, list[bytes] words)
-    cdef Py_ssize_t _header(self, Py_ssize_t at, unsigned char kind, Py_ssize_t n) noexcept
     cdef void _raw(self, bytes text)
     cdef void _grow(self, Py_ssize_t n)
     cdef void _resize(self, Py_ssize_t cap)

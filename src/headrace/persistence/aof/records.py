@@ -19,6 +19,7 @@ import cython
 from headrace import mem
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.files import File
+from headrace.resp import writer
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 4096)
 CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4 * 1024 * 1024)  # an emptied recorder keeps no more
@@ -26,7 +27,6 @@ COPIED_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024)
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a word
 
 CRLF = cython.declare(cython.uint, 0x0A0D)  # as a little-endian number
-DIGIT = cython.declare(cython.uchar, 48)
 BULK = cython.declare(cython.uchar, 36)  # $
 ARRAY = cython.declare(cython.uchar, 42)  # *
 
@@ -134,34 +134,15 @@ class Recorder:
             self._grow(need)
         p: cython.p_uchar = self.p
         source: cython.p_const_uchar
-        at: cython.Py_ssize_t = self._header(self.used, ARRAY, len(words))
+        at: cython.Py_ssize_t = writer.put_header(p, self.used, ARRAY, len(words))
         for word in words:
             n = len(word)
             source = word
-            at = self._header(at, BULK, n)
+            at = writer.put_header(p, at, BULK, n)
             mem.copy_word(p, at, source, 0, n)
             mem.put_u16le(p, at + n, CRLF)
             at += n + 2
         self.used = at
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _header(self, at: cython.Py_ssize_t, kind: cython.uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Write `<kind><n>\\r\\n` at `at`, where there must be room; the place behind it."""
-        p: cython.p_uchar = self.p
-        digit: cython.uchar
-        p[at] = kind
-        if n <= 9:
-            digit = n
-            p[at + 1] = DIGIT + digit
-            at += 2
-        elif n <= 99:
-            mem.put_two_digits(p, at + 1, n)
-            at += 3
-        else:
-            at += 1 + mem.put_decimal(p, at + 1, n)
-        mem.put_u16le(p, at, CRLF)
-        return at + 2
 
     @cython.cfunc
     def _raw(self, text: bytes) -> cython.void:

@@ -1,0 +1,16 @@
+r"""Requests as bytes, for those who call a server: an array of strings.
+
+*2\r\n $3\r\nGET\r\n $1\r\nk\r\n
+"""
+
+from __future__ import annotations
+
+
+def request(*words: bytes) -> bytes:
+    """A request."""
+    return b"*%d\r\n" % len(words) + b"".join(map(bulk, words))
+
+
+def bulk(word: bytes) -> bytes:
+    """One of its words."""
+    return b"$%d\r\n%b\r\n" % (len(word), word)
