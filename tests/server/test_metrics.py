@@ -129,7 +129,7 @@ def test_protected_mode_keeps_other_machines_out(server):
 
 
 def test_who_says_nothing_is_thrown_out(server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.server.metrics.HTTP_SECONDS", 0.1)
+    monkeypatch.setattr("headrace.server.scrapes.HTTP_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", server.server.metrics.port), 30) as silent:
         silent.sendall(b"GET /metr")
         assert silent.recv(1) == b""

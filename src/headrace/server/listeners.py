@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,19 +55,7 @@ class Listeners:
             raise HeadraceError("nothing to listen on: give a --port or a --unixsocket")
 
     def _open_tcp(self) -> None:
-        words = self.config.values["bind"]
-        assert isinstance(words, list)
-        for word in words:
-            address = word.removeprefix("-")
-            address = {"*": "0.0.0.0", "::*": "::"}.get(address, address)
-            try:
-                self._listen_tcp(address)
-            except OSError as wrong:
-                if word.startswith("-") and wrong.errno != errno.EADDRINUSE:
-                    continue
-                raise HeadraceError(
-                    f"cannot listen on {address}, port {self.port}: {wrong.strerror or wrong}"
-                ) from None
+        at_each_address(self.config, f"port {self.port}", self._listen_tcp)
 
     def _listen_tcp(self, address: str) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -185,6 +174,21 @@ def refuse(client: socket.socket, reason: bytes) -> None:
     """Say why, as far as that goes without waiting, and close."""
     with client, suppress(OSError):
         client.send(reason)
+
+
+def at_each_address(config: Config, port: str, listen: Callable[[str], None]) -> None:
+    """Call listen with each address of `bind`. HeadraceError for one that cannot be had and has no `-`."""
+    words = config.values["bind"]
+    assert isinstance(words, list)
+    for word in words:
+        address = word.removeprefix("-")
+        address = {"*": "0.0.0.0", "::*": "::"}.get(address, address)
+        try:
+            listen(address)
+        except OSError as wrong:
+            if word.startswith("-") and wrong.errno != errno.EADDRINUSE:
+                continue
+            raise HeadraceError(f"cannot listen on {address}, {port}: {wrong.strerror or wrong}") from None
 
 
 def is_local(address: str) -> bool:

@@ -12,29 +12,29 @@ protected-mode only this machine is answered.
 
 from __future__ import annotations
 
-import errno
-import logging
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
 
-from headrace.console.exposition import CONTENT_TYPE, exposition
+from headrace.console.exposition import exposition
 from headrace.console.figures import Words, collect
 from headrace.errors import HeadraceError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.request import request
 from headrace.server.config import Config
-from headrace.server.listeners import is_local
+from headrace.server.listeners import at_each_address, is_local
 from headrace.server.turn import Turn
+
+if TYPE_CHECKING:
+    from http.server import HTTPServer
 
 NAME = b"metrics:0"  # the address that CLIENT LIST shows
 ANSWER_SECONDS = 5.0  # for the turn to answer a pipeline
-HTTP_SECONDS = 10.0  # for a scraper to ask and to take its answer: while one stalls, others wait
 CLOSE_SECONDS = 1.0  # for a thread to end
 READ_BYTES = 1 << 16
-TEXT = "text/plain; charset=utf-8"
 
 
 class Metrics:
@@ -57,18 +57,7 @@ class Metrics:
         if shown == "0":
             return
         self.port = 0 if shown == "free" else int(shown)
-        words = self.config.values["bind"]
-        assert isinstance(words, list)
-        for word in words:
-            address = {"*": "0.0.0.0", "::*": "::"}.get(word.removeprefix("-"), word.removeprefix("-"))
-            try:
-                self._listen(address)
-            except OSError as wrong:
-                if word.startswith("-") and wrong.errno != errno.EADDRINUSE:
-                    continue
-                raise HeadraceError(
-                    f"cannot listen on {address}, port {self.port}, for metrics: {wrong.strerror or wrong}"
-                ) from None
+        at_each_address(self.config, f"port {self.port}, for metrics", self._listen)
         self.config.adjust("metrics-port", self.port)
         for server in self.servers:
             thread = threading.Thread(target=self._serve, args=[server], name="metrics", daemon=True)
@@ -76,9 +65,9 @@ class Metrics:
             thread.start()
 
     def _listen(self, address: str) -> None:
-        handler = type("Handler", (Request,), {"metrics": self})
-        kind = Server6 if ":" in address else Server4
-        server = kind((address, self.port), handler)
+        from headrace.server import scrapes  # what HTTP needs is a seventh of the time a start takes
+
+        server = scrapes.listen(self, address, self.port)
         self.servers.append(server)
         self.port = server.server_address[1]
 
@@ -151,7 +140,7 @@ class Conversation:
 
     def ask(self, requests: list[Words]) -> list[object]:
         """The answers to a pipeline, a refusal as a ReplyError. OSError when they do not come in time."""
-        self.end.sendall(b"".join(request(words) for words in requests))
+        self.end.sendall(b"".join(request(*map(word_of, words)) for words in requests))
         return [self._reply() for _ in requests]
 
     def _reply(self) -> object:
@@ -163,77 +152,6 @@ class Conversation:
         return reply
 
 
-class Server4(HTTPServer):
-    """One address. What goes wrong with a scraper, such as that it goes away, is no news of the server."""
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Only for who wants to see everything."""
-        logging.getLogger("headrace").debug("metrics: %s", client_address, exc_info=True)
-
-
-class Server6(Server4):
-    """The same at an IPv6 address."""
-
-    address_family = socket.AF_INET6
-
-
-class Request(BaseHTTPRequestHandler):
-    """One request of a scraper."""
-
-    metrics: Metrics  # set in a class of its own for each server
-    bell: threading.Timer
-    server_version = "headrace"
-    sys_version = ""
-
-    def setup(self) -> None:
-        """Begin, and be thrown out when it takes too long: a timeout a read would be no end."""
-        super().setup()
-        self.bell = threading.Timer(HTTP_SECONDS, self._throw_out)
-        self.bell.start()
-
-    def finish(self) -> None:
-        """End."""
-        self.bell.cancel()
-        super().finish()
-
-    def _throw_out(self) -> None:
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-    def do_GET(self) -> None:
-        """Answer /metrics and /healthz."""
-        if not self.metrics.allows(self.client_address[0]):
-            self._answer(403, "protected-mode: only clients on the server's machine are answered\n")
-            return
-        path = self.path.partition("?")[0]
-        status, text, kind = 404, "there are /metrics and /healthz\n", TEXT
-        try:
-            if path == "/metrics":
-                status, text, kind = 200, self.metrics.scrape(), CONTENT_TYPE
-            elif path == "/healthz":
-                self.metrics.health()
-                status, text = 200, "ok\n"
-        except (OSError, HeadraceError) as wrong:
-            status, text = 503, f"{wrong}\n"
-        self._answer(status, text, kind)
-
-    do_HEAD = do_GET
-
-    def _answer(self, status: int, text: str, kind: str = TEXT) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Only for who wants to see everything."""
-        logging.getLogger("headrace").debug("metrics: " + format, *arguments)
-
-
-def request(words: Words) -> bytes:
-    """A request as bytes."""
-    raw = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
+def word_of(word: bytes | str | int) -> bytes:
+    """A word of a request as bytes."""
+    return word if isinstance(word, bytes) else str(word).encode()
