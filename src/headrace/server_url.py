@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from redis.connection import parse_url
 
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 
 PORTS = {"sentinel": 26379, "cluster": 6379}
 FORMS = "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
@@ -45,6 +45,11 @@ def parse_server_url(url: str) -> ServerUrl:
         raise UsageError(
             f"{without_password(url)}: not a server's address ({wrong}); expected {FORMS}"
         ) from None
+
+
+def lost(url: str, error: Exception) -> HeadraceError:
+    """What to raise when a server is not there, or no longer: one line that says where to look."""
+    return HeadraceError(f"{without_password(url)}: {error}; is a server running there? (headrace serve)")
 
 
 def without_password(url: str) -> str:

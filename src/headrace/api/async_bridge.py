@@ -21,7 +21,7 @@ from redis.asyncio.connection import UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 
 from headrace.api import bridge_far
-from headrace.api.bridge import HERE, check_near, settings_of
+from headrace.api.bridge import Local, check_near, settings_of
 from headrace.errors import DatabaseClosed
 
 if TYPE_CHECKING:
@@ -174,25 +174,8 @@ def weakly(method: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-class AsyncEngineConnection(UnixDomainSocketConnection):
-    """redis-py's asynchronous connection, local as over a Unix socket, but to the engine of `database`.
-
-    connection_class() makes a subclass for each Database. Addresses that a pool has from a URL are ignored.
-    """
-
-    database: Database
-    port = 0
-
-    def __init__(
-        self,
-        *,
-        host: str = "",
-        port: int = 0,
-        path: str = "",
-        socket_timeout: float | None = None,
-        **settings: Any,
-    ) -> None:
-        super().__init__(path=HERE, socket_timeout=socket_timeout, **settings)
+class AsyncEngineConnection(Local, UnixDomainSocketConnection):
+    """redis-py's asynchronous connection to the engine."""
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()

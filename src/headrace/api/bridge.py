@@ -110,10 +110,11 @@ class EngineSocket:
         self._conversation.close()
 
 
-class EngineConnection(UnixDomainSocketConnection):
-    """redis-py's connection, local as over a Unix socket, but to the engine of `database`.
+class Local:
+    """What redis-py's connections to the engine of `database` have in common, be they asynchronous or not.
 
-    connection_class() makes a subclass for each Database. Addresses that a pool has from a URL are ignored.
+    They are local as over a Unix socket, and addresses that a pool has from a URL are ignored. Their
+    connection_class() makes a subclass for each Database.
     """
 
     database: Database
@@ -127,7 +128,11 @@ class EngineConnection(UnixDomainSocketConnection):
         socket_timeout: float | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(path=HERE, socket_timeout=socket_timeout, **settings)  # type: ignore[no-untyped-call]
+        super().__init__(path=HERE, socket_timeout=socket_timeout, **settings)  # type: ignore[call-arg]
+
+
+class EngineConnection(Local, UnixDomainSocketConnection):
+    """redis-py's connection to the engine."""
 
     def _connect(self) -> EngineSocket:
         try:

@@ -6,20 +6,18 @@ import io
 from pathlib import Path
 
 import click
-import redis
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from headrace.cli.streams import url_option
+from headrace.cli.streams import servers_at, url_option
 from headrace.console import ink
 from headrace.console.group_picture import group_picture
 from headrace.console.pack_picture import PackPicture
 from headrace.console.specimen import Specimen, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import UsageError
 from headrace.server_url import without_password
-from headrace.spark.shards import Servers
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without being asked twice
 SVG_WIDTH = 118
@@ -78,9 +76,8 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
 def from_server(key: str, url: str, large: bool) -> Specimen:
     """The stream as the server at url has it now. HeadraceError when it has not, or does not say."""
     where = without_password(url)
-    servers = Servers(url, patience=0)
     name = key.encode(errors="surrogateescape")
-    try:
+    with servers_at(url) as servers:
         client = servers.client()
         kind = client.type(name)
         if kind != b"stream":
@@ -97,10 +94,6 @@ def from_server(key: str, url: str, large: bool) -> Specimen:
         if payload is None:
             raise UsageError(f"{where}: there is no stream {key!r} any more")
         return from_payload(key, where, payload)
-    except (redis.RedisError, OSError) as error:
-        raise HeadraceError(f"{where}: {error}; is a server running there? (headrace serve)") from error
-    finally:
-        servers.close()
 
 
 def draw(specimen: Specimen, node: str, entries: int, pending: int, only: tuple[str, ...]) -> RenderableType:

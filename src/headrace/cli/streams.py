@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 import redis
 
-from headrace.errors import HeadraceError, UsageError
-from headrace.server_url import without_password
+from headrace.errors import UsageError
+from headrace.server_url import lost, without_password
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
@@ -21,12 +23,23 @@ url_option = click.option(
 )
 
 
+@contextmanager
+def servers_at(url: str) -> Iterator[Servers]:
+    """The servers there, closed in the end; inside, one that is lost is a HeadraceError."""
+    servers = Servers(url, patience=0)
+    try:
+        yield servers
+    except (redis.RedisError, OSError) as error:
+        raise lost(url, error) from error
+    finally:
+        servers.close()
+
+
 def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> list[str]:
     """The streams, which exist. UsageError if one does not, or none matches, or none is asked for."""
     if bool(names) == bool(pattern):
         raise UsageError("say which streams: --stream, once or more, or --pattern")
-    servers = Servers(url, patience=0)
-    try:
+    with servers_at(url) as servers:
         if pattern is not None:
             try:
                 found = servers.scan(re.compile(pattern))
@@ -40,12 +53,6 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
             if name not in there:
                 raise UsageError(f"{without_password(url)}: there is no stream {name!r}")
         return list(dict.fromkeys(names))
-    except (redis.RedisError, OSError) as error:
-        raise HeadraceError(
-            f"{without_password(url)}: {error}; is a server running there? (headrace serve)"
-        ) from error
-    finally:
-        servers.close()
 
 
 def lengths(url: str, streams: list[str]) -> int:

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
-import redis
 from rich.console import Console
 from rich.live import Live
 
-from headrace.cli.streams import url_option
+from headrace.cli.streams import servers_at, url_option
 from headrace.console.figures import Ask, Words, collect
 from headrace.console.top_picture import ORDERS, History, top_picture
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import UsageError
 from headrace.server_url import parse_server_url, without_password
-from headrace.spark.shards import Servers
 
 MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
 HEAD_LINES = 5  # of a frame that are no streams
@@ -72,21 +70,14 @@ def command(url: str, every: float, order: str, once: bool) -> None:
 @contextmanager
 def asking(url: str) -> Iterator[Ask]:
     """A way to ask the server at url; inside, a server that is lost is a HeadraceError."""
-    servers = Servers(url, patience=0)
+    with servers_at(url) as servers:
 
-    def ask(requests: list[Words]) -> list[object]:
-        pipe = servers.client().pipeline(transaction=False)
-        for words in requests:
-            # As bytes no name of a command is known to redis-py, and so it leaves the answer as it is.
-            pipe.execute_command(*(word.encode() if isinstance(word, str) else word for word in words))
-        answers: list[object] = pipe.execute(raise_on_error=False)
-        return answers
+        def ask(requests: list[Words]) -> list[object]:
+            pipe = servers.client().pipeline(transaction=False)
+            for words in requests:
+                # As bytes no name of a command is known to redis-py, and so it leaves the answer as it is.
+                pipe.execute_command(*(word.encode() if isinstance(word, str) else word for word in words))
+            answers: list[object] = pipe.execute(raise_on_error=False)
+            return answers
 
-    try:
         yield ask
-    except (redis.RedisError, OSError) as error:
-        raise HeadraceError(
-            f"{without_password(url)}: {error}; is a server running there? (headrace serve)"
-        ) from error
-    finally:
-        servers.close()

@@ -10,7 +10,7 @@ import redis
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.requests import EXEC, MULTI, Request
-from headrace.server_url import without_password
+from headrace.server_url import lost, without_password
 from headrace.spark.offsets import parse_id
 from headrace.spark.shards import LOST, Servers, Wire
 from headrace.spark.tails import tail
@@ -92,6 +92,4 @@ class Link(AbstractContextManager["Link"]):
         except redis.ResponseError as error:
             raise HeadraceError(f"{without_password(self.url)}: the server refused: {error}") from error
         except (redis.RedisError, *LOST) as error:
-            raise HeadraceError(
-                f"{without_password(self.url)}: {error}; is a server running there? (headrace serve)"
-            ) from error
+            raise lost(self.url, error) from error

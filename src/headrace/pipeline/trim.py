@@ -27,7 +27,7 @@ import redis
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.floor import PAGE, Floor, Wishes, look
 from headrace.pipeline.watermark import published, seams
-from headrace.server_url import without_password
+from headrace.server_url import lost, without_password
 from headrace.spark.offsets import Id, format_id, parse_id
 from headrace.spark.shards import Servers
 from headrace.spark.tails import text
@@ -118,9 +118,7 @@ def trim(
             done.append(one)
         return done
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
-        raise HeadraceError(
-            f"{without_password(url)}: {error}; is a server running there? (headrace serve)"
-        ) from error
+        raise lost(url, error) from error
     finally:
         servers.close()
 
