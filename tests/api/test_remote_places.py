@@ -10,7 +10,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.api.places import client_of
+from headrace.api.bridge_far import client
 from headrace.api.remote import RemoteLink
 from headrace.errors import CrossSlot
 
@@ -84,7 +84,7 @@ def test_a_master_that_a_sentinel_replaces(tmp_path: pathlib.Path) -> None:
 
 
 def test_clients_of_the_same_servers(cluster: Cluster, server_url: str) -> None:
-    with client_of(cluster.url, decode_responses=True) as client:
-        assert client.set("k", "v") and client.get("k") == "v"
-    with client_of(server_url, decode_responses=True) as client:
-        assert client.set("k", "v") and client.get("k") == "v"
+    with client(cluster.url, decode_responses=True) as far:
+        assert far.set("k", "v") and far.get("k") == "v"
+    with client(server_url, decode_responses=True) as far:
+        assert far.set("k", "v") and far.get("k") == "v"

@@ -2,7 +2,6 @@
 
     pool(key)         connections to the server that owns a key
     look_again()      a server was lost, or is not the owner any more: forget what was known
-    client(options)   redis-py's own client of the same servers, for users
 
 Connections of a place speak RESP2, leave bytes as they are, and try nothing twice: what may be tried again is
 known to the link (remote.py) alone.
@@ -187,16 +186,3 @@ def _taken_over(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(nodes: list[tuple[str, int]]) -> str:
     return ",".join(f"{host}:{port}" if port else host for host, port in nodes)
-
-
-def client_of(url: str, **options: Any) -> Any:
-    """redis-py's own client of the servers at a URL, with the user's options: Redis or RedisCluster."""
-    place = parse_server_url(url)
-    settings = place.settings | options
-    if place.kind == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in place.hosts]  # type: ignore[no-untyped-call]
-        return RedisCluster(startup_nodes=nodes, **settings)
-    if place.kind == "sentinel":
-        sentinels = Sentinel(place.hosts, sentinel_kwargs=place.sentinel_settings)  # type: ignore[no-untyped-call]
-        return sentinels.master_for(place.service, **settings)  # type: ignore[no-untyped-call]
-    return redis.Redis.from_url(url, **options)

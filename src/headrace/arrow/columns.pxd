@@ -25,7 +25,6 @@ cdef int INTEGER
 cdef int REAL
 cdef int BOOLEAN
 cdef int CONVERTED
-cdef int IGNORED
 
 
 cdef class Column:

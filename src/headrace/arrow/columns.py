@@ -50,7 +50,6 @@ INTEGER = cython.declare(cython.int, 7)
 REAL = cython.declare(cython.int, 8)
 BOOLEAN = cython.declare(cython.int, 9)
 CONVERTED = cython.declare(cython.int, 10)
-IGNORED = cython.declare(cython.int, 11)
 
 TRUE = (b"true", b"1", b"yes")
 FALSE = (b"false", b"0", b"no")

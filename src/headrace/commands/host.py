@@ -40,10 +40,6 @@ class NoAclFile(CommandError):
     )
 
 
-class ShutdownRequested(Exception):
-    """SHUTDOWN was accepted: raised through the engine for a host that is a library, not a server."""
-
-
 class Host:
     """The in-process host: a few settings, no files, no process to stop. The server's derives from it."""
 

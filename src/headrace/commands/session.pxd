@@ -46,7 +46,6 @@ cdef class Session:
     cdef public object transport
 
     cpdef void reset(self)
-    cpdef bint in_multi(self)
     cpdef void reply_on(self)
     cpdef void reply_off(self)
     cpdef void reply_skip(self)

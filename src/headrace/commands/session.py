@@ -145,11 +145,6 @@ class Session:
         self.answer.protocol = 2
 
     @cython.ccall
-    def in_multi(self) -> cython.bint:
-        """Whether requests are being queued."""
-        return self.queue is not None
-
-    @cython.ccall
     def reply_on(self) -> cython.void:
         """CLIENT REPLY ON: answers are sent."""
         self.reply = REPLY_ON
