@@ -72,6 +72,7 @@ def run_and_exit(work: Callable[[], None], writing: int, parent: int) -> None:
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+        signal.set_wakeup_fd(-1)  # that descriptor is the parent's, and its number soon another file's
         gc.disable()  # a collection would copy pages, and could run what belongs to the parent
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -108,6 +108,8 @@ class Server:
         self.timers = Timers(config, self.host, self.turn, self.durability, self.saving)
         self.saving.hurry = self.turn.hurry
         self.waker, self.woken = socket.socketpair()
+        self.waker.setblocking(False)
+        self.woken.setblocking(False)
         self.running_log = False  # appendonly, as it was acted on
         self.files: list[str] = []  # to be removed at the end
 
@@ -135,8 +137,6 @@ class Server:
         user_file.begin(self.config, self.engine.guard.users)
         if not self.config.text("aclfile"):
             self.config.repeated["user"] = partial(user_file.said, self.config, self.engine.guard.users)
-        self.waker.setblocking(False)
-        self.woken.setblocking(False)
         self.turn.listen(self.woken.fileno(), self._hear_wake)
         self.listeners.open()
         self.host.port = self.listeners.port
@@ -298,7 +298,11 @@ class Server:
 
 @contextmanager
 def heeding_signals(server: Server) -> Iterator[None]:
-    """While inside, SIGTERM and SIGINT end the server and SIGHUP opens its log anew; in the main thread."""
+    """While inside, SIGTERM and SIGINT end the server and SIGHUP opens its log anew; in the main thread.
+
+    A signal that comes after the turn has looked for signals and before it waits would only be heard of when
+    the wait ends: the system itself wakes the turn, by a byte into its socket.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -308,8 +312,12 @@ def heeding_signals(server: Server) -> Iterator[None]:
         doing[signal.Signals(number)]()
 
     before = {number: signal.signal(number, handle) for number in doing}
+    waker = os.dup(server.waker.fileno())  # the server closes its own
+    woken_before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(woken_before)
+        os.close(waker)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,156 @@
+"""A server as a process of its own, seen from outside: its answers, its log, its memory and descriptors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import headrace
+from headrace.resp.replies import INCOMPLETE, ReplyParser
+
+SECONDS_MAX = 30.0
+LONG = os.environ.get("HEADRACE_LONG") == "1"  # the same tests, for minutes in place of seconds
+
+
+def wait_until(condition: Callable[[], object], seconds: float = SECONDS_MAX) -> None:
+    """Wait for what another process is about to do."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def encoded(*words: bytes | str | int) -> bytes:
+    """A request, as clients send it."""
+    raw = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
+
+
+class Client:
+    """A plain socket that speaks the protocol when asked to."""
+
+    def __init__(self, port: int, receive_bytes: int = 0) -> None:
+        self.sock = socket.socket()
+        if receive_bytes:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.sock.settimeout(SECONDS_MAX)
+        self.sock.connect(("127.0.0.1", port))
+        self.parser = ReplyParser()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.sock.close()
+
+    def send(self, data: bytes) -> None:
+        """Any bytes."""
+        self.sock.sendall(data)
+
+    def __call__(self, *words: bytes | str | int) -> object:
+        """The answer to a request; a refusal is a ReplyError."""
+        self.sock.sendall(encoded(*words))
+        return self.reply()
+
+    def ask(self, line: str) -> object:
+        """The same, of words between blanks."""
+        return self(*line.split())
+
+    def reply(self) -> object:
+        """The next answer."""
+        while (reply := self.parser.next()) is INCOMPLETE:
+            data = self.sock.recv(1 << 16)
+            if not data:
+                raise EOFError("the server closed the connection")
+            self.parser.feed(data)
+        return reply
+
+    def is_silent(self, seconds: float = 0.1) -> bool:
+        """Whether nothing comes for so long."""
+        self.sock.settimeout(seconds)
+        try:
+            self.reply()
+        except TimeoutError:
+            return True
+        finally:
+            self.sock.settimeout(SECONDS_MAX)
+        return False
+
+    def info(self, section: str = "all") -> dict[str, str]:
+        """The fields of INFO."""
+        text = self("INFO", section)
+        assert isinstance(text, bytes)
+        return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+
+
+class RealServer:
+    """`headrace serve` on a directory and a free port; its log is the file `log` there."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        preexec_fn: Callable[[], None] | None = None,
+        **environment: str,
+    ) -> None:
+        self.directory = directory
+        self.log_file = directory / "log"
+        port_file = directory / "port"
+        port_file.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "headrace", "serve", "--port", "free", "--bind", "127.0.0.1"]
+        command += ["--dir", str(directory), "--port-file", str(port_file), *arguments]
+        here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)} | environment
+        with self.log_file.open("ab") as log:
+            self.child = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=log, env=here, preexec_fn=preexec_fn
+            )
+        self.clients: list[Client] = []
+        wait_until(lambda: port_file.exists() or self.child.poll() is not None)
+        assert self.child.poll() is None, self.log_file.read_text()
+        self.pid = self.child.pid
+        self.port = int(port_file.read_text())
+
+    def client(self, **options: int) -> Client:
+        """A client, closed with the server."""
+        self.clients.append(Client(self.port, **options))
+        return self.clients[-1]
+
+    def rss(self) -> int:
+        """Bytes of the process in RAM."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def descriptors(self) -> int:
+        """How many descriptors it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def cpu_seconds(self) -> float:
+        """Processor time it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def log(self) -> list[str]:
+        """Its log, line by line."""
+        return self.log_file.read_text(errors="replace").splitlines()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def end(self) -> int:
+        """SIGTERM; the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        for client in self.clients:
+            client.sock.close()
+        self.clients.clear()
+        if self.child.poll() is None:
+            self.child.send_signal(number)
+        return self.child.wait(SECONDS_MAX)
