@@ -18,6 +18,26 @@ SECONDS_MAX = 30.0
 LONG = os.environ.get("HEADRACE_LONG") == "1"  # the same tests, for minutes in place of seconds
 
 
+# What the program is started by when its heap is to be asked about: SIGUSR2 has it write how many blocks the
+# interpreter holds, and how many bytes the C library has given out.
+LOOKED_INTO = """
+import ctypes, gc, os, signal, sys
+from headrace.cli.main import main
+class Heap(ctypes.Structure):
+    _fields_ = [(f"f{n}", ctypes.c_size_t) for n in range(10)]
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Heap
+def tell(number, frame):
+    gc.collect()
+    path = os.environ["HEAP_FILE"]
+    with open(path + ".new", "w") as file:
+        print(sys.getallocatedblocks(), mallinfo().f7 + mallinfo().f4, file=file)
+    os.replace(path + ".new", path)
+signal.signal(signal.SIGUSR2, tell)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def wait_until(condition: Callable[[], object], seconds: float = SECONDS_MAX) -> None:
     """Wait for what another process is about to do."""
     deadline = time.monotonic() + seconds
@@ -97,15 +117,19 @@ class RealServer:
         directory: Path,
         *arguments: str,
         preexec_fn: Callable[[], None] | None = None,
+        looked_into: bool = False,
         **environment: str,
     ) -> None:
         self.directory = directory
         self.log_file = directory / "log"
         port_file = directory / "port"
         port_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "headrace", "serve", "--port", "free", "--bind", "127.0.0.1"]
+        command = [sys.executable, *(["-c", LOOKED_INTO] if looked_into else ["-m", "headrace"])]
+        command += ["serve", "--port", "free", "--bind", "127.0.0.1"]
         command += ["--dir", str(directory), "--port-file", str(port_file), *arguments]
-        here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)} | environment
+        self.heap_file = directory / "heap"
+        here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+        here |= {"HEAP_FILE": str(self.heap_file)} | environment
         with self.log_file.open("ab") as log:
             self.child = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=log, env=here, preexec_fn=preexec_fn
@@ -125,6 +149,14 @@ class RealServer:
         """Bytes of the process in RAM."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def allocated(self) -> tuple[int, int]:
+        """Objects of the interpreter's, and bytes of the C library's, that are in use; if `looked_into`."""
+        self.heap_file.unlink(missing_ok=True)
+        self.child.send_signal(signal.SIGUSR2)
+        wait_until(self.heap_file.exists)
+        objects, held = self.heap_file.read_text().split()
+        return int(objects), int(held)
 
     def descriptors(self) -> int:
         """How many descriptors it has open."""

@@ -180,6 +180,9 @@ class Host:
         """DEBUG LOADAOF: write and sync the log, drop all keys, and replay it."""
         raise NoDirectory()
 
+    def purge_memory(self) -> None:
+        """Memory that is free is to go back to the system."""
+
     def flushed_all(self, now_ms: int) -> None:
         """FLUSHALL has taken all keys away: a snapshot that is being written is worth nothing now."""
 

@@ -22,7 +22,7 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import Version
-from headrace.server import persistence_info, user_file
+from headrace.server import heap, persistence_info, user_file
 from headrace.server.config import Config
 from headrace.server.durability import Durability
 from headrace.server.logs import NOTICE
@@ -57,6 +57,7 @@ class ServerHost(Host):
         self.run_id = os.urandom(20).hex()
         self.samples: deque[tuple[int, int, int, int]] = deque(maxlen=SAMPLES_KEPT)
         self.port = 0
+        self.listening: list[str] = []  # what INFO says of each way in
         self.apply_settings()
 
     def apply_settings(self) -> None:
@@ -86,6 +87,7 @@ class ServerHost(Host):
             self.apply()
         except CommandError:  # what it needs cannot be had: all is as it was
             self.config.values, self.config.adjusted = before, adjusted
+            self.config.named = frozenset()
             self.apply()
             raise
         if any(name.lower() == b"requirepass" for name, _ in pairs):
@@ -166,6 +168,10 @@ class ServerHost(Host):
     def log_synced(self) -> int:
         """How much of the log is on the disk, measured as effects.offset is; -1 when there is no log."""
         return self.durability.synced_offset()
+
+    def purge_memory(self) -> None:
+        """MEMORY PURGE."""
+        heap.give_back()
 
     def flushed_all(self, now_ms: int) -> None:
         """FLUSHALL has run."""
@@ -263,6 +269,7 @@ class ServerHost(Host):
             ("configured_hz", self.config.number("hz")),
             ("executable", sys.executable),
             ("config_file", os.path.abspath(self.config.file) if self.config.file else ""),
+            *((f"listener{n}", way) for n, way in enumerate(self.listening)),
         ]
 
     def _memory(self) -> Section:

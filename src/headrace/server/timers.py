@@ -1,5 +1,5 @@
 """What comes round by itself: idle clients are closed, counters are sampled for INFO's rates, the log is
-synced, children are looked after.
+synced, children are looked after, memory is given back when a crowd has gone.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import logging
 
 from headrace.server.config import Config
 from headrace.server.durability import Durability
+from headrace.server.heap import Crowd, give_back
 from headrace.server.host import ServerHost
 from headrace.server.saving import Saving
 from headrace.server.turn import Turn
@@ -26,6 +27,7 @@ class Timers:
         self.turn = turn
         self.durability = durability
         self.saving = saving
+        self.crowd = Crowd()
 
     def run(self, now: int) -> int:
         """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
@@ -35,10 +37,16 @@ class Timers:
         seconds = self.config.number("timeout")
         if seconds:
             self._close_idle(now - 1000 * seconds)
+        for connection in self.turn.handshakes.stalled(now):
+            logging.getLogger("headrace").info("closing client %d: no TLS handshake", connection.session.id)
+            self.turn.drop(connection)
+        if self.crowd.has_gone(len(self.turn.connections)):
+            give_back()
         self.durability.tick(now)
         self.saving.tick(now)
         waits = [self.durability.due_ms(), self.saving.due_ms(now, interval)]
-        waits.append(interval if moved else SLOW_MS if seconds else -1)
+        watching = seconds or self.turn.handshakes.going
+        waits.append(interval if moved else SLOW_MS if watching else -1)
         return min((wait for wait in waits if wait >= 0), default=-1)
 
     def _close_idle(self, since: int) -> None:

@@ -1,0 +1,122 @@
+"""Two thousand clients that send rubbish, stall and vanish, beside some that work: nothing is left of them.
+
+HEADRACE_LONG=1 has them at it for five minutes.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import pytest
+from mob import Mob
+from real_server import LONG, Client, RealServer, wait_until
+
+pytestmark = pytest.mark.whole
+
+SIZE = 2000
+WORKERS = 3
+SECONDS = 60.0 if LONG else 0.8
+ROUNDS = 5 if LONG else 2
+# What may be left after a round: less than one object for each client there was; and buffers that are kept
+# for the next turn that needs them.
+OBJECTS_LEFT_MAX = 500
+BYTES_LEFT_MAX = 4 << 20
+# RSS may be higher than before the first client, by pages that the interpreter cannot give back for there is
+# one living object in each MiB; a leak would go on growing.
+RSS_FIRST_MAX = 160 << 20
+EXPECTED = re.compile(
+    r"closing 127\.0\.0\.1:\d+: it has (left more than client-output-buffer-limit unread|sent more than .+)$"
+)
+LEFT_BEHIND = (
+    "blocked_clients",
+    "pubsub_channels",
+    "pubsub_patterns",
+    "total_blocking_keys",
+    "watching_clients",
+)
+
+
+class Worker:
+    """A client that works, and knows what every answer must be."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.client = Client(port)
+        self.key = f"work:{number}"
+        self.ids: list[object] = []
+        self.slowest = 0.0
+        self.enough = False
+        self.wrong: BaseException | None = None
+        self.thread = threading.Thread(target=self.work)
+        self.thread.start()
+
+    def work(self) -> None:
+        try:
+            while not self.enough:
+                self.step(len(self.ids))
+        except BaseException as wrong:
+            self.wrong = wrong
+
+    def step(self, n: int) -> None:
+        begun = time.monotonic()
+        made = self.client("XADD", self.key, "*", "n", n)
+        assert isinstance(made, bytes)
+        self.slowest = max(self.slowest, time.monotonic() - begun)
+        self.ids.append(made)
+        assert self.client("XRANGE", self.key, made, made) == [[made, [b"n", b"%d" % n]]]
+        assert self.client("XLEN", self.key) == n + 1
+        time.sleep(0.002)
+
+    def end(self) -> int:
+        """How many entries it has made, and read back."""
+        self.enough = True
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        if self.wrong is not None:
+            raise self.wrong
+        entries = self.client("XRANGE", self.key, "-", "+")
+        assert isinstance(entries, list)
+        assert [entry[0] for entry in entries] == self.ids
+        self.client.sock.close()
+        return len(self.ids)
+
+
+def a_round(server: RealServer, admin: Client, number: int, descriptors: int) -> str:
+    """One storm; afterwards all is as before, and here are its figures."""
+    workers = [Worker(server.port, n) for n in range(WORKERS)]
+    mob = Mob(server.port, SIZE, seed=number)
+    mob.rage(SECONDS)
+    made = sum(worker.end() for worker in workers)
+    wait_until(lambda: server.descriptors() == descriptors)
+    info = admin.info()
+    assert info["connected_clients"] == "1"
+    assert {name: info.get(name, "0") for name in LEFT_BEHIND} == dict.fromkeys(LEFT_BEHIND, "0")
+    listed = admin.ask("CLIENT LIST")
+    assert isinstance(listed, bytes) and listed.count(b"\n") == 1
+    assert admin.ask("FLUSHALL") == "OK"
+    assert admin.ask("MEMORY PURGE") == "OK"
+    slowest = max(worker.slowest for worker in workers) * 1000
+    came = ", ".join(f"{n} {name}" for name, n in sorted(mob.played.items()))
+    return f"{sum(mob.played.values())} clients ({came}); {made} entries made beside, the slowest in {slowest:.0f} ms"
+
+
+def test_two_thousand_that_rage_leave_nothing_behind(launch):
+    quiet = ["--slowlog-log-slower-than", "-1", "--acllog-max-len", "0", "--latency-tracking", "no"]
+    server = launch("--tcp-backlog", "4000", "--loglevel", "notice", *quiet, looked_into=True)
+    admin = server.client()
+    assert admin.ask("PING") == "PONG"
+    descriptors = server.descriptors()
+    first = server.rss()
+    print(f"\nbefore: {first >> 10} KiB, {descriptors} descriptors, {server.allocated()}")
+    after = []
+    for number in range(ROUNDS):
+        told = a_round(server, admin, number, descriptors)
+        after.append((*server.allocated(), server.rss()))
+        objects, held, resident = after[-1]
+        print(f"round {number}: {told}; left: {objects} objects, {held >> 10} KiB, RSS {resident >> 10} KiB")
+    assert after[-1][0] - after[0][0] < OBJECTS_LEFT_MAX, after
+    assert after[-1][1] - after[0][1] < BYTES_LEFT_MAX, after
+    assert after[-1][2] - first < RSS_FIRST_MAX, after
+    assert [line for line in server.log() if not EXPECTED.search(line)] == []
+    assert server.end() == 0
