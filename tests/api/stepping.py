@@ -8,8 +8,8 @@ from typing import Any
 from headrace.api.consumer import Consumer
 from headrace.api.delivery import Delivery
 from headrace.api.group import Group
-from headrace.api.lease import perform
 from headrace.api.link import Link, Stop
+from headrace.api.performing import perform
 from headrace.api.steps import FINISHED, Ask, Idle, Read
 from headrace.api.worker import Worker
 

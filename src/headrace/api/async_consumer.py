@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headrace.api.delivery import Delivery
 from headrace.api.hand import log
 from headrace.api.handlers import nothing, stopping_by_signal
-from headrace.api.lease import Keeper, perform
+from headrace.api.lease import Keeper
 from headrace.api.link import Stop
+from headrace.api.performing import perform, wait
 from headrace.api.steps import FINISHED, Ask, Idle, Read, Step
 from headrace.errors import HeadraceError, UsageError
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LONG_S = 3600.0  # for want of a pause without an end
 ASKING = 3  # threads for requests, beside the one that waits
 
 
@@ -92,7 +92,7 @@ class AsyncDriver:
             if isinstance(step, Ask):
                 perform(self._link, self.worker, step)
             elif isinstance(step, Read | Idle):
-                self._sleep(step, Stop())
+                wait(self._link, self.worker, step, Stop())
         if self._consumer.nameless:  # nobody else has that name, so nothing becomes pending with it now
             with suppress(UsageError):  # it has left something behind
                 self._consumer.group.remove(self._consumer.name)
@@ -142,7 +142,7 @@ class AsyncDriver:
         if self.worker.changes != step.changes:  # between the decision and now
             stop.set()
         try:
-            await self._in_thread(partial(self._sleep, step, stop))
+            await self._in_thread(partial(wait, self._link, self.worker, step, stop))
         finally:
             stop.set()
             self._waits.remove(stop)
@@ -153,22 +153,6 @@ class AsyncDriver:
         self._at_work.add(work)
         work.add_done_callback(self._at_work.discard)
         await asyncio.shield(work)
-
-    def _sleep(self, step: Read | Idle, stop: Stop) -> None:
-        """In a thread: wait, and tell the Worker."""
-        if isinstance(step, Idle):
-            if not stop.is_set():
-                self._link.pause(LONG_S if step.seconds is None else step.seconds, stop)
-            return
-        try:
-            reply = None if stop.is_set() else self._link.wait(step.words, step.seconds, stop)
-        except HeadraceError as error:
-            self.worker.refused(step, error)
-            return
-        except BaseException:
-            step.undo()
-            raise
-        self.worker.answered(step, [reply])
 
 
 async def entries(consumer: Consumer[T]) -> AsyncIterator[Delivery[T]]:

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.api.delivery import Delivery
 from headrace.api.hand import Counters, log
-from headrace.api.lease import Keeper, perform
+from headrace.api.lease import Keeper
 from headrace.api.link import Stop
+from headrace.api.performing import perform, wait
 from headrace.api.requests import Requests
 from headrace.api.steps import FINISHED, Ask, Idle, Read, Step
 from headrace.api.words import name_of, shown
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from headrace.api.group import Group
 
 T = TypeVar("T")
-
-LONG_S = 3600.0  # for want of a pause without an end
 
 
 class Consumer(Generic[T]):
@@ -235,23 +234,9 @@ class Driver:
         try:
             if self.worker.changes != step.changes:  # between the decision and now
                 stop.set()
-            if isinstance(step, Read):
-                self._read(step, stop)
-            elif not stop.is_set():
-                self._link.pause(LONG_S if step.seconds is None else step.seconds, stop)
+            wait(self._link, self.worker, step, stop)
         finally:
             self._waits.remove(stop)
-
-    def _read(self, step: Read, stop: Stop) -> None:
-        try:
-            reply = None if stop.is_set() else self._link.wait(step.words, step.seconds, stop)
-        except HeadraceError as error:
-            self.worker.refused(step, error)
-            return
-        except BaseException:
-            step.undo()
-            raise
-        self.worker.answered(step, [reply])
 
     # Threads.
 

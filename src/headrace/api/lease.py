@@ -6,24 +6,9 @@ import threading
 
 from headrace.api.hand import log
 from headrace.api.link import Link, Stop
-from headrace.api.steps import Ask
+from headrace.api.performing import perform
 from headrace.api.worker import Worker
 from headrace.errors import DatabaseClosed, HeadraceError
-
-
-def perform(link: Link, worker: Worker, ask: Ask) -> None:
-    """Ask, and what follows from the answers. Raises what the worker will not live with."""
-    step: Ask | None = ask
-    while step is not None:
-        try:
-            replies = link.execute_all(step.requests, step.atomic)
-        except HeadraceError as error:
-            worker.refused(step, error)
-            return
-        except BaseException:  # a KeyboardInterrupt: nobody will hear the answers
-            step.undo()
-            raise
-        step = worker.answered(step, replies)
 
 
 class Keeper:
