@@ -3,12 +3,13 @@
 import socket
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 
 import pytest
 import redis
+
+from waiting import answers, wait_until
 
 
 def free_port() -> int:
@@ -21,16 +22,11 @@ def free_port() -> int:
 def server_url() -> Iterator[str]:
     port = free_port()
     command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
+    command += ["--hz", "200"]  # how often it looks for waits that are over; 10 times a second by itself
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         with redis.Redis(port=port) as client:
-            for left in reversed(range(1000)):
-                try:
-                    client.ping()
-                    break
-                except redis.ConnectionError:
-                    assert left, "the server does not answer"
-                    time.sleep(0.02)
+            wait_until(lambda: answers(client), "redis-server")
         yield f"redis://127.0.0.1:{port}"
     finally:
         process.terminate()

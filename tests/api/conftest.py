@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import headrace
+from headrace.api.clock import ManualClock
 from headrace.api.link import Stop
 from headrace.server.config import Config
 from headrace.server.main import Server
@@ -60,6 +61,19 @@ def database(kind: str, request: pytest.FixtureRequest) -> Iterator[headrace.Dat
         request.getfixturevalue("headrace_url" if kind == "headrace" else "server_url")
     ) as db:
         db.execute("FLUSHALL")
+        yield db
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """It stands until the test turns it."""
+    return ManualClock(1_000_000)
+
+
+@pytest.fixture
+def db(clock: ManualClock) -> Iterator[headrace.Database]:
+    """An empty database in this process, by that clock."""
+    with headrace.open(clock=clock) as db:
         yield db
 
 

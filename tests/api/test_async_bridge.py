@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from engine_clients import blocked, sessions
 from redis import _parsers
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 import headrace
+from waiting import async_wait_until
 
 SECONDS = 20
 PARSERS = {"hiredis": _parsers._AsyncHiredisParser, "python": _parsers._AsyncRESP3Parser}
@@ -44,21 +46,6 @@ def how(request: pytest.FixtureRequest, protocol: int) -> dict[str, Any]:
     return {"protocol": protocol, "parser_class": parser}
 
 
-def of(database: headrace.Database, name: str) -> int:
-    """How many clients the engine knows besides the one that asks, or how many of them wait."""
-    with database.client() as asking:
-        if name == "sessions":
-            return sum(1 for c in asking.client_list() if c["lib-name"]) - 1
-        return int(asking.info("clients")["blocked_clients"])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, not for ever."""
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def on(
     database: headrace.Database, deed: Callable[[redis.asyncio.Redis], Awaitable[Any]], **settings: Any
 ) -> Any:
@@ -73,7 +60,7 @@ def on(
             await client.aclose()
 
     found = asyncio.run(whole())
-    assert (of(database, "sessions"), of(database, "blocked")) == (0, 0)
+    assert (sessions(database), blocked(database)) == (0, 0)
     return found
 
 
@@ -165,7 +152,7 @@ def test_an_answer_larger_than_the_stream_holds_comes_through(
 def test_a_blocked_read_ends_when_an_entry_comes(database: headrace.Database, how: Any, by: str) -> None:
     async def deed(client: redis.asyncio.Redis) -> None:
         reading = asyncio.create_task(client.xread({"s": "$"}, block=0))
-        await until(lambda: of(database, "blocked") == 1)
+        await async_wait_until(lambda: blocked(database) == 1)
         if by == "a task":
             await client.xadd("s", {"by": by})
         elif by == "a thread":
@@ -195,11 +182,11 @@ def test_cancelling_ends_the_wait_in_the_engine(database: headrace.Database, how
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.xreadgroup("g", "c", {"s": ">"}, block=0), 0.05)
         tasks = [asyncio.create_task(client.xreadgroup("g", "c", {"s": ">"}, block=0)) for _ in range(5)]
-        await until(lambda: of(database, "blocked") == 5)
+        await async_wait_until(lambda: blocked(database) == 5)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert of(database, "blocked") == 0
+        assert blocked(database) == 0
         await client.xadd("s", {"a": "b"})
         assert (await client.xpending("s", "g"))["pending"] == 0  # nobody who is gone was served
         assert len(await client.xreadgroup("g", "c", {"s": ">"}, block=0)) == 1
@@ -211,7 +198,7 @@ def test_a_read_that_outlasts_the_timeout_is_given_up(database: headrace.Databas
     async def deed(client: redis.asyncio.Redis) -> None:
         with pytest.raises(redis.TimeoutError):
             await client.xread({"s": "$"}, block=0)
-        assert of(database, "blocked") == 0
+        assert blocked(database) == 0
         assert await client.xadd("s", {"a": "b"}, id="1-1") == "1-1"
 
     on(database, deed, socket_timeout=0.05, retry=ONCE, **how)
@@ -230,7 +217,7 @@ def test_a_connection_killed_between_two_calls_is_not_noticed(database: headrace
 def test_a_killed_connection_ends_its_wait(database: headrace.Database, how: Any) -> None:
     async def deed(client: redis.asyncio.Redis) -> None:
         reading = asyncio.create_task(client.xread({"s": "$"}, block=0))
-        await until(lambda: of(database, "blocked") == 1)
+        await async_wait_until(lambda: blocked(database) == 1)
         with database.client(decode_responses=True) as other:
             waiting = next(c["id"] for c in other.client_list() if "b" in c["flags"])
             assert other.client_kill_filter(_id=waiting) == 1
@@ -259,7 +246,7 @@ def test_channels_are_listened_to(database: headrace.Database, how: Any) -> None
                 return heard
 
             hearing = asyncio.create_task(hear())
-            await until(lambda: listener.subscribed)
+            await async_wait_until(lambda: listener.subscribed)
             with database.client() as other:
                 for number in range(300):
                     await asyncio.to_thread(other.publish, "news", number)
@@ -299,7 +286,7 @@ def test_two_loops_in_two_threads_use_one_database(database: headrace.Database, 
     for thread in threads:
         thread.join(SECONDS)
     assert heard == {name: [str(number) for number in range(30)] for name in ("ping", "pong")}
-    assert of(database, "sessions") == 0
+    assert sessions(database) == 0
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -308,11 +295,11 @@ def test_a_client_that_nobody_closed_leaves_no_session(database: headrace.Databa
         client = database.async_client(**how)
         await client.ping()
         asyncio.create_task(client.xread({"s": "$"}, block=0))  # noqa: RUF006
-        await until(lambda: of(database, "blocked") == 1)
+        await async_wait_until(lambda: blocked(database) == 1)
 
     asyncio.run(careless())
     gc.collect()
-    assert (of(database, "sessions"), of(database, "blocked")) == (0, 0)
+    assert (sessions(database), blocked(database)) == (0, 0)
 
 
 def test_a_closed_database_is_a_lost_connection_at_once(how: Any) -> None:
@@ -320,7 +307,7 @@ def test_a_closed_database_is_a_lost_connection_at_once(how: Any) -> None:
         database = headrace.open()
         client = database.async_client(**how)
         reading = asyncio.create_task(client.xread({"s": "$"}, block=0))
-        await until(lambda: of(database, "blocked") == 1)
+        await async_wait_until(lambda: blocked(database) == 1)
         await asyncio.to_thread(database.close)
         for each in (reading, client.ping()):
             with pytest.raises(redis.ConnectionError):

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import redis
+from engine_clients import blocked, sessions
 from redis import _parsers
 from redis.retry import Retry
 
 import headrace
+from waiting import wait_until
 
 SECONDS = 20
 PARSERS = {"hiredis": _parsers._HiredisParser, "python": _parsers._RESP3Parser}
@@ -43,27 +45,6 @@ def how(request: pytest.FixtureRequest, protocol: int) -> dict[str, Any]:
 def client(database: headrace.Database, how: dict[str, Any]) -> Iterator[redis.Redis]:
     with database.client(decode_responses=True, **how) as made:
         yield made
-
-
-def sessions(database: headrace.Database) -> int:
-    """How many connections the engine knows."""
-    with database.client() as asking:
-        return sum(1 for c in asking.client_list() if c["lib-name"]) - 1
-
-
-def blocked(database: headrace.Database) -> int:
-    with database.client() as asking:
-        return int(asking.info("clients")["blocked_clients"])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, not for ever."""
-    pause = threading.Event()
-    for _ in range(SECONDS * 200):
-        if condition():
-            return
-        pause.wait(0.005)
-    raise AssertionError("it never came to be")
 
 
 def run(*deeds: Callable[[], Any]) -> list[Any]:
@@ -212,7 +193,7 @@ def test_a_blocked_read_ends_when_an_entry_comes_from_any_door(
         heard: list[str] = []
         reader = threading.Thread(target=lambda into=heard: into.append(read()), daemon=True)
         reader.start()
-        until(lambda: blocked(database) == 1)
+        wait_until(lambda: blocked(database) == 1)
         if name == "client":
             client.xadd("s", {"by": "client"})
         else:
@@ -267,7 +248,7 @@ def test_a_killed_connection_is_replaced_and_its_wait_is_over(database: headrace
 
         thread = threading.Thread(target=read, daemon=True)
         thread.start()
-        until(lambda: blocked(database) == 1)
+        wait_until(lambda: blocked(database) == 1)
         with database.client(decode_responses=True) as other:
             killed = next(c["id"] for c in other.client_list() if c["name"] == "reader")
             assert other.client_kill_filter(_id=killed) == 1
@@ -323,7 +304,7 @@ def test_a_thread_of_redis_py_calls_the_handler(client: redis.Redis) -> None:
     worker = listener.run_in_thread(sleep_time=0.01, daemon=True)
     for number in range(20):
         client.publish("news", number)
-    until(lambda: len(heard) == 20)
+    wait_until(lambda: len(heard) == 20)
     worker.stop()
     worker.join(SECONDS)
     assert heard == [str(number) for number in range(20)] and not worker.is_alive()
@@ -338,7 +319,7 @@ def test_a_pool_that_is_full_makes_threads_wait_their_turn(database: headrace.Da
     ) as client:
         reader = threading.Thread(target=client.xread, args=({"s": "$"},), kwargs={"block": 0}, daemon=True)
         reader.start()
-        until(lambda: blocked(database) == 1)
+        wait_until(lambda: blocked(database) == 1)
         run(*[lambda: [client.incr("n") for _ in range(50)]] * 6)  # by turns, with the one that is left
         assert sessions(database) == 2
         client.xadd("s", {"a": "b"})
@@ -375,7 +356,7 @@ def test_a_client_that_is_let_go_leaves_no_session(database: headrace.Database, 
         client = database.client(**how)
         client.ping()
         del client
-    until(lambda: sessions(database) == 0)
+    wait_until(lambda: sessions(database) == 0)
 
 
 def test_a_pool_made_from_an_url_takes_the_connection_class(database: headrace.Database) -> None:
@@ -405,7 +386,7 @@ def test_a_closed_database_is_a_lost_connection_at_once(how: Any) -> None:
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    until(lambda: blocked(database) == 1)
+    wait_until(lambda: blocked(database) == 1)
     database.close()
     thread.join(SECONDS)
     assert len(wrong) == 1

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from engine_clients import sessions
 from faststream.redis import RedisBroker, StreamSub
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
 import headrace
+from waiting import async_wait_until, ended
 
 SECONDS = 20
 EXAMPLES = pathlib.Path(__file__).parent.parent.parent / "examples"
@@ -25,20 +27,8 @@ def database() -> Iterator[headrace.Database]:
         yield opened
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, not for ever."""
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def pending(database: headrace.Database, stream: str, group: str) -> int:
     return int(database.execute("XPENDING", stream, group)[0])
-
-
-def sessions(database: headrace.Database) -> int:
-    with database.client() as asking:
-        return sum(1 for c in asking.client_list() if c["lib-name"]) - 1
 
 
 def test_faststream_works_off_a_stream_in_groups(database: headrace.Database) -> None:
@@ -60,7 +50,7 @@ def test_faststream_works_off_a_stream_in_groups(database: headrace.Database) ->
             await broker.start()
             for number in range(100):
                 await broker.publish(number, stream="jobs")
-            await until(lambda: len(handled) >= 100 and pending(database, "jobs", "workers") == 0)
+            await async_wait_until(lambda: len(handled) >= 100 and pending(database, "jobs", "workers") == 0)
 
     asyncio.run(job())
     assert sorted(handled) == list(range(100))
@@ -82,14 +72,6 @@ def test_faststream_listens_to_a_channel_and_asks_for_an_answer(database: headra
 
     assert asyncio.run(job()) == 144
     assert sessions(database) == 0
-
-
-async def ended(worker: asyncio.Task[None]) -> None:
-    """Cancel the worker until it ends: now and then one cancellation is lost in its client library."""
-    while not worker.done():
-        worker.cancel()
-        await asyncio.wait([worker], timeout=0.2)
-    await asyncio.gather(worker, return_exceptions=True)
 
 
 def test_taskiq_works_off_a_stream_and_keeps_the_results(database: headrace.Database) -> None:
@@ -117,7 +99,7 @@ def test_taskiq_works_off_a_stream_and_keeps_the_results(database: headrace.Data
         try:
             tasks = [first, *[await square.kiq(number) for number in range(1, 30)]]
             results = [await task.wait_result(timeout=SECONDS, check_interval=0.01) for task in tasks]
-            await until(lambda: pending(database, "tasks", "workers") == 0)
+            await async_wait_until(lambda: pending(database, "tasks", "workers") == 0)
         finally:
             await ended(worker)
             await broker.shutdown()

@@ -17,6 +17,7 @@ import pytest
 import headrace
 from headrace.api.policy import Backoff
 from headrace.errors import NoSuchGroup, UsageError
+from waiting import wait_until
 
 SECONDS_MAX = 30.0
 
@@ -161,13 +162,6 @@ def begin(url: str, name: str) -> subprocess.Popen[str]:
     return process
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.whole
 @pytest.mark.parametrize("server", ["headrace_url", "server_url"])
 def test_processes_that_are_killed_lose_nothing(server: str, request: pytest.FixtureRequest) -> None:
@@ -178,11 +172,11 @@ def test_processes_that_are_killed_lose_nothing(server: str, request: pytest.Fix
         done = database.stream("done")
         processes = [begin(url, "a"), begin(url, "b")]
         for n in range(4):
-            wait_for(lambda: len(done) > 300 * (n + 1))  # noqa: B023
+            wait_until(lambda: len(done) > 300 * (n + 1))  # noqa: B023
             processes[n % 2].kill()
             processes[n % 2].wait()
             processes[n % 2] = begin(url, "ab"[n % 2] if n < 2 else f"new-{n}")
-        wait_for(lambda: group.info().lag == 0 and group.info().pending == 0)
+        wait_until(lambda: group.info().lag == 0 and group.info().pending == 0)
         for process in processes:
             process.terminate()
         assert [process.wait(SECONDS_MAX) for process in processes] == [0, 0]
@@ -198,13 +192,13 @@ def test_a_process_that_is_told_to_end_handles_nothing_twice(server_url: str) ->
         done = database.stream("done")
         for n in range(3):
             process = begin(server_url, f"worker-{n}")
-            wait_for(lambda: len(done) > 300 * (n + 1))  # noqa: B023
+            wait_until(lambda: len(done) > 300 * (n + 1))  # noqa: B023
             process.terminate()
             assert process.wait(SECONDS_MAX) == 0
         for one in group.pending(count=5000):
             assert one.times_delivered == 0
         process = begin(server_url, "last")
-        wait_for(lambda: len(done) >= 2000)
+        wait_until(lambda: len(done) >= 2000)
         process.terminate()
         assert process.wait(SECONDS_MAX) == 0
         assert sorted(int(entry["n"]) for entry in done) == list(range(2000))

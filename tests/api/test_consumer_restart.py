@@ -7,13 +7,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import redis
 
 import headrace
 from headrace.api.policy import Backoff
+from waiting import answers, wait_until
 
 SECONDS_MAX = 30.0
 
@@ -34,26 +35,12 @@ class Redis:
         words += ["--appendonly", "yes", "--appendfsync", "always"]
         self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         with redis.Redis(port=self.port) as client:
-            wait_for(lambda: answers(client))
+            wait_until(lambda: answers(client))
 
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
-
-
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.RedisError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -84,12 +71,12 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_entry(server: Redis, pa
         thread = threading.Thread(target=consumer.run, args=(handle,))
         thread.start()
         for least in (50, 150, 250):
-            wait_for(lambda: len(seen) >= least)  # noqa: B023
+            wait_until(lambda: len(seen) >= least)  # noqa: B023
             server.kill()
             server.start()
-        wait_for(lambda: len(seen) == 400)
+        wait_until(lambda: len(seen) == 400)
         with redis.Redis(port=server.port) as client:
-            wait_for(lambda: client.xpending("orders", "billing")["pending"] == 0)
+            wait_until(lambda: client.xpending("orders", "billing")["pending"] == 0)
         consumer.stop()
         thread.join(SECONDS_MAX)
         assert not thread.is_alive()

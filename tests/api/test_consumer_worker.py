@@ -14,17 +14,6 @@ from headrace.api.policy import Backoff
 from headrace.errors import HeadraceError, NoSuchGroup
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def db(clock: ManualClock) -> Any:
-    with headrace.open(clock=clock) as db:
-        yield db
-
-
 def filled(db: Any, count: int, **policy: Any) -> Group[Any]:
     orders = db.stream("orders")
     orders.add_many({"n": n} for n in range(count))

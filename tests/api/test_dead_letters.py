@@ -5,8 +5,7 @@ from __future__ import annotations
 import pathlib
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from stepping import Stepper
 import headrace
 from headrace.api.policy import Backoff, dead_letter_name
 from headrace.errors import UsageError
+from waiting import answers, wait_until
 
 
 def fail(entry: Any) -> None:
@@ -129,26 +129,12 @@ def cluster_url(tmp_path: pathlib.Path) -> Iterator[str]:
     words += ["--cluster-announce-ip", "127.0.0.1", "--save", "", "--cluster-port", str(bus)]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     with redis.Redis(port=port) as client:
-        wait_for(lambda: answers(client))
+        wait_until(lambda: answers(client))
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_for(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+        wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
     yield f"cluster://127.0.0.1:{port}"
     process.kill()
     process.wait()
-
-
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.RedisError:
-        return False
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_in_a_cluster_dead_letters_are_moved_at_once_and_come_back(cluster_url: str) -> None:

@@ -1,25 +1,14 @@
 """The near link: what execute, add and wait do, from one thread and from several."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
+from engine_clients import blocked
 
 import headrace
-from headrace.api.clock import ManualClock
 from headrace.api.link import Stop
 from headrace.errors import CodecError, CommandError, DatabaseClosed, WrongType
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(1_000_000)
-
-
-@pytest.fixture
-def db(clock: ManualClock) -> Iterator[headrace.Database]:
-    with headrace.open(clock=clock) as db:
-        yield db
+from waiting import wait_until
 
 
 def in_thread(call):
@@ -44,19 +33,6 @@ def in_thread(call):
         return value
 
     return result
-
-
-def until(true) -> None:
-    waiting = threading.Event()
-    for _ in range(2000):
-        if true():
-            return
-        waiting.wait(0.005)
-    raise AssertionError("it never came true")
-
-
-def blocked(db: headrace.Database) -> int:
-    return db.link.engine.keyspace.blocking.count
 
 
 def test_replies_have_the_shapes_of_resp2(db) -> None:
@@ -113,21 +89,21 @@ def test_add_many_adds_all_or_none(db) -> None:
 
 def test_a_read_is_woken_by_anothers_add(db) -> None:
     read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
-    until(lambda: blocked(db))
+    wait_until(lambda: blocked(db))
     db.link.add(b"s", b"*", {"a": "b"})
     assert read() == [[b"s", [[b"1000000-0", [b"a", b"b"]]]]]
 
 
 def test_a_batch_wakes_a_read_with_all_of_it(db) -> None:
     read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
-    until(lambda: blocked(db))
+    wait_until(lambda: blocked(db))
     db.link.add_many(b"s", [{"n": 1}, {"n": 2}])
     assert len(read()[0][1]) == 2
 
 
 def test_a_read_ends_when_its_time_is_over(db, clock) -> None:
     read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], 60))
-    until(lambda: clock.sleeping())
+    wait_until(clock.sleeping)
     clock.advance(seconds=59)
     assert blocked(db) == 1
     clock.advance(seconds=1)
@@ -139,7 +115,7 @@ def test_stop_ends_a_read_and_a_pause(db, clock) -> None:
     stop = Stop()
     read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], None, stop))
     nap = in_thread(lambda: db.link.pause(1000, stop))
-    until(lambda: blocked(db) and clock.sleeping())
+    wait_until(lambda: blocked(db) and clock.sleeping())
     stop.set()
     assert read() is None
     assert nap() is True
@@ -148,7 +124,7 @@ def test_stop_ends_a_read_and_a_pause(db, clock) -> None:
 
 def test_a_pause_goes_by_the_clock(db, clock) -> None:
     nap = in_thread(lambda: db.link.pause(10))
-    until(lambda: clock.sleeping())
+    wait_until(clock.sleeping)
     clock.advance(seconds=10)
     assert nap() is False
 
@@ -156,7 +132,7 @@ def test_a_pause_goes_by_the_clock(db, clock) -> None:
 def test_closing_ends_all_waits_with_an_error(db, clock) -> None:
     read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
     nap = in_thread(lambda: db.link.pause(10))
-    until(lambda: blocked(db) and clock.sleeping())
+    wait_until(lambda: blocked(db) and clock.sleeping())
     db.close()
     for wait in (read, nap):
         with pytest.raises(DatabaseClosed, match="closed"):
@@ -176,7 +152,7 @@ def test_sessions_with_a_state_are_not_reused(db) -> None:
 
 def test_client_kill_ends_a_wait(db) -> None:
     read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
-    until(lambda: blocked(db))
+    wait_until(lambda: blocked(db))
     assert db.execute("CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal") >= 1
     with pytest.raises(headrace.HeadraceError, match="CLIENT KILL"):
         read()
@@ -189,7 +165,7 @@ def test_what_a_pause_holds_back_is_refused_in_a_batch(db, clock) -> None:
     got = db.link.execute_all([[b"SET", b"k", b"v"], [b"GET", b"k"]])
     assert "CLIENT PAUSE" in str(got[0])
     add = in_thread(lambda: db.link.add(b"s", b"*", {"n": 1}))
-    until(lambda: blocked(db) == 1)
+    wait_until(lambda: db.link.engine.gate.held)
     clock.advance(seconds=6)
     assert add() == b"1006000-0"
     assert db.execute("XLEN", "s") == 1
@@ -206,6 +182,6 @@ def test_for_ever_may_be_said_as_infinity(db) -> None:
     stop = Stop()
     read = in_thread(lambda: db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], float("inf"), stop))
     nap = in_thread(lambda: db.link.pause(float("inf"), stop))
-    until(lambda: blocked(db) == 1)
+    wait_until(lambda: blocked(db) == 1)
     stop.set()
     assert (read(), nap()) == (None, True)

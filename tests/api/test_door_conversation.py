@@ -1,18 +1,6 @@
 """Conversations: bytes in, bytes out, waits, channels, and the end from either side."""
 
 import threading
-from collections.abc import Iterator
-
-import pytest
-
-import headrace
-from headrace.api.clock import ManualClock
-
-
-@pytest.fixture
-def db() -> Iterator[headrace.Database]:
-    with headrace.open(clock=ManualClock(1_000_000)) as db:
-        yield db
 
 
 def ask(conversation, line: bytes) -> bytes:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from stepping import Stepper, on
 
-import headrace
 from headrace.api.clock import ManualClock
 from headrace.api.lease import Keeper
 from headrace.api.policy import Backoff
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed
+from waiting import wait_until
 
 SECONDS_MAX = 20.0
 
@@ -41,25 +40,6 @@ class FaultyLink:
         return getattr(self.link, name)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def db(clock: ManualClock) -> Any:
-    with headrace.open(clock=clock) as db:
-        yield db
-
-
-def sleeping(clock: ManualClock) -> None:
-    for _ in range(2000):
-        if clock.sleeping():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("it does not sleep")
-
-
 def test_the_keeper_renews_as_its_clock_goes(db: Any, clock: ManualClock) -> None:
     db.stream("orders").add({"n": 0})
     group = db.stream("orders").group("billing", lease=3)
@@ -68,13 +48,10 @@ def test_the_keeper_renews_as_its_clock_goes(db: Any, clock: ManualClock) -> Non
     keeper = Keeper(db.link, stepper.worker)
     keeper.start()
     for _ in range(5):
-        sleeping(clock)
+        wait_until(clock.sleeping)
         clock.advance(seconds=1)
-        for _ in range(2000):
-            if group.pending()[0].idle == 0:
-                break
-            threading.Event().wait(0.005)
-        assert group.pending()[0].idle == 0 and group.pending()[0].times_delivered == 1
+        wait_until(lambda: group.pending()[0].idle == 0)
+        assert group.pending()[0].times_delivered == 1
     keeper.stop()
 
 
@@ -88,7 +65,7 @@ def test_the_keeper_ends_when_the_group_is_gone_and_says_so(
     keeper = Keeper(db.link, stepper.worker)
     keeper.start()
     group.destroy()
-    sleeping(clock)
+    wait_until(clock.sleeping)
     clock.advance(seconds=1)
     keeper._thread.join(SECONDS_MAX)
     assert not keeper._thread.is_alive() and "not renewed any more" in caplog.text

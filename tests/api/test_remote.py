@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -71,6 +72,9 @@ class CutWire:
                 pass
 
     def close(self) -> None:
+        """From now on connections are refused, and whoever waits for one in accept() ends."""
+        with suppress(OSError):  # it is closed already
+            self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
 
@@ -171,6 +175,7 @@ def test_a_server_that_is_away_is_waited_for(wire: CutWire, server_url: str) -> 
     assert len(stream) == 2
     wire.close()
     link.place.close()
+    back.join()
     link.patience = 0.1
     with pytest.raises(ConnectionLost, match="not carried out"):
         stream.add({"n": 3})

@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk
+from waiting import wait_until
 
 
 def names(path: Path) -> list[str]:
@@ -138,15 +139,6 @@ class Broken:
         return getattr(self.file, name)
 
 
-def until(true) -> None:
-    waiting = threading.Event()
-    for _ in range(2000):
-        if true():
-            return
-        waiting.wait(0.005)
-    raise AssertionError("it never came true")
-
-
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_full_disk_refuses_writes_and_lets_reads_through_until_there_is_room(tmp_path, fsync) -> None:
     with headrace.open(tmp_path, fsync=fsync) as db:
@@ -160,7 +152,7 @@ def test_a_full_disk_refuses_writes_and_lets_reads_through_until_there_is_room(t
             db.link.add(b"s", b"*", {"a": "b"})
         assert "No space left" in db.info().trouble
         broken.full = False
-        until(lambda: not db.info().trouble)
+        wait_until(lambda: not db.info().trouble)
         db.link.add(b"s", b"2-1", {"a": "b"})
     with headrace.open(tmp_path) as db:
         assert [entry[0] for entry in db.execute("XRANGE", "s", "-", "+")] == [b"1-1", b"2-1"]
@@ -174,7 +166,7 @@ def test_after_a_failed_sync_the_log_is_written_anew_from_memory(tmp_path) -> No
         broken.bad = True
         with pytest.raises(NotOnDisk, match="Input/output"):
             db.link.add(b"s", b"2-1", {"a": "b"})
-        until(lambda: not db.info().trouble)
+        wait_until(lambda: not db.info().trouble)
         db.link.add(b"s", b"3-1", {"a": "b"})
     with headrace.open(tmp_path) as db:
         assert db.execute("XLEN", "s") == 3

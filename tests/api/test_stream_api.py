@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from engine_clients import blocked
 
 import headrace
 from headrace import StreamID
@@ -24,6 +25,7 @@ from headrace.errors import (
     UsageError,
     WrongType,
 )
+from waiting import wait_until
 
 FEW = 20  # ids 1000-0, 1000-1, 1001-0, ...
 MORE_THAN_PAGES = 1500
@@ -280,26 +282,16 @@ def test_a_read_waits_for_what_is_added(
     first = stream.add({"n": 0})
     old = aside(lambda: stream.read(after=first, block=block))
     new = aside(lambda: stream.read(block=block, count=5))
-    until_waiting(database, 2)
+    wait_until(lambda: blocked(database) >= 2)
     stream.add({"n": 1})
     assert numbers(old.result()) == numbers(new.result()) == [1]
-
-
-def until_waiting(database: headrace.Database, count: int) -> None:
-    """Wait until so many sessions wait for a key."""
-    for _ in range(1000):
-        for line in database.execute("INFO", "clients").split(b"\r\n"):
-            if line.startswith(b"blocked_clients:") and int(line.partition(b":")[2]) >= count:
-                return
-        time.sleep(0.01)
-    raise AssertionError("nobody waits")
 
 
 def test_a_stop_ends_a_read_that_waits(
     stream: Any, aside: Callable[..., Any], stop: Stop, database: headrace.Database
 ) -> None:
     reading = aside(lambda: stream.read(after="0", block=math.inf, stop=stop))
-    until_waiting(database, 1)
+    wait_until(lambda: blocked(database) >= 1)
     assert reading.running()
     stop.set()
     assert reading.result() == []
@@ -323,7 +315,7 @@ def test_following_sees_all_there_is_and_all_that_comes(
     news = stream.follow(stop=stop)  # from now on, though nobody asks for the first one yet
     stream.add({"n": 600})
     only_new = aside(lambda: follow(news, fresh))
-    until_waiting(database, 2)
+    wait_until(lambda: blocked(database) >= 2)
     stream.add_many({"n": n} for n in range(601, 701))
     everything.result()
     only_new.result()

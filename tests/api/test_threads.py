@@ -13,6 +13,7 @@ import pytest
 import headrace
 from headrace.api.clock import ManualClock
 from headrace.errors import HeadraceError
+from waiting import wait_until
 
 
 def together(n: int, work) -> None:
@@ -33,15 +34,6 @@ def together(n: int, work) -> None:
     assert not any(thread.is_alive() for thread in threads)
     if failures:
         raise failures[0]
-
-
-def until(true) -> None:
-    waiting = threading.Event()
-    for _ in range(4000):
-        if true():
-            return
-        waiting.wait(0.005)
-    raise AssertionError("it never came true")
 
 
 @pytest.mark.parametrize("fsync", [None, "always", "everysec", "no"])
@@ -119,7 +111,7 @@ def test_a_member_that_is_woken_has_its_entries_in_the_log(tmp_path) -> None:
 
         def work(i: int) -> None:
             if i == 0:
-                until(lambda: db.link.engine.keyspace.blocking.count == 3)
+                wait_until(lambda: db.link.engine.keyspace.blocking.count == 3)
                 db.link.add_many(b"s", [{"n": n} for n in range(3)])
                 return
             words = [b"XREADGROUP", b"GROUP", b"g", b"c%d" % i, b"COUNT", b"1", b"STREAMS", b"s", b">"]
@@ -140,7 +132,7 @@ def test_closing_while_all_are_busy(tmp_path) -> None:
     def work(i: int) -> None:
         begun.wait(20)
         if i == 0:
-            until(lambda: len(added) > 20)
+            wait_until(lambda: len(added) > 20)
             db.close()
             return
         try:
@@ -169,7 +161,7 @@ def test_an_exception_in_a_waiting_thread_leaves_nothing_behind() -> None:
         try:
             poke = threading.Thread(
                 target=lambda: (
-                    until(lambda: db.link.engine.keyspace.blocking.count),
+                    wait_until(lambda: db.link.engine.keyspace.blocking.count),
                     signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1),
                 )
             )
@@ -262,7 +254,7 @@ def test_a_database_in_memory_that_nobody_has_is_gone_with_its_keeper() -> None:
     assert keepers
     gone = weakref.ref(db.link)
     del db
-    until(lambda: gc.collect() is not None and gone() is None)
+    wait_until(lambda: gc.collect() is not None and gone() is None)
     for keeper in keepers:
         keeper.join(20)
         assert not keeper.is_alive()
@@ -273,7 +265,7 @@ def test_keys_expire_by_the_clock_with_nobody_asking() -> None:
     with headrace.open(clock=clock) as db:
         db.execute("SET", "k", "v", "EX", 60)
         clock.advance(seconds=61)
-        until(lambda: db.info().keys == 0)
+        wait_until(lambda: db.info().keys == 0)
 
 
 def test_a_blocked_conversation_ends_by_the_clock() -> None:

@@ -148,6 +148,7 @@ class Peer:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        options += ["--hz", "200"]  # how often it looks for waits that are over; 10 times a second by itself
         self.process = subprocess.Popen(
             ["redis-server", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
         )

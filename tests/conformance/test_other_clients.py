@@ -11,6 +11,7 @@ from taskiq_redis import RedisStreamBroker
 
 from headrace.server.config import Config
 from headrace.server.main import Server
+from waiting import async_wait_until, ended
 
 SECONDS = 20
 TIMES = ("idle", "inactive", "seen-time", "active-time", "time_since_delivered")
@@ -197,13 +198,6 @@ def test_redis_py_holds_a_lock(both, deed):
     same(both, lambda client: hold(client, LOCK_DEEDS[deed]))
 
 
-async def until(condition):
-    """Wait until the condition holds, not for ever."""
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture(params=["headrace", "redis-server"])
 def url(port, peer, request):
     """Where the queue is kept; the same job must run on both."""
@@ -237,8 +231,8 @@ def test_faststream_works_off_a_stream(url):
             await broker.start()
             for number in range(100):
                 await broker.publish(number, stream="jobs")
-            await until(lambda: len(handled) >= 100)
-            await until(lambda: left_pending(url, "jobs", "workers") == 0)
+            await async_wait_until(lambda: len(handled) >= 100)
+            await async_wait_until(lambda: left_pending(url, "jobs", "workers") == 0)
 
     asyncio.run(job())
     assert sorted(handled) == list(range(100))
@@ -268,18 +262,10 @@ def test_faststream_takes_over_what_another_consumer_left(url, way):
                     await broker.publish(number, stream="jobs")
                 assert client.xreadgroup("workers", "dead", {"jobs": ">"})
             await broker.start()
-            await until(lambda: len(handled) >= 5 and left_pending(url, "jobs", "workers") == 0)
+            await async_wait_until(lambda: len(handled) >= 5 and left_pending(url, "jobs", "workers") == 0)
 
     asyncio.run(job())
     assert sorted(set(handled)) == list(range(5))
-
-
-async def ended(worker: asyncio.Task[None]) -> None:
-    """Cancel the worker until it ends: now and then one cancellation is lost in its client library."""
-    while not worker.done():
-        worker.cancel()
-        await asyncio.wait([worker], timeout=0.2)
-    await asyncio.gather(worker, return_exceptions=True)
 
 
 def test_taskiq_works_off_a_stream(url):
@@ -298,8 +284,8 @@ def test_taskiq_works_off_a_stream(url):
         try:
             for number in range(50):
                 await square.kiq(number)
-            await until(lambda: len(done) >= 50 or worker.done())
-            await until(lambda: left_pending(url, "tasks", "workers") == 0 or worker.done())
+            await async_wait_until(lambda: len(done) >= 50 or worker.done())
+            await async_wait_until(lambda: left_pending(url, "tasks", "workers") == 0 or worker.done())
         finally:
             await ended(worker)
             await broker.shutdown()
@@ -327,8 +313,8 @@ def test_taskiq_takes_over_what_another_worker_left(url):
         worker = asyncio.create_task(run_receiver_task(broker))
         try:
             await note.kiq(2)
-            await until(lambda: len(done) >= 2 or worker.done())
-            await until(lambda: left_pending(url, "tasks", "workers") == 0 or worker.done())
+            await async_wait_until(lambda: len(done) >= 2 or worker.done())
+            await async_wait_until(lambda: left_pending(url, "tasks", "workers") == 0 or worker.done())
         finally:
             await ended(worker)
             await broker.shutdown()

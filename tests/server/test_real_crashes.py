@@ -18,9 +18,9 @@ from subprocess import PIPE
 
 import pytest
 import redis
-from waiting import wait_until
 
 import headrace
+from waiting import answers, wait_until
 
 pytestmark = pytest.mark.whole
 
@@ -335,13 +335,6 @@ def real_redis(directory: Path) -> Iterator[redis.Redis]:
         client.close()
         child.terminate()
         child.communicate()
-
-
-def answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except (redis.ConnectionError, redis.BusyLoadingError):
-        return False
 
 
 def a_history(client: redis.Redis) -> None:

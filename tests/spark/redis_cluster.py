@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import pathlib
 import subprocess
-import time
-from collections.abc import Callable
 
 import redis
 from stream_server import free_port
 
+from waiting import wait_until
+
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1000
-
-
-def until(done: Callable[[], object], what: str, seconds: float = 60) -> None:
-    """Wait for something that servers agree upon among themselves."""
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 class Certificates:
@@ -71,7 +63,7 @@ class Node:
         """Start the process, again if it was killed."""
         self.process = subprocess.Popen(self.words, cwd=self.folder, stdout=subprocess.DEVNULL)
         try:
-            until(self.answers, "a redis-server to start")
+            wait_until(self.answers, "a redis-server to start")
         except BaseException:
             self.kill()
             raise
@@ -105,10 +97,10 @@ class Cluster:
         for node in self.nodes[1:]:
             bus = node.words[node.words.index("--cluster-port") + 1]
             self.nodes[0].client.execute_command("CLUSTER", "MEET", "127.0.0.1", node.port, bus)
-        until(lambda: all(self.known(node) == 4 for node in self.nodes), "the nodes to meet")
+        wait_until(lambda: all(self.known(node) == 4 for node in self.nodes), "the nodes to meet")
         self.replica.client.execute_command("CLUSTER", "REPLICATE", self.id(self.masters[0]))
-        until(lambda: all(self.ok(node) for node in self.nodes), "the cluster to be whole")
-        until(self.replicates, "the replica")
+        wait_until(lambda: all(self.ok(node) for node in self.nodes), "the cluster to be whole")
+        wait_until(self.replicates, "the replica")
         self.client = redis.RedisCluster("127.0.0.1", self.masters[0].port)
 
     def id(self, node: Node) -> str:
@@ -149,7 +141,9 @@ class Watched:
     def __init__(self, folder: pathlib.Path) -> None:
         self.master = Node(folder)
         self.replica = Node(folder, "--replicaof", "127.0.0.1", str(self.master.port))
-        until(lambda: self.replica.client.info("replication")["master_link_status"] == "up", "the replica")
+        wait_until(
+            lambda: self.replica.client.info("replication")["master_link_status"] == "up", "the replica"
+        )
         self.port = free_port()
         file = folder / "sentinel.conf"
         file.write_text(
@@ -160,7 +154,7 @@ class Watched:
         words = ["redis-server", str(file), "--sentinel"]
         self.process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
         self.url = f"sentinel://127.0.0.1:1,127.0.0.1:{self.port}/orders"
-        until(self.sees_both, "the Sentinel to find the replica")
+        wait_until(self.sees_both, "the Sentinel to find the replica")
 
     def sees_both(self) -> bool:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from stream_server import StreamServer
 
 from headrace.spark import progress
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
@@ -65,13 +66,6 @@ def query(spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Pa
     return Query(spark, stream_server, tmp_path)
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("switch", ["true", "false"])
 def test_filters_are_pushed_down_or_not_and_the_rows_are_the_same(
     spark: SparkSession, stream_server: StreamServer, switch: str
@@ -105,10 +99,10 @@ def test_streams_that_appear_while_a_query_runs_are_read(query: Query) -> None:
     running = query.start(
         subscribePattern=r"s\d", startingOffsets="earliest", discoveryInterval="100ms", groupId="g"
     )
-    wait_for(lambda: len(query.numbers) == 10)
+    wait_until(lambda: len(query.numbers) == 10)
     query.server.fill("s2", 10, first=10)
     query.server.fill("other", 10, first=20)
-    wait_for(lambda: len(query.numbers) == 20)
+    wait_until(lambda: len(query.numbers) == 20)
     running.processAllAvailable()
     running.stop()
     assert query.numbers == list(range(20))
@@ -176,7 +170,7 @@ def test_nested_columns_and_wrong_options_in_spark(spark: SparkSession, stream_s
 def test_an_idle_query_asks_at_most_ten_times_a_second(query: Query) -> None:
     running = query.start(subscribe="s", startingOffsets="earliest")
     query.server.fill("s", 1)
-    wait_for(lambda: query.numbers)
+    wait_until(lambda: query.numbers)
     running.processAllAvailable()
     seen = [query.server.client.info("stats")["total_commands_processed"]]
     began = time.monotonic()
@@ -184,7 +178,7 @@ def test_an_idle_query_asks_at_most_ten_times_a_second(query: Query) -> None:
     seen.append(query.server.client.info("stats")["total_commands_processed"])
     seconds = time.monotonic() - began
     query.server.fill("s", 1, first=1)
-    wait_for(lambda: query.numbers == [0, 1])
+    wait_until(lambda: query.numbers == [0, 1])
     running.stop()
     polls = (seen[1] - seen[0] - 1) / 2  # each is a look at the stream, and a wait at its end
     assert 0 < polls <= 10 * seconds

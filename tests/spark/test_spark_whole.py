@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,8 @@ import pytest
 import spark_child
 from pyspark.sql import DataFrame, SparkSession
 from stream_server import StreamServer
+
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
@@ -61,13 +62,6 @@ class Query:
 @pytest.fixture
 def query(spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path) -> Query:
     return Query(spark, stream_server, tmp_path)
-
-
-def wait_for(what: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_a_batch_read_has_every_entry_once_in_several_tasks(
@@ -181,7 +175,7 @@ def test_what_came_before_the_first_batch_failed_is_read_by_the_next_run(query: 
 
     query.server.fill("s", 10)
     running = start()
-    wait_for(lambda: running.lastProgress)
+    wait_until(lambda: running.lastProgress)
     query.server.fill("s", 29, first=10)
     with pytest.raises(Exception, match="the sink is broken"):
         running.awaitTermination(60)
@@ -196,7 +190,7 @@ def test_what_came_before_the_first_batch_failed_is_read_by_the_next_run(query: 
 def test_a_query_that_is_stopped_and_started_has_every_entry_once(query: Query) -> None:
     query.server.fill("s", 500)
     running = query.start(now=False, maxOffsetsPerTrigger="100")
-    wait_for(lambda: running.lastProgress and running.lastProgress["batchId"] >= 2)
+    wait_until(lambda: running.lastProgress and running.lastProgress["batchId"] >= 2)
     running.stop()
     query.server.fill("s", 500, first=500)
     running = query.start(now=False)
@@ -216,7 +210,7 @@ def test_a_driver_that_is_killed_half_way_loses_and_repeats_nothing(query: Query
     )
     commits = query.folder / "checkpoint" / "commits"
     try:
-        wait_for(lambda: commits.exists() and len([n for n in os.listdir(commits) if n.isdigit()]) >= 4)
+        wait_until(lambda: commits.exists() and len([n for n in os.listdir(commits) if n.isdigit()]) >= 4)
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
