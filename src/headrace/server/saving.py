@@ -132,8 +132,8 @@ class Saving:
         name = temporary_name()
         self.save_tried_ms = now
         try:
-            self._write(name, lambda file: self._write_snapshot(file, now))
-            self._take_snapshot(name, now, self.engine.keyspace.changes)
+            self._put_snapshot(name, now)
+            self._take_snapshot(now, self.engine.keyspace.changes)
         except OSError as wrong:
             self._save_failed(name, said(wrong))
             raise CannotSave() from None
@@ -206,7 +206,8 @@ class Saving:
         try:
             if work == SNAPSHOT:
                 self.save_tried_ms = now
-                self._fork(temporary_name(), lambda file: self._write_snapshot(file, now))
+                name = temporary_name()
+                self._fork(name, lambda: self._put_snapshot(name, now))
             else:
                 self.rewrite_tried_ms = now
                 self._begin_rewrite(now)
@@ -224,12 +225,14 @@ class Saving:
         if log is None:
             raise HeadraceError("the log is off")
         self.rewrite = log.begin_rewrite(self.config.flag("aof-use-rdb-preamble"))
-        self._fork(self.rewrite.temporary, lambda file: self._write_base(file, now))
+        name = self.rewrite.temporary
+        self._fork(name, lambda: self._write(name, lambda file: self._write_base(file, now)))
 
-    def _fork(self, name: str, write: Callable[[File], None]) -> None:
+    def _fork(self, name: str, work: Callable[[], None]) -> None:
+        """Begin the child whose work it is to write the file of that name."""
         self.name = name
         before = system.monotonic_ns()
-        self.child = Child(lambda: self._write(name, write))
+        self.child = Child(work)
         self.fork_us = (system.monotonic_ns() - before) // 1000
         self.engine.timing.event(b"fork", self.fork_us // 1000, self.engine.keyspace.now)
 
@@ -253,7 +256,7 @@ class Saving:
     def _take_over(self, work: str, now: int) -> None:
         took = max(now - self.begun_ms, 0) // 1000
         if work == SNAPSHOT:
-            self._take_snapshot(self.name, now, self.changes_then)
+            self._take_snapshot(now, self.changes_then)
             self.save_took_s = took
             return
         rewrite, self.rewrite = self.rewrite, None
@@ -312,8 +315,14 @@ class Saving:
         finally:
             file.close()
 
-    def _write_snapshot(self, file: File, now: int) -> None:
-        self._write_rdb(file, now, aof_base=False)
+    def _put_snapshot(self, name: str, now: int) -> None:
+        """Write a snapshot under that name, and put it in place of the last one; OSError.
+
+        To let go of the old file's pages takes a while when it was large: so a child does that, too.
+        """
+        self._write(name, lambda file: self._write_rdb(file, now, aof_base=False))
+        self.files.rename(name, self.config.text("dbfilename"))
+        self.files.sync_directory("")
 
     def _write_base(self, file: File, now: int) -> None:
         """The base of the log, as a snapshot or as commands."""
@@ -338,10 +347,8 @@ class Saving:
             now_ms=now,
         )
 
-    def _take_snapshot(self, name: str, now: int, changes: int) -> None:
-        """What was written under that name is the snapshot."""
-        self.files.rename(name, self.config.text("dbfilename"))
-        self.files.sync_directory("")
+    def _take_snapshot(self, now: int, changes: int) -> None:
+        """There is a new snapshot, which has so many changes."""
         self.saved_ms = now
         self.saved_changes = changes
         self.saves += 1

@@ -28,7 +28,7 @@ from headrace.server.turn import Turn
 TURN_S = 0.02  # how long clients wait for their LOADING, at most
 SHOWN_AFTER_S = 0.5  # who loads faster than that need not be told
 # New objects that make the collector look at them, while nearly all of them are there to stay.
-YOUNG_OBJECTS = 100_000
+YOUNG_OBJECTS = 1_000_000
 
 
 class Stopped(Exception):
@@ -162,7 +162,11 @@ class Startup:
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """What is loaded makes little garbage, none of it in cycles as a rule: look for it more seldom."""
+    """What is loaded makes little garbage, none of it in cycles as a rule: look for it more seldom.
+
+    What is there before and after stays: the collector need not look at that again.
+    """
+    gc.collect()
     gc.freeze()
     thresholds = gc.get_threshold()
     gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
@@ -170,6 +174,7 @@ def seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
+        gc.freeze()
 
 
 @contextmanager
