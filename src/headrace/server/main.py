@@ -167,7 +167,6 @@ class Server:
 
     def run(self) -> None:
         """Turns, until told to stop; then everything is closed."""
-        gc.collect()
         gc.freeze()  # what is there now stays: the collector need not look at it again
         try:
             while not self.stopping:
