@@ -98,7 +98,8 @@ def a_round(server: RealServer, admin: Client, number: int, descriptors: int) ->
     assert admin.ask("MEMORY PURGE") == "OK"
     slowest = max(worker.slowest for worker in workers) * 1000
     came = ", ".join(f"{n} {name}" for name, n in sorted(mob.played.items()))
-    return f"{sum(mob.played.values())} clients ({came}); {made} entries made beside, the slowest in {slowest:.0f} ms"
+    clients = sum(mob.played.values())
+    return f"{clients} clients ({came}); {made} entries made beside, the slowest in {slowest:.0f} ms"
 
 
 def test_two_thousand_that_rage_leave_nothing_behind(launch):
