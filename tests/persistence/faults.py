@@ -95,6 +95,9 @@ class FaultyFile:
     def sync(self) -> None:
         self.files.step("sync", self.name, lambda: None)
 
+    def hasten(self) -> None:
+        self.file.hasten()
+
     def truncate(self, size: int) -> None:
         self.files.step("truncate", self.name, lambda: self.file.truncate(size))
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from redis_cluster import Cluster, Node, until
+from redis_cluster import Cluster, Node
 
 from headrace.errors import UsageError
 from headrace.pipeline.link import Link
@@ -25,6 +25,7 @@ from headrace.spark.range_reader import RangeReader
 from headrace.spark.schema import Layout
 from headrace.spark.shards import LOST, Servers
 from headrace.spark.tails import tail, tails
+from waiting import wait_until
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 
@@ -201,7 +202,7 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
     stream = cluster.stream_of(victim)
     fill(cluster, stream, 10)
     victim.kill()
-    until(lambda: not cluster.ok(cluster.masters[0]), "the cluster to notice")
+    wait_until(lambda: not cluster.ok(cluster.masters[0]), "the cluster to notice")
     servers = Servers(cluster.url, patience=0)
     with pytest.raises(LOST):
         tail(servers, [stream])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 from pyspark.sql.types import LongType, StructField, StructType
-from redis_cluster import SLOTS, Certificates, Node, until
+from redis_cluster import SLOTS, Certificates, Node
 from stream_server import StreamServer, free_port
 
 from headrace import patience
@@ -25,6 +25,7 @@ from headrace.spark.range_reader import RangeReader
 from headrace.spark.schema import Layout
 from headrace.spark.shards import LOST, Moved, Servers, Wire
 from headrace.spark.tails import Tail, lost_between, tail, tails
+from waiting import wait_until
 
 
 def test_a_url_names_one_server_a_service_or_a_cluster() -> None:
@@ -168,7 +169,7 @@ def test_a_cluster_is_reached_with_tls_and_a_password(
     words = ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", str(free_port())]
     node = start(*words, certificates=certificates)
     node.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
-    until(
+    wait_until(
         lambda: b"cluster_state:ok" in node.client.execute_command("CLUSTER", "INFO", NEVER_DECODE=True), "it"
     )
     node.client.xadd("s", {"a": "1"}, id="1-0")

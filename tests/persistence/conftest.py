@@ -1,0 +1,22 @@
+"""The log of these tests: a new one in a folder of its own."""
+
+import pathlib
+
+import pytest
+from faults import FaultyFiles
+from log_bench import Bench
+
+from headrace.persistence.files import DiskFiles
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> FaultyFiles:
+    return FaultyFiles(DiskFiles(str(tmp_path)))
+
+
+@pytest.fixture
+def bench(files: FaultyFiles) -> Bench:
+    bench = Bench(files)
+    bench.start()
+    files.log.clear()
+    return bench
