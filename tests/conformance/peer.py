@@ -33,6 +33,14 @@ def words(line):
     ]
 
 
+def conversations(file):
+    """The text under each `== heading` of a file."""
+    return {
+        heading: text.strip()
+        for heading, _, text in (part.partition("\n") for part in file.read_text().split("\n== ")[1:])
+    }
+
+
 def reply_end(data, at=0):
     """Where the reply that begins at `at` ends; -1 when it is cut. Shares no code with ours."""
     line_end = data.find(b"\r\n", at)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import seeds
 from follower import Follower
-from peer import Connection, differ, words
+from peer import Connection, conversations, differ, words
 
 from headrace.engine.engine import Engine
 
@@ -154,16 +154,10 @@ def pair(peer):
     pair.connection.close()
 
 
-def conversations() -> dict[str, list[tuple[list[bytes], bool]]]:
-    """The requests under each `== heading` of groups.txt, and whether they are compared."""
-    found = {}
-    for part in pathlib.Path(__file__).with_name("groups.txt").read_text().split("\n== ")[1:]:
-        heading, *lines = part.strip().splitlines()
-        found[heading] = [(words(line.partition("#!")[0]), "#!" not in line) for line in lines if line]
-    return found
-
-
-CONVERSATIONS = conversations()
+CONVERSATIONS = {  # each request, and whether its answers are compared
+    heading: [(words(line.partition("#!")[0]), "#!" not in line) for line in text.splitlines() if line]
+    for heading, text in conversations(pathlib.Path(__file__).with_name("groups.txt")).items()
+}
 BEFORE = CONVERSATIONS.pop("before")
 
 

@@ -11,6 +11,7 @@ import shlex
 
 import pytest
 import seeds
+from peer import conversations
 
 from headrace.engine.engine import Engine
 
@@ -22,17 +23,11 @@ LATER = 4_102_444_800  # seconds: the year 2100
 SETUP = ["FLUSHALL", "SET k value", "SET n 10", f"SET e v EXAT {LATER}", "XADD st 1-1 f v"]
 
 
-def conversations() -> dict[str, list[str]]:
-    """The requests under each `== heading` of the text files."""
-    found: dict[str, list[str]] = {}
-    for path in (HERE / "strings.txt", HERE / "keys.txt"):
-        for part in path.read_text().split("\n== ")[1:]:
-            heading, *lines = part.strip().splitlines()
-            found[heading] = [line for line in lines if line]
-    return found
-
-
-CONVERSATIONS = conversations()
+CONVERSATIONS = {
+    heading: [line for line in text.splitlines() if line]
+    for name in ("strings.txt", "keys.txt")
+    for heading, text in conversations(HERE / name).items()
+}
 
 
 @pytest.fixture(params=[2, 3])

@@ -14,7 +14,7 @@ import re
 import pytest
 import seeds
 from follower import Follower
-from peer import Connection, differ
+from peer import Connection, conversations, differ
 
 from headrace.engine.engine import Engine
 
@@ -106,17 +106,10 @@ def pair(peer):
     pair.connection.close()
 
 
-def conversations() -> dict[str, list[list[str]]]:
-    """The requests under each `== heading` of streams.txt."""
-    found: dict[str, list[list[str]]] = {}
-    text = pathlib.Path(__file__).with_name("streams.txt").read_text().replace("LAST", LAST)
-    for part in text.split("\n== ")[1:]:
-        heading, *lines = part.strip().splitlines()
-        found[heading] = [line.split() for line in lines]
-    return found
-
-
-CONVERSATIONS = conversations()
+CONVERSATIONS = {
+    heading: [line.split() for line in text.replace("LAST", LAST).splitlines()]
+    for heading, text in conversations(pathlib.Path(__file__).with_name("streams.txt")).items()
+}
 BEFORE = CONVERSATIONS.pop("before")
 CONVERSATIONS |= {
     "odd ids": [
