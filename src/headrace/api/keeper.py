@@ -37,16 +37,17 @@ class Keeper:
     def __init__(self, door: Kept) -> None:
         self.bell = Bell(background=True)
         self._door = weakref.ref(door, lambda _: self.bell.ring())
-        self._begun = threading.Lock()
+        self._begun = threading.Lock()  # taken once, by the thread that is it, and never waited for
 
     def rouse(self) -> None:
         """Look now: there may be something due sooner than it seemed."""
-        if not self._begun.acquire(False):  # a lock that is taken once, and never waited for
-            self.bell.ring()
-            return
-        threading.Thread(target=self._run, name="headrace-keeper", daemon=True).start()
+        self.bell.ring()
+        if not self._begun.locked():
+            threading.Thread(target=self._run, name="headrace-keeper", daemon=True).start()
 
     def _run(self) -> None:
+        if not self._begun.acquire(False):
+            return  # two have roused it at once
         while True:
             door = self._door()
             if door is None or door.refusal is not None:

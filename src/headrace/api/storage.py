@@ -10,6 +10,10 @@ taken in, so a session that has written in batch 7 is safe as soon as `safe` is 
 The disk refuses: what is in memory stays there and is tried again by the keeper (or the next commit), the
 thread that wrote it gets NotOnDisk, and writes are refused before they are done until the disk has it all.
 
+A signal handler may raise in the main thread, at any call it makes (KeyboardInterrupt). A commit that is
+broken off by that is simply done again, by whoever commits next, or by the keeper: the log sees to it that
+nothing is there twice. A rewrite is not, so it runs where no signal handler does: in another thread.
+
 The files are those of `headrace serve`: a directory that one has written the other can open, never both.
 Locks: `lock` is held by who commits; the door's, the engine's, is taken inside of it and never around it.
 """
@@ -24,6 +28,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.api.background import Sync, in_peace
 from headrace.commands.host import Host
 from headrace.commands.saving import SYNCED
 from headrace.engine.engine import Engine
@@ -48,38 +53,6 @@ NEVER_MS = -1
 OPENED = "by headrace.open"  # who holds a directory says how
 
 
-class Sync:
-    """A sync while others go on writing: the keeper does it, or the log, if it must wait for it sooner."""
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-        self.begun = threading.Lock()
-        self.ended = threading.Event()
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        """Do it, unless somebody has begun. What goes wrong is told by result()."""
-        if not self.begun.acquire(blocking=False):
-            return
-        try:
-            self.file.sync()
-        except Exception as error:
-            self.error = error
-        finally:
-            self.ended.set()
-
-    def done(self) -> bool:
-        """Whether result() would not wait."""
-        return self.ended.is_set()
-
-    def result(self) -> None:
-        """Wait for it; OSError if it failed."""
-        self.run()
-        self.ended.wait()
-        if self.error is not None:
-            raise self.error
-
-
 class Storage:
     """The log of one database. Any thread may commit."""
 
@@ -91,6 +64,7 @@ class Storage:
         self.lock = threading.Lock()
         self.log = Log(files, self.names, policy=policy, sync_later=self._sync_later)
         self.batches = 0  # taken of the engine
+        self.taken: list[tuple[int, list[bytes]]] = []  # of the engine, and not the log's yet
         self.synced = 0  # batches before that one are on the disk
         self.trouble = ""
         self.wanted = False  # BGREWRITEAOF
@@ -149,7 +123,7 @@ class Storage:
             try:
                 if self.log.needs_rewrite:
                     self._rewrite_if_possible()
-                self.log.commit(*self._take())
+                self._write()
                 trouble = "" if self.log.close(True) else self.log.trouble
                 if not trouble:
                     self.door.safe = self.synced = self.batches
@@ -181,34 +155,38 @@ class Storage:
             if self.closed:
                 raise DatabaseClosed("the database was closed before this was on the disk")
             self._commit()
+            grown = self.log.size > self._rewrite_at
+        if grown:
+            in_peace(self._rewrite_if_grown)
 
     def _commit(self) -> None:
         """Take what was done, write it, and sync it if that is promised. The lock is held."""
         try:
-            whole = self.log.commit(*self._take())
+            whole = self._write()
+            if whole:
+                self._whole()
+            else:
+                self._begin_trouble()
         except BaseException:
-            self._broken_off()
+            self._have_watched()
             raise
         if not whole:
-            self._begin_trouble()
             raise NotOnDisk(
                 "what was just written is in memory, and not yet on the disk "
                 f"({self.log.trouble}): it is tried again by itself, and until then writes are refused"
             )
-        self._whole()
-        if self.log.size > self._rewrite_at:
-            self._rewrite_if_possible()
 
-    def _take(self) -> tuple[list[tuple[int, list[bytes]]], int]:
-        """The next batch, and the engine's time."""
+    def _write(self) -> bool:
+        """Have the log take what was done; whether it has it all."""
         with self.door.lock:
-            return self._next_batch()
+            self._take()
+        return self.log.commit(self.taken, self.door.engine.keyspace.now)
 
-    def _next_batch(self) -> tuple[list[tuple[int, list[bytes]]], int]:
-        engine = self.door.engine
-        self.batches += 1
-        engine.effects.offset = self.batches
-        return engine.effects.take(), engine.keyspace.now
+    def _take(self) -> None:
+        """The next batch. In one statement that calls nothing: see persistence/aof/log.py, 7."""
+        effects = self.door.engine.effects
+        effects.offset = self.batches + 1
+        self.batches, self.taken, effects.items[:] = effects.offset, self.taken + effects.items, ()
 
     def _whole(self) -> None:
         """The log has all batches."""
@@ -223,24 +201,19 @@ class Storage:
         if not self.watched and self.policy == "everysec" and self.log.synced < self.log.written:
             self._have_watched()
 
-    def _broken_off(self) -> None:
-        """A signal handler has raised in the midst of it: what was taken may be in the log, or in part."""
-        self.log.distrust("a signal handler raised while it was written")
-        self._begin_trouble()
-
     def _begin_trouble(self) -> None:
+        if not self.watched:
+            self._have_watched()  # first: once writes are refused nobody else comes by to see to it
         if not self.trouble:
             logging.getLogger("headrace").error("%s; until it is whole, writes are refused", self.log.trouble)
         if self.trouble != self.log.trouble:
             self.trouble = self.log.trouble
             with self.door.lock:
                 self.door.engine.gate.refuse_writes(refusal_of(self.trouble))
-        if not self.watched:
-            self._have_watched()
 
     def _have_watched(self) -> None:
-        self.watched = True
         self.door.rouse()
+        self.watched = True
 
     # What the keeper does.
 
@@ -268,9 +241,12 @@ class Storage:
         log = self.log
         waited_for = (0, SYNCED) in self.door.engine.keyspace.blocking.queues
         log.set_policy("everysec" if waited_for and self.policy == "no" else self.policy)
-        if self.door.engine.effects.items and not self.trouble:  # keys have died of age
+        broken_off = self.door.safe < self.batches
+        if (self.door.engine.effects.items or broken_off) and not self.trouble:  # or keys have died of age
             with contextlib.suppress(NotOnDisk):
                 self._commit()
+        if log.size > self._rewrite_at:
+            self.wanted = True
         log.tick(now_ms)
         if self._sync is None and log.synced >= self._sync_offset:
             self.synced = max(self.synced, self._sync_batches)
@@ -314,6 +290,9 @@ class Storage:
 
     def compact(self) -> None:
         """Write the log anew: what there is, no longer how it came to be. HeadraceError if it cannot be."""
+        in_peace(self._compact)
+
+    def _compact(self) -> None:
         with self.lock:
             if self.closed:
                 raise DatabaseClosed("the database is closed")
@@ -324,6 +303,11 @@ class Storage:
         """Have the keeper write the log anew. Called with the engine's lock."""
         self.wanted = True
         self.door.rouse()
+
+    def _rewrite_if_grown(self) -> None:
+        with self.lock:
+            if not self.closed and self.log.size > self._rewrite_at:
+                self._rewrite_if_possible()
 
     def _rewrite_if_possible(self) -> None:
         try:
@@ -340,9 +324,10 @@ class Storage:
         name = self.names.temporary(f"{self.names.base}.rewrite")
         try:
             with self.door.lock:
-                batch = self._next_batch()
-                error = self._write_snapshot(name, batch[1])
-            self.log.commit(*batch)
+                self._take()
+                now_ms = self.door.engine.keyspace.now
+                error = self._write_snapshot(name, now_ms)
+            self.log.commit(self.taken, now_ms)
             if error is not None:
                 raise error
             rewrite = self.log.begin_rewrite()
@@ -357,8 +342,8 @@ class Storage:
             self._measure()
         except (OSError, HeadraceError):
             raise
-        except BaseException:
-            self._broken_off()
+        except BaseException as error:
+            self.log.distrust(f"it was broken off by {type(error).__name__}")
             raise
         finally:
             with contextlib.suppress(OSError):

@@ -21,6 +21,8 @@ a crash between any two steps, or the failure of any of them, leaves a log that 
 6. When a manifest was put in place but its directory could not be synced (Unsettled), either the old or the
    new set comes back after a power cut. Both are right as long as nothing is appended and nothing removed:
    so the manifest is stored anew before the next record is written.
+7. A signal handler may raise at any call made here. commit() and tick() can be broken off by that, and the
+   next one goes on: what belongs together changes in one statement without a call. See also distrust().
 
 A rewrite, step by step, and what a start finds after a crash behind each:
 
@@ -51,6 +53,7 @@ from headrace.persistence.files import File, Files
 
 POLICIES = ("always", "everysec", "no")
 SYNC_EVERY_MS = 1000
+UNSYNCED = "the log could not be synced and must be rewritten"
 SYNC_PATIENCE_MS = 2000  # a sync that takes longer is waited for: no more than this can be lost
 
 
@@ -108,6 +111,7 @@ class Log:
         self.rewrite: Rewrite | None = None
         self.manifest = Manifest()
         self._recorder = Recorder()
+        self._recorded = 0  # bytes in the recorder that count; behind them lies what was broken off
         self._file: File | None = None  # the newest incr file, as long as it can be trusted
         self._file_size = 0  # of the whole commits in it
         self._older_size = 0  # of the files before it
@@ -132,7 +136,7 @@ class Log:
     @property
     def waiting(self) -> int:
         """Bytes of records in memory that are in no file yet."""
-        return self._recorder.size()
+        return self._recorded
 
     @property
     def syncing(self) -> bool:
@@ -186,17 +190,14 @@ class Log:
             raise HeadraceError(f"the log could not be written: {rewrite.trouble}")
 
     def commit(self, items: list[tuple[int, list[bytes]]], now_ms: int) -> bool:
-        """Write what was done, in order: (database, words).
+        """Write what was done, in order: (database, words). The list is emptied: its items are the log's.
 
         True: all given so far is as durable as the policy promises. False: it is not; trouble says why. Then
-        nothing given is lost; tick(), or a commit of nothing, tries again.
+        nothing given is lost; tick(), or a commit of nothing, tries again. If it is broken off (7), call it
+        again with the same list.
         """
         if items:
-            if self.timestamps:
-                before = self._recorder.size()
-                self._recorder.stamp(now_ms)
-                self.written += self._recorder.size() - before
-            self.written += self._recorder.put_all(items)
+            self._record(items, now_ms)
         if self._pending is not None and now_ms - self._sync_ms > SYNC_PATIENCE_MS:
             self.delayed += 1
             self._collect(wait=True)
@@ -209,7 +210,7 @@ class Log:
             self._flush(self._syncs_always())
         if self._file is None or self._unsettled or self.policy != "everysec" or self.sync_paused:
             return
-        offset = self.written - self._recorder.size()
+        offset = self.written - self._recorded
         waits = self._pending is not None or 0 <= now_ms - self._sync_ms < SYNC_EVERY_MS
         if self.synced == offset or waits:
             return
@@ -268,22 +269,20 @@ class Log:
             self.finish_rewrite(self.rewrite, False)
         durable = clean and self._flush(sync=True)
         self._collect(wait=True)
-        if self._file is not None:
-            _close(self._file)
-            self._file = None
+        self.abandon()
         return durable
 
     def abandon(self) -> None:
         """In the child of a fork: the log is the parent's. Its file is closed here and nothing is written."""
-        if self._file is not None:
-            _close(self._file)
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            _close(file)
 
     def distrust(self, why: str) -> None:
-        """A call was broken off, and nobody knows how far it came: only a rewrite from memory is sure.
+        """A rewrite was broken off, and nobody knows how far it came: only another one is sure.
 
-        For programs in which a signal handler raises where it likes. What a manifest on disk names by now is
-        right in any case: at most it has an empty incr file more, or a base of the same records.
+        What the manifest on disk names by now is right in any case: at most it has an empty incr file more,
+        or a base of the same records.
         """
         self.trouble = f"the log is not known to be whole and must be rewritten: {why}"
         self._pending = None
@@ -293,11 +292,23 @@ class Log:
     def _syncs_always(self) -> bool:
         return self.policy == "always" and not self.sync_paused
 
+    def _record(self, items: list[tuple[int, list[bytes]]], now_ms: int) -> None:
+        """Have a record of each item, and none of the items any more."""
+        recorder = self._recorder
+        if recorder.used != self._recorded:
+            recorder.cut(self._recorded)
+        if self.timestamps:
+            recorder.stamp(now_ms)
+        recorder.put_all(items)
+        written = self.written - self._recorded
+        self.written, self._recorded, items[:] = written + recorder.used, recorder.used, ()
+
     def _flush(self, sync: bool) -> bool:
         """Bring the records in memory to the file, and to the disk if asked; whether that worked."""
         if self._file is None:
             if self.rewrite is None or not self.rewrite.usable:
-                self._recorder.clear()  # the next rewrite's base holds them
+                self._recorded = 0  # the next rewrite's base holds them
+                self._recorder.clear()
             return False
         try:
             if self._unsettled:
@@ -306,7 +317,7 @@ class Log:
                     return False
                 self.synced = max(self.synced, self._base_offset)
                 self._forget_history()
-            if self._recorder.used:
+            if self._recorded:
                 self._append(self._file)
         except OSError as error:
             self.trouble = f"the log could not be written: {_said(error)}"
@@ -318,17 +329,21 @@ class Log:
 
     def _append(self, file: File) -> None:
         """Write all records in memory, or cut off what of them got there."""
+        recorder = self._recorder
+        if recorder.used != self._recorded:
+            recorder.cut(self._recorded)
         if self._cut_due:
             file.truncate(self._file_size)
-            self._cut_due = False
+        self._cut_due = True  # as long as nobody knows how much gets there
         try:
-            self._file_size += self._recorder.write_to(file)
+            recorder.write_to(file)
         except OSError:
-            self._cut_due = True
             with contextlib.suppress(OSError):
                 file.truncate(self._file_size)
                 self._cut_due = False
             raise
+        self._file_size, self._recorded, self._cut_due = self._file_size + self._recorded, 0, False
+        recorder.clear()
 
     def _sync(self) -> bool:
         """Make durable what is written; whether that worked. A sync in another thread is waited for first:
@@ -336,11 +351,12 @@ class Log:
         self._collect(wait=True)
         if self._file is None:
             return False
-        offset = self.written - self._recorder.size()
+        offset = self.written - self._recorded
         try:
             self._file.sync()
         except OSError as error:
-            self._give_up(error)
+            file, self._file, self.trouble = self._file, None, UNSYNCED
+            self._give_up(file, error)
             return False
         self.synced = offset
         return True
@@ -350,22 +366,22 @@ class Log:
         pending = self._pending
         if pending is None or not (wait or pending.done()):
             return
-        self._pending = None
         try:
             pending.result()
         except Exception as error:  # whatever it was: nothing is known to be durable
-            self._give_up(error)
+            file, self._file, self.trouble, self._pending = self._file, None, UNSYNCED, None
+            assert file is not None
+            self._give_up(file, error)
         else:
             self.synced = max(self.synced, self._pending_offset)
+            self._pending = None
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, file: File, error: Exception) -> None:
         """A sync failed: this file, and a rewrite that relies on it, are worth nothing."""
-        assert self._file is not None
-        self.trouble = f"the log could not be synced and must be rewritten: {_said(error)}"
-        _close(self._file)
-        self._file = None
+        self.trouble = f"{UNSYNCED}: {_said(error)}"
         if self.rewrite is not None:
             self.rewrite.usable = False
+        _close(file)
 
     def _open_next(self, incr: Line) -> None:
         """Go on in a new incr file. OSError: all is as before, but for an empty file that nobody names."""

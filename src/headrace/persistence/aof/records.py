@@ -97,7 +97,7 @@ class Recorder:
         return memoryview(self.buf)[: self.used]
 
     def write_to(self, file: File) -> int:
-        """Write the bytes gathered and forget them; how many they were. OSError after a part of them or none.
+        """Write the bytes gathered; how many they were. OSError after a part of them or none.
 
         Few are written from a copy: that costs less than a view, which is three objects (1,500 instructions).
         """
@@ -107,8 +107,12 @@ class Recorder:
         else:
             with self.view() as view:
                 write_all(file, view)
-        self.clear()
         return n
+
+    def cut(self, size: int) -> None:
+        """Keep the first `size` bytes: what came after them was broken off."""
+        self.used = size
+        self.forget_database()
 
     @cython.ccall
     def clear(self) -> cython.void:
@@ -162,6 +166,7 @@ class Recorder:
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
+        self.cap = 0  # if this is broken off, it is done again before the next record
         mem.resize(self.buf, cap)
         self.p = self.buf
         self.cap = cap

@@ -1,0 +1,240 @@
+"""KeyboardInterrupt in the midst of a write: the next goes on at once, nothing is lost, nothing is twice."""
+
+import contextlib
+import dis
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from random import Random
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.errors import CommandError, NotOnDisk
+
+WATCHED = ("storage.py", "background.py", "keeper.py", "log.py", "records.py", "files.py", "manifest.py")
+
+
+class Interrupt(BaseException):
+    """As KeyboardInterrupt."""
+
+
+@cache
+def openings(code: CodeType) -> frozenset[int]:
+    """Before which instructions the interpreter lets a handler run: after calls, and where it loops."""
+    found, before = set(), ""
+    for instruction in dis.get_instructions(code):
+        if before.startswith(("CALL", "RESUME", "JUMP_BACKWARD")):
+            found.add(instruction.offset)
+        before = instruction.opname
+    return frozenset(found)
+
+
+class Interrupter:
+    """Raises at the n-th place, on the way to the disk, where a signal handler of this thread may run."""
+
+    def __init__(self, place: int) -> None:
+        self.left = place
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if os.path.basename(frame.f_code.co_filename) not in WATCHED:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and frame.f_lasti in openings(frame.f_code):
+            self.left -= 1
+            if self.left == 0:
+                raise Interrupt
+        return self._trace
+
+    def run(self, work: Callable[[], Any]) -> bool:
+        """Whether it came to that place."""
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            work()
+        except Interrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return False
+
+
+def places(work: Callable[[int], bool]) -> int:
+    """Do it with an interrupt at the first place, the second, and so on; how many there are.
+
+    The keeper may be quicker and do it itself, so a place that was not reached may have others behind it.
+    """
+    last = 0
+    for place in itertools.count(1):
+        if work(place):
+            last = place
+        elif place > last + 5:
+            return last
+    raise AssertionError
+
+
+def kept(path: Path) -> list[Any]:
+    with headrace.open(path) as db:
+        return [entry.id for entry in db.stream("s")]
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_a_write_that_is_broken_off_anywhere_is_done_again_at_once(tmp_path, caplog, fsync) -> None:
+    with headrace.open(tmp_path, fsync=fsync) as db:
+        stream = db.stream("s")
+        ids = []
+
+        def broken_off(place: int) -> bool:
+            came = Interrupter(place).run(lambda: ids.append(stream.add({"n": place})))
+            ids.extend(stream.add_many({"n": n} for n in (2, 3)))
+            return came
+
+        assert places(broken_off) > 10
+        there = [entry.id for entry in stream]
+        assert set(ids) <= set(there) and db.info().trouble == ""
+    assert kept(tmp_path) == there
+    assert not caplog.records  # nothing of any log had to be mended
+
+
+def test_an_interrupt_just_before_the_end_loses_nothing(tmp_path) -> None:
+    """Nobody writes after it: the keeper, or close(), brings to the disk what was broken off."""
+
+    def broken_off(place: int) -> bool:
+        path = tmp_path / str(place)
+        with headrace.open(path) as db:
+            stream = db.stream("s")
+            came = Interrupter(place).run(lambda: stream.add({"n": 1}))
+            there = [entry.id for entry in stream]
+        assert kept(path) == there
+        return came
+
+    assert places(broken_off) > 10
+
+
+def test_a_rewrite_goes_on_when_the_one_who_waits_for_it_is_called_away(tmp_path) -> None:
+    def broken_off(place: int) -> bool:
+        path = tmp_path / str(place)
+        with headrace.open(path) as db:
+            stream = db.stream("s")
+            ids = stream.add_many({"n": n} for n in range(10))
+            came = Interrupter(place).run(db.compact)
+            ids.append(stream.add({"n": 10}))
+            assert db.info().trouble == ""
+        assert kept(path) == ids
+        return came
+
+    assert places(broken_off) > 3
+
+
+def test_a_sync_that_fails_and_is_broken_off_is_not_taken_for_done(tmp_path, monkeypatch) -> None:
+    """The kernel tells of it once."""
+
+    def broken_off(place: int) -> bool:
+        path = tmp_path / str(place)
+        interrupter = Interrupter(0)  # counts on from the failure
+        with headrace.open(path) as db:
+            stream = db.stream("s")
+            stream.add({"n": 0})
+            log = db.link.storage.log
+            file = log._file
+
+            def fail() -> None:
+                monkeypatch.undo()
+                interrupter.left = place
+                raise OSError(5, "Input/output error")
+
+            monkeypatch.setattr(file, "sync", fail)
+            came = False
+            with contextlib.suppress(NotOnDisk):
+                came = interrupter.run(lambda: stream.add({"n": 1}))
+            for _ in range(2000):
+                with contextlib.suppress(NotOnDisk, CommandError):
+                    stream.add({"n": 2})
+                    break
+                time.sleep(0.005)
+            assert log._file is not file  # it was given up, and the log written anew from memory
+            there = [entry.id for entry in stream]
+        assert kept(path) == there
+        return came
+
+    assert places(broken_off) > 5
+
+
+@pytest.mark.skipif("HEADRACE_COMPILED" not in os.environ, reason="the door's lock is safe as compiled only")
+@pytest.mark.parametrize(("fsync", "seed"), [("always", 1), ("everysec", 2)])
+def test_real_signals_at_any_time_lose_and_double_nothing(tmp_path, monkeypatch, caplog, fsync, seed) -> None:
+    armed = False
+
+    def handler(number: int, frame: object) -> None:
+        if armed:
+            raise Interrupt
+
+    def kill(over: threading.Event, random: Random) -> None:
+        while not over.wait(random.choice((1e-5, 1e-4, 5e-4, 2e-3))):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)  # it may be a finalizer, too
+    before = signal.signal(signal.SIGUSR1, handler)
+    over = threading.Event()
+    killer = threading.Thread(target=kill, args=(over, Random(seed)))
+    acknowledged: list[int] = []
+    raised = 0
+    db = headrace.open(tmp_path, fsync=fsync)
+    db.link.storage.grown_min = 50_000  # it is rewritten now and then, too
+    try:
+        db.compact()
+        stream = db.stream("s")
+        killer.start()
+        for n in range(100_000):
+            if raised == 200:
+                break
+            try:
+                armed = True
+                stream.add({"n": n})
+                armed = False
+                acknowledged.append(n)
+            except Interrupt:
+                armed = False
+                raised += 1
+    finally:
+        armed = False
+        over.set()
+        killer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert raised == 200
+    there = [int(entry["n"]) for entry in stream]
+    db.close()
+    with headrace.open(tmp_path) as db:
+        numbers = [int(entry["n"]) for entry in db.stream("s")]
+    assert numbers == there
+    assert len(set(numbers)) == len(numbers)
+    assert set(acknowledged) <= set(numbers)
+    assert not caplog.records
+
+
+def test_two_who_rouse_the_keeper_at_once_start_one(tmp_path) -> None:
+    def keepers() -> Iterator[threading.Thread]:
+        return (thread for thread in threading.enumerate() if thread.name == "headrace-keeper")
+
+    already = set(keepers())
+    with headrace.open(tmp_path, fsync="everysec") as db:
+        threads = [threading.Thread(target=db.link.rouse) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        db.stream("s").add({"n": 1})
+        assert db.execute("WAITAOF", 1, 0, 10_000) == [1, 0]
+        for _ in range(1000):
+            if len(set(keepers()) - already) == 1:
+                break
+            time.sleep(0.005)
+        assert len(set(keepers()) - already) == 1
