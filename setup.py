@@ -129,6 +129,8 @@ COMPILED = [
     "headrace.engine.stats",
     "headrace.engine.timing",
     "headrace.server.connection",
+    "headrace.server.handshakes",
+    "headrace.server.secure",
     "headrace.server.turn",
     "headrace.spark.arrow_decoder",
     "headrace.spark.encoder",

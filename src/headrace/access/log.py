@@ -8,9 +8,9 @@ GROUPED_MS = 60_000  # so long after the last one a denial is another entry
 LOOKED_AT = 10  # newest entries among which the same one is sought
 
 # Reasons.
-AUTH, COMMAND, KEY, CHANNEL = b"auth", b"command", b"key", b"channel"
+AUTH, COMMAND, KEY, CHANNEL, CERTIFICATE = b"auth", b"command", b"key", b"channel", b"tls-cert"
 # By what INFO counts them.
-COUNTED = {AUTH: "auth", COMMAND: "cmd", KEY: "key", CHANNEL: "channel"}
+COUNTED = {AUTH: "auth", COMMAND: "cmd", KEY: "key", CHANNEL: "channel", CERTIFICATE: "tls_cert"}
 # Contexts.
 TOP_LEVEL, MULTI = b"toplevel", b"multi"
 

@@ -94,6 +94,15 @@ class Guard:
         self._be(session, user)
         return True
 
+    def recognise(self, session: Session, name: bytes, now_ms: int) -> None:
+        """His certificate says who he is; no such user, and he is who he was before, and it is logged."""
+        user = self.users.find(name)
+        if user is None or not user.enabled:
+            self._log(session, log.CERTIFICATE, log.TOP_LEVEL, name, name, now_ms)
+            return
+        session.authenticated = True
+        self._be(session, user)
+
     def settle(self, session: Session) -> None:
         """Set what follows from who he is."""
         user: User | None = session.identity

@@ -7,6 +7,7 @@ cdef unsigned char CR
 cdef unsigned char LF
 cdef unsigned char ARRAY
 cdef unsigned char BULK
+cdef unsigned char HANDSHAKE
 cdef long long NONE
 cdef long long WORDS_MAX
 cdef Py_ssize_t INLINE_MAX

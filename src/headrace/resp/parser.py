@@ -20,6 +20,7 @@ CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
+HANDSHAKE = cython.declare(cython.uchar, 22)  # as TLS begins, with the 3 of its version behind it
 NONE = cython.declare(cython.longlong, -1)  # no word begun
 WORDS_MAX = cython.declare(cython.longlong, limits.WORDS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
@@ -154,6 +155,8 @@ class RequestParser(Inbox):
     @cython.cfunc
     def _inline(self) -> list[bytes] | None:
         """The words of a line, which may be none; None when its end has not arrived."""
+        if self.p[self.at] == HANDSHAKE and self.filled - self.at > 1 and self.p[self.at + 1] == 3:
+            raise ProtocolError("Protocol error: this port does not speak TLS")
         end: cython.Py_ssize_t = mem.find(self.p, self.at, self.filled, LF)
         if (end if end >= 0 else self.filled) - self.at > INLINE_MAX:
             raise ProtocolError("Protocol error: too big inline request")

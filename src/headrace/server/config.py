@@ -30,6 +30,7 @@ class Config:
         self.adjusted: dict[str, Value] = {}  # what was asked for, where the server does otherwise
         # Directives of which there are any number, each with what says its lines, for CONFIG REWRITE.
         self.repeated: dict[str, Callable[[], list[list[str]]]] = {}
+        self.named: frozenset[str] = frozenset()  # by the CONFIG SET going on, even with the value it had
         self._passed_over: set[str] = set()
 
     def number(self, name: str) -> int:
@@ -98,6 +99,7 @@ class Config:
                 text = f"ERR CONFIG SET failed (possibly related to argument '{name}') - {wrong}"
                 raise CommandError(text) from None
         self.values.update(changed)
+        self.named = frozenset(changed)
         for name in changed:
             self.origins[name] = "CONFIG SET"
             self.adjusted.pop(name, None)

@@ -6,6 +6,7 @@ import cython
 
 from headrace.commands.session import Session
 from headrace.resp.parser import RequestParser
+from headrace.server.secure import Secure
 
 
 @cython.final
@@ -22,6 +23,7 @@ class Connection:
         "held",
         "parser",
         "ready",
+        "secure",
         "session",
         "watched",
     )
@@ -29,6 +31,7 @@ class Connection:
     fd: cython.int
     session: Session
     parser: RequestParser
+    secure: Secure | None  # what stands between the descriptor and the requests; None: nothing
     watched: cython.uint  # the events epoll reports of it
     ready: cython.bint  # has requests to execute: it stands in the turn's list of those
     answered: cython.bint  # has something to send or to decide: it stands in the turn's list of those
@@ -37,9 +40,10 @@ class Connection:
     ended: cython.bint  # the client has sent its last byte
     closed: cython.bint
 
-    def __init__(self, fd: cython.int, session: Session) -> None:
+    def __init__(self, fd: cython.int, session: Session, secure: Secure | None = None) -> None:
         self.fd = fd
         self.session = session
+        self.secure = secure
         self.parser = RequestParser()
         self.watched = 0
         self.ready = False

@@ -31,7 +31,7 @@ def read(fd: int, buf: bytearray, at: int, n: int) -> int:
         return BROKEN
 
 
-def write(fd: int, buf: bytearray, at: int, n: int) -> int:
+def write(fd: int, buf: bytes | bytearray, at: int, n: int) -> int:
     """Write up to n bytes of buf[at:]; how many, or a negative."""
     try:
         with memoryview(buf) as whole, whole[at : at + n] as part:

@@ -24,6 +24,7 @@ from headrace.server.kinds import (
     OneUser,
     Percentiles,
     Port,
+    Protocols,
     SaveRules,
     Text,
     Value,
@@ -320,6 +321,43 @@ DIRECTIVES = [
         "tcp-keepalive", Number(0, U31_MAX), "300", "Seconds between probes of a silent client; 0 for none."
     ),
     Directive("timeout", Number(0, U31_MAX), "0", "Close a client idle for so many seconds; 0 for never."),
+    Directive(
+        "tls-auth-clients",
+        Choice(("yes", "optional", "no")),
+        "yes",
+        "Clients must show a certificate of our authorities, may, or are not asked.",
+    ),
+    Directive(
+        "tls-auth-clients-user",
+        Choice(("off", "CN")),
+        "off",
+        "A client is the user whom its certificate names, by its common name.",
+    ),
+    Directive(
+        "tls-ca-cert-dir", Text(), "", "A directory of authorities' certificates, named by openssl rehash."
+    ),
+    Directive("tls-ca-cert-file", Text(), "", "Certificates of the authorities whose clients may come."),
+    Directive("tls-cert-file", Text(), "", "The server's certificate, and the chain above it."),
+    Directive(
+        "tls-ciphers", Text(), "", "Ciphers for TLSv1.2, as openssl ciphers takes them; empty: safe ones."
+    ),
+    Directive(
+        "tls-ciphersuites",
+        Text(),
+        "",
+        "Ciphers for TLSv1.3.",
+        only="",
+        why="Python's ssl cannot choose among them; OpenSSL offers its own, all of them safe",
+        refused_at_start=True,
+    ),
+    Directive("tls-dh-params-file", Text(), "", "Parameters for DHE in TLSv1.2; ECDHE needs none."),
+    Directive("tls-key-file", Text(), "", "The key to the server's certificate."),
+    Directive("tls-key-file-pass", Text(), "", "The password of that key, if it is encrypted.", secret=True),
+    Directive("tls-port", Port(), "0", "TCP port for TLS, at the addresses of bind.", mutable=False),
+    Directive(
+        "tls-prefer-server-ciphers", Flag(), "no", "Whether our order of ciphers decides, or the client's."
+    ),
+    Directive("tls-protocols", Protocols(), "", "Versions of TLS offered; empty: both."),
     Directive("unixsocket", Text(), "", "Path of a Unix socket to listen on.", mutable=False),
     Directive(
         "unixsocketperm", Octal(), "0", "Permissions of the Unix socket; 0 leaves the umask's.", mutable=False
@@ -366,7 +404,7 @@ _NOT_APPLICABLE = """
     shutdown-on-sigint shutdown-on-sigterm shutdown-timeout slave-announce-ip slave-announce-port
     slave-ignore-maxmemory slave-lazy-flush slave-priority slave-read-only slave-serve-stale-data
     socket-mark-id syslog-enabled syslog-facility syslog-ident tls-client-cert-file tls-client-key-file
-    tls-client-key-file-pass tls-cluster tls-prefer-server-ciphers tls-replication tls-session-cache-size
+    tls-client-key-file-pass tls-cluster tls-replication tls-session-cache-size
     tls-session-cache-timeout tls-session-caching tracking-table-max-keys zset-max-listpack-entries
     zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
 """
@@ -375,8 +413,6 @@ NOT_APPLICABLE = frozenset(_NOT_APPLICABLE.split())
 # Redis's own that promise safety or data in another place: passing them over would be a lie.
 _REFUSED = """
     bind-source-addr cluster-enabled loadmodule masterauth masteruser min-replicas-to-write
-    min-slaves-to-write rename-command replicaof slaveof tls-auth-clients tls-ca-cert-dir tls-ca-cert-file
-    tls-cert-file tls-ciphers tls-ciphersuites tls-dh-params-file tls-key-file tls-key-file-pass tls-port
-    tls-protocols
+    min-slaves-to-write rename-command replicaof slaveof
 """
 REFUSED = frozenset(_REFUSED.split())

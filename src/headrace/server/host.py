@@ -57,6 +57,7 @@ class ServerHost(Host):
         self.run_id = os.urandom(20).hex()
         self.samples: deque[tuple[int, int, int, int]] = deque(maxlen=SAMPLES_KEPT)
         self.port = 0
+        self.listening: list[str] = []  # what INFO says of each way in
         self.apply_settings()
 
     def apply_settings(self) -> None:
@@ -86,8 +87,11 @@ class ServerHost(Host):
             self.apply()
         except CommandError:  # what it needs cannot be had: all is as it was
             self.config.values, self.config.adjusted = before, adjusted
+            self.config.named = frozenset()
             self.apply()
             raise
+        finally:
+            self.config.named = frozenset()
         if any(name.lower() == b"requirepass" for name, _ in pairs):
             user_file.set_password(self.config, self.turn.engine.guard)
 
@@ -267,6 +271,7 @@ class ServerHost(Host):
             ("configured_hz", self.config.number("hz")),
             ("executable", sys.executable),
             ("config_file", os.path.abspath(self.config.file) if self.config.file else ""),
+            *((f"listener{n}", way) for n, way in enumerate(self.listening)),
         ]
 
     def _memory(self) -> Section:

@@ -159,10 +159,11 @@ class Choice:
 
     def parse(self, words: list[str]) -> Value:
         """In either case."""
-        word = one(words).lower()
-        if word not in self.words:
-            raise ValueError(f"argument(s) must be one of the following: {', '.join(self.words)}")
-        return word
+        said = one(words).lower()
+        for word in self.words:
+            if word.lower() == said:
+                return word
+        raise ValueError(f"argument(s) must be one of the following: {', '.join(self.words)}")
 
     def show(self, value: Value) -> str:
         """The word."""
@@ -238,6 +239,27 @@ class Words:
     def parse(self, words: list[str]) -> Value:
         """Each word; one empty word is none."""
         return [word for text in words for word in text.split()]
+
+    def show(self, value: Value) -> str:
+        """With blanks between them."""
+        assert isinstance(value, list)
+        return " ".join(value)
+
+
+@dataclass(frozen=True)
+class Protocols:
+    """Versions of TLS; none for all that are safe. Older ones are not offered at all."""
+
+    takes = "`TLSv1.2`, `TLSv1.3`"
+
+    def parse(self, words: list[str]) -> Value:
+        """Names in either case, in one word or several."""
+        names = [word for text in words for word in text.lower().split()]
+        if old := [word for word in names if word in ("sslv3", "tlsv1", "tlsv1.1")]:
+            raise ValueError(f"{old[0]} is not safe and not offered; the oldest is TLSv1.2")
+        if unknown := [word for word in names if word not in ("tlsv1.2", "tlsv1.3")]:
+            raise ValueError(f"{unknown[0]} is no version of TLS; there are TLSv1.2 and TLSv1.3")
+        return [word.replace("tls", "TLS") for word in names]
 
     def show(self, value: Value) -> str:
         """With blanks between them."""

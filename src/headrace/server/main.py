@@ -139,8 +139,8 @@ class Server:
             self.config.repeated["user"] = partial(user_file.said, self.config, self.engine.guard.users)
         self.turn.listen(self.woken.fileno(), self._hear_wake)
         self.listeners.open()
-        self.host.port = self.listeners.port
-        self.config.adjust("port", self.listeners.port)
+        self.host.port = self.listeners.port or self.listeners.tls_port
+        self.host.listening = self.listeners.described()
         self.metrics.open()
         try:
             self._recover()
@@ -148,7 +148,7 @@ class Server:
             self.stop()
             return
         self._write("pidfile", str(os.getpid()))
-        self._write("port-file", str(self.listeners.port))
+        self._write("port-file", str(self.host.port))
 
     def _recover(self) -> None:
         """What is on the disk is in memory, and the log goes on behind it. UsageError; Stopped."""
@@ -233,6 +233,8 @@ class Server:
     def apply(self) -> None:
         """Act on what the configuration says now."""
         config, turn = self.config, self.turn
+        tls = self.listeners.tls
+        context = tls.renewed() if tls is not None else None  # first of all: it may be refused
         self.host.apply_settings()
         self.engine.guard.log.shorten(config.number("acllog-max-len"))
         self.engine.timing.settle()
@@ -249,6 +251,8 @@ class Server:
         self.saving.look()
         if self.turn.commit is not None and self.running_log != config.flag("appendonly"):
             self._switch_log(config.flag("appendonly"))
+        if tls is not None and context is not None:
+            tls.context = context
 
     def _switch_log(self, on: bool) -> None:
         if on:

@@ -37,12 +37,16 @@ class Timers:
         seconds = self.config.number("timeout")
         if seconds:
             self._close_idle(now - 1000 * seconds)
+        for connection in self.turn.handshakes.stalled(now):
+            logging.getLogger("headrace").info("closing client %d: no TLS handshake", connection.session.id)
+            self.turn.drop(connection)
         if self.crowd.has_gone(len(self.turn.connections)):
             give_back()
         self.durability.tick(now)
         self.saving.tick(now)
         waits = [self.durability.due_ms(), self.saving.due_ms(now, interval)]
-        waits.append(interval if moved else SLOW_MS if seconds else -1)
+        watching = seconds or self.turn.handshakes.going
+        waits.append(interval if moved else SLOW_MS if watching else -1)
         return min((wait for wait in waits if wait >= 0), default=-1)
 
     def _close_idle(self, since: int) -> None:

@@ -7,6 +7,7 @@ from headrace.resp.spare cimport Spare
 from headrace.resp.writer cimport Answer
 from headrace.server cimport descriptors
 from headrace.server.connection cimport Connection
+from headrace.server.handshakes cimport Handshakes
 
 cdef Py_ssize_t READ_BYTES
 cdef Py_ssize_t REQUESTS_MAX
@@ -39,6 +40,7 @@ cdef class Turn:
     cdef unsigned char *events_p
     cdef dict handlers
     cdef readonly dict connections
+    cdef readonly Handshakes handshakes
     cdef list ready
     cdef list answered
     cdef readonly list held

@@ -33,6 +33,8 @@ from headrace.resp.spare import Spare
 from headrace.resp.writer import Answer
 from headrace.server import descriptors
 from headrace.server.connection import Connection
+from headrace.server.handshakes import Handshakes
+from headrace.server.secure import Secure
 
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
@@ -63,6 +65,7 @@ class Turn:
         "events",
         "events_p",
         "handlers",
+        "handshakes",
         "held",
         "interrupted",
         "p",
@@ -101,6 +104,7 @@ class Turn:
     events_p: cython.p_uchar
     handlers: dict[int, Callable[[], None]]  # descriptors that are no client's: what to do when readable
     connections: dict[int, Connection]
+    handshakes: Handshakes  # of those who encrypt
     ready: list[Connection]
     answered: list[Connection]
     held: list[Connection]
@@ -128,6 +132,7 @@ class Turn:
         self.events_p = self.events
         self.handlers = {}
         self.connections = {}
+        self.handshakes = Handshakes()
         self.ready = []
         self.answered = []
         self.held = []
@@ -146,17 +151,19 @@ class Turn:
         del self.handlers[fd]
         self.poller.unregister(fd)
 
-    def add(self, fd: int, address: bytes, local_address: bytes) -> Connection:
+    def add(self, fd: int, address: bytes, local_address: bytes, secure: Secure | None = None) -> Connection:
         """A client on a connected, non-blocking descriptor, which is the turn's from now on."""
         session = self.engine.session(address, local_address, self.clock.now_ms())
         self.engine.guard.greet(session)
-        connection: Connection = Connection(fd, session)
+        connection: Connection = Connection(fd, session, secure)
         connection.parser.spare = self.spare_inbox
         session.answer.spare = self.spare_answer
         connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
         session.transport = connection
         self.connections[fd] = connection
+        if secure is not None:
+            self.handshakes.begin(connection)
         connection.watched = IN
         self.poller.register(fd, IN)
         return connection
@@ -211,6 +218,7 @@ class Turn:
         wait: cython.int = self._patience(timeout_ms, deadline)
         found: cython.Py_ssize_t = descriptors.wait(self.poll_fd, events, EVENTS_MAX, wait)
         now: cython.longlong = self.clock.now_ms()
+        self.handshakes.steps = 0
         offset: cython.longlong = engine.effects.offset
         for i in range(found):
             self._hear_of(descriptors.event_fd(events, i), descriptors.event_what(events, i))
@@ -267,7 +275,13 @@ class Turn:
     @cython.cfunc
     def _read(self, connection: Connection) -> cython.void:
         parser: RequestParser = connection.parser
-        n: cython.Py_ssize_t = descriptors.read(connection.fd, self.p, 0, READ_BYTES)
+        n: cython.Py_ssize_t
+        if connection.secure is None:
+            n = descriptors.read(connection.fd, self.p, 0, READ_BYTES)
+        else:
+            n = self.handshakes.read(connection, self.scratch)
+            if connection.secure.rest:
+                self._watch(connection)
         if n > 0:
             self.received += n
             try:
@@ -280,6 +294,8 @@ class Turn:
             elif connection.session.waiting is None:
                 connection.ready = True
                 self.ready.append(connection)
+            elif connection.ended:
+                self.drop(connection)
             else:
                 self._watch(connection)
         elif n == 0 and connection.session.waiting is None:
@@ -325,6 +341,8 @@ class Turn:
         except ProtocolError as wrong:
             answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
             session.closing = True
+            address = session.address.decode(errors="replace")
+            logging.getLogger("headrace").info("closing %s: %s", address, wrong)
             return
         except MemoryError:
             self._refuse(connection, NO_MEMORY)
@@ -406,8 +424,11 @@ class Turn:
         session: Session = connection.session
         answer: Answer = session.answer
         n: cython.Py_ssize_t = answer.pending()
-        if n > 0:
-            n = descriptors.write(connection.fd, answer.p, answer.start, n)
+        if n > 0 or connection.secure is not None:
+            if connection.secure is None:
+                n = descriptors.write(connection.fd, answer.p, answer.start, n)
+            else:
+                n = connection.secure.write(connection.fd, answer.p, answer.start, n)
             if n == descriptors.BROKEN:
                 self.drop(connection)
                 return
@@ -435,6 +456,8 @@ class Turn:
         session: Session = connection.session
         unsent: cython.Py_ssize_t = session.answer.pending()
         watched: cython.uint = OUT if unsent > 0 else 0
+        if connection.secure is not None and connection.secure.rest:
+            watched = OUT
         if connection.held:
             watched = 0 if connection.ended else GONE
         elif not connection.ended and not session.closing and unsent <= UNSENT_MAX:
@@ -461,5 +484,7 @@ class Turn:
         connection.session.transport = None
         self.engine.close(connection.session)
         del self.connections[connection.fd]
+        if connection.secure is not None:
+            self.handshakes.part(connection)
         self.poller.unregister(connection.fd)
         os.close(connection.fd)
