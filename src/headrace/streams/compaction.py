@@ -27,8 +27,9 @@ from headrace.streams.node_walk import EntryWalk
 from headrace.structures import streamid
 from headrace.structures.listpack import Listpack
 
-STEP_INTERVAL_MS = cython.declare(cython.longlong, 10)
-STEP_BYTES = cython.declare(cython.longlong, 1 << 18)  # of nodes rewritten in one step, about
+# A tenth of a millisecond in every one: in bigger steps, even if fewer, requests would wait longer.
+STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
+STEP_BYTES = cython.declare(cython.longlong, 1 << 15)  # of nodes rewritten in one step, about
 NODE_BYTES = cython.declare(cython.longlong, 1024)  # what going from node to node counts as
 EDGES = cython.declare(cython.longlong, 2)  # tombstones that stay for being the first or the last
 HEADER = cython.declare(cython.Py_ssize_t, 6)  # of a listpack
