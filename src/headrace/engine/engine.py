@@ -420,6 +420,16 @@ class Engine:
         """Whether tick() buries dead keys; else they go when they are asked for."""
         self.swept_ms = 0 if on else NEVER_MS
 
+    def clock_was_set(self, by_ms: int) -> None:
+        """By so many milliseconds, forward or (negative) back: spans of time that have begun stay as long."""
+        self.keyspace.blocking.shift(by_ms)
+        self.gate.shift(by_ms)
+        for session in self.clients.values():
+            session.created_ms += by_ms
+            session.active_ms += by_ms
+        if self.swept_ms != NEVER_MS:
+            self.swept_ms = 0
+
     @cython.ccall
     def tick(self, now_ms: cython.longlong) -> cython.void:
         """Time has passed: end waits and the pause, bury dead keys, give memory back. Raises nothing."""

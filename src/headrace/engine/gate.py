@@ -95,6 +95,11 @@ class Gate:
         if self.until:
             self.until = 1
 
+    def shift(self, by_ms: int) -> None:
+        """The clock was set by so much: a pause lasts as long as it was to."""
+        if self.until:
+            self.until = max(self.until + by_ms, 1)
+
     @cython.ccall
     def take_held(self) -> dict[Any, list[bytes]]:
         """End the pause for good; what it held back is the caller's."""

@@ -270,6 +270,16 @@ class Blocking:
                 due.append(waiter)
         return due
 
+    def shift(self, by_ms: int) -> None:
+        """The clock was set by so much: who waits for a span of time waits that long. Alarms are moments."""
+        waiter: Waiter
+        moved: list[tuple[int, int, Waiter]] = []
+        for _, number, waiter in self.heap:
+            waiter.deadline = max(waiter.deadline + by_ms, 1)
+            moved.append((waiter.deadline, number, waiter))
+        heapify(moved)
+        self.heap = moved
+
     @cython.ccall
     def next_deadline(self) -> cython.longlong:
         """When expired() or ring() has something to do next; -1 for never."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 
+from headrace.server.clock_watch import ClockWatch
 from headrace.server.config import Config
 from headrace.server.durability import Durability
 from headrace.server.heap import Crowd, give_back
@@ -28,11 +29,15 @@ class Timers:
         self.durability = durability
         self.saving = saving
         self.crowd = Crowd()
+        self.watch = ClockWatch(turn.clock)
 
     def run(self, now: int) -> int:
         """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
         interval = 1000 // self.config.number("hz")
         self.turn.rest(now, now + interval)
+        if jump := self.watch.jump():
+            logging.getLogger("headrace").warning("the clock was set by %+.1f seconds", jump / 1000)
+            self.turn.engine.clock_was_set(jump)
         moved = self.host.sample(now)
         seconds = self.config.number("timeout")
         if seconds:

@@ -1,0 +1,75 @@
+"""What a clock that was set moves, and what it leaves."""
+
+from __future__ import annotations
+
+from headrace.engine.clock import RealClock
+from headrace.engine.engine import Engine
+from headrace.server.clock_watch import JUMP_MS, ClockWatch
+
+
+class TwoClocks(RealClock):
+    """One that can be set, and one that cannot."""
+
+    def __init__(self) -> None:
+        self.wall = 1_000_000
+        self.other = 5_000
+
+    def now_ms(self) -> int:
+        return self.wall
+
+    def monotonic_ns(self) -> int:
+        return self.other * 1_000_000
+
+    def pass_by(self, ms: int) -> None:
+        self.wall += ms
+        self.other += ms
+
+
+def test_time_that_passes_is_no_jump_and_drift_is_one_in_the_end():
+    clock = TwoClocks()
+    watch = ClockWatch(clock)
+    clock.pass_by(10_000_000)
+    assert watch.jump() == 0
+    clock.wall -= 3_600_000
+    assert (watch.jump(), watch.jump()) == (-3_600_000, 0)
+    clock.wall += JUMP_MS - 1
+    assert watch.jump() == 0
+    clock.wall += 1
+    assert (watch.jump(), watch.jump()) == (JUMP_MS, 0)
+
+
+def test_waits_and_pauses_move_with_the_clock_and_expiry_does_not():
+    engine = Engine()
+    one, two, three = engine.session(), engine.session(), engine.session()
+    engine.execute(one, [b"SET", b"k", b"v", b"PX", b"100000"], 1_000_000)
+    engine.execute(two, b"XREAD BLOCK 5000 STREAMS s $".split(), 1_000_000)
+    engine.execute(three, b"XREAD BLOCK 2000 STREAMS s $".split(), 1_000_000)
+    engine.clock_was_set(-900_000)
+    assert engine.next_deadline() == 102_000
+    engine.tick(101_999)
+    assert three.waiting is not None
+    engine.tick(102_000)
+    assert three.waiting is None and two.waiting is not None
+    engine.execute(one, b"CLIENT PAUSE 300 WRITE".split(), 102_000)
+    engine.execute(one, [b"SET", b"l", b"v"], 102_000)
+    engine.clock_was_set(900_000)
+    engine.tick(1_002_299)
+    assert one.waiting is not None
+    engine.tick(1_002_300)
+    assert one.waiting is None
+    assert one.answer.take() == b"+OK\r\n" * 3
+    engine.execute(one, [b"PTTL", b"k"], 1_002_300)
+    assert one.answer.take() == b":97700\r\n"
+    engine.tick(1_005_000)
+    assert two.waiting is None
+
+
+def test_a_client_has_been_idle_no_longer_for_it():
+    engine = Engine()
+    session = engine.session(now_ms=1_000)
+    engine.execute(session, [b"PING"], 5_000)
+    session.answer.take()
+    engine.clock_was_set(3_600_000)
+    engine.execute(engine.session(), [b"PING"], 3_606_000)
+    assert 3_606_000 - session.active_ms == 1_000
+    assert session.active_ms - session.created_ms == 4_000
