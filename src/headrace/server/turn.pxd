@@ -10,6 +10,7 @@ from headrace.server.connection cimport Connection
 from headrace.server.handshakes cimport Handshakes
 
 cdef Py_ssize_t READ_BYTES
+cdef Py_ssize_t SHARE_BYTES
 cdef Py_ssize_t REQUESTS_MAX
 cdef Py_ssize_t UNSENT_MAX
 cdef Py_ssize_t AHEAD_MAX

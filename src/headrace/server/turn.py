@@ -36,7 +36,8 @@ from headrace.server.connection import Connection
 from headrace.server.handshakes import Handshakes
 from headrace.server.secure import Secure
 
-READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn
+READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
+SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # and of short ones: the others wait for them all
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.AHEAD_BYTES_MAX)
@@ -275,9 +276,10 @@ class Turn:
     @cython.cfunc
     def _read(self, connection: Connection) -> cython.void:
         parser: RequestParser = connection.parser
+        most: cython.Py_ssize_t = SHARE_BYTES if parser.pending() < SHARE_BYTES else READ_BYTES
         n: cython.Py_ssize_t
         if connection.secure is None:
-            n = descriptors.read(connection.fd, self.p, 0, READ_BYTES)
+            n = descriptors.read(connection.fd, self.p, 0, most)
         else:
             n = self.handshakes.read(connection, self.scratch)
             if connection.secure.rest:
