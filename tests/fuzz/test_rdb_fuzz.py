@@ -8,6 +8,7 @@ import os
 import random
 
 import pytest
+from using import NOW, use
 
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
@@ -17,12 +18,11 @@ from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.streams.stream import Stream
-from random_streams import ids_of, random_stream
+from random_streams import random_stream
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 ROUNDS = int(os.environ.get("HEADRACE_FUZZ_N", "0")) or (300 if COMPILED else 50)
 SEED = int(os.environ.get("HEADRACE_FUZZ_SEED", "0"))
-NOW = 1_700_000_000_000
 FOOTER = 10
 LYING = [
     b"\x81" + b"\xff" * 8,
@@ -32,39 +32,6 @@ LYING = [
     b"\x00",
     b"\xff",
 ]
-READING = """XLEN s;XINFO STREAM s FULL COUNT 0;XINFO STREAM s;XINFO GROUPS s;XRANGE s - +;XREVRANGE s + -;
-XRANGE s (5 + COUNT 3;XREAD COUNT 5 STREAMS s 0;XREAD STREAMS s +;XCOUNT s - +;XLAG s;OBJECT ENCODING s;
-MEMORY USAGE s;TYPE s;DUMP s;COPY s t;XARROW s - + COLUMNS 4 f UTF8 g FLOAT64 * FIELDS * CORRUPT;
-XARROW s 5 + ANCHOR COUNT 3 MODE DROPMALFORMED COLUMNS 3 f INT64! * ID * SEQUENCE"""
-OF_GROUP = """XPENDING s {g};XPENDING s {g} - + 100;XPENDING s {g} IDLE 1 - + 9;XINFO CONSUMERS s {g};
-XREADGROUP GROUP {g} me COUNT 2 STREAMS s >;XREADGROUP GROUP {g} me STREAMS s 0;
-XAUTOCLAIM s {g} me 0 0 COUNT 5;XREADGROUP GROUP {g} me COUNT 2 CLAIM 0 STREAMS s >"""
-CHANGING = "XADD s * f v;XDEL s {id};XTRIM s MAXLEN 1;XADD s MAXLEN ~ 1 * f v;DEL s"
-
-
-def words_of(text, **names):
-    for line in text.replace("\n", "").split(";"):
-        yield [names.get(word, word.encode()) for word in line.split()]
-
-
-def use(value, now=NOW):
-    """Run every command that reads a stream on this one, then some that change it."""
-    engine = Engine()
-    session = engine.session()
-    keyspace = engine.keyspace
-    value.compaction = keyspace.compaction
-    keyspace.databases[0].put(b"s", value)
-    last = b"%d-%d" % ids_of(value)[-1] if value.length else b"1-1"
-    requests = list(words_of(READING))
-    for group in value.groups():
-        requests += words_of(OF_GROUP, **{"{g}": group.name})
-    requests += words_of(CHANGING, **{"{id}": last})
-    for words in requests:
-        engine.execute(session, words, now)
-        answer = session.answer.take()
-        assert answer and b"internal error" not in answer, words
-        value.check()
-    engine.tick(now + 10_000_000)
 
 
 def mutated(rng, body, others):

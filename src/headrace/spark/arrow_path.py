@@ -37,6 +37,7 @@ COMMAND = "XARROW"
 HEAD_BYTES = 2048  # of the first receive; a head has some 80, an error some 300
 HEAD_BYTES_MAX = 1 << 20
 MESSAGE_BYTES_MAX = 1 << 33  # an entry may have a gigabyte, and stand in it three times
+NUMBER_BYTES_MAX = 20  # a sign for its kind, and what fits into 64 bits
 MALFORMED = "MALFORMED "
 
 
@@ -108,7 +109,7 @@ def parse_head(data: bytes) -> Head | None:
     if len(lines) <= count:
         return None
     head = lines[:count]
-    last = None if null else head[2].decode()
+    last = None if null else head[2].decode(errors="replace")
     lost, more, dropped, rows = (_number(line, b":") for line in head[-5:-1])
     size = _number(head[-1], b"$")
     if head[0] != b"*6" or size > MESSAGE_BYTES_MAX:
@@ -118,7 +119,7 @@ def parse_head(data: bytes) -> Head | None:
 
 
 def _number(line: bytes, kind: bytes) -> int:
-    if line[:1] != kind or not line[1:].isdigit():
+    if line[:1] != kind or not line[1:].isdigit() or len(line) > NUMBER_BYTES_MAX:
         raise ProtocolError(f"no answer of {COMMAND}: {line[:80]!r}")
     return int(line[1:])
 
@@ -238,11 +239,14 @@ class Filler:
         self._sent = pa.schema([field for field, sent in fields if sent])
 
     def batch(self, rows: int, message: pa.Buffer) -> pa.RecordBatch:
-        """The rows as one batch, on the memory of the message."""
+        """The rows as one batch, on the memory of the message; ProtocolError when it is not what it should be."""
         import pyarrow as pa
 
-        batch = pa.ipc.read_record_batch(message, self._sent)
-        batch.validate()
+        try:
+            batch = pa.ipc.read_record_batch(message, self._sent)
+            batch.validate(full=True)  # whoever reads the batch believes its offsets
+        except (pa.ArrowException, OSError, EOFError) as wrong:
+            raise ProtocolError(f"no record batch in an answer of {COMMAND}: {wrong}") from None
         if batch.num_rows != rows:
             raise ProtocolError(f"a batch of {batch.num_rows} rows is said to have {rows}")
         columns = iter(batch.columns)

@@ -1,0 +1,217 @@
+"""What people write: rules of users, configurations, options, addresses, and commands."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from driver import NAMES, Target
+from using import NOW
+
+from headrace.access.refusals import BadFile, BadRule, OpenParenthesis, RefusedRule
+from headrace.access.selector import BOTH, READ, WRITE, Wish
+from headrace.access.user import User
+from headrace.access.users import Users, read_file
+from headrace.commands.table import COMMANDS
+from headrace.engine.engine import Engine
+from headrace.engine.guard import catalogue_of
+from headrace.errors import CommandError, ProtocolError, UsageError
+from headrace.resp.parser import RequestParser
+from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
+from headrace.server.config import INCLUDES_MAX, Config
+from headrace.server.directives import BY_NAME, DIRECTIVES
+from headrace.server.rewrite import rewritten
+from headrace.server_url import parse_server_url
+from headrace.spark.options import OPTIONS, log, parse_options
+from headrace.streams.stream import Stream
+
+CATALOGUE = catalogue_of(COMMANDS)
+
+
+def wish(name: bytes, keys: list[bytes], uses: list[int]) -> Wish:
+    """What a command wants of these keys."""
+    made = Wish(name, keys)
+    made.keys, made.uses = list(range(len(keys))), uses
+    return made
+
+
+WISHES = [
+    wish(b"get", [b"k"], [READ]),
+    wish(b"xadd", [b"orders"], [WRITE]),
+    wish(b"config|set", [], []),
+    wish(b"xreadgroup", [b"a", b"k"], [BOTH, READ]),
+]
+RULES = b"""on off nopass resetpass reset >secret <secret #0123 !0123 ~* ~k* %R~a %W~b %RW~* allkeys
+resetkeys &* &news.* allchannels resetchannels +@all -@all +@read -@write +get -get +config|set -config
++client|list ( ) (+get (~a ~b) clearselectors sanitize-payload skip-sanitize-payload +@stream +xadd|x
+allcommands nocommands user default"""
+SETUP = b"""XADD s 1-1 f 1 g 2;XADD s 2-1 f 3;XADD s 3-1 f 4 g 5;XGROUP CREATE s g 0;
+XREADGROUP GROUP g c COUNT 2 STREAMS s >;SET k 12"""
+MORE_WORDS = b"""s t k g c 0 1-1 2-1 3-1 * $ > + - ( ~ = BLOCK COUNT GROUP STREAMS MAXLEN MINID LIMIT NOACK
+FORCE JUSTID IDLE TIME RETRYCOUNT LASTID NOMKSTREAM MKSTREAM ENTRIESREAD ENTRIESADDED MAXDELETEDID KEEPREF
+DELREF ACKED IDS CLAIM IDMP IDMPAUTO ID FULL EX PX NX XX KEEPTTL GET REPLACE DB MATCH TYPE MIN MAX SILENT
+FAIL FATAL COLUMNS FIELDS UTF8 INT64 ANCHOR MODE __keyspace@0__:s SETUSER WITHSCORES OK -1 1 2 3"""
+SHORT_STRING = 1 << 16  # what no SETRANGE goes beyond here: longer ones are allowed, and take long
+SESSIONS = 4
+
+
+def same_text(user: User, text: bytes) -> None:
+    """What a user's line says makes the same user."""
+    users = Users(CATALOGUE)
+    users.load([("line", text.split()[1:])])
+    found = users.find(user.name)
+    assert found is not None and found.text() == text, (text, found and found.text())
+
+
+def change_users(data: bytes) -> set[Hashable]:
+    """A file of users, line by line and as a whole; who is there is written, and read again as he was."""
+    found: set[Hashable] = set()
+    users = Users(CATALOGUE)
+    for line in data.split(b"\n"):
+        words = line.split()
+        if len(words) > 1 and words[0] == b"user" and b"\0" not in words[1]:
+            try:
+                user = users.change(words[1], words[2:])
+            except (RefusedRule, OpenParenthesis, BadRule) as refused:
+                found.add(NAMES.sub("#", str(refused)[:60]))
+                continue
+            same_text(user, user.text())
+            found |= {(at, min(user.verdict(wish), 1 << 40) >> 32) for at, wish in enumerate(WISHES)}
+            found |= {(user.may_hear(b"news.1", False), user.may_hear(b"n*", True), len(user.selectors) > 1)}
+    again = Users(CATALOGUE)
+    again.load(read_file("users", b"\n".join(users.lines())))
+    assert again.lines() == users.lines()
+    whole = Users(CATALOGUE)
+    whole.load(read_file("users", data))
+    return found | {("whole", len(whole.lines()))}
+
+
+def configure(data: bytes) -> set[Hashable]:
+    """A configuration: read, shown, written anew, and read again as what it was."""
+    config = Config()
+    config.read_lines("headrace.conf", data.split(b"\n"), INCLUDES_MAX)
+    fresh = rewritten(config, b"")
+    again = Config()
+    again.read_lines("again", fresh.split(b"\n"), INCLUDES_MAX)
+    changed = {
+        name
+        for name in config.values
+        if config.values[name] != BY_NAME[name].kind.parse([BY_NAME[name].default])
+    }
+    for name, directive in BY_NAME.items():
+        if name != "user":
+            assert again.values[name] == config.values[name], (name, config.values[name], again.values[name])
+            assert directive.kind.parse([config.shown(name)]) == config.values[name], name
+    found: set[Hashable] = {*changed, len(config.warnings) > 0}
+    pairs = [line.split(None, 1) for line in data.split(b"\n")]
+    try:
+        config.set([(pair[0], pair[1]) for pair in pairs if len(pair) == 2])
+    except CommandError as refused:
+        found.add(NAMES.sub("#", str(refused)[-40:]))
+    return found
+
+
+def spark_options(data: bytes) -> set[Hashable]:
+    """Options of Spark: where they are for, then a name, a blank and a value a line."""
+    where, *lines = data.decode("utf-8", "replace").split("\n")
+    pairs = dict(line.partition(" ")[::2] for line in lines)
+    log.disabled = True  # it warns of what is ignored
+    options = parse_options(pairs, where if where in ("stream", "sink") else "batch")
+    return {(name, type(value)) for name, value in vars(options).items() if value is not None}
+
+
+def address(data: bytes) -> set[Hashable]:
+    """A server's address."""
+    found = parse_server_url(data.decode("utf-8", "replace"))
+    assert all(name and 0 <= port < 65536 for name, port in found.hosts)
+    return {(found.kind, len(found.hosts), found.service == "", *sorted(found.settings))}
+
+
+# ---- commands
+
+
+def replies_in(answer: bytes) -> list[object]:
+    """The whole replies that an answer is made of."""
+    parser = ReplyParser()
+    parser.feed(answer + b":77\r\n")  # a reply that must be the last one
+    found: list[object] = []
+    while (reply := parser.next()) is not INCOMPLETE:
+        assert not (isinstance(reply, ReplyError) and "internal error" in str(reply)), reply
+        found.append(reply)
+    assert found.pop() == 77
+    return found
+
+
+def too_much(words: list[bytes]) -> bool:
+    """Whether the request is for a string of up to half a gigabyte, as it may be."""
+    return (
+        words[0].lower() == b"setrange"
+        and len(words) > 2
+        and words[2].strip(b"+-").isdigit()
+        and int(words[2]) > SHORT_STRING
+    )
+
+
+def run_commands(data: bytes) -> set[Hashable]:
+    """Requests, as a server would read them, for a few clients of one engine: replies, and sound data."""
+    engine = Engine()
+    sessions = [engine.session() for _ in range(SESSIONS)]
+    for line in SETUP.split(b";"):
+        engine.execute(sessions[0], line.split(), NOW)
+    sessions[0].answer.take()
+    engine.listen(True)
+    found: set[Hashable] = set()
+    parser = RequestParser()
+    parser.feed(data)
+    now, turn = NOW, 0
+    try:
+        while (words := parser.next()) is not None:
+            now += 1
+            free = [session for session in sessions if session.waiting is None and not session.closing]
+            if not free:
+                break
+            session = free[turn % len(free)]
+            turn += words[0][:1].isupper() or words[0][:2] == b"xr"
+            if too_much(words):
+                continue
+            engine.execute(session, words, now)
+            for one in sessions:
+                for reply in replies_in(one.answer.take()):
+                    shape = NAMES.sub("#", str(reply)[:40]) if isinstance(reply, ReplyError) else type(reply)
+                    found.add((words[0].lower()[:12], shape))
+            engine.woken.clear()
+            engine.dropped.clear()
+    except ProtocolError:
+        pass
+    engine.tick(now + 100_000_000)
+    for database in engine.keyspace.databases:
+        for value in database.values.values():
+            if isinstance(value, Stream):
+                value.check()
+    for session in sessions:
+        engine.close(session)
+    return found
+
+
+COMMAND_WORDS = [
+    *(command.name.upper() + b" " for command in COMMANDS),
+    *(sub.name.replace(b"|", b" ") + b" " for command in COMMANDS for sub in command.unique_subcommands()),
+    *(word + b" " for word in MORE_WORDS.split()),
+    b"*2\r\n$3\r\nGET\r\n$1\r\n",
+    *[b"\r\n"] * 20,
+]
+URLS = b"""redis:// rediss:// unix:// sentinel:// sentinels:// cluster:// clusters:// user:password@
+localhost 127.0.0.1 :6379 [::1] /0 /service /service/1 , ?db=1 ?socket_timeout=1.5 ?ssl_cert_reqs=none ? &
+= % %40 # @ :99999 ?max_connections=x ?protocol=3 ?health_check_interval= \xc3\xa9"""
+RULE_WORDS = [*(b" " + word + b" " for word in RULES.split()), b"\nuser a "]
+SETTINGS = [b"yes", b"no", b'""', b"64mb", b"1gb", b"normal 0 0 0", b"include x\n"]
+DIRECTIVE_WORDS = [*(b"\n" + d.name.encode() + b" " for d in DIRECTIVES), *SETTINGS]
+VALUES = b"""{"orders":"1-1"} [] ["a"] 64m 5s latest earliest 1e999 2023-11-14T22:13:20Z true FAILFAST
+\nstream\n"""
+OPTION_WORDS = [*(b"\n" + o.name.encode() + b" " for o in OPTIONS), *VALUES.split(b" "), b"sink\n"]
+TARGETS = [
+    Target("users", change_users, (BadFile,), RULE_WORDS, executions=(300, 2000)),
+    Target("config", configure, (UsageError,), DIRECTIVE_WORDS, executions=(500, 3000), size_max=600),
+    Target("options", spark_options, (UsageError,), OPTION_WORDS, executions=(1500, 2500), size_max=500),
+    Target("address", address, (UsageError,), URLS.split(), executions=(3000, 6000), size_max=200),
+    Target("commands", run_commands, (), COMMAND_WORDS, executions=(150, 800), size_max=1500),
+]
