@@ -1,0 +1,91 @@
+"""The server never has the collector look at what is old, so what goes may not be part of a cycle."""
+
+import gc
+import socket
+import threading
+
+import pytest
+
+from headrace.server.config import Config
+from headrace.server.main import Server
+
+
+def encoded(*words: str) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words)
+
+
+LIVES = {
+    "asks": encoded("XADD", "s", "*", "f", "v") + encoded("INFO") + encoded("XINFO", "STREAM", "s", "FULL"),
+    "is refused": encoded("XADD", "s") + encoded("NOSUCH") + encoded("XADD", "s", "1-1", "f", "v"),
+    "breaks the protocol": b"*1\r\n$x\r\n",
+    "waits": encoded("XREAD", "BLOCK", "0", "STREAMS", "never", "$") + encoded("PING"),
+    "waits in a group": encoded("XGROUP", "CREATE", "t", "g", "$", "MKSTREAM")
+    + encoded("XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "t", ">"),
+    "listens": encoded("SUBSCRIBE", "news") + encoded("PSUBSCRIBE", "n*"),
+    "watches all": encoded("MONITOR"),
+    "queues": encoded("WATCH", "s") + encoded("MULTI") + encoded("XADD", "s", "*", "f", "v"),
+    "changes what is configured": encoded("CONFIG", "SET", "hz", "20") + encoded("CLIENT", "LIST"),
+    "is somebody": encoded("ACL", "SETUSER", "bob", "on", ">word", "~*", "+@all")
+    + encoded("AUTH", "bob", "word"),
+    "removes keys": encoded("DEL", "s", "t") + encoded("FLUSHALL"),
+}
+
+
+def opened(directory):
+    config = Config()
+    config.read_arguments(["--port", "free", "--dir", str(directory), "--appendonly", "yes", "--save", ""])
+    server = Server(config)
+    server.open()
+    return server
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = opened(tmp_path)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield server
+    gc.enable()
+    gc.unfreeze()
+    server.close()
+
+
+def live(server, requests):
+    """A client comes, sends that, and goes."""
+
+    def turns(n):
+        for _ in range(n):
+            server.timers.run(server.clock.now_ms())
+            server.turn.once(1)
+
+    with socket.create_connection(("127.0.0.1", server.listeners.port)) as client:
+        turns(3)
+        client.sendall(requests)
+        turns(5)
+    turns(3)
+    assert not server.turn.connections
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_a_client_that_goes_leaves_no_cycles(server, name):
+    live(server, LIVES[name])  # makes what is made once
+    gc.collect()
+    for _ in range(5):
+        live(server, LIVES[name])
+    assert gc.collect() == 0
+    assert server.engine.stats.commands > 0 or name == "breaks the protocol"
+
+
+def test_old_objects_are_left_alone_while_the_server_runs(tmp_path):
+    server = opened(tmp_path)
+    before = gc.get_threshold()
+    running = threading.Thread(target=server.run)
+    running.start()
+    with socket.create_connection(("127.0.0.1", server.listeners.port)) as client:
+        client.sendall(encoded("PING"))
+        assert client.recv(100) == b"+PONG\r\n"
+        assert gc.get_threshold()[2] > 1_000_000
+        server.stop()
+        running.join()
+    assert gc.get_threshold() == before
