@@ -95,7 +95,7 @@ def test_arity_is_the_subcommands(talk):
 def test_help_is_a_list_of_lines(talk):
     lines = talk("XINFO HELP")
     assert lines[0].startswith("XINFO <subcommand>")
-    assert lines[-2:] == ["HELP", "    Print this help."]
+    assert lines[-2:] == ["HELP", "    Prints this list."]
     assert talk.raw("XINFO HELP").count(b"\r\n+") == len(lines)
 
 

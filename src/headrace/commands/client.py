@@ -183,30 +183,25 @@ def _kill(call: Call, found: list[Session]) -> None:
 def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
     """What must hold of those to kill, and whether the caller is spared."""
     arguments: Arguments = call.arguments()
-    now = call.now
     keep: list[Callable[[Session], bool]] = []
     skip_me = True
     while arguments.more():
         if arguments.option(b"ID"):
-            number = _positive(arguments.word(), BadClientId)
-            keep.append(lambda s, number=number: s.id == number)  # type: ignore[misc]
+            keep.append(_having(lambda s: s.id, _positive(arguments.word(), BadClientId)))
         elif arguments.option(b"TYPE"):
-            kind = check_type(arguments.word())
-            keep.append(lambda s, kind=kind: kind_of(s) == kind)  # type: ignore[misc]
+            keep.append(_having(kind_of, check_type(arguments.word())))
         elif arguments.option(b"ADDR"):
-            address = arguments.word()
-            keep.append(lambda s, address=address: s.address == address)  # type: ignore[misc]
+            keep.append(_having(lambda s: s.address, arguments.word()))
         elif arguments.option(b"LADDR"):
-            local = arguments.word()
-            keep.append(lambda s, local=local: s.local_address == local)  # type: ignore[misc]
+            keep.append(_having(lambda s: s.local_address, arguments.word()))
         elif arguments.option(b"USER"):
             user = arguments.word()
             if call.engine.guard.users.find(user) is None:
                 raise CommandError(f"ERR No such user '{user.decode('utf-8', 'surrogateescape')}'")
-            keep.append(lambda s, user=user: s.user == user)  # type: ignore[misc]
+            keep.append(_having(lambda s: s.user, user))
         elif arguments.option(b"MAXAGE"):
             age = _positive(arguments.word(), NotAnInteger)
-            keep.append(lambda s, age=age: now - s.created_ms >= age * 1000)  # type: ignore[misc]
+            keep.append(_there_since(call.now - age * 1000))
         elif arguments.option(b"SKIPME"):
             skip_me = arguments.flag(b"YES")
             if not skip_me and not arguments.flag(b"NO"):
@@ -214,6 +209,16 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
         else:
             raise SyntaxRefused()
     return keep, skip_me
+
+
+def _having(trait: Callable[[Session], object], value: object) -> Callable[[Session], bool]:
+    """Whether a session's trait is that value."""
+    return lambda session: trait(session) == value
+
+
+def _there_since(moment: int) -> Callable[[Session], bool]:
+    """Whether a session was made at that moment, in milliseconds, or before."""
+    return lambda session: session.created_ms <= moment
 
 
 def _positive(word: bytes, refusal: type[CommandError]) -> int:

@@ -15,6 +15,7 @@ import cython
 from headrace import mem
 from headrace.commands import arguments, idempotency
 from headrace.commands.call import Call
+from headrace.commands.help import help_row
 from headrace.commands.members import NoSuchGroup, UnknownForm
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
@@ -25,22 +26,6 @@ from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
 
 UNKNOWN = cython.declare(cython.longlong, -1)  # entries read: nobody can know
-
-HELP = [
-    b"XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    b"CREATE <key> <group> <id|$> [MKSTREAM] [ENTRIESREAD <entries-read>]",
-    b"    Make a group that reads what comes after the ID, on demand with its stream.",
-    b"CREATECONSUMER <key> <group> <consumer>",
-    b"    Make a consumer of a group.",
-    b"DELCONSUMER <key> <group> <consumer>",
-    b"    Remove a consumer, and what is pending for it.",
-    b"DESTROY <key> <group>",
-    b"    Remove a group.",
-    b"SETID <key> <group> <id|$> [ENTRIESREAD <entries-read>]",
-    b"    Let a group go on from another ID.",
-    b"HELP",
-    b"    Print this help.",
-]
 
 
 class KeyRequired(CommandError):
@@ -212,12 +197,65 @@ def run_delete_consumer(call: Call) -> None:
     call.answer.integer(dropped)
 
 
-def run_help(call: Call) -> None:
-    """XGROUP HELP: answer what the subcommands are."""
-    call.answer.array(len(HELP))
-    for line in HELP:
-        call.answer.simple(line)
-
+SUBCOMMANDS = [
+    Command(
+        "xgroup|create",
+        -5,
+        run_create,
+        "write denyoom",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Makes a consumer group, and on demand its stream.",
+        syntax="key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
+    ),
+    Command(
+        "xgroup|createconsumer",
+        5,
+        run_create_consumer,
+        "write denyoom",
+        keys=(2, 2, 1),
+        group="stream",
+        since="6.2.0",
+        summary="Makes a consumer of a group.",
+        syntax="key group consumer",
+    ),
+    Command(
+        "xgroup|delconsumer",
+        5,
+        run_delete_consumer,
+        "write",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Removes a consumer from a group, and what is pending for it.",
+        complexity="O(n log m) for its n pending entries and m of the group",
+        syntax="key group consumer",
+    ),
+    Command(
+        "xgroup|destroy",
+        4,
+        run_destroy,
+        "write",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Removes a consumer group.",
+        complexity="O(n) for n pending entries",
+        syntax="key group",
+    ),
+    Command(
+        "xgroup|setid",
+        -5,
+        run_set_id,
+        "write",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Lets a group go on from another ID.",
+        syntax="key group <id | $> [ENTRIESREAD entries-read]",
+    ),
+]
 
 COMMANDS = [
     Command(
@@ -227,74 +265,6 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Holds the commands for consumer groups.",
-        subcommands=[
-            Command(
-                "xgroup|create",
-                -5,
-                run_create,
-                "write denyoom",
-                keys=(2, 2, 1),
-                group="stream",
-                since="5.0.0",
-                summary="Makes a consumer group, and on demand its stream.",
-                syntax="key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
-            ),
-            Command(
-                "xgroup|createconsumer",
-                5,
-                run_create_consumer,
-                "write denyoom",
-                keys=(2, 2, 1),
-                group="stream",
-                since="6.2.0",
-                summary="Makes a consumer of a group.",
-                syntax="key group consumer",
-            ),
-            Command(
-                "xgroup|delconsumer",
-                5,
-                run_delete_consumer,
-                "write",
-                keys=(2, 2, 1),
-                group="stream",
-                since="5.0.0",
-                summary="Removes a consumer from a group, and what is pending for it.",
-                complexity="O(n log m) for its n pending entries and m of the group",
-                syntax="key group consumer",
-            ),
-            Command(
-                "xgroup|destroy",
-                4,
-                run_destroy,
-                "write",
-                keys=(2, 2, 1),
-                group="stream",
-                since="5.0.0",
-                summary="Removes a consumer group.",
-                complexity="O(n) for n pending entries",
-                syntax="key group",
-            ),
-            Command(
-                "xgroup|setid",
-                -5,
-                run_set_id,
-                "write",
-                keys=(2, 2, 1),
-                group="stream",
-                since="5.0.0",
-                summary="Lets a group go on from another ID.",
-                syntax="key group <id | $> [ENTRIESREAD entries-read]",
-            ),
-            Command(
-                "xgroup|help",
-                2,
-                run_help,
-                "loading stale",
-                group="stream",
-                since="5.0.0",
-                summary="Tells what XGROUP can do.",
-                categories="stream",
-            ),
-        ],
+        subcommands=[*SUBCOMMANDS, help_row("xgroup", SUBCOMMANDS, categories="stream")],
     ),
 ]

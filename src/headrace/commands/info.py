@@ -13,6 +13,7 @@ import cython
 from headrace import mem
 from headrace.commands import arguments, entries
 from headrace.commands.call import Call
+from headrace.commands.help import help_row
 from headrace.commands.members import NoSuchGroup, UnknownForm
 from headrace.commands.spec import Command
 from headrace.errors import NoSuchKey
@@ -27,18 +28,6 @@ from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 FULL_COUNT = cython.declare(cython.longlong, 10)  # entries shown by FULL when COUNT does not say
-
-HELP = [
-    b"XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    b"CONSUMERS <key> <group>",
-    b"    List the consumers of a group.",
-    b"GROUPS <key>",
-    b"    List the groups of a stream.",
-    b"STREAM <key> [FULL [COUNT <count>]]",
-    b"    Describe a stream; with FULL, its entries and groups too.",
-    b"HELP",
-    b"    Print this help.",
-]
 
 
 @cython.cfunc
@@ -241,12 +230,42 @@ def run_consumers(call: Call) -> None:
         answer.integer(-1 if consumer.active_ms < 0 else max(0, call.now - consumer.active_ms))
 
 
-def run_help(call: Call) -> None:
-    """XINFO HELP: answer what the subcommands are."""
-    call.answer.array(len(HELP))
-    for line in HELP:
-        call.answer.simple(line)
-
+SUBCOMMANDS = [
+    Command(
+        "xinfo|stream",
+        -3,
+        run_stream,
+        "readonly",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Describes a stream: its counters and its first and last entry, or all of it.",
+        complexity="O(1); with FULL, O(n) for the n entries that are shown",
+        syntax="key [FULL [COUNT count]]",
+    ),
+    Command(
+        "xinfo|groups",
+        3,
+        run_groups,
+        "readonly",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Lists the groups of a stream.",
+        syntax="key",
+    ),
+    Command(
+        "xinfo|consumers",
+        4,
+        run_consumers,
+        "readonly",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Lists the consumers of a group.",
+        syntax="key group",
+    ),
+]
 
 COMMANDS = [
     Command(
@@ -256,51 +275,6 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Holds the commands that describe a stream.",
-        subcommands=[
-            Command(
-                "xinfo|stream",
-                -3,
-                run_stream,
-                "readonly",
-                keys=(2, 2, 1),
-                group="stream",
-                since="5.0.0",
-                summary="Describes a stream: its counters and its first and last entry, or all of it.",
-                complexity="O(1); with FULL, O(n) for the n entries that are shown",
-                syntax="key [FULL [COUNT count]]",
-            ),
-            Command(
-                "xinfo|groups",
-                3,
-                run_groups,
-                "readonly",
-                keys=(2, 2, 1),
-                group="stream",
-                since="5.0.0",
-                summary="Lists the groups of a stream.",
-                syntax="key",
-            ),
-            Command(
-                "xinfo|consumers",
-                4,
-                run_consumers,
-                "readonly",
-                keys=(2, 2, 1),
-                group="stream",
-                since="5.0.0",
-                summary="Lists the consumers of a group.",
-                syntax="key group",
-            ),
-            Command(
-                "xinfo|help",
-                2,
-                run_help,
-                "loading stale",
-                group="stream",
-                since="5.0.0",
-                summary="Tells what XINFO can describe.",
-                categories="stream",
-            ),
-        ],
+        subcommands=[*SUBCOMMANDS, help_row("xinfo", SUBCOMMANDS, categories="stream")],
     ),
 ]

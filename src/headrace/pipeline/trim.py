@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def trim(
                     mark,
                     wishes,
                     dry_run,
-                    lambda n, name=stream: on_progress(name, n),  # type: ignore[misc]
+                    partial(on_progress, stream),
                 )
             except redis.ResponseError as error:
                 if "no such key" in str(error).lower():
