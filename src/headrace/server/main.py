@@ -40,8 +40,8 @@ from headrace.server.timers import Timers
 from headrace.server.turn import Turn
 
 DESCRIPTORS_KEPT = 64  # for what is no client: listeners, files, libraries
-# The collector looks for cycles in what some turns have made, never at what is old: with a million keys that took
-# half a second. Nothing that goes is in a cycle: tests/server/test_collector.py.
+# The collector looks for cycles in what some turns have made, never at what is old: with a million keys that
+# took half a second. Nothing that goes is in a cycle: tests/server/test_collector.py.
 COLLECTOR = (3_000, 3, 1 << 30)
 PRINT = "--print-config"
 USAGE = """\
