@@ -74,6 +74,9 @@ class FaultyFiles:
     def lock(self) -> None:
         self.files.lock()
 
+    def check_lock(self) -> None:
+        self.files.check_lock()
+
     def unlock(self) -> None:
         self.files.unlock()
 

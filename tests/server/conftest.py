@@ -96,6 +96,9 @@ class FlakyFile:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.file.sync()
 
+    def hasten(self) -> None:
+        self.file.hasten()
+
     def truncate(self, size: int) -> None:
         self.file.truncate(size)
 

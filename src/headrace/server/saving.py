@@ -32,6 +32,7 @@ SAVE_RETRY_MS = 5_000  # after a failed snapshot, by rule
 REWRITE_RETRY_MS = 1_000  # after a failed rewrite; twice as long each time
 NEEDED_RETRY_MAX_MS = 10_000  # when there is no log without it
 GROWTH_RETRY_MAX_MS = 600_000  # when it only saves room
+HASTEN_BYTES = 4 << 20  # of a large file, between two hints that they shall go to the disk
 TEMPORARY = re.compile(r"temp-(\d+)\.rdb")
 
 SNAPSHOT, REWRITE = "snapshot", "rewrite of the log"
@@ -122,6 +123,10 @@ class Saving:
     def forget_log(self) -> None:
         """CONFIG SET appendonly no."""
         self.wanted = [work for work in self.wanted if work == SNAPSHOT]
+        self.drop_rewrite()
+
+    def drop_rewrite(self) -> None:
+        """A rewrite that is under way leads to nothing."""
         if self.work == REWRITE:
             self.kill()
 
@@ -224,6 +229,10 @@ class Saving:
         log = self.durability.log
         if log is None:
             raise HeadraceError("the log is off")
+        if log.needs_rewrite:  # it may have been taken away, directory and all
+            self.files.check_lock()
+            self.files.make_directory(log.names.directory)
+            self.files.sync_directory("")
         self.rewrite = log.begin_rewrite(self.config.flag("aof-use-rdb-preamble"))
         name = self.rewrite.temporary
         self._fork(name, lambda: self._write(name, lambda file: self._write_base(file, now)))
@@ -331,7 +340,7 @@ class Saving:
         else:
             write_commands(
                 self.engine.keyspace,
-                lambda data: write_all(file, data),
+                hastened(file),
                 now_ms=now,
                 timestamps=self.config.flag("aof-timestamp-enabled"),
             )
@@ -339,7 +348,7 @@ class Saving:
     def _write_rdb(self, file: File, now: int, aof_base: bool) -> None:
         write_rdb(
             self.engine.keyspace,
-            lambda data: write_all(file, data),
+            hastened(file),
             version=self.version(),
             compress=self.config.flag("rdbcompression"),
             checksum=self.config.flag("rdbchecksum"),
@@ -385,6 +394,21 @@ class Saving:
 def temporary_name() -> str:
     """Under which name a snapshot is written."""
     return f"temp-{os.getpid()}.rdb"
+
+
+def hastened(file: File) -> Callable[[bytes | memoryview], None]:
+    """What writes to a file that becomes large: its bytes go to the disk while more are made."""
+    waiting = 0
+
+    def write(data: bytes | memoryview) -> None:
+        nonlocal waiting
+        write_all(file, data)
+        waiting += len(data)
+        if waiting >= HASTEN_BYTES:
+            waiting = 0
+            file.hasten()
+
+    return write
 
 
 def said(wrong: Exception) -> str:
