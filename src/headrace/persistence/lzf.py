@@ -72,23 +72,24 @@ class Packer:
 def _pack(
     source: cython.p_const_uchar, n: cython.Py_ssize_t, out: cython.p_uchar, table: cython.p_uchar
 ) -> cython.Py_ssize_t:
-    """Pack into out, which has room for n bytes and an item; 0 when that gains too little."""
+    """Pack at least five bytes into out, which has room for n and an item; 0 when that gains too little."""
     room: cython.Py_ssize_t = n - GAIN_MIN
     distance_max: cython.ulonglong = DISTANCE_MAX
     run_max: cython.Py_ssize_t = RUN_MAX
-    used: cython.Py_ssize_t = 1  # the first byte waits for the length of the open run
-    run: cython.Py_ssize_t = 0
-    place: cython.Py_ssize_t = 0
+    used: cython.Py_ssize_t = 2  # the first byte waits for the length of the open run
+    run: cython.Py_ssize_t = 1
+    place: cython.Py_ssize_t = 1  # nothing is before place 0, and nothing copied from it
     last: cython.Py_ssize_t = n - 3  # the last place where three bytes are
     window: cython.uint = source[0]  # three bytes, the first one highest; the one to come is at place + 2
-    window = window << 8 | source[1]
+    window = (window << 8 | source[1]) << 8 | source[2]
     found: cython.Py_ssize_t
     back: cython.ulonglong
     third: cython.uint
-    near: cython.int
-    alike: cython.int
+    ahead: cython.ulonglong
     size: cython.Py_ssize_t
     slot: cython.Py_ssize_t
+    out[1] = source[0]
+    mem.put_u32le(table, _slot(window), 0)
     while place <= last:
         third = source[place + 2]
         window = (window << 8 | third) & 0xFFFFFF
@@ -96,10 +97,11 @@ def _pack(
         found = mem.u32le(table, slot)
         mem.put_u32le(table, slot, place)
         back = mem.sub_u64(place, found + 1)  # of a place from another string that is yet to come: huge
-        near = (back < distance_max) & (found != 0)
-        found *= near  # no place, no branch: only whether three bytes are alike is hard to foresee
-        alike = (mem.u32le(source, found) & 0xFFFFFF) == (mem.u16le(source, place) | third << 16)
-        if not near & alike:
+        if (
+            back >= distance_max
+            or found == 0
+            or (mem.u32le(source, found) & 0xFFFFFF) != (mem.u16le(source, place) | third << 16)
+        ):
             if used >= room:
                 return 0
             out[used] = source[place]
@@ -117,7 +119,12 @@ def _pack(
         size = _same(source, found, place, n - place)
         used = _put_copy(out, used, place - found - 1, size) + 1
         place += size
-        if place <= last:
+        if place + 6 <= n:  # all at once
+            ahead = mem.u64be(source, place - 2)
+            mem.put_u32le(table, _slot(ahead >> 40), place - 2)
+            window = ahead >> 32 & 0xFFFFFF
+            mem.put_u32le(table, _slot(window), place - 1)
+        elif place <= last:
             window = source[place - 2]
             window = (window << 8 | source[place - 1]) << 8 | source[place]
             mem.put_u32le(table, _slot(window), place - 2)
