@@ -7,7 +7,6 @@ import random
 from headrace.engine.engine import Engine
 
 START_MS = 1_700_000_000_000
-DATABASES = 3
 
 
 class History:

@@ -116,7 +116,6 @@ def test_a_string_grown_in_place_is_not_grown_for_others(talk):
     assert talk("MGET k copy") == ["abcde", "Xbcd"]
 
 
-@pytest.mark.slow
 def test_the_longest_string_can_be_reached_and_not_passed(talk):
     largest = 512 * 1024 * 1024
     assert talk(f"SETRANGE k {largest} x") == STRING_TOO_LONG
