@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tls_clients import Town
 
 from headrace.persistence.files import DiskFile, DiskFiles
 from headrace.resp.replies import INCOMPLETE, ReplyParser
@@ -118,12 +120,19 @@ class Running:
         self.server = Server(config)
         self.server.open()
         self.port = self.server.listeners.port
+        self.tls_port = self.server.listeners.tls_port
         self.clients: list[Client] = []
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
 
     def connect(self) -> Client:
         client = Client(socket.create_connection(("127.0.0.1", self.port), SECONDS_MAX))
+        self.clients.append(client)
+        return client
+
+    def connect_tls(self, context: ssl.SSLContext) -> Client:
+        sock = socket.create_connection(("127.0.0.1", self.tls_port), SECONDS_MAX)
+        client = Client(context.wrap_socket(sock, server_hostname="127.0.0.1"))
         self.clients.append(client)
         return client
 
@@ -150,6 +159,21 @@ def dial() -> Iterator[Callable[[int], Client]]:
 
 
 @pytest.fixture
+def dial_tls() -> Iterator[Callable[[int, ssl.SSLContext], Client]]:
+    """dial_tls(port, context) gives a client that encrypts, of a server that is not one of start()'s."""
+    clients: list[Client] = []
+
+    def connect(port: int, context: ssl.SSLContext) -> Client:
+        sock = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+        clients.append(Client(context.wrap_socket(sock, server_hostname="127.0.0.1")))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Running]]:
     """start("--maxclients", "3") gives a running server."""
     monkeypatch.chdir(tmp_path)
@@ -162,6 +186,21 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield run
     for running in started:
         running.stop()
+
+
+@pytest.fixture(scope="session")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Town:
+    return Town(tmp_path_factory.mktemp("town"))
+
+
+@pytest.fixture
+def start_tls(start: Callable[..., Running], town: Town) -> Callable[..., Running]:
+    """start_tls("--tls-auth-clients", "no") gives a server that is only reached by TLS."""
+
+    def run(*arguments: str) -> Running:
+        return start("--port", "0", "--tls-port", "free", *town.server_words(), *arguments)
+
+    return run
 
 
 @pytest.fixture

@@ -1,0 +1,205 @@
+"""Whatever goes over a plain connection goes over an encrypted one: big, split, held back, cut off."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tls_clients import Town, Wire
+
+from headrace import limits
+from headrace.resp.replies import ReplyError
+from waiting import wait_until
+
+
+def encoded(*words: bytes | str) -> bytes:
+    raw = [word.encode() if isinstance(word, str) else word for word in words]
+    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
+
+
+@pytest.fixture
+def server(start_tls):
+    return start_tls()
+
+
+@pytest.fixture
+def client(server, town: Town):
+    return server.connect_tls(town.context())
+
+
+@pytest.fixture
+def wire(server, town: Town) -> Iterator[Wire]:
+    """A client whose handshake is over."""
+    made = Wire(server.tls_port, town.context())
+    made.shake()
+    yield made
+    made.close()
+
+
+def test_sixty_four_megabytes_there_and_back(client):
+    value = bytes(range(256)) * (1 << 18)
+    sender = threading.Thread(
+        target=client.send, args=(encoded("SET", "big", value) + encoded("GET", "big"),)
+    )
+    sender.start()
+    assert read_exactly(client, 5) == b"+OK\r\n"
+    head = b"$%d\r\n" % len(value)
+    assert read_exactly(client, len(head)) == head
+    assert hashlib.sha256(read_exactly(client, len(value))).digest() == hashlib.sha256(value).digest()
+    assert read_exactly(client, 2) == b"\r\n"
+    sender.join()
+
+
+def read_exactly(client, n: int) -> bytes:
+    data = bytearray(n)
+    view = memoryview(data)
+    at = 0
+    while at < n:
+        got = client.sock.recv_into(view[at:])
+        assert got, "the server closed the connection"
+        at += got
+    return bytes(data)
+
+
+def test_ten_thousand_requests_in_one_go(client):
+    client.send(encoded("INCR", "n") * 10_000)
+    assert [client.reply() for _ in range(10_000)] == list(range(1, 10_001))
+
+
+def test_a_request_may_arrive_one_record_a_byte(client):
+    client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in encoded("ECHO", "slowly"):
+        client.send(bytes([byte]))
+    assert client.reply() == b"slowly"
+
+
+def test_many_records_in_one_segment_leave_nothing_behind(wire: Wire):
+    """What OpenSSL has read and not handed out, no event would tell of."""
+    wire.sock.sendall(b"".join(wire.record(encoded("INCR", "n")) for _ in range(500)))
+    expected = b"".join(b":%d\r\n" % n for n in range(1, 501))
+    assert wire.read(len(expected)) == expected
+
+
+def test_a_record_may_be_cut_anywhere(wire: Wire):
+    for cut in (1, 3, 5, 6, 20):
+        record = wire.record(encoded("ECHO", "hello")) + wire.record(encoded("PING"))
+        wire.sock.sendall(record[:cut])
+        wire.sock.sendall(record[cut:-cut])
+        wire.sock.sendall(record[-cut:])
+        assert wire.read(18) == b"$5\r\nhello\r\n+PONG\r\n"
+
+
+def test_full_records_just_before_a_cut_one_fit_into_one_turn(wire: Wire):
+    """The most that can come out of one read: a part that waited, and a whole buffer behind it."""
+    value = bytes(range(256)) * 1024
+    request = encoded("ECHO", value)
+    sealed = b"".join(wire.record(request[at : at + 16384]) for at in range(0, len(request), 16384))
+    wire.sock.sendall(sealed[:16000])
+    wire.sock.sendall(sealed[16000:])
+    expected = b"$%d\r\n%s\r\n" % (len(value), value)
+    assert wire.read(len(expected)) == expected
+
+
+def test_a_slow_reader_stalls_nobody_and_gets_everything(server, client, town: Town):
+    value = b"x" * 100_000
+    assert client.request("SET", "big", value) == "OK"
+    slow = server.connect_tls(town.context())
+    slow.send(encoded("GET", "big") * 300)
+    for _ in range(100):
+        assert client.request("PING") == "PONG"
+    assert all(slow.reply() == value for _ in range(300))
+
+
+def test_a_client_that_does_not_read_gets_no_more_executed(server, client, town: Town):
+    assert client.request("SET", "big", b"x" * 500_000) == "OK"
+    greedy = server.connect_tls(town.context())
+    greedy.send((encoded("GET", "big") + encoded("INCR", "n")) * 100)
+    wait_until(lambda: client.request("GET", "n") is not None)
+    held = max(c.session.answer.pending() for c in server.server.turn.connections.values())
+    assert held <= limits.UNSENT_BYTES_MAX + 600_000
+    for n in range(1, 101):
+        assert len(greedy.reply()) == 500_000
+        assert greedy.reply() == n
+
+
+def test_channels_and_monitors_and_blocked_readers(server, client, town: Town):
+    listener, monitor, reader = (server.connect_tls(town.context()) for _ in range(3))
+    assert listener.request("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
+    assert monitor.request("MONITOR") == "OK"
+    reader.send(encoded("XREAD", "BLOCK", "0", "STREAMS", "orders", "$"))
+    wait_until(lambda: any(c.session.waiting for c in server.server.turn.connections.values()))
+    assert client.request("PUBLISH", "news", b"n" * 10_000) == 1
+    assert listener.reply() == [b"message", b"news", b"n" * 10_000]
+    assert client.request("XADD", "orders", "1-0", "item", "pear") == b"1-0"
+    assert reader.reply() == [[b"orders", [[b"1-0", [b"item", b"pear"]]]]]
+    lines = [str(monitor.reply()) for _ in range(3)]
+    assert "BLOCK" in lines[0] and "PUBLISH" in lines[1] and '"pear"' in lines[2]
+
+
+def test_an_answer_waits_until_the_log_is_safe(start_logging, town: Town):
+    running, disk = start_logging("--tls-port", "free", *town.server_words())
+    client, other = (running.connect_tls(town.context()) for _ in range(2))
+    value = b"v" * 200_000
+    disk.full = True
+    client.send(encoded("SET", "k", value) + encoded("GET", "k"))
+    wait_until(lambda: running.server.durability.trouble)
+    client.send(encoded("PING"))
+    assert other.request("GET", "k") == value
+    client.sock.settimeout(0.05)
+    with pytest.raises(TimeoutError):
+        client.reply()
+    client.sock.settimeout(30)
+    disk.full = False
+    assert (client.reply(), client.reply(), client.reply()) == ("OK", value, "PONG")
+
+
+def test_the_last_word_may_come_with_the_last_request(server, wire: Wire):
+    """The socket stays open and silent: no event would tell of the end that was said."""
+    requests = wire.record(encoded("INCR", "n") * 3)
+    wire.sock.sendall(requests + wire.farewell())
+    assert wire.read(100) == b":1\r\n:2\r\n:3\r\n"  # and then the server's own last word
+    wait_until(lambda: not server.server.turn.connections)
+
+
+def test_one_who_waits_and_says_the_last_word_is_gone(server, wire: Wire):
+    wire.sock.sendall(wire.record(encoded("BLPOP", "list", "0") + encoded("PING")) + wire.farewell())
+    wait_until(lambda: not server.server.turn.connections)
+
+
+def test_a_connection_cut_off_without_the_last_word_is_gone(server, wire: Wire):
+    wire.sock.sendall(wire.record(encoded("SET", "k", "v"))[:-4])
+    wire.sock.shutdown(socket.SHUT_WR)
+    wait_until(lambda: not server.server.turn.connections)
+    assert not server.server.engine.stats.commands
+
+
+def test_a_changed_record_ends_the_connection(server, wire: Wire):
+    record = bytearray(wire.record(encoded("SET", "k", "v")))
+    record[-1] ^= 1
+    wire.sock.sendall(record)
+    with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
+        wire.read(1)
+    wait_until(lambda: not server.server.turn.connections)
+
+
+def test_garbage_is_answered_and_then_the_server_says_its_last_word(server, wire: Wire):
+    wire.sock.sendall(wire.record(b"*x\r\n"))
+    assert wire.read(1000) == b"-ERR Protocol error: invalid multibulk length\r\n"
+    wait_until(lambda: not server.server.turn.connections)
+
+
+def test_a_client_that_is_killed_hears_the_last_word(server, client, wire: Wire):
+    number = client.request("CLIENT", "ID")
+    victim = max(server.server.engine.clients)
+    assert victim != number
+    assert client.request("CLIENT", "KILL", "ID", str(victim)) == 1
+    assert wire.read(10) == b""
+
+
+def test_an_error_is_an_error(client):
+    refused = client.request("XADD", "orders")
+    assert isinstance(refused, ReplyError)
