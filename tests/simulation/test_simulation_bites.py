@@ -33,7 +33,8 @@ class HastyLog(Log):
 class StubbornLog(Log):
     """Goes on with a file that could not be synced."""
 
-    def _give_up(self, error):
+    def _give_up(self, file, error):
+        self._file = file
         self.trouble = str(error)
 
 
