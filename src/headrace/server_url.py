@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from redis.connection import parse_url
+from redis.exceptions import AskError
 
 from headrace.errors import HeadraceError, UsageError
 
@@ -47,8 +48,15 @@ def parse_server_url(url: str) -> ServerUrl:
         ) from None
 
 
+def node_of_a_cluster(url: str) -> UsageError:
+    """What to raise when a server, asked as if it were the only one, says that another has the key."""
+    return UsageError(f"{without_password(url)} is a node of a cluster: use cluster://host:port")
+
+
 def lost(url: str, error: Exception) -> HeadraceError:
     """What to raise when a server is not there, or no longer: one line that says where to look."""
+    if isinstance(error, AskError) and not url.startswith("cluster"):  # or MovedError, which is one
+        return node_of_a_cluster(url)
     return HeadraceError(f"{without_password(url)}: {error}; is a server running there? (headrace serve)")
 
 

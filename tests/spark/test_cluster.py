@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import pickle
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +15,18 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Cluster, Node
 
+from headrace.cli.streams import servers_at
 from headrace.errors import UsageError
+from headrace.pipeline import trim as trim_module
 from headrace.pipeline.link import Link
+from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_source import Source
 from headrace.pipeline.requests import pack
+from headrace.pipeline.trim import trim
+from headrace.pipeline.watermark import key_of, publish, published
 from headrace.spark.admission import Admission
 from headrace.spark.entry_numbers import EntryNumbers
+from headrace.spark.groups import GroupProgress
 from headrace.spark.options import parse_options
 from headrace.spark.planner import Range, nth_id, plan
 from headrace.spark.range_reader import RangeReader
@@ -223,3 +231,77 @@ def test_batches_of_rows_go_to_the_master_that_owns_the_stream(cluster: Cluster)
         link.send(stream, request)
         link.confirm(request)
         assert link.last_id(stream) == (5, 1) and link.length(stream) == 2
+
+
+def give(cluster: Cluster, stream: str) -> None:
+    """A stream of 100 entries of which 60 are archived, and the group g has acknowledged 40."""
+    fill(cluster, stream, 100)
+    publish(cluster.client, stream, "1000059-0")
+    cluster.client.xgroup_create(stream, "g", "0")
+    read = cluster.client.xreadgroup("g", "c", {stream: ">"}, count=50)
+    cluster.client.xack(stream, "g", *[id for id, _ in read[0][1][:40]])
+
+
+def test_streams_of_all_shards_are_trimmed(cluster: Cluster) -> None:
+    streams = [cluster.stream_of(node) for node in cluster.masters]
+    for stream in streams:
+        give(cluster, stream)
+    for dry in (True, False):
+        done = trim(cluster.url, streams, dry_run=dry)
+        assert [(one.stream, one.removed, one.left) for one in done] == [(s, 40, 60) for s in streams]
+        assert [cluster.client.xlen(stream) for stream in streams] == ([100] * 3 if dry else [60] * 3)
+        assert all(one.whys[0].startswith("group g: 10 pending, oldest 1000040-0") for one in done)
+
+
+def test_jobs_go_on_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = cluster.masters[1:]
+    stream = cluster.stream_of(source, "jobs")
+    give(cluster, stream)
+    servers = Servers(cluster.url)
+    servers.client().ping()
+    old = Servers(cluster.url)
+    old.client().ping()
+    options = parse_options({"url": cluster.url, "subscribe": stream, "groupId": "spark"}, "stream")
+    progress = GroupProgress(options, EntryNumbers())
+    progress.follow({stream: "1000009-0"})
+    steps = move(cluster, int(cluster.client.keyslot(stream)), source, target, [stream, key_of(stream)])
+    assert next(steps) == "asking"
+    assert published(servers.client(), stream) == "1000059-0"
+    progress.follow({stream: "1000019-0"})
+    raised = threading.Thread(
+        target=lambda: servers.patiently(lambda: publish(servers.client(), stream, "1000069-0"))
+    )
+    raised.start()  # a transaction, which waits for the end of the move
+    assert trim(cluster.url, [stream])[0].removed == 19
+    with monkeypatch.context() as patched:  # nor is it trimmed meanwhile where no script does it
+        patched.setattr(trim_module, "PATIENCE_SECONDS", 0.0)
+        patched.setattr(trim_module, "NO_SCRIPTS", ("",))
+        patched.setattr(trim_module, "SCRIPT", "which is none")
+        cluster.client.xgroup_destroy(stream, "spark")
+        [held] = trim(cluster.url, [stream])
+        assert (held.removed, held.left) == (0, 81) and "changes too fast" in held.whys[0]
+    progress.follow({stream: "1000029-0"})
+    assert raised.is_alive()
+    assert next(steps) == "moved"
+    raised.join(20)
+    assert published(old.client(), stream) == "1000069-0"
+    progress.follow({stream: "1000049-0"})
+    [spark] = [one for one in target.client.xinfo_groups(stream) if one["name"] == b"spark"]
+    assert spark["last-delivered-id"] == b"1000049-0"
+    assert trim(cluster.url, [stream])[0].left == 60
+    progress.close()
+
+
+def test_jobs_on_a_node_say_that_there_is_a_cluster(cluster: Cluster) -> None:
+    url = f"redis://127.0.0.1:{cluster.masters[0].port}"
+    stream = cluster.stream_of(cluster.masters[1])
+    fill(cluster, stream, 1)
+    with pytest.raises(UsageError, match="use cluster://"):
+        trim(url, [stream])
+    with pytest.raises(UsageError, match="use cluster://"):
+        replay(Source(stream, url, None), url, "copy", name="r")
+    with pytest.raises(UsageError, match="use cluster://"), servers_at(url) as servers:
+        servers.client().xlen(stream)
+    servers = Servers(url)
+    with pytest.raises(UsageError, match="use cluster://"):
+        servers.patiently(lambda: publish(servers.client(), stream, "1-0"))

@@ -184,6 +184,8 @@ class RemoteLink:
                     return [refusal(one) if isinstance(one, redis.RedisError) else one for one in replies]
                 if len(replies) > 1 and requests[0][0] != b"MULTI":
                     return self._each_elsewhere(requests, replies)
+                if isinstance(moved, AskError):  # MovedError is one
+                    self.place.sent_elsewhere()
                 failure = moved
                 asked = (moved.host, moved.port) if type(moved) is AskError else None
             try:
@@ -274,6 +276,8 @@ def key_of(words: Sequence[bytes]) -> bytes | None:
         return None
     if name in (b"XREAD", b"XREADGROUP"):
         return words[words.index(b"STREAMS") + 1]
+    if name in (b"EVAL", b"EVALSHA"):
+        return words[3] if len(words) > 3 and words[2] != b"0" else None
     return words[2 if name in SECOND_WORD and len(words) > 2 else 1]
 
 

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import redis
 
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.pace import Pace
 from headrace.pipeline.replay_source import LAST, Source
 from headrace.pipeline.replay_target import Target
+from headrace.server_url import lost
 from headrace.spark.archive_files import numbers_of
 from headrace.spark.offsets import START, parse_id
 
@@ -67,6 +69,8 @@ def replay(
         _play(source.batches(begin, end), target, pace, report, on_progress)
         target.forget()
         return report
+    except (redis.RedisError, OSError) as error:
+        raise lost(url, error) from error
     finally:
         target.close()
 

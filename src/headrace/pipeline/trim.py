@@ -39,6 +39,9 @@ STEP = 100_000
 # How long to try again while others change what was looked at.
 PATIENCE_SECONDS = 5.0
 
+# Between looks at a stream that moves from one node of a cluster to another.
+MOVING_SECONDS = 0.1
+
 # A dry run counts no further where it has to read entries to count them.
 COUNT_MOST = 100_000
 
@@ -118,7 +121,7 @@ def trim(
                 raise HeadraceError(f"stream {stream!r}: the server refused: {error}") from error
             done.append(one)
         return done
-    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+    except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.AskError, OSError) as error:
         raise lost(url, error) from error
     finally:
         servers.close()
@@ -172,14 +175,17 @@ def step(client: Any, stream: str, floor: Floor, exactly: bool) -> int | None:
             raise
     how = ("=", limit) if exactly else ("~", limit, "LIMIT", STEP)
     with client.pipeline(transaction=True) as pipe:
-        pipe.watch(stream)
-        if not pipe.xrange(stream, anchor, anchor):
-            return None
-        pipe.multi()
-        pipe.execute_command("XTRIM", stream, "MINID", *how, "ACKED")
         try:
+            pipe.watch(stream)
+            if not pipe.xrange(stream, anchor, anchor):
+                return None
+            pipe.multi()
+            pipe.execute_command("XTRIM", stream, "MINID", *how, "ACKED")
             return int(pipe.execute()[0])
         except redis.WatchError:
+            return None
+        except redis.exceptions.AskError:  # the stream moves to another node: not while it does
+            time.sleep(MOVING_SECONDS)
             return None
         except redis.ResponseError as error:
             if "syntax error" not in str(error):
@@ -202,11 +208,12 @@ def count_below(client: Any, stream: str, limit: Id) -> tuple[int, bool]:
     if limit == (0, 0):
         return 0, False
     end = f"({format_id(limit)}"
-    try:
-        return int(client.execute_command("XCOUNT", stream, "-", end)), False
-    except redis.ResponseError as error:
-        if "unknown command" not in str(error).lower():
-            raise
+    if not isinstance(client, redis.RedisCluster):  # no node of a cluster knows XCOUNT
+        try:
+            return int(client.execute_command("XCOUNT", stream, "-", end)), False
+        except redis.ResponseError as error:
+            if "unknown command" not in str(error).lower():
+                raise
     begin, count = "-", 0
     while count < COUNT_MOST:
         page = client.xrange(stream, begin, end, PAGE)

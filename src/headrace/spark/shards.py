@@ -21,14 +21,14 @@ from typing import Any, TypeVar
 import redis
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.exceptions import MovedError, RedisClusterException
+from redis.exceptions import AskError, MovedError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import HeadraceError
 from headrace.patience import LOST as LOST
 from headrace.patience import patiently
-from headrace.server_url import parse_server_url, without_password
+from headrace.server_url import node_of_a_cluster, parse_server_url, without_password
 
 TIMEOUT_S = 30.0  # a server that says nothing for so long is taken for dead
 RESTART_S = 20.0  # how long to wait for a server that is restarted
@@ -120,6 +120,10 @@ class Servers:
             except RedisClusterException:
                 self.close()  # none of the nodes it knows answers: begin again with those of the URL
                 raise
+            except AskError as moving:  # redis-py follows it, but in a transaction it does not
+                if self._place.kind != "cluster":
+                    raise node_of_a_cluster(self.url) from moving
+                raise Moved(str(moving)) from moving
 
         return patiently(self.patience, attempt)
 
@@ -142,7 +146,7 @@ class Servers:
                 if isinstance(answer, LOST):
                     raise answer
                 if isinstance(answer, MovedError):
-                    raise self._node_of_a_cluster()
+                    raise node_of_a_cluster(self.url)
             return answers
 
         answers = iter(self.patiently(work))
@@ -221,15 +225,12 @@ class Servers:
         if kind not in ELSEWHERE:
             return
         if kind in ("MOVED", "ASK") and self._place.kind != "cluster":
-            raise self._node_of_a_cluster()
+            raise node_of_a_cluster(self.url)
         if kind == "ASK":
             host, _, port = rest.rpartition(" ")[2].rpartition(":")
             if host:  # a server that does not know its name cannot be asked before the move is over
                 self._asked[stream] = (host, int(port))
         raise Moved(refused)
-
-    def _node_of_a_cluster(self) -> UsageError:
-        return UsageError(f"{without_password(self.url)} is a node of a cluster: use cluster://host:port.")
 
 
 def _master_only(connection: Any) -> None:
