@@ -6,17 +6,21 @@ import errno
 import os
 import socket
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 from tls_clients import Town
 
 from headrace.persistence.files import DiskFile, DiskFiles
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.config import Config
 from headrace.server.main import Server
+from waiting import answers, wait_until
 
 SECONDS_MAX = 30.0
 
@@ -191,6 +195,25 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 @pytest.fixture(scope="session")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Town:
     return Town(tmp_path_factory.mktemp("town"))
+
+
+@pytest.fixture(scope="session")
+def redis_port(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A redis-server that is only reached by TLS."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("redis")
+    words = ["redis-server", "--port", "0", "--tls-port", str(port), *town.server_words(), "--save", ""]
+    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
+    shown: dict[str, Any] = {"ssl_ca_certs": str(town.authority.file), "ssl_certfile": str(town.ann.file)}
+    try:
+        with redis.Redis(port=port, ssl=True, ssl_keyfile=str(town.ann.key), **shown) as client:
+            wait_until(lambda: answers(client), "redis-server")
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
 
 
 @pytest.fixture

@@ -8,18 +8,15 @@ import ssl
 import stat
 import subprocess
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import redis
 from tls_clients import Town, Wire
 
 from headrace.errors import HeadraceError
 from headrace.resp.replies import ReplyError
 from headrace.server import handshakes
-from waiting import answers, wait_until
+from waiting import wait_until
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -47,25 +44,6 @@ CONVERSATION = [
     ("CLIENT", "GETNAME"),
     ("DEL", "k", "s"),
 ]
-
-
-@pytest.fixture(scope="module")
-def redis_port(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A redis-server that is only reached by TLS."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    folder = tmp_path_factory.mktemp("redis")
-    words = ["redis-server", "--port", "0", "--tls-port", str(port), *town.server_words(), "--save", ""]
-    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)
-    shown: dict[str, Any] = {"ssl_ca_certs": str(town.authority.file), "ssl_certfile": str(town.ann.file)}
-    try:
-        with redis.Redis(port=port, ssl=True, ssl_keyfile=str(town.ann.key), **shown) as client:
-            wait_until(lambda: answers(client), "redis-server")
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

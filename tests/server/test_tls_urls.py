@@ -1,0 +1,81 @@
+"""rediss:// addresses reach a server with an authority of its own: ours and redis-server, by every door."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+from pathlib import Path
+
+import pytest
+import redis
+from tls_clients import Town
+
+import headrace
+from headrace.cli.main import main
+from headrace.errors import HeadraceError
+
+
+def url_of(town: Town, port: int) -> str:
+    """An address that says whom to trust and what to show."""
+    files = {"ca_certs": town.authority.file, "certfile": town.ann.file, "keyfile": town.ann.key}
+    query = "&".join(f"ssl_{name}={path}" for name, path in files.items())
+    return f"rediss://127.0.0.1:{port}?{query}"
+
+
+@pytest.fixture(params=["headrace", "redis-server"])
+def port(request: pytest.FixtureRequest, start_tls) -> int:
+    if request.param == "headrace":
+        return start_tls().tls_port
+    found: int = request.getfixturevalue("redis_port")
+    return found
+
+
+def test_a_program_reaches_it(town: Town, port: int):
+    with headrace.connect(url_of(town, port)) as db:
+        orders = db.stream("orders")
+        orders.add({"item": b"pear" * 50_000})
+        assert len(orders) == 1
+        with redis.Redis.from_url(url_of(town, port)) as client:
+            assert client.xlen("orders") == 1
+            client.flushall()
+
+
+def test_the_commands_of_the_program_reach_it(
+    town: Town, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rows = tmp_path / "orders.jsonl"
+    rows.write_text("".join(f'{{"time": "2026-03-01T09:00:{n:02}", "item": "pear"}}\n' for n in range(50)))
+    url = url_of(town, port)
+    assert main(["load", str(rows), "--stream", "orders", "--url", url]) == 0
+    assert main(["top", "--once", "--every", "0.1", "--url", url]) == 0
+    assert "orders" in capsys.readouterr().out
+    with redis.Redis.from_url(url) as client:
+        assert client.xlen("orders") == 50
+        client.flushall()
+
+
+def test_inspect_reaches_ours(town: Town, start_tls, capsys: pytest.CaptureFixture[str]):
+    server = start_tls()
+    assert server.connect_tls(town.context()).request("XADD", "orders", "1-1", "item", "pear") == b"1-1"
+    assert main(["inspect", "orders", "--url", url_of(town, server.tls_port)]) == 0
+    assert "1 entry" in capsys.readouterr().out
+
+
+def test_an_authority_that_is_not_trusted_is_said_in_one_line(
+    town: Town, port: int, capsys: pytest.CaptureFixture[str]
+):
+    url = url_of(town, port).replace(str(town.authority.file), str(town.others.file))
+    assert main(["top", "--once", "--every", "0.1", "--url", url]) == 1
+    said = capsys.readouterr().err
+    assert "certificate verify failed" in said and "Traceback" not in said
+    assert str(town.ann.key) not in said
+    with pytest.raises(HeadraceError, match="certificate verify failed"):
+        headrace.connect(url).stream("orders").add({"item": "pear"})
+
+
+def test_the_metrics_port_speaks_plain_http(town: Town, start_tls):
+    server = start_tls("--metrics-port", "free")
+    url = f"http://127.0.0.1:{server.server.metrics.port}/healthz"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert answer.status == 200
+    assert isinstance(server.connect_tls(town.context()).sock, ssl.SSLSocket)
