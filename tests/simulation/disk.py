@@ -245,6 +245,9 @@ class SimulatedFiles:
             raise HeadraceError("the simulated directory is in use")
         self.locked = True
 
+    def check_lock(self) -> None:
+        assert self.locked
+
     def unlock(self) -> None:
         self.locked = False
 

@@ -12,7 +12,7 @@ from load import World
 
 pytestmark = pytest.mark.whole
 
-SECONDS = float(os.environ.get("HEADRACE_STRESS_SECONDS", "3"))
+SECONDS = float(os.environ.get("HEADRACE_STRESS_SECONDS", "2"))
 KILLS = max(int(SECONDS / 80), 1)
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.whole
 
 SIZE = 2000
 WORKERS = 3
-SECONDS = 60.0 if LONG else 0.8
+SECONDS = 60.0 if LONG else 0.5
 ROUNDS = 5 if LONG else 2
 # What may be left after a round: less than one object for each client there was; and buffers that are kept
 # for the next turn that needs them.

@@ -54,6 +54,13 @@ class DirectoryInUse(HeadraceError):
         )
 
 
+class DirectoryGone(HeadraceError):
+    """What has the directory's name is another one than this process has locked, or there is none."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(f"{os.path.abspath(root)} is not the directory that this server has locked")
+
+
 class File(Protocol):
     """A file being written, at its end only."""
 
@@ -125,6 +132,9 @@ class Files(Protocol):
 
     def lock(self) -> None:
         """Take the directory for this process; DirectoryInUse names who has it."""
+
+    def check_lock(self) -> None:
+        """DirectoryGone when what bears its name now is not what was locked."""
 
     def unlock(self) -> None:
         """Let others have the directory."""
@@ -247,6 +257,16 @@ class DiskFiles:
             os.close(descriptor)
             raise
         self.lock_descriptor = descriptor
+
+    def check_lock(self) -> None:
+        if self.lock_descriptor < 0:
+            return
+        try:
+            found = os.stat(self.path(LOCK_NAME))
+        except FileNotFoundError:
+            raise DirectoryGone(self.root) from None
+        if not os.path.samestat(found, os.fstat(self.lock_descriptor)):
+            raise DirectoryGone(self.root)
 
     def unlock(self) -> None:
         if self.lock_descriptor >= 0:

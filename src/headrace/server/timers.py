@@ -13,6 +13,7 @@ from headrace.server.heap import Crowd, give_back
 from headrace.server.host import ServerHost
 from headrace.server.saving import Saving
 from headrace.server.turn import Turn
+from headrace.server.whereabouts import Whereabouts
 
 SLOW_MS = 1000  # how often idle clients are looked for while nothing else happens
 
@@ -30,6 +31,7 @@ class Timers:
         self.saving = saving
         self.crowd = Crowd()
         self.watch = ClockWatch(turn.clock)
+        self.whereabouts = Whereabouts(saving.files, durability, saving)
 
     def run(self, now: int) -> int:
         """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
@@ -48,6 +50,7 @@ class Timers:
         if self.crowd.has_gone(len(self.turn.connections)):
             give_back()
         self.durability.tick(now)
+        self.whereabouts.look(now)
         self.saving.tick(now)
         waits = [self.durability.due_ms(), self.saving.due_ms(now, interval)]
         watching = seconds or self.turn.handshakes.going
