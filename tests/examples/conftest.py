@@ -3,5 +3,7 @@
 import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "spark")]
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "spark"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent / "examples"))
+
+from server_fixtures import headrace_server, spark  # noqa: F401

@@ -9,34 +9,21 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
-import spark_child
 from pyspark.sql import SparkSession
-from stream_server import StreamServer, free_port, start_server
+from stream_server import StreamServer
 
 pytestmark = pytest.mark.whole
 MINUTE = 60_000
 BEGIN = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = spark_child.session(str(tmp_path_factory.mktemp("warehouse")))
-    yield session
-    session.stop()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
-    port = free_port()
-    process = start_server("headrace", port, tmp_path_factory.mktemp("headrace"))
-    yield StreamServer(port)
-    process.terminate()
-    process.wait(10)
+@pytest.fixture
+def server(headrace_server: StreamServer) -> StreamServer:
+    return headrace_server
 
 
 def example(name: str) -> Any:

@@ -5,4 +5,4 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "spark"))
 
-from both_servers import running_server, stream_server  # noqa: F401
+from server_fixtures import running_server, spark, stream_server  # noqa: F401

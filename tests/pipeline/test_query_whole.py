@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pathlib
 import threading
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from spark_child import session
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
@@ -22,22 +20,8 @@ pytestmark = pytest.mark.whole
 FIRST = 1_577_836_800_000  # 2020-01-01
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    made = session(str(tmp_path_factory.mktemp("warehouse")))
-    yield made
-    made.stop()
-
-
 def entries(count: int) -> list[Entry]:
     return [(f"{FIRST + n * 60_000}-0", {"n": n, "kind": "ab"[n % 2]}) for n in range(count)]
-
-
-def add(server: StreamServer, stream: str, some: list[Entry]) -> None:
-    pipe = server.client.pipeline(transaction=False)
-    for entry_id, fields in some:
-        pipe.xadd(stream, dict(fields), id=entry_id)
-    pipe.execute()
 
 
 def test_sql_over_an_archive_and_what_is_live(
@@ -46,8 +30,8 @@ def test_sql_over_an_archive_and_what_is_live(
     some = entries(5000)
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s:1", some[:3000])
-    add(stream_server, "s:1", some[2000:])
-    add(stream_server, "names", [("1-0", {"kind": "a", "called": "even"})])
+    stream_server.add("s:1", some[2000:])
+    stream_server.add("names", [("1-0", {"kind": "a", "called": "even"})])
     sql = (
         "SELECT called, count(*) AS many, sum(n) AS total FROM `s:1` JOIN names USING (kind) "
         "WHERE `s:1`._timestamp >= '2020-01-01 10:00:00' GROUP BY called"
@@ -66,7 +50,7 @@ def test_sql_over_an_archive_and_what_is_live(
 
 
 def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_server: StreamServer) -> None:
-    add(stream_server, "s", entries(100))
+    stream_server.add("s", entries(100))
     sql = "SELECT kind, count(*) AS many FROM s GROUP BY kind ORDER BY kind"
     register(spark, sql, stream_server.url, following=True)
     seen: list[list[Row]] = []

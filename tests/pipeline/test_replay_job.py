@@ -25,13 +25,6 @@ def entries(count: int, step: int = 60_000, first: int = FIRST) -> list[Entry]:
     return [(f"{first + n // 2 * step}-{n % 2}", {"n": n, "t": f"text {n}"}) for n in range(count)]
 
 
-def add(server: StreamServer, stream: str, some: list[Entry]) -> None:
-    pipe = server.client.pipeline(transaction=False)
-    for entry_id, fields in some:
-        pipe.xadd(stream, dict(fields), id=entry_id)
-    pipe.execute()
-
-
 def held(server: StreamServer, stream: str) -> list[Entry]:
     """What a stream holds, values as numbers where they are."""
     return [
@@ -46,7 +39,7 @@ def numbers(server: StreamServer, stream: str) -> list[int]:
 
 def test_a_live_range_comes_again_with_its_ids_into_an_empty_stream(stream_server: StreamServer) -> None:
     some = entries(5000)
-    add(stream_server, "a", some)
+    stream_server.add("a", some)
     source = Source("a", stream_server.url)
     report = replay(source, stream_server.url, "b", name="x", after=some[99][0], upto=some[4000][0])
     assert held(stream_server, "b") == some[100:4001]
@@ -68,7 +61,7 @@ def test_archive_and_live_stream_are_one(stream_server: StreamServer, tmp_path: 
     maker.add("s", some[1000:2000])
     maker.add("s", some[:500], committed=False)
     maker.add("other", some)
-    add(stream_server, "s", some[1500:])  # a part is in both, a part no longer live
+    stream_server.add("s", some[1500:])  # a part is in both, a part no longer live
     replay(Source("s", stream_server.url, tmp_path / "archive"), stream_server.url, "again", name="x")
     assert held(stream_server, "again") == some
 
@@ -110,15 +103,15 @@ def test_what_did_not_fit_an_archive_s_columns_is_replayed_as_it_was(
 
 
 def test_a_stream_replayed_into_itself_ends_where_it_ended(stream_server: StreamServer) -> None:
-    add(stream_server, "a", entries(2500))
+    stream_server.add("a", entries(2500))
     report = replay(Source("a", stream_server.url), stream_server.url, "a", name="x")
     assert (report.rows, report.kept) == (2500, False)
     assert numbers(stream_server, "a") == [*range(2500), *range(2500)]
 
 
 def test_ids_that_cannot_be_kept_are_refused_before_anything_is_added(stream_server: StreamServer) -> None:
-    add(stream_server, "a", entries(10))
-    add(stream_server, "b", [("9999999999999-0", {"n": 1})])
+    stream_server.add("a", entries(10))
+    stream_server.add("b", [("9999999999999-0", {"n": 1})])
     with pytest.raises(UsageError, match="up to 9999999999999-0"):
         replay(Source("a", stream_server.url), stream_server.url, "b", name="x", keep_ids=True)
     assert stream_server.client.xlen("b") == 1
@@ -133,7 +126,7 @@ def test_a_replay_broken_off_goes_on_where_it_was(
     some = entries(9000, step=600_000)
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", some[:6000])
-    add(stream_server, "s", some[6000:])
+    stream_server.add("s", some[6000:])
     source = Source("s", stream_server.url, tmp_path / "archive")
     stops = [2500, 3000, 7500]
     for stop in stops:
@@ -147,7 +140,7 @@ def test_a_replay_broken_off_goes_on_where_it_was(
                 source, stream_server.url, "t", name="x", keep_ids=keep, pace=Slices(), on_progress=break_off
             )
         assert stop < stream_server.client.xlen("t") < 9000
-    add(stream_server, "s", [("9999999999999-0", {"n": -1})])  # comes after the end that was fixed
+    stream_server.add("s", [("9999999999999-0", {"n": -1})])  # comes after the end that was fixed
     report = replay(source, stream_server.url, "t", name="x", keep_ids=keep)
     assert report.resumed_after
     assert numbers(stream_server, "t") == list(range(9000))
@@ -167,7 +160,7 @@ class Slices(Pace):
 
 def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: StreamServer) -> None:
     some = entries(1000)
-    add(stream_server, "a", some)
+    stream_server.add("a", some)
 
     def break_off(now: Report) -> None:
         if now.rows >= 500:
@@ -184,7 +177,7 @@ def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: Strea
 
 
 def test_a_place_that_makes_no_sense_is_told(stream_server: StreamServer) -> None:
-    add(stream_server, "a", entries(1))
+    stream_server.add("a", entries(1))
     stream_server.client.set("{b}:headrace:replay:x", "nonsense")
     with pytest.raises(CommandError, match="nonsense"):
         replay(Source("a", stream_server.url), stream_server.url, "b", name="x")

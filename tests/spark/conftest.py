@@ -9,4 +9,4 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).parent))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers are to be this interpreter
 
-from both_servers import running_server, stream_server  # noqa: F401
+from server_fixtures import headrace_server, running_server, spark, stream_server  # noqa: F401

@@ -7,9 +7,13 @@ import pathlib
 import socket
 import subprocess
 import sys
-import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import redis
+
+from waiting import answers, wait_until
 
 
 def free_port() -> int:
@@ -27,16 +31,10 @@ def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subproc
     words += more or ("--appendonly", "no")
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # what we run on, from another folder
     process = subprocess.Popen(words, cwd=cwd, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    client = redis.Redis(port=port)
-    for _ in range(200):
-        try:
-            client.ping()
-            return process
-        except redis.ConnectionError:
-            assert process.poll() is None, f"{kind} did not start"
-            time.sleep(0.05)
-    process.kill()
-    raise AssertionError(f"{kind} does not answer")
+    with redis.Redis(port=port) as client:
+        wait_until(lambda: answers(client) or process.poll() is not None, kind)
+    assert process.poll() is None, f"{kind} did not start"
+    return process
 
 
 class StreamServer:
@@ -47,6 +45,13 @@ class StreamServer:
         self.url = f"redis://127.0.0.1:{port}"
         self.client = redis.Redis(port=port)
 
+    def add(self, stream: str, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """These entries, each an ID and its fields."""
+        pipe = self.client.pipeline(transaction=False)
+        for entry_id, fields in entries:
+            pipe.xadd(stream, dict(fields), id=entry_id)
+        pipe.execute()
+
     def fill(self, stream: str, count: int, first: int = 0) -> None:
         """Entries numbered from first, one a millisecond from 1000000 on: n, its text, its half."""
         for start in range(first, first + count, 2000):
@@ -54,3 +59,15 @@ class StreamServer:
             for n in range(start, min(start + 2000, first + count)):
                 pipe.xadd(stream, {"n": n, "name": f"n{n}", "half": n / 2}, id=f"{1_000_000 + n}-0")
             pipe.execute()
+
+
+@contextmanager
+def running(kind: str, cwd: pathlib.Path) -> Iterator[StreamServer]:
+    """A server on a free port, gone afterwards."""
+    port = free_port()
+    process = start_server(kind, port, cwd)
+    try:
+        yield StreamServer(port)
+    finally:
+        process.terminate()
+        process.wait(10)

@@ -48,13 +48,6 @@ def entries(count: int, step: int = HOUR) -> list[Entry]:
     return [(f"{FIRST + n // 3 * step}-{n % 3}", {"n": n, "t": f"text {n}"}) for n in range(count)]
 
 
-def add(server: StreamServer, stream: str, some: Sequence[Entry]) -> None:
-    pipe = server.client.pipeline(transaction=False)
-    for entry_id, fields in some:
-        pipe.xadd(stream, dict(fields), id=entry_id)
-    pipe.execute()
-
-
 def reader(server: StreamServer, archive: pathlib.Path, schema: str, **options: str) -> ArchiveReader:
     raw = {"url": server.url, "archive": str(archive), **options}
     return ArchiveReader(parse_options(raw, "batch"), struct(schema))
@@ -179,7 +172,7 @@ def test_no_entry_is_missing_or_doubled_whatever_is_trimmed(
     some = entries(400)
     maker.add("s", some[:200])
     maker.add("s", some[200:300])
-    add(stream_server, "s", some)
+    stream_server.add("s", some)
     stream_server.client.xtrim("s", minid=some[trimmed][0], approximate=False)
     there = some[:300] + some[max(trimmed, 300) :]
     assert ids(stream_server, maker.directory) == by_id(there)
@@ -190,8 +183,8 @@ def test_streams_that_are_only_here_or_only_there(stream_server: StreamServer, m
     some = entries(60)
     maker.add("archived", some[:40])
     maker.add("both", some[:30])
-    add(stream_server, "both", some[20:])
-    add(stream_server, "live", some[5:50])
+    stream_server.add("both", some[20:])
+    stream_server.add("live", some[5:50])
     assert ids(stream_server, maker.directory) == by_id(some[:40] + some[:30] + some[30:])
     assert ids(stream_server, maker.directory, subscribe="live,archived") == by_id(some[:40] + some[5:50])
     found = rows(reader(stream_server, maker.directory, DEFAULT_SCHEMA, subscribePattern="a.*|b.*"))
@@ -207,7 +200,7 @@ def test_streams_that_are_only_here_or_only_there(stream_server: StreamServer, m
 def test_entries_deleted_live_stay_in_the_archive(stream_server: StreamServer, maker: ArchiveMaker) -> None:
     some = entries(40)
     maker.add("s", some[:20])
-    add(stream_server, "s", some)
+    stream_server.add("s", some)
     for deleted in (3, 19, 20, 30):  # the seam itself, and the first behind it, among them
         stream_server.client.xdel("s", some[deleted][0])
     there = some[:20] + [some[n] for n in range(20, 40) if n not in (20, 30)]
@@ -218,7 +211,7 @@ def test_offsets_and_times_narrow_both_parts(stream_server: StreamServer, maker:
     some = entries(2000)
     maker.add("s", some[:700], group_rows=10)
     maker.add("s", some[700:1300], group_rows=10)
-    add(stream_server, "s", some[900:])
+    stream_server.add("s", some[900:])
     for after, upto in [(10, 300), (10, 1299), (500, 1700), (1299, 1500), (1298, 1301), (1400, 1999)]:
         offsets = {
             "startingOffsets": f'{{"s":"{some[after][0]}"}}',
@@ -240,7 +233,7 @@ def test_what_is_trimmed_behind_the_seam_while_it_is_read_is_noticed(
     maker.add("s", some[:50])
     for first, trim in [(0, 70), (50, 70), (50, 51), (50, 100)]:
         stream_server.client.delete("s")
-        add(stream_server, "s", some[first:])
+        stream_server.add("s", some[first:])
         made = reader(stream_server, maker.directory, "_id STRING")
         parts = made.partitions()
         stream_server.client.xtrim("s", minid=f"{parse_id(some[trim - 1][0])[0]}-9", approximate=False)
@@ -254,7 +247,7 @@ def test_an_archive_that_has_grown_before_the_stream_was_looked_at(
     """Archived and trimmed between the two looks: the table is planned anew."""
     some = entries(100)
     maker.add("s", some[:30])
-    add(stream_server, "s", some)
+    stream_server.add("s", some)
     made = reader(stream_server, maker.directory, "_id STRING")
     real = made._first_from
     schedule: Iterator[int] = iter([60, 80])
@@ -276,7 +269,7 @@ def test_an_archive_that_has_grown_before_the_stream_was_looked_at(
 def test_a_stream_made_anew_is_told(stream_server: StreamServer, maker: ArchiveMaker) -> None:
     some = entries(60)
     maker.add("s", some)
-    add(stream_server, "s", some[:10])
+    stream_server.add("s", some[:10])
     with pytest.raises(DataLoss, match="made anew"):
         ids(stream_server, maker.directory)
     assert ids(stream_server, maker.directory, failOnDataLoss="false") == by_id(some)
@@ -317,7 +310,7 @@ def test_archived_maps_give_the_rows_that_the_stream_gives(
     stream_server: StreamServer, maker: ArchiveMaker, mode: str, schema: str
 ) -> None:
     some = odd_entries()
-    add(stream_server, "s", some)
+    stream_server.add("s", some)
     live = rows(reader(stream_server, maker.directory, schema, subscribe="s", mode=mode))
     maker.add("s", some, group_rows=2)
     stream_server.client.delete("s")
@@ -338,7 +331,7 @@ def test_archived_columns_are_read_as_they_are_and_cast(
     maker = ArchiveMaker(tmp_path / "archive", columns)
     maker.alone("s")
     maker.add(None, [("5-1", {"n": 1, "t": "a", "at": 86_400_000_000}), ("6-0", {"n": 2})])
-    add(stream_server, "s", [("5-1", {"n": 1}), ("7-0", {"n": 3, "t": "c"})])
+    stream_server.add("s", [("5-1", {"n": 1}), ("7-0", {"n": 3, "t": "c"})])
     got = rows(reader(stream_server, maker.directory, "_id STRING, n LONG, t STRING, _corrupt_record STRING"))
     assert [tuple(row.values()) for row in got] == [
         ("5-1", 1, "a", None),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql.types import (
@@ -25,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from stream_server import StreamServer, free_port, start_server
+from stream_server import StreamServer
 
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, ProtocolError, UsageError
@@ -87,15 +86,6 @@ RESERVED = {
     "_sequence": LongType(),
     "_corrupt_record": StringType(),
 }
-
-
-@pytest.fixture(scope="module")
-def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamServer]:
-    port = free_port()
-    process = start_server("headrace", port, tmp_path_factory.mktemp("headrace"))
-    yield StreamServer(port)
-    process.terminate()
-    process.wait(10)
 
 
 def reader(server: StreamServer, part: Range, schema: StructType = NUMBERS, **more: str) -> RangeReader:

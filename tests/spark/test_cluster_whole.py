@@ -7,20 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 import redis
-import spark_child
 from pyspark.sql import SparkSession
 from redis_cluster import Cluster
 
 pytestmark = pytest.mark.whole
 
 COUNT = 6000
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = spark_child.session(str(tmp_path_factory.mktemp("warehouse")))
-    yield session
-    session.stop()
 
 
 @pytest.fixture

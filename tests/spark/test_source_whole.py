@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import spark_child
 from pyspark.sql import DataFrame, SparkSession
 from stream_server import StreamServer
 
@@ -18,13 +16,6 @@ from waiting import wait_until
 pytestmark = pytest.mark.whole
 
 SWITCH = "spark.sql.python.filterPushdown.enabled"
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = spark_child.session(str(tmp_path_factory.mktemp("warehouse")))
-    yield session
-    session.stop()
 
 
 class Query:

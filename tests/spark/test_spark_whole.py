@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,13 +17,6 @@ from stream_server import StreamServer
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = spark_child.session(str(tmp_path_factory.mktemp("warehouse")))
-    yield session
-    session.stop()
 
 
 def batch(spark: SparkSession, server: StreamServer, schema: str = "", **options: str) -> DataFrame:
