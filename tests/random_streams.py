@@ -74,7 +74,7 @@ def random_producers(rng, stream, keyspace, ids, now_ms):
             rng.choice(NAMES[1:]), b"iid %d" % n, now_ms - rng.randrange(50_000), n, stream.idmp_maxsize
         )
     memory.duplicates = rng.choice([0, 7])
-    stream.idempotency = memory
+    stream.remember(memory)
 
 
 def ids_of(stream):

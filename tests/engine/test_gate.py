@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from redis.lock import Lock
 
+from headrace.engine.effects import Effects
 from headrace.engine.engine import Engine
 from headrace.engine.gate import Gate
+from headrace.keyspace.eviction import Eviction
+from headrace.keyspace.keyspace import Keyspace
 
 TROUBLE = b"MISCONF the disk is full"
 
@@ -104,7 +107,7 @@ def test_what_a_log_repeats_passes(engine: Engine):
 
 
 def test_the_gate_is_shut_while_one_reason_is_left():
-    gate = Gate()
+    gate = Gate(Eviction(Keyspace(), Effects()))
     gate.set_loading(True)
     gate.pause(5000, False)
     gate.refuse_writes(TROUBLE)

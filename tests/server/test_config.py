@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CommandError, UsageError
+from headrace.server.client_limits import BufferLimit, Buffers
 from headrace.server.config import Config
 from headrace.server.directives import DIRECTIVES, NOT_APPLICABLE, REFUSED
 
@@ -122,12 +123,20 @@ def test_a_missing_file_and_a_stray_word_are_refused():
 
 
 def test_what_cannot_be_honoured_but_does_no_harm_is_warned_of():
-    config = configured("--maxmemory", "1gb", "--io-threads", "4", "--requirepass", "")
+    config = configured("--maxmemory-clients", "1gb", "--io-threads", "4", "--requirepass", "")
     assert config.warnings == [
-        "the command line: maxmemory 1gb: not supported yet: memory is not limited",
+        "the command line: maxmemory-clients 1gb: there is no such limit here, only 0: each client is limited"
+        " by client-query-buffer-limit and client-output-buffer-limit",
         "the command line: io-threads: has no effect here",
     ]
-    assert config.shown("maxmemory") == "0"
+    assert config.shown("maxmemory-clients") == "0"
+
+
+def test_a_limit_of_memory_and_what_then_goes():
+    config = configured("--maxmemory", "1gb", "--maxmemory-policy", "Stream-Oldest")
+    assert (config.shown("maxmemory"), config.shown("maxmemory-policy")) == (str(1 << 30), "stream-oldest")
+    with pytest.raises(UsageError, match="maxmemory-policy volatile-ttl: whole keys are never evicted here"):
+        configured("--maxmemory-policy", "volatile-ttl")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +184,22 @@ def test_config_set_changes_all_or_none():
         (b"save", b"60 1 5", "Invalid save parameters"),
         (b"save", b"60 one", "Invalid save parameters"),
         (b"save", b"0 1", "Invalid save parameters"),
-        (b"maxmemory-policy", b"allkeys-lru", "not supported yet: nothing is evicted"),
+        (
+            b"maxmemory-policy",
+            b"allkeys-lru",
+            "whole keys are never evicted here; there are noeviction and stream-oldest",
+        ),
+        (
+            b"maxmemory-policy",
+            b"newest",
+            "argument(s) must be one of the following: noeviction, stream-oldest",
+        ),
+        (
+            b"maxmemory-clients",
+            b"5%",
+            "there is no such limit here, only 0: each client is limited by client-query-buffer-limit and"
+            " client-output-buffer-limit",
+        ),
         (
             b"client-output-buffer-limit",
             b"normal 1 2",
@@ -184,12 +208,12 @@ def test_config_set_changes_all_or_none():
         (
             b"client-output-buffer-limit",
             b"normal 9999999999gb 0 0",
-            "argument must be between 0 and 9223372036854775807 inclusive",
+            "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
         ),
         (
             b"client-output-buffer-limit",
-            b"normal 0 1mb 60",
-            "not supported yet: a soft limit; the hard limit is kept",
+            b"normal 0 1mb -1",
+            "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
         ),
         (
             b"client-output-buffer-limit",
@@ -218,5 +242,10 @@ def test_what_clients_set_for_good_measure_is_accepted():
 def test_buffer_limits_of_several_classes():
     config = Config()
     config.set([(b"client-output-buffer-limit", b"normal 1mb 0 0 replica 256mb 64mb 60")])
-    assert config.values["client-output-buffer-limit"] == (1 << 20, 32 << 20)
-    assert config.shown("client-output-buffer-limit") == "normal 1048576 0 0 pubsub 33554432 0 0"
+    assert config.shown("client-output-buffer-limit") == (
+        "normal 1048576 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
+    )
+    config.set([(b"client-output-buffer-limit", b"normal 2mb 1mb 7 pubsub 0 0 0")])
+    assert config.values["client-output-buffer-limit"] == Buffers(
+        BufferLimit(2 << 20, 1 << 20, 7), BufferLimit(256 << 20, 64 << 20, 60), BufferLimit(0, 0, 0)
+    )

@@ -3,7 +3,7 @@ import weakref
 
 import pytest
 
-from headrace.streams import compaction
+from headrace.streams import compaction, size
 from headrace.streams.compaction import Compaction
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
@@ -58,7 +58,7 @@ def test_all_tombstones_go_but_the_first_and_the_last_entry(deleted, gone):
         stream.delete(i, 0)
     node = stream.first_node()
     before, used = entries_of(stream), node.pack.used
-    assert compaction.rewrite(node) == gone
+    assert compaction.rewrite(node, stream.weight) == gone
     stream.check()
     assert entries_of(stream) == before and entries_of(stream, True) == before[::-1]
     assert node.live + node.deleted + gone == 10 and node.gone == gone
@@ -75,7 +75,7 @@ def test_a_tombstone_stays_that_does_not_come_before_what_follows():
     stream.append(6, 0, [b"f", b"v"], 0, 1 << 20, 12)
     stream.append(7, 0, [b"f", b"v"], 0, 1 << 20, 12)
     node = stream.tail
-    assert compaction.rewrite(node) == 8  # 10-0 stays, for 6-0 follows it
+    assert compaction.rewrite(node, stream.weight) == 8  # 10-0 stays, for 6-0 follows it
     assert (node.live, node.deleted) == (3, 1)
     stream.check()
 
@@ -87,7 +87,7 @@ def test_large_nodes_and_wide_counts_come_out_right(n):
         stream.delete(i, 0)
     node = stream.tail
     before, used = entries_of(stream), node.pack.used
-    assert compaction.rewrite(node) == len(range(2, n, 2))
+    assert compaction.rewrite(node, stream.weight) == len(range(2, n, 2))
     stream.check()
     assert entries_of(stream) == before and node.used_before() == used
     for i in range(3, n - 1, 2):
@@ -109,7 +109,7 @@ def test_a_listpack_may_have_more_elements_than_its_header_can_say():
         stream.delete(i, 0)
     node = stream.tail
     assert node.pack.count > 65535
-    assert compaction.rewrite(node) == 7
+    assert compaction.rewrite(node, stream.weight) == 7
     stream.check()
     assert node.pack.count < 65535 and [ms for ms, _, _ in entries_of(stream)] == [1, 9, 10]
 
@@ -122,10 +122,10 @@ def test_worn_nodes_are_rewritten_in_steps():
         if i % 10 not in (3, 7):
             stream.delete(i, 0)
     assert len(queue) == 1 and len(stream.counting.worn.nodes) == 9
-    before, full = entries_of(stream), stream.memory_bytes()
+    before, full = entries_of(stream), size.memory_bytes(stream)
     assert run(queue) == 1
     stream.check()
-    assert entries_of(stream) == before and stream.memory_bytes() < full
+    assert entries_of(stream) == before and size.memory_bytes(stream) < full
     assert stream.first_node().gone == 6 and stream.tail.gone == 0
     assert queue.next_step() == -1 and len(queue) == 0
 
@@ -202,7 +202,7 @@ def test_a_rewritten_node_takes_as_many_entries_as_if_it_were_not(rewritten):
     for i in range(2, 9):
         stream.delete(i, 0)
     if rewritten:
-        assert compaction.rewrite(stream.first_node()) == 7
+        assert compaction.rewrite(stream.first_node(), stream.weight) == 7
     stream = stream.copy()
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, 1 << 20, 12)
@@ -245,7 +245,7 @@ def test_a_rewritten_node_takes_as_many_bytes_as_if_it_were_not(rewritten):
         stream.delete(i, 0)
     full = stream.first_node().pack.used
     if rewritten:
-        assert compaction.rewrite(stream.first_node()) == 7
+        assert compaction.rewrite(stream.first_node(), stream.weight) == 7
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, full + 3, 0)  # two bytes raw and one for the end: just too much
     assert stream.nodes.keys == 2

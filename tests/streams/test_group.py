@@ -1,5 +1,6 @@
 import pytest
 
+from headrace.streams import size
 from headrace.streams.stream import Stream
 
 U64_MAX = 2**64 - 1
@@ -75,14 +76,14 @@ def test_a_copy_of_a_stream_has_groups_of_its_own():
 @pytest.mark.parametrize("n", [1, 500])
 def test_memory_counts_groups_consumers_and_pending_entries(n):
     stream = Stream()
-    sizes = [stream.memory_bytes()]
+    sizes = [size.memory_bytes(stream)]
     group = stream.make_group(b"g" * 100, 0, 0, -1)
-    sizes.append(stream.memory_bytes())
+    sizes.append(size.memory_bytes(stream))
     alice = group.make_consumer(b"a" * 100, 5)
-    sizes.append(stream.memory_bytes())
+    sizes.append(size.memory_bytes(stream))
     for i in range(n):
         group.pending.add(i, 0, alice, 100, 1)
-    sizes.append(stream.memory_bytes())
+    sizes.append(size.memory_bytes(stream))
     assert sizes[1] - sizes[0] >= 100
     assert sizes[2] - sizes[1] >= 100
     assert sizes[3] - sizes[2] >= 36 * n

@@ -74,14 +74,14 @@ def test_trims_pass_over_tombstones_and_leave_max_deleted_alone():
     stream.check()
     assert (stream.first_id(), stream.max_deleted_id()) == (StreamId(6, 0), StreamId(4, 0))
     assert (stream.entries_added, stream.last_id()) == (9, StreamId(9, 0))
-    assert stream.first_stored_id() == StreamId(4, 0)
+    assert stream.first_node().key() == StreamId(4, 0).key()
 
 
 def test_an_emptied_stream_has_no_first_id():
     stream = numbered(5)
     assert trim_by_length(stream, 0, True, 0) == 5
     stream.check()
-    assert (stream.first_id(), stream.first_stored_id()) == (StreamId(0, 0), None)
+    assert (stream.first_id(), stream.first_node()) == (StreamId(0, 0), None)
 
 
 def test_a_trim_by_id_may_leave_a_node_of_tombstones():

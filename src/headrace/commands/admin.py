@@ -9,6 +9,7 @@ from headrace.commands.client import parse_timeout
 from headrace.commands.rows import container, row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused
+from headrace.streams import size
 from headrace.streams.stream import Stream
 from headrace.structures import footprint
 
@@ -55,6 +56,7 @@ def run_config_resetstat(call: Call) -> None:
     call.keyspace.hits = 0
     call.keyspace.misses = 0
     call.keyspace.expired = 0
+    call.engine.gate.eviction.forget()
     call.engine.guard.log.reset()
     call.host.config_resetstat()
     call.answer.ok()
@@ -68,8 +70,8 @@ def run_config_rewrite(call: Call) -> None:
 
 def memory_of(key: bytes, value: object) -> int:
     """The bytes that key and value take up, their place in the dictionary included."""
-    size = value.memory_bytes() if isinstance(value, Stream) else footprint.of(value)
-    return PLACE_BYTES + footprint.of(key) + size
+    own = size.memory_bytes(value) if isinstance(value, Stream) else footprint.of(value)
+    return PLACE_BYTES + footprint.of(key) + own
 
 
 def run_memory_usage(call: Call) -> None:

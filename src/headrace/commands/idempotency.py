@@ -72,7 +72,7 @@ def memory_of(call: Call, stream: Stream) -> Idempotency:
     memory: Idempotency | None = stream.idempotency
     if memory is None:
         memory = Idempotency(stream.idmp_duration_s, call.keyspace.forgetting)
-        stream.idempotency = memory
+        stream.remember(memory)
     return memory
 
 

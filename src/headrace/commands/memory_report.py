@@ -1,6 +1,7 @@
 """MEMORY STATS and MEMORY DOCTOR: what the process holds, in figures and in words.
 
-There is no allocator of our own to ask: what is asked of it are the process's figures.
+There is no allocator of our own to ask: what it has is what keys and values weigh (`used_memory`), and the
+process's resident set. The buffers of clients are in the latter alone.
 """
 
 from __future__ import annotations
@@ -41,11 +42,12 @@ def figures(call: Call) -> dict[bytes, Any]:
     """Redis's figures under Redis's names: bytes, percentages, and ratios."""
     known: dict[str, Any] = dict(call.host.info("memory"))
     used, peak = known.get("used_memory", 0), known.get("used_memory_peak", 0)
-    resident, startup = known.get("used_memory_rss", used), known.get("used_memory_startup", 0)
+    resident, startup = known.get("used_memory_rss", used), known.get("used_memory_rss_startup", 0)
+    for_data = max(resident - startup, 0)
     clients, kept = client_bytes(call), databases(call)
     keys = sum(len(database.values) for database in call.keyspace.databases)
-    overhead = startup + clients + sum(sum(sizes.values()) for sizes in kept.values())
-    data = max(used - overhead, 0)
+    overhead = sum(sizes[b"overhead.hashtable.main"] for sizes in kept.values())
+    data = used - overhead
     return {
         b"peak.allocated": peak,
         b"total.allocated": used,
@@ -60,9 +62,9 @@ def figures(call: Call) -> dict[bytes, Any]:
         **kept,
         b"overhead.total": overhead,
         b"keys.count": keys,
-        b"keys.bytes-per-key": max(used - startup, 0) // keys if keys else 0,
+        b"keys.bytes-per-key": used // keys if keys else 0,
         b"dataset.bytes": data,
-        b"dataset.percentage": 100 * data / max(used - startup, 1),
+        b"dataset.percentage": 100 * data / max(used, 1),
         b"peak.percentage": 100 * used / max(peak, 1),
         b"allocator.allocated": used,
         b"allocator.active": used,
@@ -73,8 +75,8 @@ def figures(call: Call) -> dict[bytes, Any]:
         b"allocator-rss.bytes": resident - used,
         b"rss-overhead.ratio": 1.0,
         b"rss-overhead.bytes": 0,
-        b"fragmentation": ratio(resident, used),
-        b"fragmentation.bytes": resident - used,
+        b"fragmentation": ratio(for_data, used),
+        b"fragmentation.bytes": for_data - used,
     }
 
 

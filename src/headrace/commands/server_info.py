@@ -66,6 +66,7 @@ def stats(call: Call) -> Fields:
         ("total_commands_processed", counted.commands),
         ("expired_keys", keyspace.expired),
         ("evicted_keys", 0),
+        ("evicted_entries", call.engine.gate.eviction.entries),
         ("evicted_clients", 0),
         ("keyspace_hits", keyspace.hits),
         ("keyspace_misses", keyspace.misses),

@@ -3,6 +3,7 @@ from headrace.keyspace.blocking cimport Waiter
 from headrace.keyspace.watching cimport Watch
 from headrace.resp.writer cimport Answer
 
+cdef Py_ssize_t WORD_BYTES
 cdef int REPLY_ON
 cdef int REPLY_OFF
 cdef int REPLY_SKIP_NEXT
@@ -28,6 +29,7 @@ cdef class Session:
     cdef public long long active_ms
     cdef public object last_command
     cdef public list queue
+    cdef Py_ssize_t queued
     cdef public bint queue_spoilt
     cdef public Watch watch
     cdef public Waiter waiting
@@ -46,6 +48,8 @@ cdef class Session:
     cdef public object transport
 
     cpdef void reset(self)
+    cpdef void enqueue(self, object row, list[bytes] argv)
+    cpdef Py_ssize_t queued_bytes(self)
     cpdef void reply_on(self)
     cpdef void reply_off(self)
     cpdef void reply_skip(self)

@@ -11,6 +11,7 @@ from headrace.keyspace.watching import Watch
 from headrace.resp.writer import Answer
 
 # CLIENT REPLY: what happens to answers.
+WORD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # a word of a queued request beside its bytes
 REPLY_ON = cython.declare(cython.int, 0)
 REPLY_OFF = cython.declare(cython.int, 1)
 REPLY_SKIP_NEXT = cython.declare(cython.int, 2)  # asked for by the request that runs now
@@ -52,6 +53,7 @@ class Session:
         "patterns",
         "queue",
         "queue_spoilt",
+        "queued",
         "replayed",
         "reply",
         "stranger",
@@ -81,6 +83,7 @@ class Session:
     active_ms: cython.longlong  # of the last request
     last_command: Any  # the Command that ran last, or None
     queue: list[Any] | None  # the requests since MULTI, the engine's; None outside of it
+    queued: cython.Py_ssize_t  # bytes that the queue takes
     queue_spoilt: cython.bint  # a request since MULTI was refused: EXEC will be, too
     watch: Watch | None
     waiting: Waiter | None  # what the session is blocked on
@@ -138,11 +141,29 @@ class Session:
         self.database = 0
         self.name = b""
         self.queue = None
+        self.queued = 0
         self.queue_spoilt = False
         self.reply = REPLY_ON
         self.no_evict = False
         self.no_touch = False
         self.answer.protocol = 2
+
+    @cython.ccall
+    def enqueue(self, row: Any, argv: list[bytes]) -> cython.void:
+        """Inside MULTI: keep the request for EXEC."""
+        queue: list[Any] | None = self.queue
+        word: bytes
+        assert queue is not None
+        if not queue:
+            self.queued = 0
+        queue.append((row, argv))
+        for word in argv:
+            self.queued += len(word) + WORD_BYTES
+
+    @cython.ccall
+    def queued_bytes(self) -> cython.Py_ssize_t:
+        """What the requests kept for EXEC take."""
+        return self.queued if self.queue else 0
 
     @cython.ccall
     def reply_on(self) -> cython.void:

@@ -41,8 +41,11 @@ def run_append(call: Call) -> None:
     else:
         if len(value) + len(suffix) > BULK_BYTES_MAX:
             raise StringTooLong()
+        before: cython.Py_ssize_t = len(value)
         grown: bytearray = value if isinstance(value, bytearray) else bytearray(value)
         grown += suffix
+        if grown is value:
+            database.grown(before, len(grown))
         database.replace(key, grown)
         call.answer.integer(len(grown))
     call.notify("$", b"append", key)
@@ -66,12 +69,15 @@ def run_setrange(call: Call) -> None:
     if offset > BULK_BYTES_MAX - len(piece):
         raise StringTooLong()
     grown: bytearray = value if isinstance(value, bytearray) else bytearray(value or b"")
+    before: cython.Py_ssize_t = len(grown)
     if offset > len(grown):
         grown.extend(bytes(offset - len(grown)))
     grown[offset : offset + len(piece)] = piece
     if value is None:
         database.put(key, grown)
     else:
+        if grown is value:
+            database.grown(before, len(grown))
         database.replace(key, grown)
     call.notify("$", b"setrange", key)
     database.touched(key)

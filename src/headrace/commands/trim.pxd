@@ -5,6 +5,7 @@ from headrace.commands.call cimport Call
 from headrace.streams cimport references
 from headrace.streams cimport trim as trimming
 from headrace.streams.iterator cimport StreamIterator
+from headrace.streams.node cimport Node
 from headrace.streams.stream cimport Stream
 from headrace.structures cimport streamid
 from headrace.structures.streamid cimport StreamId

@@ -16,6 +16,7 @@ from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
 from headrace.streams import references
 from headrace.streams import trim as trimming
 from headrace.streams.iterator import StreamIterator
+from headrace.streams.node import Node
 from headrace.streams.stream import Stream
 from headrace.structures import streamid
 from headrace.structures.streamid import StreamId
@@ -278,8 +279,8 @@ def default_limit(node_entries_max: cython.longlong) -> cython.longlong:
 @cython.cfunc
 def first_record(stream: Stream) -> bytes:
     """The ID of the oldest record, live or not; the greatest ID when none is left."""
-    first: StreamId | None = stream.first_stored_id()
-    return ID_MAX_TEXT if first is None else first.text()
+    first: Node | None = stream.first_node()
+    return ID_MAX_TEXT if first is None else streamid.text_of(first.ms, first.seq)
 
 
 @cython.cfunc

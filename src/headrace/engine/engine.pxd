@@ -12,6 +12,7 @@ from headrace.keyspace.blocking cimport Blocking, Turns, Waiter
 from headrace.keyspace.keyspace cimport Keyspace
 from headrace.keyspace.settings cimport Settings
 from headrace.resp.writer cimport Answer
+from headrace.streams.weight cimport Weight
 
 cdef long long SWEEP_INTERVAL_MS
 

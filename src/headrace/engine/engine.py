@@ -10,8 +10,6 @@ The engine reads no clock: `now` is milliseconds since 1970, handed in.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cython
 
 from headrace.commands.call import Call
@@ -30,9 +28,11 @@ from headrace.engine.stats import Row, Stats
 from headrace.engine.timing import Timing
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Turns, Waiter
+from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import Answer
+from headrace.streams.weight import Weight
 
 # How often, at most, dead keys are swept when nothing else happens.
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)
@@ -100,8 +100,8 @@ class Engine:
         self.channels = Channels(self.keyspace.events)
         self.scripts = {}
         self.guard = Guard(self.clients, self.kill)
-        self.gate = Gate()
         self.effects = Effects()
+        self.gate = Gate(Eviction(self.keyspace, self.effects))
         self.stats = Stats()
         self.timing = Timing(self.keyspace.settings, self.channels)
         self.rows = {}
@@ -186,6 +186,7 @@ class Engine:
         answer: Answer = session.answer
         mark: cython.Py_ssize_t = answer.mark()
         call: Call = self.call
+        memory: Weight = self.gate.memory
         session.active_ms = now_ms
         self.keyspace.now = now_ms
         call.now = now_ms
@@ -206,7 +207,7 @@ class Engine:
             pass  # it was refused
         elif session.subscribed and answer.protocol == 2 and not refusals.fits_listener(row.command):
             self._reject(session, row, refusals.OnlyListening(row.command.name.decode()))
-        elif self.gate.shut and self._turn_away(session, row, argv):
+        elif (self.gate.shut or memory.total > memory.most) and self._turn_away(session, row, argv):
             pass  # it was refused, or it waits
         elif session.queue is not None and row.command.may_queue:
             self._queue(session, row, argv)
@@ -283,9 +284,7 @@ class Engine:
         if "no_multi" in row.command.flags:
             self._reject(session, row, refusals.NotInTransaction())
             return
-        queue: list[Any] | None = session.queue
-        assert queue is not None
-        queue.append((row, argv))
+        session.enqueue(row, argv)
         session.answer.simple(b"QUEUED")
 
     @cython.cfunc
@@ -475,7 +474,7 @@ class Engine:
     @cython.cfunc
     def _turn_away(self, session: Session, row: Row, argv: list[bytes]) -> cython.bint:
         """Whether the request may not run now: then it has been refused, or waits for the end of a pause."""
-        refusal: CommandError | None = self.gate.refused(session, row)
+        refusal: CommandError | None = self.gate.refused(session, row, argv)
         if refusal is not None:
             self._reject(session, row, refusal)
             return True

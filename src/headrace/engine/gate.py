@@ -3,8 +3,9 @@
     loading     what needs the data is refused until they are there
     refusal     what may write is refused, with this text, for it could not be kept
     until       requests wait: until then, or until the pause is ended
+    memory      what needs more of it is refused when data weigh more than they may, and nothing can go
 
-A request looks at one flag, `shut`, and at the rest only when it is set.
+A request looks at one flag, `shut`, and at two numbers, and at the rest only when it must.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 import cython
 
 from headrace.commands.session import Session
-from headrace.engine.refusals import Loading
+from headrace.engine.refusals import Loading, OutOfMemory
 from headrace.engine.stats import Row
 from headrace.errors import CommandError
+from headrace.keyspace.eviction import Eviction
+from headrace.streams.weight import Weight
 
 # They may write, although their rows do not say so.
 SCRIPTS = frozenset({b"eval", b"evalsha"})
@@ -36,6 +39,17 @@ def may_write(row: Row) -> bool:
     return row.command.write or row.command.name in SCRIPTS
 
 
+def needs_memory(session: Session, row: Row) -> bool:
+    """Whether the request could make the data grow, or what the client has queued. An EXEC may go wrong."""
+    if row.command.denyoom:
+        return True
+    if session.queue is None:
+        return False
+    if row.command.name == b"exec":
+        return any(queued.command.denyoom for queued, _ in session.queue)
+    return row.command.may_queue
+
+
 def has_write(queue: list[tuple[Row, list[bytes]]]) -> bool:
     """Whether one of the queued requests may write."""
     return any(may_write(queued) for queued, _ in queue)
@@ -44,9 +58,9 @@ def has_write(queue: list[tuple[Row, list[bytes]]]) -> bool:
 @cython.final
 @cython.cclass
 class Gate:
-    """Open while `shut` is False, and then there is nothing else to know. No pause while `until` is 0."""
+    """Open while `shut` is False and memory not full; then that is all. No pause while `until` is 0."""
 
-    __slots__ = ("held", "loading", "refusal", "shut", "until", "writes_only")
+    __slots__ = ("eviction", "held", "loading", "memory", "refusal", "shut", "until", "writes_only")
 
     shut: cython.bint
     loading: cython.bint
@@ -54,8 +68,12 @@ class Gate:
     until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
     held: dict[Any, list[bytes]]  # session -> argv, first come first
+    memory: Weight
+    eviction: Eviction
 
-    def __init__(self) -> None:
+    def __init__(self, eviction: Eviction) -> None:
+        self.eviction = eviction
+        self.memory = eviction.keyspace.weight
         self.shut = False
         self.loading = False
         self.refusal = None
@@ -111,7 +129,7 @@ class Gate:
         return found
 
     @cython.ccall
-    def refused(self, session: Session, row: Row) -> CommandError | None:
+    def refused(self, session: Session, row: Row, argv: list[bytes]) -> CommandError | None:
         """The error that the session's request gets now, or None. What a log repeats is never refused.
 
         PING is refused like writes, as by Redis: whoever watches over the server learns of its trouble.
@@ -122,7 +140,16 @@ class Gate:
             return CommandError(self.refusal.decode())
         if self.loading and "loading" not in row.command.flags:
             return Loading()
+        if self.memory.total > self.memory.most and not self.loading and self.until == 0:
+            return self._memory_refused(session, row, argv)
         return None
+
+    @cython.cfunc
+    def _memory_refused(self, session: Session, row: Row, argv: list[bytes]) -> CommandError | None:
+        """What a request is told that needs memory, when there is none and none can be made free."""
+        if not needs_memory(session, row) or self.eviction.make_room(sum(map(len, argv))):
+            return None
+        return OutOfMemory()
 
     @cython.ccall
     def writes(self, session: Session, row: Row) -> cython.bint:

@@ -31,6 +31,10 @@ class Loading(CommandError):
     text = "LOADING Redis is loading the dataset in memory"
 
 
+class OutOfMemory(CommandError):
+    text = "OOM command not allowed when used memory > 'maxmemory'."
+
+
 class OnlyListening(CommandError):
     """The command's name, lower case."""
 

@@ -8,11 +8,16 @@ from headrace.keyspace.watching cimport Watch, Watching
 from headrace.streams.compaction cimport Compaction
 from headrace.streams.idempotency cimport Forgetting
 from headrace.streams.stream cimport Stream
+from headrace.streams.weight cimport Weight
+from headrace.structures cimport footprint
 
 cdef Py_ssize_t SWEEP_KEYS_MAX
+cdef Py_ssize_t PLACE_BYTES
+cdef Py_ssize_t BYTES_HEAD
 
 
 cpdef bytes type_name(object value)
+cpdef Py_ssize_t string_bytes(Py_ssize_t n) except? -1
 
 
 cdef class Keyspace:
@@ -22,6 +27,7 @@ cdef class Keyspace:
     cdef readonly Events events
     cdef readonly Forgetting forgetting
     cdef readonly Compaction compaction
+    cdef readonly Weight weight
     cdef public long long now
     cdef public bint reading
     cdef public bint keep_dead
@@ -60,8 +66,12 @@ cdef class Database:
     cpdef void put(self, bytes key, object value)
     cpdef void announce(self, bytes key, object value)
     cpdef void replace(self, bytes key, object value)
+    cpdef void grown(self, Py_ssize_t before, Py_ssize_t after)
     cpdef bint remove(self, bytes key)
     cpdef Py_ssize_t flush(self)
+    cdef void _set(self, bytes key, object value)
+    cdef void _drop(self, bytes key)
+    cdef void _weigh_out(self, bytes key, object value)
     cpdef long long expiry(self, bytes key)
     cpdef void set_expiry(self, bytes key, long long at_ms)
     cpdef bint clear_expiry(self, bytes key)

@@ -6,6 +6,7 @@ has expired finds nothing, and buries it. Nothing here reads a clock: `now` is s
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from random import Random
 from typing import Any
 
@@ -21,9 +22,15 @@ from headrace.keyspace.watching import Watch, Watching
 from headrace.streams.compaction import Compaction
 from headrace.streams.idempotency import Forgetting
 from headrace.streams.stream import Stream
+from headrace.streams.weight import Weight
+from headrace.structures import footprint
 
 # How many dead keys a sweep may bury before it lets others have their turn.
 SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
+
+# What a key weighs beside its bytes: its place in a dictionary two thirds full, and an index.
+PLACE_BYTES = cython.declare(cython.Py_ssize_t, 24 * 3 // 2 + 8)
+BYTES_HEAD = cython.declare(cython.Py_ssize_t, 33)  # what an object of bytes has beside them
 
 
 @cython.ccall
@@ -32,6 +39,13 @@ def type_name(value: object) -> bytes:
     if isinstance(value, Stream):
         return b"stream"
     return b"none" if value is None else b"string"
+
+
+@cython.ccall
+@cython.exceptval(-1, check=False)
+def string_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """What a string of n bytes weighs, wherever it is kept."""
+    return footprint.taken(BYTES_HEAD + n)
 
 
 @cython.final
@@ -56,6 +70,7 @@ class Keyspace:
         "random",
         "reading",
         "settings",
+        "weight",
     )
 
     databases: list[Database]
@@ -72,6 +87,7 @@ class Keyspace:
     hits: cython.longlong
     misses: cython.longlong
     expired: cython.longlong  # keys that died of age
+    weight: Weight  # of all keys and values
     on_expired: Any  # called with (database index, key) when a key dies of age, or None
     random: Random
 
@@ -81,6 +97,8 @@ class Keyspace:
         self.events = Events(self.settings)
         self.forgetting = Forgetting()
         self.compaction = Compaction()
+        self.weight = Weight()
+        self.weight.shedding = OrderedDict()
         self.now = 0
         self.reading = False
         self.keep_dead = False
@@ -275,7 +293,7 @@ class Database:
             self.announce(key, value)
         if self.order is not None and key not in self.values:
             self.order.add(key, self.values)
-        self.values[key] = value
+        self._set(key, value)
         if len(self.expiry_times.at):
             self.expiry_times.drop(key)
 
@@ -292,15 +310,21 @@ class Database:
 
     @cython.ccall
     def replace(self, key: bytes, value: object) -> cython.void:
-        """Key, which exists, now holds value; its expiry stays."""
-        self.values[key] = value
+        """Key, which exists, now holds value; its expiry stays. One changed in place has grown() first."""
+        if self.values[key] is not value:
+            self._set(key, value)
+
+    @cython.ccall
+    def grown(self, before: cython.Py_ssize_t, after: cython.Py_ssize_t) -> cython.void:
+        """A string that was `before` bytes long is `after` bytes long now, in its place."""
+        self.keyspace.weight.add(string_bytes(after) - string_bytes(before))
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
         """Take key away; whether it was there (and alive)."""
         if not self.contains(key):
             return False
-        del self.values[key]
+        self._drop(key)
         if len(self.expiry_times.at):
             self.expiry_times.drop(key)
         return True
@@ -310,6 +334,8 @@ class Database:
         """Take all keys away; how many there were."""
         removed: cython.Py_ssize_t = len(self.values)
         self.spoil_existing()
+        for key, value in self.values.items():
+            self._weigh_out(key, value)
         self.values = {}
         self.expiry_times = Expiry()
         if self.order is not None:
@@ -318,6 +344,44 @@ class Database:
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
         return removed
+
+    # Weighing.
+
+    @cython.cfunc
+    def _set(self, key: bytes, value: object) -> cython.void:
+        """Let key hold value, be there one before or not."""
+        stream: Stream
+        weight: Weight = self.keyspace.weight
+        before: object = self.values.get(key)
+        if before is not None:
+            self._weigh_out(key, before)
+        self.values[key] = value
+        weight.total += PLACE_BYTES + string_bytes(len(key))
+        if isinstance(value, Stream):
+            stream = value
+            stream.weight.key = key
+            stream.weight.join(weight)
+            if stream.counting is not None:
+                stream.weight.can_shed(stream)
+        else:
+            weight.total += string_bytes(len(value))  # type: ignore[arg-type]
+
+    @cython.cfunc
+    def _drop(self, key: bytes) -> cython.void:
+        """Let key, which is there, hold nothing."""
+        self._weigh_out(key, self.values.pop(key))
+
+    @cython.cfunc
+    def _weigh_out(self, key: bytes, value: object) -> cython.void:
+        stream: Stream
+        weight: Weight = self.keyspace.weight
+        weight.total -= PLACE_BYTES + string_bytes(len(key))
+        if isinstance(value, Stream):
+            stream = value
+            stream.weight.leave()
+            weight.shedding.pop(stream, None)
+        else:
+            weight.total -= string_bytes(len(value))  # type: ignore[arg-type]
 
     # Expiry.
 
@@ -361,7 +425,7 @@ class Database:
     @cython.cfunc
     def _bury(self, key: bytes) -> cython.void:
         """Key has died of age: the one place where that happens."""
-        del self.values[key]
+        self._drop(key)
         self.expiry_times.drop(key)
         self.keyspace.expired += 1
         self.watching.spoil(key)

@@ -11,12 +11,15 @@ cdef unsigned char HANDSHAKE
 cdef long long NONE
 cdef long long WORDS_MAX
 cdef Py_ssize_t INLINE_MAX
+cdef long long STRANGER_WORDS_MAX
+cdef Py_ssize_t STRANGER_WORD_MAX
 cdef long long ROOM_MAX
 cdef Vocabulary HEARD
 
 
 cdef class RequestParser(Inbox):
     cdef public long long bulk_max
+    cdef public bint stranger
     cdef list words
     cdef long long count
     cdef Py_ssize_t taken

@@ -24,6 +24,8 @@ HANDSHAKE = cython.declare(cython.uchar, 22)  # as TLS begins, with the 3 of its
 NONE = cython.declare(cython.longlong, -1)  # no word begun
 WORDS_MAX = cython.declare(cython.longlong, limits.WORDS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
+STRANGER_WORDS_MAX = cython.declare(cython.longlong, limits.STRANGER_WORDS_MAX)
+STRANGER_WORD_MAX = cython.declare(cython.Py_ssize_t, limits.STRANGER_WORD_BYTES_MAX)
 ROOM_MAX = cython.declare(cython.longlong, 16)  # words for which room is made before they arrive
 
 HEARD = Vocabulary()  # of all parsers: clients of one server say the same words
@@ -34,9 +36,10 @@ HEARD = Vocabulary()  # of all parsers: clients of one server say the same words
 class RequestParser(Inbox):
     """Feed it what the client sent, then call next() until it answers None."""
 
-    __slots__ = ("bulk_max", "count", "held", "size", "taken", "words")
+    __slots__ = ("bulk_max", "count", "held", "size", "stranger", "taken", "words")
 
     bulk_max: cython.longlong  # the longest word accepted
+    stranger: cython.bint  # the client has not said who he is, and must: he may send little
     words: list[bytes] | None  # of the request begun
     count: cython.longlong  # how many words it has; 0 between requests
     taken: cython.Py_ssize_t  # how many of them have arrived
@@ -46,6 +49,7 @@ class RequestParser(Inbox):
     def __init__(self) -> None:
         super().__init__()
         self.bulk_max = limits.BULK_BYTES_MAX
+        self.stranger = False
         self.words = None
         self.count = 0
         self.taken = 0
@@ -88,6 +92,8 @@ class RequestParser(Inbox):
         count: cython.longlong = self.number(self.at + 1, end)
         if count > WORDS_MAX:
             raise ProtocolError("Protocol error: invalid multibulk length")
+        if self.stranger and count > STRANGER_WORDS_MAX:
+            raise ProtocolError("Protocol error: unauthenticated multibulk length")
         self.at = end + 2
         if count > 0:
             self.words = [b""] * min(count, ROOM_MAX)
@@ -149,6 +155,8 @@ class RequestParser(Inbox):
         size: cython.longlong = self.number(at + 1, end)
         if size < 0 or size > self.bulk_max:
             raise ProtocolError("Protocol error: invalid bulk length")
+        if self.stranger and size > STRANGER_WORD_MAX:
+            raise ProtocolError("Protocol error: unauthenticated bulk length")
         self.at = end + 2
         return size
 
@@ -158,7 +166,8 @@ class RequestParser(Inbox):
         if self.p[self.at] == HANDSHAKE and self.filled - self.at > 1 and self.p[self.at + 1] == 3:
             raise ProtocolError("Protocol error: this port does not speak TLS")
         end: cython.Py_ssize_t = mem.find(self.p, self.at, self.filled, LF)
-        if (end if end >= 0 else self.filled) - self.at > INLINE_MAX:
+        most: cython.Py_ssize_t = STRANGER_WORD_MAX if self.stranger else INLINE_MAX
+        if (end if end >= 0 else self.filled) - self.at > most:
             raise ProtocolError("Protocol error: too big inline request")
         if end < 0:
             return None

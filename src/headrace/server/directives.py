@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace import limits
+from headrace.keyspace import eviction
 from headrace.persistence.rdb.versions import VERSIONS
 from headrace.server.kinds import (
     I63_MAX,
@@ -22,6 +23,7 @@ from headrace.server.kinds import (
     Number,
     Octal,
     OneUser,
+    OwnChoice,
     Percentiles,
     Port,
     Protocols,
@@ -52,7 +54,7 @@ class Directive:
     secret: bool = False
 
 
-POLICIES = (
+KEY_POLICIES = (
     "volatile-lru",
     "volatile-lfu",
     "volatile-random",
@@ -60,8 +62,10 @@ POLICIES = (
     "allkeys-lru",
     "allkeys-lfu",
     "allkeys-random",
-    "noeviction",
+    "volatile-lrm",
+    "allkeys-lrm",
 )
+NO_KEY_POLICY = "whole keys are never evicted here; there are noeviction and stream-oldest"
 
 DIRECTIVES = [
     Directive(
@@ -137,8 +141,8 @@ DIRECTIVES = [
     ),
     Directive(
         "client-output-buffer-limit",
-        BufferLimits(normal=0, pubsub=32 << 20),
-        "normal 0 0 0 pubsub 32mb 0 0",
+        BufferLimits(),
+        "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
         "Close a client that leaves more unread.",
     ),
     Directive(
@@ -195,17 +199,22 @@ DIRECTIVES = [
         "maxmemory",
         Memory(0, I63_MAX),
         "0",
-        "Memory for data; 0 for no limit.",
-        only=0,
-        why="not supported yet: memory is not limited",
+        "Memory for data, as used_memory counts it; 0 for no limit.",
+    ),
+    Directive(
+        "maxmemory-clients",
+        Text(),
+        "0",
+        "Memory for all clients together.",
+        only="0",
+        why="there is no such limit here, only 0: each client is limited by client-query-buffer-limit and"
+        " client-output-buffer-limit",
     ),
     Directive(
         "maxmemory-policy",
-        Choice(POLICIES),
-        "noeviction",
-        "What goes when memory is full.",
-        only="noeviction",
-        why="not supported yet: nothing is evicted",
+        OwnChoice(eviction.POLICIES, KEY_POLICIES, NO_KEY_POLICY),
+        eviction.NO_EVICTION,
+        "When memory is full: refuse writes, or let big streams lose old entries.",
     ),
     Directive(
         "metrics-port",
@@ -392,7 +401,7 @@ _NOT_APPLICABLE = """
     lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del lazyfree-lazy-user-del
     lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor list-compress-depth list-max-listpack-size
     list-max-ziplist-size locale-collate lua-enable-deprecated-api lua-time-limit
-    max-new-connections-per-cycle max-new-tls-connections-per-cycle maxmemory-clients
+    max-new-connections-per-cycle max-new-tls-connections-per-cycle
     maxmemory-eviction-tenacity maxmemory-samples min-replicas-max-lag min-slaves-max-lag oom-score-adj
     oom-score-adj-values prefetch-batch-size-max proc-title-template propagation-error-behavior
     rdb-del-sync-files repl-backlog-size repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from headrace.commands.host import Host, Section
@@ -22,7 +21,7 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import Version
-from headrace.server import heap, persistence_info, user_file
+from headrace.server import heap, memory_limit, persistence_info, user_file
 from headrace.server.config import Config
 from headrace.server.durability import Durability
 from headrace.server.logs import NOTICE
@@ -54,6 +53,7 @@ class ServerHost(Host):
         self.apply: Callable[[], None] = self.apply_settings  # called after each CONFIG SET
         self.rejected = 0  # connections
         self.started = time.monotonic()
+        self.rss_at_start = memory_limit.resident_bytes()
         self.run_id = os.urandom(20).hex()
         self.samples: deque[tuple[int, int, int, int]] = deque(maxlen=SAMPLES_KEPT)
         self.port = 0
@@ -239,6 +239,7 @@ class ServerHost(Host):
         """Note the counters for the rates; whether they have moved since the last time."""
         turn = self.turn
         counters = (turn.engine.stats.commands, turn.received, turn.sent)
+        memory_limit.note_peak(turn.engine)
         moved = not self.samples or self.samples[-1][1:] != counters
         self.samples.append((now, *counters))
         return moved
@@ -275,23 +276,8 @@ class ServerHost(Host):
         ]
 
     def _memory(self) -> Section:
-        """What the process has; what of it is data is not known."""
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        used = resident_bytes() or peak
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return [
-            ("used_memory", used),
-            ("used_memory_human", human(used)),
-            ("used_memory_rss", used),
-            ("used_memory_rss_human", human(used)),
-            ("used_memory_peak", max(peak, used)),
-            ("used_memory_peak_human", human(max(peak, used))),
-            ("total_system_memory", total),
-            ("total_system_memory_human", human(total)),
-            ("maxmemory", self.config.number("maxmemory")),
-            ("maxmemory_human", human(self.config.number("maxmemory"))),
-            ("maxmemory_policy", self.config.text("maxmemory-policy")),
-        ]
+        """What the data take, and what the process has."""
+        return memory_limit.fields(self.config, self.turn.engine, self.rss_at_start)
 
     def _persistence(self) -> Section:
         return persistence_info.fields(
@@ -329,20 +315,3 @@ class ServerHost(Host):
         ]
 
 
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM; 0 where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def human(n: int) -> str:
-    """Bytes as people read them: 1.50M."""
-    size = float(n)
-    for unit in "BKMGT":
-        if size < 1024 or unit == "T":
-            break
-        size /= 1024
-    return f"{size:.2f}{unit}" if unit != "B" else f"{n}B"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.keyspace import events
+from headrace.server.client_limits import BufferLimit, Buffers
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class UserLines:
     lines: tuple[tuple[str, ...], ...] = ()
 
 
-Value = int | bool | str | list[str] | tuple[int, int] | Rules | Numbers | UserLines
+Value = int | bool | str | list[str] | Buffers | Rules | Numbers | UserLines
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
@@ -168,6 +169,20 @@ class Choice:
     def show(self, value: Value) -> str:
         """The word."""
         return str(value)
+
+
+@dataclass(frozen=True)
+class OwnChoice(Choice):
+    """A choice with other words than Redis has for it: who asks for one of those is told why not."""
+
+    theirs: tuple[str, ...]
+    why: str
+
+    def parse(self, words: list[str]) -> Value:
+        """In either case."""
+        if one(words).lower() in self.theirs:
+            raise ValueError(self.why)
+        return Choice.parse(self, words)
 
 
 @dataclass(frozen=True)
@@ -362,35 +377,32 @@ class OneUser:
 
 @dataclass(frozen=True)
 class BufferLimits:
-    """Limits on unread answers, in bytes: of clients that listen to channels, and of the others.
-
-    What replicas may leave unread is read and means nothing; so does, of listeners, a soft limit.
-    """
+    """Limits on unread answers, for each class of clients."""
 
     takes = "class, hard limit, soft limit, seconds"
 
-    normal: int
-    pubsub: int
-
     def parse(self, words: list[str]) -> Value:
-        """Groups of class, hard limit, soft limit, seconds."""
+        """Groups of class, hard limit, soft limit, seconds; a class that is not named has no limits."""
         words = [word for text in words for word in text.split()]
         if not words or len(words) % 4:
             raise ValueError("Wrong number of arguments in buffer limit configuration.")
-        limits = {"normal": self.normal, "pubsub": self.pubsub}
+        limits = {name: BufferLimit(0, 0, 0) for name in ("normal", "slave", "pubsub")}
         for at in range(0, len(words), 4):
-            name = words[at].lower()
-            if name not in ("normal", "slave", "replica", "pubsub"):
+            name = {"replica": "slave"}.get(words[at].lower(), words[at].lower())
+            if name not in limits:
                 raise ValueError("Invalid client class specified in buffer limit configuration.")
-            hard, soft = within(memory(words[at + 1]), 0, I63_MAX), memory(words[at + 2])
-            seconds = Number(0, U31_MAX).parse([words[at + 3]])
-            if name == "normal" and soft and seconds:
-                raise ValueError("not supported yet: a soft limit; the hard limit is kept")
-            if name in limits:
-                limits[name] = hard
-        return limits["normal"], limits["pubsub"]
+            try:
+                hard, soft = (within(memory(word), 0, I63_MAX) for word in words[at + 1 : at + 3])
+                seconds = within(int(words[at + 3]), 0, U31_MAX)
+            except ValueError:
+                raise ValueError(
+                    "Error in hard, soft or soft_seconds setting in buffer limit configuration."
+                ) from None
+            limits[name] = BufferLimit(hard, soft, seconds)
+        return Buffers(**limits)
 
     def show(self, value: Value) -> str:
-        """Both classes, without soft limits."""
-        assert isinstance(value, tuple)
-        return "normal {} 0 0 pubsub {} 0 0".format(*value)
+        """All classes, in Redis's order."""
+        assert isinstance(value, Buffers)
+        classes = {"normal": value.normal, "slave": value.slave, "pubsub": value.pubsub}
+        return " ".join(f"{name} {c.hard} {c.soft} {c.seconds}" for name, c in classes.items())

@@ -24,7 +24,8 @@ from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
-from headrace.server import user_file
+from headrace.server import memory_limit, user_file
+from headrace.server.client_limits import Buffers
 from headrace.server.config import Config
 from headrace.server.directives import DIRECTIVES
 from headrace.server.durability import Durability
@@ -246,8 +247,9 @@ class Server:
         self.engine.timing.settle()
         self._make_room_for_clients()
         unsent = config.values["client-output-buffer-limit"]
-        assert isinstance(unsent, tuple)
-        turn.unsent_max, turn.unsent_listener_max = unsent
+        assert isinstance(unsent, Buffers)
+        turn.unread.apply(unsent)
+        memory_limit.apply(config, self.engine)
         turn.query_max = config.number("client-query-buffer-limit")
         turn.bulk_max = config.number("proto-max-bulk-len")
         for connection in turn.connections.values():

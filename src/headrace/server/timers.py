@@ -47,13 +47,20 @@ class Timers:
         for connection in self.turn.handshakes.stalled(now):
             logging.getLogger("headrace").info("closing client %d: no TLS handshake", connection.session.id)
             self.turn.drop(connection)
+        for connection in self.turn.unread.overdue(now):
+            address = connection.session.address.decode(errors="replace")
+            logging.getLogger("headrace").warning(
+                "closing %s: it has left more than the soft client-output-buffer-limit unread too long",
+                address,
+            )
+            self.turn.drop(connection)
         if self.crowd.has_gone(len(self.turn.connections)):
             give_back()
         self.durability.tick(now)
         self.whereabouts.look(now)
         self.saving.tick(now)
         waits = [self.durability.due_ms(), self.saving.due_ms(now, interval)]
-        watching = seconds or self.turn.handshakes.going
+        watching = seconds or self.turn.handshakes.going or self.turn.unread.lagging
         waits.append(interval if moved else SLOW_MS if watching else -1)
         return min((wait for wait in waits if wait >= 0), default=-1)
 

@@ -6,6 +6,7 @@ from headrace.resp.parser cimport RequestParser
 from headrace.resp.spare cimport Spare
 from headrace.resp.writer cimport Answer
 from headrace.server cimport descriptors
+from headrace.server.client_limits cimport Unread
 from headrace.server.connection cimport Connection
 from headrace.server.handshakes cimport Handshakes
 
@@ -13,6 +14,7 @@ cdef Py_ssize_t READ_BYTES
 cdef Py_ssize_t SHARE_BYTES
 cdef Py_ssize_t REQUESTS_MAX
 cdef Py_ssize_t UNSENT_MAX
+cdef Py_ssize_t STRANGER_MAX
 cdef Py_ssize_t AHEAD_MAX
 cdef Py_ssize_t EVENTS_MAX
 cdef long long WAIT_MAX_MS
@@ -31,8 +33,7 @@ cdef class Turn:
     cdef bint interrupted
     cdef public long long bulk_max
     cdef public long long query_max
-    cdef public long long unsent_max
-    cdef public long long unsent_listener_max
+    cdef readonly Unread unread
     cdef public long long received
     cdef public long long sent
     cdef object poller

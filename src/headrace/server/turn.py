@@ -32,6 +32,7 @@ from headrace.resp.parser import RequestParser
 from headrace.resp.spare import Spare
 from headrace.resp.writer import Answer
 from headrace.server import descriptors
+from headrace.server.client_limits import Unread
 from headrace.server.connection import Connection
 from headrace.server.handshakes import Handshakes
 from headrace.server.secure import Secure
@@ -40,6 +41,7 @@ READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in 
 SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # and of short ones: the others wait for them all
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
+STRANGER_MAX = cython.declare(cython.Py_ssize_t, limits.STRANGER_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.AHEAD_BYTES_MAX)
 EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
 WAIT_MAX_MS = cython.declare(cython.longlong, 24 * 3600 * 1000)  # epoll takes no more than 24 days
@@ -81,8 +83,7 @@ class Turn:
         "sent",
         "spare_answer",
         "spare_inbox",
-        "unsent_listener_max",
-        "unsent_max",
+        "unread",
         "unsettled",
     )
 
@@ -95,8 +96,7 @@ class Turn:
     interrupted: cython.bint  # run() is to return
     bulk_max: cython.longlong  # the longest word a new client may send
     query_max: cython.longlong  # bytes a client may have sent that are not executed, or it goes
-    unsent_max: cython.longlong  # bytes of answers a client may leave unread, or it goes; 0 for no limit
-    unsent_listener_max: cython.longlong  # the same of a client that listens: to channels, or as a monitor
+    unread: Unread  # how much of its answers a client may leave unread, or it goes
     received: cython.longlong
     sent: cython.longlong
     poller: select.epoll
@@ -123,8 +123,7 @@ class Turn:
         self.interrupted = False
         self.bulk_max = limits.BULK_BYTES_MAX
         self.query_max = limits.QUERY_BYTES_MAX
-        self.unsent_max = 0
-        self.unsent_listener_max = 0
+        self.unread = Unread()
         self.received = 0
         self.sent = 0
         self.poller = select.epoll()
@@ -291,7 +290,7 @@ class Turn:
             except MemoryError:
                 self._refuse(connection, NO_MEMORY)
                 return
-            if parser.pending() > self.query_max:
+            if parser.pending() + connection.session.queued_bytes() > self.query_max:
                 self._refuse(connection, "it has sent more than client-query-buffer-limit unserved")
             elif connection.session.waiting is None:
                 connection.ready = True
@@ -330,8 +329,11 @@ class Turn:
             return
         try:
             while left > 0:
+                parser.stranger = session.stranger
                 argv = parser.next()
                 if argv is None:
+                    if session.stranger and parser.pending() > STRANGER_MAX:
+                        self._refuse(connection, "it has sent too much before it said who it is")
                     return
                 engine.execute(session, argv, now)
                 left -= 1
@@ -438,9 +440,9 @@ class Turn:
                 self.sent += n
                 answer.sent(n)
             n = answer.pending()
-            listens: cython.bint = session.subscribed > 0 or session.monitoring
-            most: cython.longlong = self.unsent_listener_max if listens else self.unsent_max
-            if 0 < most < n:
+            if (n > 0 or self.unread.lagging) and self.unread.too_much(
+                connection, session, n, self.clock.now_ms()
+            ):
                 self._refuse(connection, "it has left more than client-output-buffer-limit unread")
                 return
         if connection.halted and n <= UNSENT_MAX:

@@ -2,6 +2,7 @@
 from headrace cimport mem
 from headrace.streams.node cimport Node
 from headrace.streams.node_walk cimport EntryWalk
+from headrace.streams.weight cimport Weight
 from headrace.structures cimport streamid
 from headrace.structures.listpack cimport Listpack
 
@@ -16,6 +17,7 @@ cdef class Worn:
     cdef Compaction compaction
     cdef readonly object nodes
     cdef bint queued
+    cdef Weight weight
     cdef object __weakref__
 
     cpdef void note(self, Node node)
@@ -33,6 +35,6 @@ cdef class Compaction:
 
 
 cpdef bint is_worn(Node node) except -1
-cpdef long long rewrite(Node node)
+cpdef long long rewrite(Node node, Weight weight)
 cdef long long _elements(EntryWalk walk) noexcept
 cdef bytes _header(list[bytes] parts, long long elements)

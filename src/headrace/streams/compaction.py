@@ -24,6 +24,7 @@ import cython
 from headrace import mem
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
+from headrace.streams.weight import Weight
 from headrace.structures import streamid
 from headrace.structures.listpack import Listpack
 
@@ -44,8 +45,9 @@ def is_worn(node: Node) -> cython.bint:
 
 
 @cython.ccall
-def rewrite(node: Node) -> cython.longlong:
-    """Take tombstones out of node; returns how many went. This ends every walk over it."""
+def rewrite(node: Node, weight: Weight) -> cython.longlong:
+    """Take tombstones out of node; returns how many went, and tells weight. This ends every walk over it."""
+    took: cython.Py_ssize_t = node.pack.cap
     walk: EntryWalk = EntryWalk(node)
     p: cython.p_uchar = node.pack.p
     parts: list[bytes] = [b""]  # the header is written when the rest is known
@@ -74,6 +76,7 @@ def rewrite(node: Node) -> cython.longlong:
         parts.append(mem.take(p, kept_from, node.pack.used + 1 - kept_from))
         parts[0] = _header(parts, elements)
         node.take_over(Listpack.from_bytes(b"".join(parts)), gone)
+        weight.add(node.pack.cap - took)
     return gone
 
 
@@ -103,15 +106,17 @@ def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
 class Worn:
     """The nodes of one stream that wait to be rewritten. It lives as long as the stream."""
 
-    __slots__ = ("__weakref__", "compaction", "nodes", "queued")
+    __slots__ = ("__weakref__", "compaction", "nodes", "queued", "weight")
 
     compaction: Compaction
     nodes: Any  # OrderedDict: node -> None, the one that has waited longest first
     queued: cython.bint  # the Compaction knows of this one
+    weight: Weight  # of the stream
     __weakref__: object
 
-    def __init__(self, compaction: Compaction) -> None:
+    def __init__(self, compaction: Compaction, weight: Weight) -> None:
         self.compaction = compaction
+        self.weight = weight
         self.nodes = OrderedDict()
         self.queued = False
 
@@ -139,7 +144,7 @@ class Worn:
         node, _ = self.nodes.popitem(last=False)
         node.noted = False
         looked_at: cython.longlong = node.pack.used
-        rewrite(node)
+        rewrite(node, self.weight)
         return NODE_BYTES + looked_at
 
 

@@ -4,6 +4,7 @@ from headrace.streams cimport compaction, node_walk
 from headrace.streams cimport node as nodes_of
 from headrace.streams.compaction cimport Compaction, Worn
 from headrace.streams.node cimport Node
+from headrace.streams.weight cimport Weight
 from headrace.structures cimport streamid
 from headrace.structures cimport footprint
 from headrace.structures.rax cimport Rax
@@ -17,6 +18,7 @@ cdef class Counting:
     cdef readonly Py_ssize_t serials
     cdef readonly Py_ssize_t nodes
     cdef Compaction compaction
+    cdef Weight weight
     cdef readonly Worn worn
     cdef Node recent
 

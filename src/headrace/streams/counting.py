@@ -23,6 +23,7 @@ from headrace.streams import compaction, node_walk
 from headrace.streams import node as nodes_of
 from headrace.streams.compaction import Compaction, Worn
 from headrace.streams.node import Node
+from headrace.streams.weight import Weight
 from headrace.structures import footprint, streamid
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
@@ -38,7 +39,7 @@ UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
 class Counting:
     """The live entries of a stream's closed nodes. A node in it has a serial above 0, any other has 0."""
 
-    __slots__ = ("buf", "cap", "compaction", "nodes", "p", "recent", "serials", "worn")
+    __slots__ = ("buf", "cap", "compaction", "nodes", "p", "recent", "serials", "weight", "worn")
 
     buf: bytearray
     p: cython.p_uchar
@@ -46,11 +47,13 @@ class Counting:
     serials: cython.Py_ssize_t  # given so far: 1 to serials
     nodes: cython.Py_ssize_t  # in the tree; the other serials are unused
     compaction: Compaction | None  # None: nobody rewrites worn nodes
+    weight: Weight  # of the stream
     worn: Worn | None  # those that wait for it; None until the first
     recent: Node | None  # where an ID was looked for the last time, if it is still in the stream
 
-    def __init__(self, compaction: Compaction | None = None) -> None:
+    def __init__(self, compaction: Compaction | None, weight: Weight) -> None:
         self.compaction = compaction
+        self.weight = weight
         self.worn = None
         self.recent = None
         self.serials = 0
@@ -175,7 +178,7 @@ class Counting:
         if self.compaction is None or not compaction.is_worn(node):
             return
         if self.worn is None:
-            self.worn = Worn(self.compaction)
+            self.worn = Worn(self.compaction, self.weight)
         self.worn.note(node)
 
     @cython.cfunc

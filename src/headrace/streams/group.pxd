@@ -1,6 +1,8 @@
 # The C face of group.py.
+from headrace.streams cimport weight as weights
 from headrace.streams.consumer cimport Consumer
 from headrace.streams.pending cimport Pending
+from headrace.streams.weight cimport Weight
 from headrace.structures cimport footprint
 
 
@@ -10,6 +12,7 @@ cdef class Group:
     cdef public unsigned long long last_seq
     cdef public long long entries_read
     cdef readonly Pending pending
+    cdef readonly Weight weight
     cdef dict by_name
 
     cpdef Consumer consumer(self, bytes name)
@@ -20,3 +23,4 @@ cdef class Group:
     cpdef Group copy(self)
     cpdef Py_ssize_t memory_bytes(self)
     cpdef void check(self)
+    cdef void _hold(self, Pending pending)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import cython
 
+from headrace.streams import weight as weights
 from headrace.streams.consumer import Consumer
 from headrace.streams.pending import Pending
+from headrace.streams.weight import Weight
 from headrace.structures import footprint
 
 
@@ -19,13 +21,14 @@ from headrace.structures import footprint
 class Group:
     """Made by Stream.make_group; delivery.py has the rules by which it moves on."""
 
-    __slots__ = ("by_name", "entries_read", "last_ms", "last_seq", "name", "pending")
+    __slots__ = ("by_name", "entries_read", "last_ms", "last_seq", "name", "pending", "weight")
 
     name: bytes
     last_ms: cython.ulonglong
     last_seq: cython.ulonglong
     entries_read: cython.longlong
     pending: Pending
+    weight: Weight
     by_name: dict[bytes, Consumer]
 
     def __init__(
@@ -35,8 +38,14 @@ class Group:
         self.last_ms = ms
         self.last_seq = seq
         self.entries_read = entries_read
-        self.pending = Pending()
+        self._hold(Pending())
         self.by_name = {}
+
+    @cython.cfunc
+    def _hold(self, pending: Pending) -> cython.void:
+        self.pending = pending
+        self.weight = pending.weight
+        self.weight.add(weights.GROUP_BYTES + len(self.name))
 
     @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:
@@ -71,7 +80,7 @@ class Group:
     def copy(self) -> Group:
         """Another group with the same state, consumers and pending entries."""
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
-        other.pending = self.pending.copy()
+        other._hold(self.pending.copy())
         consumer: Consumer
         for consumer in other.pending.enrolled():
             other.by_name[consumer.name] = consumer

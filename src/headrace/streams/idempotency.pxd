@@ -1,5 +1,6 @@
 # The C face of idempotency.py.
 from headrace cimport mem
+from headrace.streams.weight cimport Weight
 from headrace.structures.streamid cimport StreamId
 from headrace.structures.xxh3 cimport Digest
 
@@ -17,6 +18,7 @@ cdef class Idempotency:
     cdef readonly object by_producer
     cdef Forgetting forgetting
     cdef bint queued
+    cdef readonly Weight weight
     cdef object __weakref__
 
     cpdef StreamId lookup(self, bytes pid, bytes iid)
@@ -28,6 +30,7 @@ cdef class Idempotency:
     cpdef Idempotency copy(self)
     cpdef Py_ssize_t memory_bytes(self)
     cdef void _queue(self)
+    cdef void _forget_oldest(self, object iids)
 
 
 cdef class Forgetting:

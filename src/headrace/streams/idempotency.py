@@ -19,6 +19,7 @@ from typing import Any
 import cython
 
 from headrace import mem
+from headrace.streams.weight import Weight
 from headrace.structures.streamid import StreamId
 from headrace.structures.xxh3 import Digest
 
@@ -35,7 +36,16 @@ IID_BYTES = cython.declare(cython.Py_ssize_t, 250)
 class Idempotency:
     """What one stream remembers. It asks its keyspace's Forgetting to be swept while it holds anything."""
 
-    __slots__ = ("__weakref__", "added", "by_producer", "duplicates", "duration_s", "forgetting", "queued")
+    __slots__ = (
+        "__weakref__",
+        "added",
+        "by_producer",
+        "duplicates",
+        "duration_s",
+        "forgetting",
+        "queued",
+        "weight",
+    )
 
     duration_s: cython.longlong
     added: cython.ulonglong  # iids ever recorded
@@ -43,6 +53,7 @@ class Idempotency:
     by_producer: Any  # OrderedDict: pid -> OrderedDict: iid -> StreamId, oldest first
     forgetting: Forgetting
     queued: cython.bint  # the Forgetting knows of this one
+    weight: Weight
     __weakref__: object
 
     def __init__(self, duration_s: cython.longlong, forgetting: Forgetting) -> None:
@@ -52,6 +63,7 @@ class Idempotency:
         self.by_producer = OrderedDict()
         self.forgetting = forgetting
         self.queued = False
+        self.weight = Weight(PRODUCER_BYTES)
 
     @cython.ccall
     def lookup(self, pid: bytes, iid: bytes) -> StreamId | None:
@@ -71,18 +83,27 @@ class Idempotency:
         if iids is None:
             iids = OrderedDict()
             self.by_producer[pid] = iids
-        else:
-            iids.pop(iid, None)
+            self.weight.add(PRODUCER_BYTES + len(pid))
+        elif iids.pop(iid, None) is not None:
+            self.weight.add(-IID_BYTES - len(iid))
         iids[iid] = StreamId(ms, seq)
+        self.weight.add(IID_BYTES + len(iid))
         self.added += 1
         if len(iids) > maxsize:
-            iids.popitem(last=False)
+            self._forget_oldest(iids)
         self._queue()
+
+    @cython.cfunc
+    def _forget_oldest(self, iids: Any) -> cython.void:
+        iid: bytes
+        iid, _ = iids.popitem(last=False)
+        self.weight.add(-IID_BYTES - len(iid))
 
     @cython.ccall
     def clear(self) -> cython.void:
         """Forget all producers; the two counters stay."""
         self.by_producer.clear()
+        self.weight.add(PRODUCER_BYTES - self.weight.total)
 
     @cython.ccall
     def expire(self, now_ms: cython.longlong, steps: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -103,12 +124,13 @@ class Idempotency:
                 oldest = next(iter(iids.values()))
                 if limit < 0 or oldest.ms > mem.as_unsigned(limit):
                     break
-                iids.popitem(last=False)
+                self._forget_oldest(iids)
                 taken += 1
             if iids:
                 self.by_producer.move_to_end(pid)  # its turn comes again after all others
             else:
                 del self.by_producer[pid]
+                self.weight.add(-PRODUCER_BYTES - len(pid))
             if taken >= steps:
                 break
         return taken
@@ -138,6 +160,7 @@ class Idempotency:
         other.duplicates = self.duplicates
         for pid, iids in self.by_producer.items():
             other.by_producer[pid] = iids.copy()
+        other.weight.add(self.weight.total - other.weight.total)
         if other.by_producer:
             other._queue()
         return other
@@ -145,12 +168,7 @@ class Idempotency:
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """About how many bytes of memory it takes."""
-        total: cython.Py_ssize_t = PRODUCER_BYTES
-        for pid, iids in self.by_producer.items():
-            total += PRODUCER_BYTES + len(pid)
-            for iid in iids:
-                total += IID_BYTES + len(iid)
-        return total
+        return self.weight.total
 
     @cython.cfunc
     def _queue(self) -> cython.void:

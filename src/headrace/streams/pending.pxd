@@ -1,7 +1,9 @@
 # The C face of pending.py. A slot is the number of a pending entry; -1 is none.
+from headrace.streams cimport weight as weights
 from headrace.streams.consumer cimport Consumer
 from headrace.streams.records cimport Records
 from headrace.streams.slots cimport Slots
+from headrace.streams.weight cimport Weight
 from headrace.structures cimport footprint
 
 cdef Py_ssize_t NONE
@@ -12,6 +14,7 @@ cdef class Pending:
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t unowned
     cdef Records records
+    cdef readonly Weight weight
     cdef Slots by_id
     cdef list owners
     cdef list spare

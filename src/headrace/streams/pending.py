@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import cython
 
+from headrace.streams import weight as weights
 from headrace.streams.consumer import Consumer
 from headrace.streams.records import Records
 from headrace.streams.slots import Slots
+from headrace.streams.weight import Weight
 from headrace.structures import footprint
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
@@ -47,12 +49,14 @@ class Pending:
         "records",
         "spare",
         "unowned",
+        "weight",
         "zone_end",
     )
 
     count: cython.Py_ssize_t
     unowned: cython.Py_ssize_t  # how many of them are nobody's
     records: Records
+    weight: Weight  # of entries and consumers
     by_id: Slots
     owners: list[Consumer | None]  # by number; 0 is nobody
     spare: list[int]  # numbers of consumers that are no more
@@ -64,6 +68,7 @@ class Pending:
     def __init__(self) -> None:
         self.count = self.unowned = 0
         self.records = Records()
+        self.weight = self.records.weight
         self.by_id = Slots(self.records)
         self.owners = [None]
         self.spare = []
@@ -80,6 +85,7 @@ class Pending:
             self.owners.append(consumer)
         else:
             self.owners[number] = consumer
+        self.weight.add(weights.CONSUMER_BYTES + len(name))
         return consumer
 
     @cython.ccall
@@ -95,6 +101,7 @@ class Pending:
         consumer.pending_count = 0
         self.count -= dropped
         self.owners[consumer.number] = None
+        self.weight.add(-weights.CONSUMER_BYTES - len(consumer.name))
         self.spare.append(consumer.number)
         return dropped
 
@@ -264,6 +271,7 @@ class Pending:
         consumer: Consumer | None
         twin: Consumer
         other.records = self.records.copy()
+        other.weight = other.records.weight
         other.by_id = self.by_id.copy(other.records)
         other.count = self.count
         other.unowned = self.unowned
@@ -280,6 +288,7 @@ class Pending:
             twin.active_ms = consumer.active_ms
             twin.pending_count = consumer.pending_count
             twin.owned = consumer.owned.copy(other.records)
+            other.weight.add(weights.CONSUMER_BYTES + len(twin.name))
             other.owners.append(twin)
         return other
 

@@ -1,5 +1,7 @@
 # The C face of records.py.
 from headrace cimport mem
+from headrace.streams cimport weight as weights
+from headrace.streams.weight cimport Weight
 from headrace.structures cimport footprint
 
 cdef int CHUNK_BITS
@@ -26,13 +28,16 @@ cdef class Chunk:
     cdef Py_ssize_t live
     cdef Py_ssize_t free
     cdef Py_ssize_t width
+    cdef Weight weight
+    cdef Py_ssize_t weighed
 
     cdef void clear(self)
+    cdef void weigh(self)
     cdef Py_ssize_t take(self)
     cdef void give(self, Py_ssize_t place)
     cdef void widen(self)
     cdef void deliver(self, Py_ssize_t at, Py_ssize_t owner, long long time_ms, long long count) noexcept
-    cdef Chunk copy(self)
+    cdef Chunk copy(self, Weight weight)
     cdef void check(self)
 
 
@@ -40,6 +45,7 @@ cdef class Records:
     cdef list chunks
     cdef list roomy
     cdef Py_ssize_t live
+    cdef readonly Weight weight
 
     cpdef Py_ssize_t take(self, unsigned long long ms, unsigned long long seq, Py_ssize_t owner, long long time_ms,
                           long long count)

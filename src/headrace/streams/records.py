@@ -26,6 +26,8 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.streams import weight as weights
+from headrace.streams.weight import Weight
 from headrace.structures import footprint
 
 CHUNK_BITS = cython.declare(cython.int, 10)
@@ -48,7 +50,7 @@ PREVIOUS = cython.declare(cython.Py_ssize_t, 4)
 class Chunk:
     """Room for up to 1024 records of one width."""
 
-    __slots__ = ("buf", "cap", "free", "live", "number", "p", "used", "width")
+    __slots__ = ("buf", "cap", "free", "live", "number", "p", "used", "weighed", "weight", "width")
 
     number: cython.Py_ssize_t  # its records have the slots from 1024 times this on
     buf: bytearray
@@ -58,9 +60,13 @@ class Chunk:
     live: cython.Py_ssize_t
     free: cython.Py_ssize_t  # the place of the first free record below used, plus one; 0: none
     width: cython.Py_ssize_t
+    weight: Weight  # of the Records
+    weighed: cython.Py_ssize_t  # what of it is this chunk's
 
-    def __init__(self, number: cython.Py_ssize_t) -> None:
+    def __init__(self, number: cython.Py_ssize_t, weight: Weight) -> None:
         self.number = number
+        self.weight = weight
+        self.weighed = 0
         self.clear()
 
     @cython.cfunc
@@ -71,6 +77,14 @@ class Chunk:
         self.buf = bytearray(self.cap * self.width)
         self.p = self.buf
         self.used = self.live = self.free = 0
+        self.weigh()
+
+    @cython.cfunc
+    def weigh(self) -> cython.void:
+        """Say what the records take now, used or not."""
+        now: cython.Py_ssize_t = self.cap * (self.width + weights.PLACES_BYTES)
+        self.weight.add(now - self.weighed)
+        self.weighed = now
 
     @cython.cfunc
     def take(self) -> cython.Py_ssize_t:
@@ -84,6 +98,7 @@ class Chunk:
                 self.cap *= 2
                 mem.resize(self.buf, self.cap * self.width)
                 self.p = self.buf
+                self.weigh()
             self.used += 1
         self.live += 1
         return place
@@ -121,6 +136,7 @@ class Chunk:
         self.buf = wide
         self.p = self.buf
         self.width = WIDE
+        self.weigh()
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -145,9 +161,9 @@ class Chunk:
             mem.put_u64le(self.p, at + 36, mem.as_unsigned(count))
 
     @cython.cfunc
-    def copy(self) -> Chunk:
+    def copy(self, weight: Weight) -> Chunk:
         """Another chunk with the same records at the same places."""
-        other: Chunk = Chunk(self.number)
+        other: Chunk = Chunk(self.number, weight)
         other.buf = bytearray(self.buf)
         other.p = other.buf
         other.cap = self.cap
@@ -155,6 +171,7 @@ class Chunk:
         other.live = self.live
         other.free = self.free
         other.width = self.width
+        other.weigh()
         return other
 
     @cython.cfunc
@@ -165,6 +182,7 @@ class Chunk:
         assert self.width in (NARROW, WIDE)
         assert CHUNK_FIRST <= self.cap <= CHUNK_RECORDS
         assert len(self.buf) == self.cap * self.width
+        assert self.weighed == self.cap * (self.width + weights.PLACES_BYTES)
         assert 0 <= self.live <= self.used <= self.cap
         while free > 0:
             seen += 1
@@ -179,13 +197,15 @@ class Chunk:
 class Records:
     """Records by slot. A slot is good from take() to give(); what it says otherwise, nobody knows."""
 
-    __slots__ = ("chunks", "live", "roomy")
+    __slots__ = ("chunks", "live", "roomy", "weight")
 
     chunks: list[Chunk]
     roomy: list[Chunk]  # those with room, in no order; the last one is taken from
     live: cython.Py_ssize_t
+    weight: Weight
 
     def __init__(self) -> None:
+        self.weight = Weight()
         self.chunks = []
         self.roomy = []
         self.live = 0
@@ -229,6 +249,8 @@ class Records:
         chunk.give(slot & PLACE)
         self.live -= 1
         if self.live == 0 and len(self.chunks) > 1:
+            for chunk in self.chunks[1:]:
+                self.weight.add(-chunk.weighed)
             del self.chunks[1:]
             self.roomy = self.chunks.copy()
 
@@ -342,7 +364,7 @@ class Records:
         chunk: Chunk
         twin: Chunk
         for chunk in self.chunks:
-            twin = chunk.copy()
+            twin = chunk.copy(other.weight)
             other.chunks.append(twin)
         for chunk in self.roomy:
             other.roomy.append(other.chunks[chunk.number])
@@ -399,7 +421,7 @@ class Records:
         number: cython.Py_ssize_t = len(self.chunks)
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")
-        chunk: Chunk = Chunk(number)
+        chunk: Chunk = Chunk(number, self.weight)
         self.chunks.append(chunk)
         self.roomy.append(chunk)
 

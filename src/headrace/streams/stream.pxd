@@ -1,13 +1,16 @@
 # The C face of stream.py.
 from headrace cimport mem
 from headrace.streams cimport node as nodes_of
+from headrace.streams cimport weight as weights
 from headrace.streams.compaction cimport Compaction
 from headrace.streams.counting cimport Counting
 from headrace.streams.group cimport Group
+from headrace.streams.idempotency cimport Idempotency
 from headrace.streams.node cimport Node
 from headrace.streams.node_check cimport NodeCheck
 from headrace.streams.node_walk cimport EntryWalk
-from headrace.structures cimport footprint, streamid
+from headrace.streams.weight cimport Weight
+from headrace.structures cimport streamid
 from headrace.structures.listpack cimport Listpack
 from headrace.structures.rax cimport Rax
 from headrace.structures.rax_walk cimport RaxCursor
@@ -15,6 +18,7 @@ from headrace.structures.streamid cimport StreamId
 
 
 cdef class Stream:
+    cdef readonly Weight weight
     cdef readonly Rax nodes
     cdef Node head
     cdef readonly Node tail
@@ -30,7 +34,7 @@ cdef class Stream:
     cdef public Compaction compaction
     cdef dict groups_by_name
     cdef readonly Py_ssize_t group_count
-    cdef public object idempotency
+    cdef readonly Idempotency idempotency
     cdef public long long idmp_duration_s
     cdef public long long idmp_maxsize
 
@@ -50,14 +54,13 @@ cdef class Stream:
     cpdef StreamId last_id(self)
     cpdef StreamId first_id(self)
     cpdef StreamId max_deleted_id(self)
-    cpdef StreamId first_stored_id(self)
     cpdef StreamId last_entry_id(self)
     cpdef Group group(self, bytes name)
     cpdef Group make_group(self, bytes name, unsigned long long ms, unsigned long long seq, long long entries_read)
     cpdef bint drop_group(self, bytes name) except -1
     cpdef list[Group] groups(self)
+    cpdef void remember(self, Idempotency idempotency)
     cpdef Stream copy(self)
-    cpdef Py_ssize_t memory_bytes(self)
     cpdef void check(self)
     cdef bint _first_is_next_of(self, EntryWalk walk) except -1
     cdef void _open(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,

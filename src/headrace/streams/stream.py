@@ -12,21 +12,22 @@ trim drops it whole.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cython
 
 from headrace import mem
 from headrace.errors import ElementsTooLarge, IdsExhausted
 from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import node as nodes_of
+from headrace.streams import weight as weights
 from headrace.streams.compaction import Compaction
 from headrace.streams.counting import Counting
 from headrace.streams.group import Group
+from headrace.streams.idempotency import Idempotency
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
-from headrace.structures import footprint, streamid
+from headrace.streams.weight import Weight
+from headrace.structures import streamid
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
@@ -65,8 +66,10 @@ class Stream:
         "max_deleted_seq",
         "nodes",
         "tail",
+        "weight",
     )
 
+    weight: Weight
     nodes: Rax
     head: Node | None  # the first node; None: not looked up since the last one was dropped
     tail: Node | None  # the last node
@@ -82,23 +85,20 @@ class Stream:
     compaction: Compaction | None  # rewrites worn nodes; None: they stay as they are
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
-    idempotency: Any  # what is remembered of idempotent producers; None until the first
+    idempotency: Idempotency | None  # what is remembered of idempotent producers; None until the first
     idmp_duration_s: cython.longlong
     idmp_maxsize: cython.longlong
 
     def __init__(self) -> None:
+        self.weight = Weight(weights.STREAM_BYTES)
         self.nodes = Rax()
-        self.head = None
-        self.tail = None
+        self.head = self.tail = None
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = 0
         self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
-        self.counting = None
-        self.compaction = None
-        self.groups_by_name = None
+        self.counting = self.compaction = self.groups_by_name = self.idempotency = None
         self.group_count = 0
-        self.idempotency = None
         self.idmp_duration_s = IDMP_DURATION_S
         self.idmp_maxsize = IDMP_MAXSIZE
 
@@ -126,7 +126,10 @@ class Stream:
         if tail is None or not tail.fits(ms, seq, raw, node_bytes_max, node_entries_max):
             self._open(ms, seq, words, start, raw)
         else:
+            cap: cython.Py_ssize_t = tail.pack.cap
             tail.append(ms, seq, words, start, raw)
+            if tail.pack.cap != cap:
+                self.weight.add(tail.pack.cap - cap)
         if self.length == 0:
             self.first_ms = ms
             self.first_seq = seq
@@ -166,6 +169,7 @@ class Stream:
             self._close(tail)
         self.tail = nodes_of.checked_node(master.ms, master.seq, block, check)
         self.nodes.insert(key, self.tail)
+        self.weight.add(weights.NODE_BYTES + self.tail.pack.cap)
         if self.tail.live > 0:
             self.last_ms = check.last_ms
             self.last_seq = check.last_seq
@@ -199,7 +203,9 @@ class Stream:
     def buried(self, node: Node, n: cython.longlong) -> cython.void:
         """Count n entries of node, which were alive, as the tombstones they are now."""
         self.length -= mem.as_unsigned(n)
+        cap: cython.Py_ssize_t = node.pack.cap
         node.count(node.live - n, node.deleted + n)
+        self.weight.add(node.pack.cap - cap)
         if node is not self.tail and self.counting is not None:
             self.counting.lose(node, n)
 
@@ -208,6 +214,7 @@ class Stream:
         """Take node out with all its entries; the first ID is the caller's to find again."""
         cursor: RaxCursor
         self.nodes.remove(node.key())
+        self.weight.add(-weights.NODE_BYTES - node.pack.cap)
         if self.counting is not None:
             self.counting.recent = None
         live: cython.ulonglong = node.live
@@ -300,12 +307,6 @@ class Stream:
         return StreamId(self.max_deleted_ms, self.max_deleted_seq)
 
     @cython.ccall
-    def first_stored_id(self) -> StreamId | None:
-        """The ID of the first entry still stored, be it a tombstone; None when no node is left."""
-        node: Node | None = self.first_node()
-        return None if node is None else StreamId(node.ms, node.seq)
-
-    @cython.ccall
     def last_entry_id(self) -> StreamId | None:
         """The ID of the last live entry; None when there is none."""
         node: Node | None = self.tail
@@ -338,6 +339,7 @@ class Stream:
         if self.groups_by_name is None:
             self.groups_by_name = {}
         self.groups_by_name[name] = made
+        made.weight.join(self.weight)
         self.group_count += 1
         return made
 
@@ -345,8 +347,10 @@ class Stream:
     @cython.exceptval(-1, check=False)
     def drop_group(self, name: bytes) -> cython.bint:
         """Forget the group and all that is pending in it; False when there is none of that name."""
-        if self.groups_by_name is None or self.groups_by_name.pop(name, None) is None:
+        dropped: Group | None = None if self.groups_by_name is None else self.groups_by_name.pop(name, None)
+        if dropped is None:
             return False
+        dropped.weight.leave()
         self.group_count -= 1
         return True
 
@@ -356,6 +360,12 @@ class Stream:
         if self.groups_by_name is None:
             return []
         return [self.groups_by_name[name] for name in sorted(self.groups_by_name)]
+
+    @cython.ccall
+    def remember(self, idempotency: Idempotency) -> cython.void:
+        """Have it note idempotent producers, from now on."""
+        self.idempotency = idempotency
+        idempotency.weight.join(self.weight)
 
     # ---- the whole
 
@@ -373,6 +383,7 @@ class Stream:
                 other._close(other.tail)
             other.tail = node.copy()
             other.nodes.insert(cursor.key, other.tail)
+            other.weight.add(weights.NODE_BYTES + other.tail.pack.cap)
             more = cursor.next()
         other.length = self.length
         other.entries_added = self.entries_added
@@ -385,34 +396,13 @@ class Stream:
         if self.groups_by_name is not None:
             other.groups_by_name = {name: group.copy() for name, group in self.groups_by_name.items()}
             other.group_count = self.group_count
+            for group in other.groups_by_name.values():
+                group.weight.join(other.weight)
         if self.idempotency is not None:
-            other.idempotency = self.idempotency.copy()
+            other.remember(self.idempotency.copy())
         other.idmp_duration_s = self.idmp_duration_s
         other.idmp_maxsize = self.idmp_maxsize
         return other
-
-    @cython.ccall
-    def memory_bytes(self) -> cython.Py_ssize_t:
-        """What the stream takes; walks the nodes, not the entries."""
-        total: cython.Py_ssize_t = footprint.of_kind(Stream) + self.nodes.memory_bytes()
-        each: cython.Py_ssize_t = footprint.of_kind(Node) + footprint.of_kind(Listpack)
-        cursor: RaxCursor = RaxCursor(self.nodes)
-        node: Node
-        more: cython.bint = cursor.seek("^")
-        while more:
-            node = nodes_of.node_at(cursor)
-            total += each + footprint.of(node.pack.buf)
-            more = cursor.next()
-        if self.counting is not None:
-            total += self.counting.memory_bytes()
-        group: Group
-        if self.groups_by_name is not None:
-            total += footprint.of(self.groups_by_name)
-        for group in self.groups():
-            total += group.memory_bytes()
-        if self.idempotency is not None:
-            total += self.idempotency.memory_bytes()
-        return total
 
     @cython.ccall
     def check(self) -> cython.void:
@@ -422,12 +412,14 @@ class Stream:
         last: StreamId | None = None
         node: Node
         tail: Node | None = None
+        weight: cython.Py_ssize_t = weights.STREAM_BYTES
         alive: cython.ulonglong = 0
         cursor: RaxCursor = RaxCursor(self.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
             node = nodes_of.node_at(cursor)
             tail = node
+            weight += weights.NODE_BYTES + node.pack.cap
             node.check()
             assert node.key() == cursor.key, f"node {node.ms}-{node.seq} is under another key"
             walk: EntryWalk = EntryWalk(node)
@@ -452,7 +444,11 @@ class Stream:
         for group in self.groups():
             assert self.group(group.name) is group
             group.check()
+            weight += group.weight.total
         assert self.group_count == len(self.groups())
+        if self.idempotency is not None:
+            weight += self.idempotency.weight.total
+        assert weight == self.weight.total, f"weighs {weight}, not {self.weight.total}"
 
     # ---- inside
 
@@ -477,8 +473,13 @@ class Stream:
         raw: cython.Py_ssize_t,
     ) -> cython.void:
         """Add the entry as the first of a new node."""
-        room: Listpack | None = None if self.tail is None else self.tail.pack.hand_on()
+        room: Listpack | None = None
+        if self.tail is not None:
+            self.weight.add(-self.tail.pack.cap)
+            room = self.tail.pack.hand_on()
+            self.weight.add(self.tail.pack.cap)
         node: Node = nodes_of.open_node(ms, seq, words, start, raw, room)
+        self.weight.add(weights.NODE_BYTES + node.pack.cap)
         while self.tail is not None and not streamid.before(self.tail.ms, self.tail.seq, ms, seq):
             # Only tombstones, and the last ID was set back before them: the tail must not stay last.
             self.drop(self.tail)
@@ -490,7 +491,10 @@ class Stream:
     @cython.cfunc
     def _close(self, tail: Node) -> cython.void:
         """The tail gets no more entries: there is to be a node behind it."""
+        cap: cython.Py_ssize_t = tail.pack.cap
         tail.pack.shrink()
+        self.weight.add(tail.pack.cap - cap)
         if self.counting is None:
-            self.counting = Counting(self.compaction)
+            self.counting = Counting(self.compaction, self.weight)
         self.counting.close(tail)
+        self.weight.can_shed(self)

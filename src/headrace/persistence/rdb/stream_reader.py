@@ -319,4 +319,4 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
     memory.added = _read_counter(inp)
     memory.duplicates = _read_counter(inp)
     if memory.by_producer or memory.added > 0 or memory.duplicates > 0:
-        stream.idempotency = memory
+        stream.remember(memory)

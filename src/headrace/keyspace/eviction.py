@@ -1,0 +1,121 @@
+"""Room when memory is full: the oldest entries of the biggest streams go, node by node.
+
+    weight.most                what the data may weigh: `maxmemory`
+    noeviction                 nothing goes, and requests that need memory are refused
+    stream-oldest              nodes go from the front of the biggest streams, as by XTRIM MINID
+
+A stream never loses its last node, its groups, its counters or what is pending, and a key of another type is
+never touched. So there can be nothing left to go: then, too, requests are refused.
+
+Which stream is the biggest? Streams that have closed a node are on a list (weight.shedding), so there is no
+search among keys that could give nothing. Of that list each search looks at some, in turn, and at the one
+it chose the last time: with up to LOOKED_AT such streams that is the biggest, with more of them one of the
+biggest. A heap would be exact, but it would cost every stream that grows.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.streams.stream import Stream
+from headrace.structures import streamid
+
+LOOKED_AT = 16  # streams, in one search
+NODES_MAX = 16  # that go for one request, unless it brings more than they held
+
+NO_EVICTION = "noeviction"
+STREAM_OLDEST = "stream-oldest"
+POLICIES = (NO_EVICTION, STREAM_OLDEST)
+
+
+class Recorder(Protocol):
+    """Keeps what has changed: engine/effects.py."""
+
+    def record(self, database: int, words: list[bytes], /) -> None:
+        """Words, a whole request, have changed that database."""
+
+
+class Eviction:
+    """Makes room in one keyspace, and has it recorded, a request for each stream."""
+
+    def __init__(self, keyspace: Keyspace, effects: Recorder) -> None:
+        self.keyspace = keyspace
+        self.effects = effects
+        self.policy = NO_EVICTION
+        self.entries = 0  # that had to go so far
+        self.peak = 0  # the most that keys and values ever weighed, as far as anybody looked
+        self.biggest: Stream | None = None  # the last one chosen
+
+    def make_room(self, wanted: int) -> bool:
+        """Try to get below the limit before `wanted` more bytes come; False when nothing more can go.
+
+        The work is bounded: it is enough when NODES_MAX nodes have gone and twice the bytes that come.
+        """
+        weight = self.keyspace.weight
+        most = weight.most
+        start = weight.total
+        nodes = 0
+        shed: dict[Stream, int] = {}  # entries that went
+        stream: Stream | None = None
+        while weight.total > most and (nodes < NODES_MAX or start - weight.total < 2 * wanted):
+            stream = self._biggest() if self.policy == STREAM_OLDEST else None
+            if stream is None:
+                break
+            shed[stream] = shed.get(stream, 0) + self._shed(stream)
+            nodes += 1
+        for gone_from, entries in shed.items():
+            self._tell(gone_from, entries)
+        return weight.total <= most or stream is not None
+
+    def forget(self) -> None:
+        """Counts start anew."""
+        self.entries = 0
+        self.peak = self.keyspace.weight.total
+
+    def _biggest(self) -> Stream | None:
+        """One of the biggest streams that have a node to give; None when there is none."""
+        waiting = self.keyspace.weight.shedding
+        found = self.biggest
+        if found is None or found not in waiting or len(found.nodes) < 2:
+            found = None
+        looked_at = 0
+        while waiting and looked_at < min(LOOKED_AT, len(waiting)):
+            stream: Stream = next(iter(waiting))
+            if len(stream.nodes) < 2:
+                del waiting[stream]  # until it closes a node again
+                continue
+            waiting.move_to_end(stream)
+            looked_at += 1
+            if found is None or stream.weight.total > found.weight.total:
+                found = stream
+        self.biggest = found
+        return found
+
+    def _shed(self, stream: Stream) -> int:
+        """Let the first node go; how many entries it held."""
+        node = stream.first_node()
+        assert node is not None
+        entries = node.live
+        stream.drop(node)
+        return entries
+
+    def _tell(self, stream: Stream, entries: int) -> None:
+        """So many entries of the stream have gone: all who must hear of it do, as of an XTRIM."""
+        stream.find_first()
+        self.entries += entries
+        first = stream.first_node()
+        key = stream.weight.key
+        assert first is not None and key is not None
+        database = self._home(stream, key)
+        words = [b"XTRIM", key, b"MINID", b"=", streamid.text_of(first.ms, first.seq)]
+        self.effects.record(database.index, words)
+        self.keyspace.changes += entries - 1
+        database.touched(key)
+        if self.keyspace.settings.notify_keyspace_events:
+            self.keyspace.events.tell("t", b"xtrim", key, database.index)
+
+    def _home(self, stream: Stream, key: bytes) -> Database:
+        """The database that has the stream. (SWAPDB moves all streams at once, so none knows its own.)"""
+        databases: list[Database] = self.keyspace.databases
+        return next(database for database in databases if database.values.get(key) is stream)

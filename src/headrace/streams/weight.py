@@ -1,0 +1,76 @@
+"""What data weigh: bytes of memory, known at any time without a look at the data.
+
+    keyspace  <-  stream  <-  group, what is remembered of producers
+
+Whatever grows or shrinks by a block says so to its own weight, and that to the one above. A block is what
+is rare: a node, the doubling of a listpack, room for pending entries. So adding an entry costs nothing here
+but for one in a hundred, and reading a weight costs a look at a number.
+
+The bytes are those of footprint.py, rounded: what a node or a group takes beside its blocks is a constant.
+`memory_bytes()` of a stream counts for itself, by walking; the two differ by some percent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+# What the objects take beside their blocks, in the compiled program.
+STREAM_BYTES = cython.declare(cython.Py_ssize_t, 448)
+NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # its place in the radix tree and its count included
+GROUP_BYTES = cython.declare(cython.Py_ssize_t, 880)
+CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 480)
+PLACES_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, with its group and its consumer
+
+NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
+
+
+@cython.final
+@cython.cclass
+class Weight:
+    """Bytes, and whose bytes they are a part of."""
+
+    __slots__ = ("key", "most", "shedding", "total", "whole")
+
+    total: cython.Py_ssize_t
+    most: cython.Py_ssize_t  # what whoever adds to it should not exceed
+    whole: Weight | None
+    key: bytes | None  # of a stream: under which the keyspace has it
+    shedding: Any  # of a keyspace: stream -> key, those that could shed nodes; None: nobody asks
+
+    def __init__(self, n: cython.Py_ssize_t = 0) -> None:
+        self.total = n
+        self.most = NO_LIMIT
+        self.whole = None
+        self.key = None
+        self.shedding = None
+
+    @cython.ccall
+    def add(self, n: cython.Py_ssize_t) -> cython.void:
+        """There are n bytes more, or less."""
+        weight: Weight | None = self
+        while weight is not None:
+            weight.total += n
+            weight = weight.whole
+
+    @cython.ccall
+    def join(self, whole: Weight) -> cython.void:
+        """Be a part of whole, and of nothing else, from now on."""
+        self.leave()
+        self.whole = whole
+        whole.add(self.total)
+
+    @cython.ccall
+    def can_shed(self, stream: object) -> cython.void:
+        """The stream that weighs this has more than one node now."""
+        whole: Weight | None = self.whole
+        if whole is not None and whole.shedding is not None:
+            whole.shedding[stream] = self.key
+
+    @cython.ccall
+    def leave(self) -> cython.void:
+        """Be a part of nothing any more."""
+        if self.whole is not None:
+            self.whole.add(-self.total)
+            self.whole = None

@@ -1,0 +1,297 @@
+"""Memory is counted, limited, and made room in."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from all_commands import Follower, History
+from headrace.engine.engine import Engine
+from headrace.keyspace.eviction import NODES_MAX
+from headrace.keyspace.keyspace import Keyspace, string_bytes
+from headrace.streams.stream import Stream
+from portrait import alive, differences, portrait
+
+OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+PLACE = 44
+NODE = 10  # entries
+
+
+class Limited:
+    """An engine with a limit, whose effects are kept."""
+
+    def __init__(self, most: int = 0, policy: str = "stream-oldest") -> None:
+        self.engine = Engine()
+        self.engine.listen(True)
+        self.keyspace = self.engine.keyspace
+        self.keyspace.settings.stream_node_max_entries = NODE
+        self.engine.gate.eviction.policy = policy
+        self.session = self.engine.session()
+        self.now = 1_700_000_000_000
+        if most:
+            self.keyspace.weight.most = most
+
+    def say(self, *words: str | bytes) -> bytes:
+        argv = [word.encode() if isinstance(word, str) else word for word in words]
+        self.engine.execute(self.session, argv, self.now)
+        return bytes(self.session.answer.take())
+
+    def fill(self, key: str, entries: int, size: int = 50) -> None:
+        for _ in range(entries):
+            self.now += 1
+            assert self.say("XADD", key, "*", "f", b"x" * size).startswith(b"$")
+
+    def stream(self, key: str) -> Stream:
+        found = self.keyspace.databases[self.session.database].values[key.encode()]
+        assert isinstance(found, Stream)
+        return found
+
+    def replayed(self) -> Keyspace:
+        """What a start would find in the log."""
+        follower = Follower(self.now)
+        follower.repeat(self.engine.effects.items)
+        return follower.engine.keyspace
+
+
+def weighed(keyspace: Keyspace) -> int:
+    """What all keys weigh, added up."""
+    total = 0
+    for database in keyspace.databases:
+        for key, value in database.values.items():
+            total += PLACE + string_bytes(len(key))
+            if isinstance(value, Stream):
+                value.check()  # its own weight is the sum of its parts'
+                total += value.weight.total
+            else:
+                total += string_bytes(len(value))
+    return total
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_weight_is_that_of_all_keys_whatever_happens(seed: int) -> None:
+    history = History(seed)
+    keyspace = history.engine.keyspace
+    for _ in range(6):
+        history.run(250)
+        assert keyspace.weight.total == weighed(keyspace)
+        for stream in keyspace.weight.shedding:
+            assert any(stream in database.values.values() for database in keyspace.databases)
+    history.say(0, "FLUSHALL")
+    assert keyspace.weight.total == 0 and not keyspace.weight.shedding
+
+
+def test_a_string_changed_in_place_weighs_what_it_has_become() -> None:
+    server = Limited()
+    for words in (
+        ("APPEND", "k", "ab"),
+        ("APPEND", "k", b"c" * 1000),
+        ("APPEND", "k", b"d" * 5000),
+        ("SETRANGE", "k", "9000", "e"),
+        ("SETRANGE", "l", "100", "e"),
+        ("SETRANGE", "l", "10", "eeee"),
+        ("INCR", "n"),
+        ("SET", "k", "short"),
+        ("RENAME", "k", "another"),
+    ):
+        server.say(*words)
+        assert server.keyspace.weight.total == weighed(server.keyspace), words
+
+
+def test_without_eviction_writes_are_refused_and_the_rest_goes_on() -> None:
+    server = Limited(policy="noeviction")
+    server.fill("s", 30)
+    server.say("XGROUP", "CREATE", "s", "g", "0")
+    server.keyspace.weight.most = 100
+    assert server.say("XADD", "s", "*", "f", "v") == OOM
+    assert server.say("SET", "k", "v") == OOM
+    assert server.say("XLEN", "s") == b":30\r\n"
+    assert b"x" * 50 in server.say("XREADGROUP", "GROUP", "g", "ann", "COUNT", "1", "STREAMS", "s", ">")
+    first = server.say("XPENDING", "s", "g").split(b"\r\n")[3]
+    assert server.say("XACK", "s", "g", first) == b":1\r\n"
+    assert server.say("XDEL", "s", first) == b":1\r\n"
+    assert server.say("XTRIM", "s", "MAXLEN", "5") == b":24\r\n"
+    assert server.stream("s").length == 5 and server.engine.gate.eviction.entries == 0
+    server.say("DEL", "s")
+    assert server.say("SET", "k", "v") == b"+OK\r\n", "there is room again"
+
+
+def test_a_transaction_is_refused_when_it_is_queued_and_when_it_is_run() -> None:
+    server = Limited(policy="noeviction")
+    server.fill("s", 5)
+    server.keyspace.weight.most = 100
+    assert server.say("MULTI") == b"+OK\r\n"
+    assert server.say("GET", "k") == OOM, "queueing takes memory, whatever is queued"
+    assert server.say("EXEC").startswith(b"-EXECABORT")
+    server.keyspace.weight.most = 10_000
+    server.say("MULTI")
+    assert server.say("XADD", "s", "*", "f", "v") == b"+QUEUED\r\n"
+    server.keyspace.weight.most = 100
+    assert server.say("EXEC") == b"-EXECABORT Transaction discarded because of: " + OOM[1:]
+    server.keyspace.weight.most = 10_000
+    server.say("MULTI")
+    server.say("GET", "k")
+    server.keyspace.weight.most = 100
+    assert server.say("EXEC") == b"*1\r\n$-1\r\n", "it needs none"
+    server.say("MULTI")
+    assert server.say("DISCARD") == b"+OK\r\n"
+    assert server.stream("s").length == 5
+
+
+def test_the_biggest_stream_loses_its_oldest_entries() -> None:
+    server = Limited()
+    server.fill("small", 30)
+    server.fill("big", 300)
+    server.fill("middle", 100)
+    before = server.keyspace.weight.total
+    server.keyspace.weight.most = before - 5000
+    assert server.say("SET", "k", "v") == b"+OK\r\n"
+    assert server.keyspace.weight.total <= before - 5000 + 200
+    assert (server.stream("small").length, server.stream("middle").length) == (30, 100)
+    gone = server.engine.gate.eviction.entries
+    assert server.stream("big").length == 300 - gone and 0 < gone <= 80
+    assert server.stream("big").entries_added == 300
+
+
+def test_work_is_bounded_and_goes_on_with_every_write() -> None:
+    server = Limited()
+    server.fill("s", 2000)
+    server.keyspace.weight.most = 20_000
+    rounds = 0
+    while server.keyspace.weight.total > 20_000:
+        before = server.engine.gate.eviction.entries
+        assert server.say("SET", "k", "v") == b"+OK\r\n"
+        assert server.engine.gate.eviction.entries - before <= NODES_MAX * NODE
+        rounds += 1
+    assert 5 < rounds < 50
+
+
+def test_a_request_that_brings_much_has_more_room_made() -> None:
+    server = Limited()
+    server.fill("s", 3000)
+    server.keyspace.weight.most = server.keyspace.weight.total
+    value = b"x" * 20_000
+    for n in range(10):
+        assert server.say("SET", f"k{n}", value) == b"+OK\r\n"
+        assert server.keyspace.weight.total <= server.keyspace.weight.most + string_bytes(len(value)) + 100
+
+
+def test_when_nothing_can_go_writes_are_refused() -> None:
+    server = Limited(most=5000)
+    server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    server.fill("s", NODE)
+    server.say("SET", "k", b"x" * 5000)
+    assert server.say("XADD", "s", "*", "f", "v") == OOM
+    assert server.stream("s").length == NODE and server.stream("s").group_count == 1
+    server.say("DEL", "k")
+    server.fill("s", 1)
+
+
+def test_all_hear_of_it() -> None:
+    server = Limited()
+    server.keyspace.settings.notify_keyspace_events = 0x7FFFFFFF
+    listener = server.engine.session()
+    server.engine.execute(listener, [b"PSUBSCRIBE", b"__key*"], server.now)
+    server.say("SELECT", "3")
+    server.fill("s", 100)
+    listener.answer.take()
+    watching = server.engine.session()
+    for words in ([b"SELECT", b"3"], [b"WATCH", b"s"], [b"MULTI"], [b"PING"]):
+        server.engine.execute(watching, words, server.now)
+    watching.answer.take()
+    server.keyspace.weight.most = server.keyspace.weight.total - 1000
+    server.say("SET", "k", "v")
+    assert b"__keyspace@3__:s\r\n$5\r\nxtrim\r\n" in listener.answer.take()
+    server.engine.execute(watching, [b"EXEC"], server.now)
+    assert watching.answer.take() == b"*-1\r\n"
+    database, words = server.engine.effects.items[-2]
+    assert (database, words[:4]) == (3, [b"XTRIM", b"s", b"MINID", b"="])
+    assert server.engine.effects.items[-1] == (3, [b"SET", b"k", b"v"])
+
+
+def test_groups_know_how_far_behind_they_are() -> None:
+    server = Limited()
+    server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    server.fill("s", 100)
+    server.say("XREADGROUP", "GROUP", "g", "ann", "COUNT", "35", "STREAMS", "s", ">")
+    server.keyspace.weight.most = server.keyspace.weight.total - 1500
+    server.say("SET", "k", "v")
+    stream = server.stream("s")
+    gone = 100 - stream.length
+    assert 0 < gone < 35
+    assert (stream.entries_added, stream.max_deleted_ms) == (100, 0)
+    group = stream.group(b"g")
+    assert (group.entries_read, group.pending.count) == (35, 35), "what is pending stays so"
+    info = server.say("XINFO", "GROUPS", "s").split(b"\r\n")
+    assert info[info.index(b"lag") + 1] == b":65"
+
+
+def test_swapped_and_renamed_streams_are_found() -> None:
+    server = Limited()
+    server.fill("s", 100)
+    server.say("SWAPDB", "0", "5")
+    server.say("SELECT", "5")
+    server.say("RENAME", "s", "t")
+    server.keyspace.weight.most = server.keyspace.weight.total - 1000
+    server.say("SET", "k", "v")
+    assert server.stream("t").length < 100
+    database, words = server.engine.effects.items[-2]
+    assert (database, words[:2]) == (5, [b"XTRIM", b"t"])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_under_any_load_memory_stays_below_the_limit_and_the_newest_entries_stay(seed: int) -> None:
+    rng = random.Random(seed)
+    server = Limited()
+    keys = [f"s{n}" for n in range(rng.choice([1, 5, 40]))]
+    newest: dict[str, list[bytes]] = {key: [] for key in keys}
+    largest = rng.choice([20, 300, 3000])
+    for key in keys:
+        server.say("XGROUP", "CREATE", key, "g", "0", "MKSTREAM")
+    entries = 800
+    room = entries * (largest // 2 + 20) * rng.choice([2, 4, 8]) // 16
+    server.keyspace.weight.most = server.keyspace.weight.total + room
+    for _ in range(entries):
+        key = rng.choice(keys) if rng.random() < 0.7 else keys[0]
+        server.now += rng.randrange(3)
+        size = rng.randrange(largest)
+        answer = server.say("XADD", key, "*", "f", b"x" * size)
+        if answer == OOM:  # what is left cannot go
+            assert all(len(server.stream(key).nodes) <= 1 for key in keys)
+            continue
+        newest[key].append(answer.split(b"\r\n")[1])
+        assert server.keyspace.weight.total <= server.keyspace.weight.most + 2 * largest + 3000
+        if rng.random() < 0.1:
+            server.say("XREADGROUP", "GROUP", "g", "ann", "COUNT", "5", "STREAMS", key, ">")
+        if rng.random() < 0.05 and newest[key]:
+            server.say("XACK", key, "g", rng.choice(newest[key]))
+    assert server.keyspace.weight.total == weighed(server.keyspace)
+    assert server.engine.gate.eviction.entries > 0
+    for key in keys:
+        stream = server.stream(key)
+        assert stream.group_count == 1
+        left = server.say("XRANGE", key, "-", "+")
+        kept = newest[key][-stream.length :] if stream.length else []
+        assert all(entry in left for entry in kept) and len(kept) == stream.length
+        assert stream.length > 0 or not newest[key]
+    assert differences(look(server.keyspace, server.now), look(server.replayed(), server.now)) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_log_of_everything_gives_the_same_data_again(seed: int) -> None:
+    history = History(seed)
+    engine = history.engine
+    engine.gate.eviction.policy = "stream-oldest"
+    for _ in range(8):
+        history.run(100)
+        engine.keyspace.weight.most = max(engine.keyspace.weight.total * 3 // 4, 10_000)
+    server = Limited()
+    server.engine, server.keyspace, server.now = engine, engine.keyspace, history.now
+    again = server.replayed()
+    assert engine.gate.eviction.entries > 0
+    moment = history.latest + 1
+    assert differences(look(engine.keyspace, moment), look(again, moment)) == []
+
+
+def look(keyspace: Keyspace, now: int) -> object:
+    return alive(portrait(keyspace, times=False), now)
