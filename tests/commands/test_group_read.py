@@ -1,20 +1,8 @@
 """XREADGROUP: what it delivers, what the log gets of it, and who is woken when."""
 
-import pytest
-
 
 def entry(i):
     return [f"{i}-0", ["f", str(i)]]
-
-
-@pytest.fixture
-def grouped(talk):
-    """Entries 1-0 to 3-0 and the group g before them."""
-    for i in range(1, 4):
-        talk(f"XADD s {i}-0 f {i}")
-    talk("XGROUP CREATE s g 0")
-    talk.effects()
-    return talk
 
 
 def test_each_delivery_and_the_new_position_are_told_the_log_as_one(grouped):

@@ -1,22 +1,10 @@
 """XGROUP: what it changes, what it tells the log and those who watch."""
 
-import pytest
-
 NO_KEY = (
     "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
     " the MKSTREAM option to create an empty stream automatically."
 )
 NO_GROUP = "-NOGROUP No such consumer group 'nobody' for key name 's'"
-
-
-@pytest.fixture
-def grouped(talk):
-    """A stream with the entries 1-0 to 3-0 and the group g before them."""
-    for i in range(1, 4):
-        talk(f"XADD s {i}-0 f {i}")
-    talk("XGROUP CREATE s g 0")
-    talk.effects()
-    return talk
 
 
 def wrong_words(subcommand):
