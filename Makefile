@@ -1,7 +1,8 @@
 # make demo     run the main job on real input        make test    the tests, interpreted and compiled
 # make install  .venv with the program in it          make lint    ruff, mypy --strict
 # make bench    the figures, beside redis-server      make fuzz     N= random commands from SEED= on, beside redis-server
-# make sanitize parsers and decoders under AddressSanitizer
+# make sanitize parsers and decoders under AddressSanitizer     make test-asan   the whole of the tests under it
+# make fuzz-bytes  HOURS= of random bytes into all that reads bytes from outside, ONLY= rdb,dump or the like
 # make simulate N= random histories from SEED= on, on a simulated disk, each crashed at every write
 PYTHON ?= python3
 VENV := .venv
@@ -35,11 +36,21 @@ interpreted: install            ## every index bounds-checked by the interpreter
 compiled: install               ## the same tests on what was installed, and whole processes besides
 	HEADRACE_COMPILED=1 $(PYTEST) tests
 
-sanitize: $(VENV)/.dependencies ## what reads bytes from outside, under AddressSanitizer and UBSan
-	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib build/sanitize
+build/sanitize: $(VENV)/.dependencies $(SOURCES)
+	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib $@
+	touch $@
+
+sanitize: build/sanitize        ## what reads bytes from outside, under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
 	    $(PYTEST) -m "not whole" tests/structures tests/streams tests/arrow tests/resp tests/fuzz tests/persistence \
 	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_tally.py
+
+# Left out: what starts a JVM, which dies of a preloaded sanitizer, and what compares times or memory.
+NOT_UNDER_ASAN =
+
+test-asan: build/sanitize       ## every test that stays in its process, under AddressSanitizer and UBSan
+	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
+	    $(PYTEST) -m "not whole" tests $(addprefix --deselect ,$(NOT_UNDER_ASAN))
 
 SEED ?= 1
 N ?= 200000
@@ -48,6 +59,16 @@ fuzz: install                   ## N random commands from SEED on, on the engine
 	HEADRACE_COMPILED=1 HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_FUZZ_N=$(N) \
 	    $(PYTEST) tests/conformance/test_streams.py tests/conformance/test_groups_compared.py \
 	    tests/conformance/test_keys_and_strings.py -k "random or any_order"
+
+HOURS ?= 0.1
+ONLY ?=
+
+fuzz-bytes: install             ## random bytes from SEED on; what fails is left in build/found with what repeats it
+	mkdir -p build/found
+	$(PY) tests/fuzz/rounds.py --hours $(HOURS) --seed $(SEED) --times 8 --found build/found $(if $(ONLY),--only $(ONLY))
+
+fuzz-corpus: install            ## the same, slowly, for inputs that reach new lines: these join the corpus
+	PYTHONPATH=src $(PY) tests/fuzz/rounds.py --grow --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
 simulate: N = 100000
 simulate: install               ## N random histories from SEED on, crashed everywhere; a failing seed fails again
@@ -77,4 +98,4 @@ dist: install
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize fuzz simulate lint bench bench-instructions bench-spark dist clean
+.PHONY: install demo test interpreted compiled sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate lint bench bench-instructions bench-spark dist clean

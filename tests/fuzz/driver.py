@@ -26,7 +26,9 @@ HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 POOL_MAX = 3000  # inputs of a round that others are made from
 RAW = 0.1  # how probably a change is left as it is, its seal broken
+TOO_MUCH = "takes too much memory"
 GROWTH_KIB_MAX = 256 * 1024  # memory that one execution may take
+FILLS_MEMORY_S = 0.01  # in less than that nobody can have taken so much
 NAMES = re.compile(r"0x[0-9a-f]+|[^A-Za-z ]+")  # what makes one message look like many
 
 
@@ -60,17 +62,32 @@ class Failed(Exception):
         self.what = what
 
 
+class Memory:
+    """How far the memory of this process has grown. Asking costs more than most executions do."""
+
+    def __init__(self) -> None:
+        self.peak_kib = 0
+
+    def grown(self) -> bool:
+        """Whether by too much since the last time."""
+        was, self.peak_kib = self.peak_kib, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return self.peak_kib - was > GROWTH_KIB_MAX
+
+
+MEMORY = Memory()
+
+
 def attempt(target: Target, data: bytes) -> Iterable[Hashable]:
     """Run it once: what is new about it, or Failed."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    since = time.perf_counter()
     try:
         found = target.run(data)
     except target.refusals as refusal:
         found = (type(refusal).__name__ + NAMES.sub("#", str(refusal)[:150]),)
     except Exception as error:
         raise Failed(data, signature(error)) from error
-    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before > GROWTH_KIB_MAX:
-        raise Failed(data, "takes too much memory")
+    if time.perf_counter() - since > FILLS_MEMORY_S and MEMORY.grown():
+        raise Failed(data, TOO_MUCH)
     return found
 
 
@@ -136,7 +153,9 @@ class Round:
         for path in self.target.corpus():
             self.pool.append(path.read_bytes())
             self.try_one(self.pool[-1])
-        for _ in range(executions):
+        for number in range(executions):
+            if number % 100 == 0:
+                MEMORY.grown()
             data = self.mutator.mutated(self.rng.choice(self.pool), self.rng.choice(self.pool))
             if self.rng.random() >= RAW:
                 data = self.target.finish(data)

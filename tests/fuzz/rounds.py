@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from driver import CORPUS, Failed, Round, Target, attempt, minimised
+from driver import CORPUS, TOO_MUCH, Failed, Round, Target, attempt, minimised
 from targets import TARGETS
 
 from headrace.resp import parser as a_parser
@@ -54,7 +54,8 @@ def child(target: Target, options: argparse.Namespace) -> int:
     except Failed as failure:
         failed = failure.what
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-        keep(options.found, target, minimised(target, failure.data, failed))
+        again = failed != TOO_MUCH  # what was taken once is there the next time
+        keep(options.found, target, minimised(target, failure.data, failed) if again else failure.data)
     if options.grow:
         grow(target, one.fresh)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
@@ -121,13 +122,14 @@ def keep(directory: str, target: Target, data: bytes) -> None:
 
 
 def grow(target: Target, fresh: list[bytes]) -> None:
-    """Add the inputs to the corpus, the short ones first, as long as there is room."""
-    room = KEPT_BYTES_MAX - sum(path.stat().st_size for path in CORPUS.glob("*/*"))
+    """Add the inputs to the corpus, the short ones first, that reach lines no shorter one does."""
+    room = KEPT_BYTES_MAX // len(TARGETS) - sum(path.stat().st_size for path in target.corpus())
+    again = Round(target, 0, tracing=True)
+    again.run(0)
     for data in sorted(fresh, key=len):
-        room -= len(data)
-        if room < 0:
-            return
-        (CORPUS / target.name / hashlib.sha1(data).hexdigest()[:10]).write_bytes(data)
+        if len(data) <= room and again.try_one(data):
+            room -= len(data)
+            (CORPUS / target.name / hashlib.sha1(data).hexdigest()[:10]).write_bytes(data)
 
 
 def main() -> int:
@@ -158,7 +160,7 @@ def main() -> int:
     asked, failures = options.executions, 0
     while True:
         for target in chosen:
-            options.executions = asked or target.executions[1] * options.times
+            options.executions = asked or target.executions[build() != "interpreted"] * options.times
             told = parent(target, options.seed, options)
             failures += told["failed"] is not None
             print(json.dumps(told), flush=True)
