@@ -13,6 +13,7 @@ What the server is told may be trimmed there: so all of it is on the disk first.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,11 @@ class Watermark:
         reached = seams(self._directory)
         self._settle(batch)
         for stream, entry_id in reached.items():
-            self._servers.patiently(lambda s=stream, i=entry_id: publish(self._servers.client(), s, i))  # type: ignore[misc]
+            self._servers.patiently(partial(self._publish, stream, entry_id))
         self._told = batch
+
+    def _publish(self, stream: str, entry_id: str) -> None:
+        publish(self._servers.client(), stream, entry_id)
 
     def close(self) -> None:
         """Closes the connection."""
