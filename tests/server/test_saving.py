@@ -351,6 +351,17 @@ def test_a_child_shares_no_descriptor_but_the_three(tmp_path: Path):
     assert len((tmp_path / "seen").read_text().split()) <= 3 + 1 + 1
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a system without batch jobs")
+def test_a_child_is_a_batch_job_and_its_parent_is_none():
+    def look() -> None:
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+
+    before = os.sched_getscheduler(0)
+    assert before == os.SCHED_OTHER
+    assert ended(Child(look)).reason == ""
+    assert os.sched_getscheduler(0) == before
+
+
 def test_a_killed_child_is_gone():
     child = Child(lambda: time.sleep(1000))
     child.kill()

@@ -13,8 +13,8 @@ import ctypes
 import gc
 import os
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
@@ -31,7 +31,8 @@ class Child:
         self.reading, writing = os.pipe()
         parent = os.getpid()
         try:
-            self.pid = os.fork()
+            with as_batch():
+                self.pid = os.fork()
         except OSError:
             os.close(self.reading)
             os.close(writing)
@@ -62,6 +63,26 @@ class Child:
             told = os.read(self.reading, REASON_BYTES_MAX).decode(errors="replace")
             self.reason = told or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
         os.close(self.reading)
+
+
+@contextmanager
+def as_batch() -> Iterator[None]:
+    """A child that begins in here is a batch job for the scheduler, and stays one; its parent is one no more.
+
+    A job like that gets its fair share, but does not take the processor from whoever has it: its parent goes
+    on at once, where both have only one.
+    """
+    parent = os.getpid()
+    usual = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
+    if usual:
+        with suppress(OSError):  # where it is forbidden they compete as ever
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        yield
+    finally:
+        if usual and os.getpid() == parent:
+            with suppress(OSError):
+                os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def run_and_exit(work: Callable[[], None], writing: int, parent: int) -> None:
