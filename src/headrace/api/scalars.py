@@ -3,6 +3,7 @@
 str bytes              as they are            datetime date time     ISO 8601
 int float Decimal      in decimal             UUID                   with hyphens
 bool                   true, false            Enum                   the text of the member's value
+                                              Literal of texts       as they are
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from operator import index
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 from uuid import UUID
 
 Words = tuple[Callable[[Any], Any], Callable[[bytes], Any]]  # the way there, and the way back
@@ -45,6 +46,17 @@ def write_date(value: date) -> str:
     return value.isoformat()
 
 
+def one_of(values: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """As it is, if it is one of those; ValueError for another."""
+
+    def checked(value: Any) -> Any:
+        if value not in values:
+            raise ValueError(f"it is none of {', '.join(map(repr, values))}")
+        return value
+
+    return checked
+
+
 SCALARS: dict[type, Words] = {
     str: (only(str, str), bytes.decode),
     bytes: (only(bytes, bytes), bytes),
@@ -60,9 +72,11 @@ SCALARS: dict[type, Words] = {
 
 
 def without_none(annotation: Any) -> tuple[Any, bool]:
-    """An annotation freed of `| None` and of Annotated, and whether None was among what it allows."""
+    """An annotation freed of `| None`, Annotated and NewType, and whether None was among what it allows."""
     if get_origin(annotation) is Annotated:
         return without_none(get_args(annotation)[0])
+    if isinstance(annotation, NewType):
+        return without_none(annotation.__supertype__)
     if get_origin(annotation) not in (Union, types.UnionType):
         return annotation, annotation in (Any, None, type(None))
     parts = get_args(annotation)
@@ -81,6 +95,9 @@ def words_for(annotation: Any) -> Words | None:
         if len(members) == len(annotation):
             texts = {member: name.decode() for name, member in members.items()}
             return (lambda member: texts[annotation(member)], lambda word: _member(members, word))
+    if get_origin(annotation) is Literal and all(isinstance(one, str) for one in get_args(annotation)):
+        known = one_of(get_args(annotation))
+        return (known, lambda word: known(word.decode()))
     return None
 
 
