@@ -15,6 +15,7 @@ from headrace.commands.table import COMMANDS
 from headrace.engine.engine import Engine
 from headrace.engine.guard import catalogue_of
 from headrace.errors import CommandError, ProtocolError, UsageError
+from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.resp.parser import RequestParser
 from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
 from headrace.server.config import INCLUDES_MAX, Config
@@ -52,6 +53,7 @@ DELREF ACKED IDS CLAIM IDMP IDMPAUTO ID FULL EX PX NX XX KEEPTTL GET REPLACE DB 
 FAIL FATAL COLUMNS FIELDS UTF8 INT64 ANCHOR MODE __keyspace@0__:s SETUSER WITHSCORES OK -1 1 2 3"""
 SHORT_STRING = 1 << 16  # what no SETRANGE goes beyond here: longer ones are allowed, and take long
 SESSIONS = 4
+LITTLE_BYTES = 1000
 
 
 def same_text(user: User, text: bytes) -> None:
@@ -159,8 +161,13 @@ def run_commands(data: bytes) -> set[Hashable]:
         engine.execute(sessions[0], line.split(), NOW)
     sessions[0].answer.take()
     engine.listen(True)
+    if data[-1:] != b"\n":  # also with little memory, of which the oldest entries are let go
+        engine.keyspace.weight.most = engine.keyspace.weight.total + LITTLE_BYTES
+        engine.keyspace.settings.stream_node_max_entries = 2
+        engine.gate.eviction.policy = STREAM_OLDEST
     found: set[Hashable] = set()
     parser = RequestParser()
+    parser.stranger = data[:1] == b"P"  # of whom little is taken
     parser.feed(data)
     now, turn = NOW, 0
     try:
@@ -187,8 +194,10 @@ def run_commands(data: bytes) -> set[Hashable]:
         for value in database.values.values():
             if isinstance(value, Stream):
                 value.check()
+        database.flush()
     for session in sessions:
         engine.close(session)
+    assert engine.keyspace.weight.total == 0, "what was weighed in was not weighed out"
     return found
 
 
