@@ -109,3 +109,29 @@ def test_what_starting_a_process_took_is_shown(server) -> None:
     client.request("BGSAVE")
     took = re.search(r"latest_fork_usec:(\d+)", said(server, "INFO", "stats"))
     assert took is not None and int(took[1]) > 0
+
+
+def test_latency_is_measured(filled) -> None:
+    least, most, mean, samples = said(filled, "--latency", "--raw", "-i", "0.1").split()
+    assert 0 <= int(least) <= float(mean) <= int(most) + 1 and int(samples) > 0
+
+
+def test_scan_finds_every_key_and_those_that_match(filled) -> None:
+    assert sorted(said(filled, "--scan").split()) == ["long", "s:1", "s:2", "s:3", "short"]
+    assert sorted(said(filled, "--scan", "--pattern", "s:*").split()) == ["s:1", "s:2", "s:3"]
+
+
+def test_monitor_shows_what_a_transaction_runs_and_no_password(server) -> None:
+    process = cli(server, "MONITOR")
+    assert process.stdout is not None and process.stdout.readline() == "OK\n"
+    client = server.connect()
+    for words in (["AUTH", "default", "secret"], ["MULTI"], ["XADD", "s", "1-1", "f", "v"], ["EXEC"]):
+        client.request(*words)
+    shown = []
+    while not shown or "EXEC" not in shown[-1]:
+        shown.append(process.stdout.readline())
+    process.terminate()
+    process.wait(SECONDS_MAX)
+    assert "secret" not in "".join(shown)
+    said_so = [re.findall(r'"(\w+)"', line)[0] for line in shown if "COMMAND" not in line]
+    assert said_so == ["AUTH", "MULTI", "XADD", "EXEC"]
