@@ -9,6 +9,7 @@ from headrace.structures import footprint
 
 CHILD = """
 import sys
+from headrace.streams.size import memory_bytes
 from headrace.streams.stream import Stream
 
 def resident():
@@ -43,7 +44,8 @@ kept = [MADE()]  # from here on nothing fits into what was free
 before = resident()
 kept.append(MADE())
 grown = resident() - before
-print(sum(stream.memory_bytes() for stream in kept[1]) / grown)
+print(sum(memory_bytes(stream) for stream in kept[1]) / grown)
+print(sum(stream.weight.total for stream in kept[1]) / grown)
 """
 
 
@@ -51,9 +53,11 @@ print(sum(stream.memory_bytes() for stream in kept[1]) / grown)
 @pytest.mark.parametrize(
     "what", ["entries", "long entries", "small streams", "groups", "consumers", "pending entries"]
 )
-def test_memory_bytes_is_what_the_process_grows_by(what):
+def test_both_counts_are_what_the_process_grows_by(what):
     said = subprocess.run([sys.executable, "-c", CHILD, what], capture_output=True, text=True, check=True)
-    assert 0.85 < float(said.stdout) < 1.15  # a few percent, and holes in the heap, which vary
+    walked, weighed = map(float, said.stdout.split())
+    assert 0.85 < walked < 1.15  # a few percent, and holes in the heap, which vary
+    assert 0.8 < weighed < 1.2
 
 
 @pytest.mark.parametrize(

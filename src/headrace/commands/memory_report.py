@@ -17,6 +17,7 @@ WORTH_A_LOOK_BYTES = 5 << 20
 PEAK_RATIO = 1.5
 RESIDENT_RATIO = 1.4
 CLIENT_BYTES_MEAN = 200 << 10
+FULL_RATIO = 0.9
 
 
 def client_bytes(call: Call) -> int:
@@ -41,7 +42,8 @@ def databases(call: Call) -> dict[bytes, Any]:
 def figures(call: Call) -> dict[bytes, Any]:
     """Redis's figures under Redis's names: bytes, percentages, and ratios."""
     known: dict[str, Any] = dict(call.host.info("memory"))
-    used, peak = known.get("used_memory", 0), known.get("used_memory_peak", 0)
+    used = call.keyspace.weight.total
+    peak = max(used, known.get("used_memory_peak", 0))
     resident, startup = known.get("used_memory_rss", used), known.get("used_memory_rss_startup", 0)
     for_data = max(resident - startup, 0)
     clients, kept = client_bytes(call), databases(call)
@@ -96,7 +98,10 @@ def run_doctor(call: Call) -> None:
     used, peak = found[b"total.allocated"], found[b"peak.allocated"]
     clients, fragmentation = found[b"clients.normal"], found[b"fragmentation"]
     advice: list[str] = []
-    if used < WORTH_A_LOOK_BYTES:
+    limit = dict(call.host.info("memory")).get("maxmemory", 0)
+    if limit and used > FULL_RATIO * limit:
+        advice.append(f"- {used} bytes of maxmemory, which is {limit}, are taken.")
+    elif used < WORTH_A_LOOK_BYTES:
         advice.append("There is too little in memory to say anything about it.")
     else:
         if peak > PEAK_RATIO * used:

@@ -63,6 +63,7 @@ COUNTERS = {
     "total_net_output_bytes": ("net_output_bytes_total", "Bytes sent."),
     "expired_keys": ("expired_keys_total", "Keys that have expired."),
     "evicted_keys": ("evicted_keys_total", "Keys removed for lack of memory."),
+    "evicted_entries": ("evicted_entries_total", "Entries of streams removed for lack of memory."),
     "keyspace_hits": ("keyspace_hits_total", "Keys that were looked up and found."),
     "keyspace_misses": ("keyspace_misses_total", "Keys that were looked up in vain."),
     "used_cpu_sys": ("cpu_sys_seconds_total", "Processor time in the system."),

@@ -20,7 +20,7 @@ import cython
 STREAM_BYTES = cython.declare(cython.Py_ssize_t, 448)
 NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # its place in the radix tree and its count included
 GROUP_BYTES = cython.declare(cython.Py_ssize_t, 880)
-CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 480)
+CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 344)
 PLACES_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, with its group and its consumer
 
 NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
