@@ -21,7 +21,7 @@ cdef class Secure:
     cdef Py_ssize_t owed
 
     cpdef Py_ssize_t read(self, int fd, bytearray scratch)
-    cdef Py_ssize_t _decrypt(self, bytes cipher, bytearray scratch)
+    cdef Py_ssize_t _decrypt(self, bytearray scratch, Py_ssize_t end)
     cdef Py_ssize_t write(self, int fd, unsigned char *p, Py_ssize_t at, Py_ssize_t n)
     cpdef void farewell(self, int fd)
     cdef bint _push(self, int fd)

@@ -69,13 +69,12 @@ class Secure:
         it need not be the client.
         """
         p: cython.p_uchar = scratch
-        # With the part of a record that came before, what this decrypts to fits into scratch.
-        n: cython.Py_ssize_t = descriptors.read(fd, p, 0, len(scratch) - RECORD_MAX)
+        n: cython.Py_ssize_t = descriptors.read(fd, p, RECORD_MAX, len(scratch) - RECORD_MAX)
         if n <= 0:
             return n if n == WOULD_BLOCK else BROKEN
         filled: cython.Py_ssize_t = 0
         try:
-            filled = self._decrypt(mem.take(p, 0, n), scratch)
+            filled = self._decrypt(scratch, RECORD_MAX + n)
         except (OSError, ValueError, MemoryError) as wrong:  # SSLError is the first, and at times the second
             self.fault = said(wrong)
         if not self._push(fd) or self.fault:  # the handshake's words, or an alert
@@ -85,24 +84,26 @@ class Secure:
         return filled
 
     @cython.cfunc
-    def _decrypt(self, cipher: bytes, scratch: bytearray) -> cython.Py_ssize_t:
+    def _decrypt(self, scratch: bytearray, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The text of all records that are whole now, to the front of scratch; how many bytes that are.
 
-        OSError, ValueError when they are not what the other side can have sent.
+        What has come stands behind the first RECORD_MAX bytes, up to end. Its text, and that of the part of
+        a record that came before, never reaches what is still to be taken from there.
+        OSError, ValueError when it is not what the other side can have sent.
         """
-        room = memoryview(scratch)
+        whole = memoryview(scratch)
         filled: cython.Py_ssize_t = 0
         n: cython.Py_ssize_t
-        at: cython.Py_ssize_t = 0
-        while at < len(cipher) and not self.ended:
-            self.incoming.write(cipher if len(cipher) <= PIECE else cipher[at : at + PIECE])
-            at += PIECE
+        at: cython.Py_ssize_t = RECORD_MAX
+        while at < end and not self.ended:
+            self.incoming.write(whole[at : min(at + RECORD_MAX, end)])
+            at += RECORD_MAX
             try:
                 if self.handshaking:
                     self.wire.do_handshake()
                     self.handshaking = False
                 while self.incoming.pending and not self.ended:
-                    n = self.wire.read(len(scratch) - filled, room[filled:])
+                    n = self.wire.read(len(scratch) - filled, whole[filled:])
                     filled += n
                     self.ended = n == 0
             except OSError as wrong:
