@@ -95,6 +95,13 @@ PATHS = [
     Path("XADD", nothing, lambda i, n: words("XADD", "s", "*", *fields(i))),
     Path("XADD depth 1", nothing, lambda i, n: words("XADD", "s", "*", *fields(i)), depth=1),
     Path("XADD logged", nothing, lambda i, n: words("XADD", "s", "*", *fields(i)), logged=True),
+    Path(
+        "XADD logged depth 1",
+        nothing,
+        lambda i, n: words("XADD", "s", "*", *fields(i)),
+        logged=True,
+        depth=1,
+    ),
     Path("XADD of 10 fields", nothing, lambda i, n: words("XADD", "s", "*", *TEN_FIELDS)),
     Path("XADD of 1 KiB", nothing, lambda i, n: words("XADD", "s", "*", "value", "v" * 1024)),
     Path(

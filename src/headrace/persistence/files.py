@@ -85,6 +85,16 @@ class File(Protocol):
         """Give the file back; this syncs nothing."""
 
 
+class Pending(Protocol):
+    """A sync in another thread, as concurrent.futures has it."""
+
+    def done(self) -> bool:
+        """Whether result() would not wait."""
+
+    def result(self) -> object:
+        """Wait for it; OSError if it failed."""
+
+
 class Source(Protocol):
     """A file being read, from its start."""
 

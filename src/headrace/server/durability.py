@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import cython
+
 from headrace.commands.saving import SYNCED
 from headrace.engine.engine import Engine
 from headrace.persistence.aof.log import Log, refusal_of
@@ -32,6 +34,8 @@ SNAPSHOT_ERROR = (
 TICK_MS = 100  # how often the log is looked after while something is not yet synced, or in trouble
 
 
+@cython.final
+@cython.cclass
 class Durability:
     """The log of a server: off, beginning (its first base is being written, nothing is promised), or on."""
 
@@ -135,19 +139,21 @@ class Durability:
 
     # The turn.
 
-    def commit(self) -> bool:
+    @cython.ccall
+    def commit(self) -> cython.bint:
         """Write what was executed since the last time; whether the answers may leave."""
         if self.stirred:
             self.tick(self.engine.keyspace.now)
         effects = self.engine.effects
+        log = self.log
+        safe: cython.bint
         if not effects.items:
             safe, self.unsafe = not self.unsafe, False
             return safe
-        items = effects.take()
-        log = self.log
         if log is None:
+            effects.take()
             return True
-        safe = log.commit(items, self.engine.keyspace.now)
+        safe = log.commit(effects.items, self.engine.keyspace.now)
         effects.offset = self.start + log.written
         if safe:
             self.unsafe = False

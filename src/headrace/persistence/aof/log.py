@@ -43,28 +43,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+
+import cython
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
-from headrace.persistence.aof.records import Recorder
-from headrace.persistence.files import File, Files
+from headrace.persistence.aof.records import Item, Recorder
+from headrace.persistence.files import File, Files, Pending
 
 POLICIES = ("always", "everysec", "no")
 SYNC_EVERY_MS = 1000
 UNSYNCED = "the log could not be synced and must be rewritten"
 SYNC_PATIENCE_MS = 2000  # a sync that takes longer is waited for: no more than this can be lost
-
-
-class Pending(Protocol):
-    """A sync in another thread, as concurrent.futures has it."""
-
-    def done(self) -> bool:
-        """Whether result() would not wait."""
-
-    def result(self) -> object:
-        """Wait for it; OSError if it failed."""
 
 
 @dataclass
@@ -80,6 +71,7 @@ class Rewrite:
     trouble: str = ""  # why finish_rewrite() said no
 
 
+@cython.cclass
 class Log:
     """The append-only log in a data directory. One thread uses it; only syncs may run in another.
 
@@ -189,7 +181,8 @@ class Log:
         if not done:
             raise HeadraceError(f"the log could not be written: {rewrite.trouble}")
 
-    def commit(self, items: list[tuple[int, list[bytes]]], now_ms: int) -> bool:
+    @cython.ccall
+    def commit(self, items: list[Item], now_ms: cython.longlong) -> cython.bint:
         """Write what was done, in order: (database, words). The list is emptied: its items are the log's.
 
         True: all given so far is as durable as the policy promises. False: it is not; trouble says why. Then
@@ -201,7 +194,7 @@ class Log:
         if self._pending is not None and now_ms - self._sync_ms > SYNC_PATIENCE_MS:
             self.delayed += 1
             self._collect(wait=True)
-        return self._flush(self.policy == "always" and not self.sync_paused)
+        return self._flush(self._syncs_always())
 
     def tick(self, now_ms: int) -> None:
         """To be called ten times a second or so: starts and ends syncs, and tries again after trouble."""
@@ -289,10 +282,12 @@ class Log:
         self.rewrite = None
         self.abandon()
 
-    def _syncs_always(self) -> bool:
+    @cython.ccall
+    def _syncs_always(self) -> cython.bint:
         return self.policy == "always" and not self.sync_paused
 
-    def _record(self, items: list[tuple[int, list[bytes]]], now_ms: int) -> None:
+    @cython.ccall
+    def _record(self, items: list[Item], now_ms: cython.longlong) -> cython.void:
         """Have a record of each item, and none of the items any more."""
         recorder = self._recorder
         if recorder.used != self._recorded:
@@ -303,7 +298,8 @@ class Log:
         written = self.written - self._recorded
         self.written, self._recorded, items[:] = written + recorder.used, recorder.used, ()
 
-    def _flush(self, sync: bool) -> bool:
+    @cython.ccall
+    def _flush(self, sync: cython.bint) -> cython.bint:
         """Bring the records in memory to the file, and to the disk if asked; whether that worked."""
         if self._file is None:
             if self.rewrite is None or not self.rewrite.usable:
@@ -327,7 +323,8 @@ class Log:
         self.trouble = ""
         return True
 
-    def _append(self, file: File) -> None:
+    @cython.ccall
+    def _append(self, file: File) -> cython.void:
         """Write all records in memory, or cut off what of them got there."""
         recorder = self._recorder
         if recorder.used != self._recorded:
@@ -345,7 +342,8 @@ class Log:
         self._file_size, self._recorded, self._cut_due = self._file_size + self._recorded, 0, False
         recorder.clear()
 
-    def _sync(self) -> bool:
+    @cython.ccall
+    def _sync(self) -> cython.bint:
         """Make durable what is written; whether that worked. A sync in another thread is waited for first:
         the kernel tells of a failure once, and it may be that one which hears it."""
         self._collect(wait=True)

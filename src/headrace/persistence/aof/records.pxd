@@ -20,10 +20,13 @@ cdef class Recorder:
     cdef long long second
 
     cpdef void put(self, Py_ssize_t database, list[bytes] words)
+    cpdef Py_ssize_t put_all(self, list items)
     cpdef void stamp(self, long long now_ms)
     cpdef void forget_database(self)
     cpdef Py_ssize_t size(self)
     cpdef memoryview view(self)
+    cpdef Py_ssize_t write_to(self, object file)
+    cpdef void cut(self, Py_ssize_t size)
     cpdef void clear(self)
     cdef void _select(self, Py_ssize_t database)
     cdef void _record(self, list[bytes] words)

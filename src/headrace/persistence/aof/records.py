@@ -26,6 +26,8 @@ CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4 * 1024 * 1024)  # an emptied 
 COPIED_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024)
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a word
 
+Item = tuple[int, list[bytes]]  # a database, and the words of what was done there
+
 CRLF = cython.declare(cython.uint, 0x0A0D)  # as a little-endian number
 BULK = cython.declare(cython.uchar, 36)  # $
 ARRAY = cython.declare(cython.uchar, 42)  # *
@@ -60,7 +62,8 @@ class Recorder:
             self._select(database)
         self._record(words)
 
-    def put_all(self, items: list[tuple[int, list[bytes]]]) -> int:
+    @cython.ccall
+    def put_all(self, items: list[Item]) -> cython.Py_ssize_t:
         """Add a record for each (database, words); how many bytes they are."""
         before: cython.Py_ssize_t = self.used
         database: cython.Py_ssize_t
@@ -96,20 +99,25 @@ class Recorder:
         """The bytes gathered, without a copy. Release it before anything is added or cleared."""
         return memoryview(self.buf)[: self.used]
 
-    def write_to(self, file: File) -> int:
+    @cython.ccall
+    def write_to(self, file: File) -> cython.Py_ssize_t:
         """Write the bytes gathered; how many they were. OSError after a part of them or none.
 
         Few are written from a copy: that costs less than a view, which is three objects (1,500 instructions).
         """
         n: cython.Py_ssize_t = self.used
         if n <= COPIED_MAX:
-            write_all(file, mem.take(self.p, 0, n))
+            data = mem.take(self.p, 0, n)
+            taken: cython.Py_ssize_t = file.write(data)
+            if taken < n:
+                write_all(file, data[taken:])
         else:
             with self.view() as view:
                 write_all(file, view)
         return n
 
-    def cut(self, size: int) -> None:
+    @cython.ccall
+    def cut(self, size: cython.Py_ssize_t) -> cython.void:
         """Keep the first `size` bytes: what came after them was broken off."""
         self.used = size
         self.forget_database()
