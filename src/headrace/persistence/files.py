@@ -16,28 +16,19 @@ Names are relative to the data directory, with "/" between.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
-import functools
 import os
-from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
 from headrace.errors import HeadraceError
 
 LOCK_NAME = "headrace.lock"
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
+SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux has it
+if SYNC_FILE_RANGE is not None:
+    SYNC_FILE_RANGE.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
-
-
-@functools.cache
-def begin_of_sync() -> Callable[[int, int, int, int], int] | None:
-    """Linux's sync_file_range: descriptor, offset, bytes (0: all), what to do; None where there is none."""
-    import ctypes  # only who writes large files needs it
-
-    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
-    if call is not None:
-        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return call
 
 
 class DirectoryInUse(HeadraceError):
@@ -167,9 +158,8 @@ class DiskFile:
             os.fdatasync(self.descriptor)
 
     def hasten(self) -> None:
-        begin = begin_of_sync()
-        if begin is not None:
-            begin(self.descriptor, 0, 0, SYNC_FILE_RANGE_WRITE)  # from the start to the end
+        if SYNC_FILE_RANGE is not None:
+            SYNC_FILE_RANGE(self.descriptor, 0, 0, SYNC_FILE_RANGE_WRITE)  # from the start to the end
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.descriptor, size)

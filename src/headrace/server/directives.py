@@ -98,7 +98,7 @@ DIRECTIVES = [
         "aof-rewrite-incremental-fsync",
         Flag(),
         "yes",
-        "Accepted; a rewritten log is synced once, at its end.",
+        "Send a rewritten log to the disk while it is written; no: at its end.",
     ),
     Directive("aof-timestamp-enabled", Flag(), "no", "Note the time in the log, once a second."),
     Directive("aof-use-rdb-preamble", Flag(), "yes", "Rewrite the log as a snapshot; no: as requests."),
@@ -168,6 +168,13 @@ DIRECTIVES = [
         "dbfilename", FileName("dbfilename", "filename"), "dump.rdb", "The snapshot, in dir.", mutable=False
     ),
     Directive("dir", Text(), ".", "Where files are kept.", mutable=False),
+    Directive(
+        "disable-thp",
+        Flag(),
+        "yes",
+        "Keep memory on small pages; no: on large ones, so that forks are short.",
+        mutable=False,
+    ),
     Directive(
         "enable-debug-command",
         Choice(("no", "yes", "local")),
@@ -251,7 +258,10 @@ DIRECTIVES = [
         "Refuse clients from other machines while the default user needs no password.",
     ),
     Directive(
-        "rdb-save-incremental-fsync", Flag(), "yes", "Accepted; a snapshot is synced once, at its end."
+        "rdb-save-incremental-fsync",
+        Flag(),
+        "yes",
+        "Send a snapshot to the disk while it is written; no: at its end.",
     ),
     Directive(
         "rdb-stream-types",
@@ -395,7 +405,7 @@ _NOT_APPLICABLE = """
     cluster-node-timeout cluster-port cluster-preferred-endpoint-type cluster-replica-no-failover
     cluster-replica-validity-factor cluster-require-full-coverage cluster-slave-no-failover
     cluster-slave-validity-factor cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled
-    disable-thp dynamic-hz enable-module-command enable-protected-configs events-per-io-thread
+    dynamic-hz enable-module-command enable-protected-configs events-per-io-thread
     hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries hash-max-ziplist-value
     hll-sparse-max-bytes ignore-warnings io-threads io-threads-do-reads jemalloc-bg-thread
     lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del lazyfree-lazy-user-del

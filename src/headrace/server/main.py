@@ -24,7 +24,7 @@ from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
-from headrace.server import memory_limit, user_file
+from headrace.server import heap, memory_limit, user_file
 from headrace.server.client_limits import Buffers
 from headrace.server.config import Config
 from headrace.server.directives import DIRECTIVES
@@ -70,6 +70,10 @@ def serve(arguments: list[str]) -> int:
             print(f"headrace: {warning}", file=sys.stderr)
         print(printed(config), end="")
         return 0
+    if config.flag("disable-thp"):
+        heap.refuse_large_pages()
+    else:
+        heap.use_large_pages()
     server = Server(config)
     with heeding_signals(server):
         server.open()

@@ -340,7 +340,7 @@ class Saving:
         else:
             write_commands(
                 self.engine.keyspace,
-                hastened(file),
+                self._sink(file, aof_base=True),
                 now_ms=now,
                 timestamps=self.config.flag("aof-timestamp-enabled"),
             )
@@ -348,13 +348,18 @@ class Saving:
     def _write_rdb(self, file: File, now: int, aof_base: bool) -> None:
         write_rdb(
             self.engine.keyspace,
-            hastened(file),
+            self._sink(file, aof_base),
             version=self.version(),
             compress=self.config.flag("rdbcompression"),
             checksum=self.config.flag("rdbchecksum"),
             aof_base=aof_base,
             now_ms=now,
         )
+
+    def _sink(self, file: File, aof_base: bool) -> Callable[[bytes | memoryview], None]:
+        """What writes to that file, as it is configured."""
+        which = "aof-rewrite-incremental-fsync" if aof_base else "rdb-save-incremental-fsync"
+        return hastened(file) if self.config.flag(which) else lambda data: write_all(file, data)
 
     def _take_snapshot(self, now: int, changes: int) -> None:
         """There is a new snapshot, which has so many changes."""
