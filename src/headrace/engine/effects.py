@@ -33,6 +33,10 @@ class Effects:
         if self.listening:
             self.items.append((database, words))
 
+    def record_death(self, database: int, key: bytes) -> None:
+        """That database's key has died of age."""
+        self.record(database, [b"DEL", key])
+
     @cython.ccall
     def begin(self) -> cython.void:
         """An EXEC begins: what follows until end() happened as one."""

@@ -169,10 +169,7 @@ class Engine:
         self.call.recording = on
         self.inner.recording = on
         self.waking.recording = on
-        self.keyspace.on_expired = self._record_death if on else None
-
-    def _record_death(self, database: int, key: bytes) -> None:
-        self.effects.record(database, [b"DEL", key])
+        self.keyspace.on_expired = self.effects.record_death if on else None
 
     # Requests.
 
@@ -410,8 +407,7 @@ class Engine:
         """More of the log is synced, or there is no log any more: who waits for that is tried again."""
         self.keyspace.now = now_ms
         self.keyspace.blocking.signal(0, SYNCED)
-        if self.keyspace.blocking.ready:
-            self._serve_ready()
+        self._serve_ready()
 
     # Time.
 
@@ -447,10 +443,8 @@ class Engine:
             return
         if now_ms >= self.swept_ms + SWEEP_INTERVAL_MS and not self.keyspace.sweep():
             self.swept_ms = now_ms
-        if self.channels.outbox:
-            self.channels.deliver(self.woken)
-        if self.keyspace.blocking.ready:
-            self._serve_ready()
+        self.channels.deliver(self.woken)
+        self._serve_ready()
 
     @cython.ccall
     def next_deadline(self) -> cython.longlong:
