@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import ssl
+import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -28,6 +30,19 @@ def port(request: pytest.FixtureRequest, start_tls) -> int:
         return start_tls().tls_port
     found: int = request.getfixturevalue("redis_port")
     return found
+
+
+def test_the_worked_example_works(start, tmp_path: Path):
+    page = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("openssl ")]
+    assert len(lines) == 5
+    for line in lines:
+        subprocess.run(shlex.split(line), check=True, capture_output=True, cwd=tmp_path)
+    files = ["--tls-cert-file", "server.pem", "--tls-key-file", "server.key", "--tls-ca-cert-file", "ca.pem"]
+    server = start("--port", "0", "--tls-port", "free", *files)
+    query = "ssl_ca_certs=ca.pem&ssl_certfile=ann.pem&ssl_keyfile=ann.key"
+    with redis.Redis.from_url(f"rediss://localhost:{server.tls_port}?{query}") as client:
+        assert client.ping()
 
 
 def test_a_program_reaches_it(town: Town, port: int):
