@@ -61,6 +61,7 @@ class Saving:
         )  # has tick() called soon: a client was told that it is begun
         self.fork_us = 0  # what starting the last child took
         self.child: Child | None = None
+        self.begun_unsaid = False  # what everybody waits for is as short as can be: the log hears of it later
         self.work = ""  # what the child does
         self.name = ""  # the file it writes
         self.begun_ms = 0
@@ -164,6 +165,9 @@ class Saving:
 
     def tick(self, now: int) -> None:
         """Between two turns: take over what a child has done, begin what is wanted or due."""
+        if self.child is not None and self.begun_unsaid:
+            self.begun_unsaid = False
+            logging.getLogger("headrace").info("%s begun by process %d", self.work, self.child.pid)
         if self.child is not None and self.child.ended():
             self._end_child(now)
         if self.child is None and not self.wanted:
@@ -220,10 +224,8 @@ class Saving:
             self._failed(work, said(wrong))
             return
         self.work = work
+        self.begun_unsaid = True
         self.durability.child_writes(True)
-        logging.getLogger("headrace").info(
-            "%s begun by process %d", work, self.child.pid if self.child else 0
-        )
 
     def _begin_rewrite(self, now: int) -> None:
         log = self.durability.log
