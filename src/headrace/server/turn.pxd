@@ -13,6 +13,8 @@ from headrace.server.handshakes cimport Handshakes
 cdef Py_ssize_t READ_BYTES
 cdef Py_ssize_t SHARE_BYTES
 cdef Py_ssize_t REQUESTS_MAX
+cdef Py_ssize_t REQUESTS_MIN
+cdef Py_ssize_t REQUESTS_OF_ALL
 cdef Py_ssize_t UNSENT_MAX
 cdef Py_ssize_t STRANGER_MAX
 cdef Py_ssize_t AHEAD_MAX
@@ -60,7 +62,7 @@ cdef class Turn:
     cdef void _hear(self, Connection connection, unsigned int what)
     cdef void _read(self, Connection connection)
     cdef void _execute(self, long long now)
-    cdef void _execute_of(self, Connection connection, long long now)
+    cdef void _execute_of(self, Connection connection, long long now, Py_ssize_t left)
     cdef void _serve_woken(self)
     cdef void _touch(self, Connection connection)
     cdef void _send_answers(self)

@@ -40,6 +40,8 @@ from headrace.server.secure import Secure
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
 SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # and of short ones: the others wait for them all
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
+REQUESTS_MIN = cython.declare(cython.Py_ssize_t, 4)  # in a crowd, so that all others need not wait long
+REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 8192)  # in one turn, about
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
 STRANGER_MAX = cython.declare(cython.Py_ssize_t, limits.STRANGER_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.AHEAD_BYTES_MAX)
@@ -310,20 +312,24 @@ class Turn:
         """Execute requests of everyone who has some, each within the budget."""
         batch: list[Connection] = self.ready
         connection: Connection
+        share: cython.Py_ssize_t = REQUESTS_MAX
+        if len(batch) * REQUESTS_MAX > REQUESTS_OF_ALL:
+            share = max(REQUESTS_OF_ALL // len(batch), REQUESTS_MIN)
         self.ready = []
         for connection in batch:
             connection.ready = False
             if not connection.closed and not connection.held:
-                self._execute_of(connection, now)
+                self._execute_of(connection, now, share)
                 self._touch(connection)
 
     @cython.cfunc
-    def _execute_of(self, connection: Connection, now: cython.longlong) -> cython.void:
+    def _execute_of(
+        self, connection: Connection, now: cython.longlong, left: cython.Py_ssize_t
+    ) -> cython.void:
         session: Session = connection.session
         parser: RequestParser = connection.parser
         answer: Answer = session.answer
         engine: Engine = self.engine
-        left: cython.Py_ssize_t = REQUESTS_MAX
         argv: list[bytes] | None
         if session.waiting is not None or session.closing:
             return
