@@ -3,6 +3,7 @@
 # make bench    the figures, beside redis-server      make fuzz     N= random commands from SEED= on, beside redis-server
 # make sanitize parsers and decoders under AddressSanitizer     make test-asan   the whole of the tests under it
 # make fuzz-bytes  HOURS= of random bytes into all that reads bytes from outside, ONLY= rdb,dump or the like
+# make stress   hostile clients, and a server at work that is killed now and then, for SECONDS=
 # make simulate N= random histories from SEED= on, on a simulated disk, each crashed at every write
 PYTHON ?= python3
 VENV := .venv
@@ -75,6 +76,10 @@ simulate: install               ## N random histories from SEED on, crashed ever
 	HEADRACE_COMPILED=1 HEADRACE_SIMULATE_SEED=$(SEED) HEADRACE_SIMULATE_N=$(N) \
 	    $(PY) -m pytest -q -x -n 2 --dist load tests/simulation/test_simulation.py -k histories
 
+stress: SECONDS = 1200
+stress: install                 ## tests/stress for long; what they saw is printed
+	HEADRACE_COMPILED=1 HEADRACE_LONG=1 HEADRACE_STRESS_SECONDS=$(SECONDS) $(PY) -m pytest -q -s tests/stress
+
 lint: install
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -98,4 +103,4 @@ dist: install
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate lint bench bench-instructions bench-spark dist clean
+.PHONY: install demo test interpreted compiled sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean
