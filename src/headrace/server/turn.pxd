@@ -13,7 +13,6 @@ from headrace.server.handshakes cimport Handshakes
 cdef Py_ssize_t READ_BYTES
 cdef Py_ssize_t SHARE_BYTES
 cdef Py_ssize_t REQUESTS_MAX
-cdef Py_ssize_t REQUESTS_MIN
 cdef Py_ssize_t REQUESTS_OF_ALL
 cdef Py_ssize_t UNSENT_MAX
 cdef Py_ssize_t STRANGER_MAX

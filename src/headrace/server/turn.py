@@ -40,8 +40,7 @@ from headrace.server.secure import Secure
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
 SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # and of short ones: the others wait for them all
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
-REQUESTS_MIN = cython.declare(cython.Py_ssize_t, 4)  # in a crowd, so that all others need not wait long
-REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 8192)  # in one turn, about
+REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # in one turn, about: in a crowd each gets fewer
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
 STRANGER_MAX = cython.declare(cython.Py_ssize_t, limits.STRANGER_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.AHEAD_BYTES_MAX)
@@ -314,7 +313,7 @@ class Turn:
         connection: Connection
         share: cython.Py_ssize_t = REQUESTS_MAX
         if len(batch) * REQUESTS_MAX > REQUESTS_OF_ALL:
-            share = max(REQUESTS_OF_ALL // len(batch), REQUESTS_MIN)
+            share = max(REQUESTS_OF_ALL // len(batch), 1)
         self.ready = []
         for connection in batch:
             connection.ready = False
