@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.persistence.files import LOCK_NAME, DiskFiles, Files
+from headrace.persistence.files import LARGE_BYTES, LOCK_NAME, DiskFiles, Files
+from waiting import wait_until
 
 HOLDER = """
 import sys
@@ -66,6 +67,19 @@ def test_a_source_ends_with_nothing(files: DiskFiles) -> None:
     source.close()
     with pytest.raises(FileNotFoundError):
         files.source("b")
+
+
+@pytest.mark.parametrize("size", [0, LARGE_BYTES - 1, LARGE_BYTES])
+def test_what_is_removed_is_gone_and_holds_no_descriptor(files: DiskFiles, size: int) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    file = files.create("a")
+    file.truncate(size)
+    file.close()
+    files.remove("a")
+    assert not files.exists("a")
+    wait_until(lambda: set(os.listdir("/proc/self/fd")) <= before)
+    files.remove("a")  # it is not there: nothing to do
+    assert files.create("a").size() == 0
 
 
 def test_directories_hold_names(files: DiskFiles) -> None:

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import info, wait_until
 
 from headrace.server.forked import Child
+from waiting import info, wait_until
 
 
 def fill(client, entries: int = 50) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
-from waiting import wait_until
 
 import headrace
 from headrace.server.heap import has_large_pages
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
