@@ -49,6 +49,7 @@ COMPILED = [
     "headrace.arrow.encoder",
     "headrace.arrow.growing",
     "headrace.arrow.ipc",
+    "headrace.arrow.node_runs",
     "headrace.keyspace.blocking",
     "headrace.keyspace.events",
     "headrace.keyspace.expiry",

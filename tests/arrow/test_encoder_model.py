@@ -177,5 +177,61 @@ def test_any_count_joins_to_the_whole(seed: int) -> None:
     assert found == wanted and found
 
 
+FAULTS = [b"x", b"\xff", b"1.5", b"99999999999999999999", b""]
+ALIKE = {
+    "typed": ["n", "INT64", "r", "FLOAT64", "t", "UTF8", "*", "ID", "*", "TIMESTAMP", "*", "SEQUENCE"],
+    "map": ["*", "FIELDS", "*", "ID", "*", "CORRUPT"],
+    "bytes": ["*", "BINARYFIELDS", "t", "BINARY", "missing", "INT32", "n", "INT8", "r", "FLOAT32"],
+    "few": ["t", "UTF8", "n", "EPOCH_MS"],
+}
+
+
+def alike_stream(server: Server, rng: random.Random, count: int) -> list[str]:
+    """Entries with the same fields; few are deleted, or have a value of another type, or a field more."""
+    server.engine.keyspace.settings.stream_node_max_entries = rng.choice([7, 100, 3000])
+    server.engine.keyspace.settings.stream_node_max_bytes = 0
+    ids, ms = [], 1_700_000_000_000
+    for n in range(count):
+        ms += rng.choice([0, 0, 1, 1000, 10**7])
+        fields = [b"n", b"%d" % rng.randrange(-300, 70_000), b"r", b"%.2f" % rng.uniform(-9, 9)]
+        fields += [b"t", rng.choice([b"d12", b"7", b"", b"long" * 20, "grü".encode()])]
+        if rng.random() < 0.01:
+            fields[rng.choice([1, 3, 5])] = rng.choice(FAULTS)
+        if rng.random() < 0.01:
+            fields += [b"more", b"1"]
+        server("XADD", "s", f"{ms}-{n}", *fields)
+        ids.append(f"{ms}-{n}")
+    for entry_id in rng.sample(ids[1:-1], count // 100):
+        server("XDEL", "s", entry_id)
+    return ids
+
+
+@pytest.mark.parametrize("asked", ALIKE)
+@pytest.mark.parametrize("seed", range(2))
+def test_runs_of_entries_that_are_alike_make_the_same_buffers(seed: int, asked: str) -> None:
+    rng = random.Random(seed)
+    server = Server()
+    count = 3000 if "HEADRACE_COMPILED" in os.environ else 400
+    ids = alike_stream(server, rng, count)
+    words = [word.encode() for word in ALIKE[asked]]
+    for start, end, most in (
+        ("-", "+", count),
+        (ids[3], ids[-7], count),
+        ("-", "+", 123),
+        (ids[9], ids[11], 5),
+    ):
+        reply = server("XRANGE", "s", start, end, "COUNT", most)
+        for mode in ("PERMISSIVE", "DROPMALFORMED"):
+            ours = server(
+                "XARROW", "s", start, end, "COUNT", most, "MODE", mode, "COLUMNS", len(words) // 2, *words
+            )
+            theirs, _ = decoded(reply, words, mode)
+            for i, word in enumerate(words[1::2]):
+                if kinds.TYPES[word.decode()][0] not in ("id", "text", "binary", "corrupt", "fields"):
+                    nulls, validity, _, values = theirs[1][i]
+                    theirs[1][i] = (nulls, validity, None, values)
+            assert plain(encoded(ours, words)[0]) == plain(theirs), (start, end, most, mode)
+
+
 def message_of(reply: bytes) -> bytes:
     return reply[reply.index(b"\xff\xff\xff\xff") : -2]

@@ -4,6 +4,7 @@ from headrace.arrow cimport columns as kinds
 from headrace.arrow.columns cimport Column
 from headrace.arrow.growing cimport Growing
 from headrace.arrow.ipc cimport BatchMessage
+from headrace.arrow.node_runs cimport NodeRuns
 from headrace.streams.iterator cimport StreamIterator
 from headrace.streams.node cimport Node
 from headrace.streams.node_walk cimport EntryWalk
@@ -46,6 +47,7 @@ cdef class RangeEncoder:
     cdef Names names_of_node
     cdef Names names_of_entry
     cdef Growing found_at
+    cdef NodeRuns runs
     cdef readonly Py_ssize_t rows
     cdef readonly Py_ssize_t dropped
     cdef readonly long long seen
@@ -57,6 +59,7 @@ cdef class RangeEncoder:
     cpdef bint pass_anchor(self, StreamIterator entries, unsigned long long ms, unsigned long long seq) except -1
     cpdef BatchMessage message(self)
     cpdef void close(self)
+    cdef bint _take_run(self, StreamIterator entries, EntryWalk walk, long long count) except -1
     cdef Py_ssize_t _bind(self, Node node) except -1
     cdef Column _column_of(self, const unsigned char *p, Py_ssize_t at)
     cdef bint _append(self, EntryWalk walk, const unsigned char *p) except -1

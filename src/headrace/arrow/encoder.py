@@ -6,6 +6,7 @@ the fields once a node, and such an entry is read by handing its elements out:
     master entry   | device | temp | site |            flags  ms  seq  d12  21.5  17  lp-count
     bound          | UTF8   |  -   | INT64|                            UTF8   -   INT64
 
+Such entries one after another are taken together (node_runs).
 An integer of the listpack goes into a column of numbers as it is, never by way of its digits.
 
 The rows are those that spark/arrow_decoder makes of the same entries' XRANGE reply: first every column learns
@@ -23,6 +24,7 @@ from headrace.arrow.columns import Column
 from headrace.arrow.growing import Growing
 from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MODES
+from headrace.arrow.node_runs import NodeRuns
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
@@ -129,6 +131,7 @@ class RangeEncoder:
         "names_of_node",
         "node",
         "rows",
+        "runs",
         "seen",
         "seq",
         "stream",
@@ -153,6 +156,7 @@ class RangeEncoder:
     names_of_node: Names
     names_of_entry: Names
     found_at: Growing  # where in the listpack the values are, u32 each
+    runs: NodeRuns
     # what was done
     rows: cython.Py_ssize_t
     dropped: cython.Py_ssize_t
@@ -187,6 +191,7 @@ class RangeEncoder:
         self.names_of_entry = Names()
         self.names = self.names_of_node
         self.found_at = Growing(64)
+        self.runs = NodeRuns(columns, self.keys, self.items)
         self.rows = 0
         self.dropped = 0
         self.seen = 0
@@ -206,12 +211,34 @@ class RangeEncoder:
                 return False
             assert entries.walk is not None and entries.node is not None
             walk = entries.walk
+            if walk.same and self.node is not entries.node:
+                self._bind(entries.node)
+            if walk.same and self.runs.fits and self._take_run(entries, walk, count):
+                continue
             self.ms = walk.ms
             self.seq = walk.seq
             self.seen += 1
-            if walk.same and self.node is not entries.node:
-                self._bind(entries.node)
             self._append(walk, walk.p)
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _take_run(self, entries: StreamIterator, walk: EntryWalk, count: cython.longlong) -> cython.bint:
+        """Append the entry and those behind it that are like it; False if that is not the way."""
+        runs: NodeRuns = self.runs
+        node: Node = walk.node
+        rows: cython.Py_ssize_t = runs.append(
+            node, walk.at, self.rows, count - self.seen, WORK_MAX - self.work, entries.to_ms, entries.to_seq
+        )
+        if rows == 0:
+            return False
+        self.rows += rows
+        self.seen += rows
+        self.work += runs.work
+        self.ms = runs.ms
+        self.seq = runs.seq
+        walk.piece_at = runs.end
+        walk.left = 0
         return True
 
     @cython.ccall
@@ -273,6 +300,7 @@ class RangeEncoder:
             at = listpack_walk.next_at(p, at)
         if self.fields is not None:
             names.examine(p)
+        self.runs.bind(self.bound, names.texts, names.are_text)
         self.work += at - node.fields_at
         return at
 
