@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tls_clients import Town, Wire
+from tls_clients import Town, Wire, by_hand
 
 from headrace.errors import HeadraceError
 from headrace.resp.replies import ReplyError
@@ -257,6 +257,25 @@ def test_many_handshakes_at_once_come_to_an_end(start_tls, town: Town):
         wire.sock.sendall(wire.record(b"PING\r\n"))
         assert wire.read(7) == b"+PONG\r\n"
         wire.close()
+
+
+def test_a_turn_takes_a_few_steps_of_handshakes_and_no_more(town: Town, tmp_path: Path):
+    with by_hand(tmp_path, *town.server_words()) as server:
+        turn = server.turn
+        wires = [Wire(server.listeners.tls_port, town.context()) for _ in range(20)]
+        for wire in wires:
+            with pytest.raises(ssl.SSLWantReadError):
+                wire.wire.do_handshake()
+            wire.sock.sendall(wire.outgoing.read())
+        steps = []
+        while sum(steps) < len(wires):
+            turn.once(1000)
+            steps.append(turn.handshakes.steps)
+        assert len(turn.handshakes.going) == len(wires)
+        assert 0 < max(steps) < len(wires) / 2
+        assert all(wire.sock.recv(1) == b"\x16" for wire in wires)
+        for wire in wires:
+            wire.close()
 
 
 def test_one_client_too_many_is_closed(start_tls, dial, town: Town):

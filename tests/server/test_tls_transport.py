@@ -7,12 +7,14 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from tls_clients import Town, Wire
+from tls_clients import Town, Wire, by_hand
 
 from headrace import limits
 from headrace.resp.replies import ReplyError
+from headrace.server.secure import Secure
 from waiting import wait_until
 
 
@@ -114,6 +116,35 @@ def test_a_slow_reader_stalls_nobody_and_gets_everything(server, client, town: T
     assert all(slow.reply() == value for _ in range(300))
 
 
+def test_a_socket_with_little_room_gets_all_of_it(town: Town, tmp_path: Path):
+    """The server's part of the handshake waits for room, and so does the end of a connection."""
+    chain = tmp_path / "chain.pem"
+    chain.write_bytes(town.server.file.read_bytes() + town.authority.file.read_bytes() * 100)
+    value = bytes(range(256)) * 2000
+    heard = b""
+    with by_hand(tmp_path, *town.server_words(), "--tls-cert-file", str(chain)) as server:
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ours.setblocking(False)
+        theirs.settimeout(10)
+        server.turn.add(ours.detach(), b"nowhere:1", b"nowhere:2", server.listeners.tls.secured())
+        wire = Wire(0, town.context(), sock=theirs)
+
+        def converse() -> None:
+            nonlocal heard
+            wire.shake()
+            wire.sock.sendall(wire.record(encoded("ECHO", value)) + wire.record(encoded("QUIT")))
+            heard = wire.read(len(value) * 2)
+
+        worker = threading.Thread(target=converse)
+        worker.start()
+        while worker.is_alive():
+            server.turn.once(10)
+        worker.join()
+        wire.close()
+    assert heard == b"$%d\r\n%s\r\n+OK\r\n" % (len(value), value)
+
+
 def test_a_client_that_does_not_read_gets_no_more_executed(server, client, town: Town):
     assert client.request("SET", "big", b"x" * 500_000) == "OK"
     greedy = server.connect_tls(town.context())
@@ -175,6 +206,30 @@ def test_a_connection_cut_off_without_the_last_word_is_gone(server, wire: Wire):
     wire.sock.shutdown(socket.SHUT_WR)
     wait_until(lambda: not server.server.turn.connections)
     assert not server.server.engine.stats.commands
+
+
+@pytest.mark.parametrize(("said", "expected"), [(False, -2), (True, 0)])
+def test_an_end_is_only_one_if_it_was_said(town: Town, said: bool, expected: int):
+    """Who cuts a connection need not be the client: only its own last word is an end."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(town.server.file, town.server.key)
+    buffers = ssl.MemoryBIO(), ssl.MemoryBIO()
+    secure = Secure(*buffers, context.wrap_bio(*buffers, server_side=True))
+    scratch = bytearray(1 << 16)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    wire = Wire(0, town.context(), sock=theirs)
+    worker = threading.Thread(target=wire.shake)
+    worker.start()
+    wait_until(lambda: secure.read(ours.fileno(), scratch) == -1 and not secure.handshaking)
+    worker.join()
+    if said:
+        theirs.sendall(wire.farewell())
+    theirs.shutdown(socket.SHUT_WR)
+    assert secure.read(ours.fileno(), scratch) == expected
+    assert secure.fault == ""
+    wire.close()
+    ours.close()
 
 
 def test_a_changed_record_ends_the_connection(server, wire: Wire):

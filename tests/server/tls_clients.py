@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from certificates import Authority, Certificate
+from headrace.server.config import Config
+from headrace.server.main import Server
 
 SECONDS_MAX = 30.0
 
@@ -41,11 +43,15 @@ class Town:
 class Wire:
     """A client's end with OpenSSL's records in its own hands: what is sent when is the test's to say."""
 
-    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext, sock: socket.socket | None = None) -> None:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.wire = context.wrap_bio(self.incoming, self.outgoing, server_hostname="127.0.0.1")
-        self.sock = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock is None:
+            sock = socket.socket()
+            sock.settimeout(SECONDS_MAX)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.connect(("127.0.0.1", port))
+        self.sock = sock
 
     def shake(self) -> None:
         """The whole handshake."""
@@ -91,3 +97,17 @@ class Wire:
 
     def close(self) -> None:
         self.sock.close()
+
+
+@contextmanager
+def by_hand(folder: Path, *words: str) -> Iterator[Server]:
+    """A server with a TLS port whose turns the test takes itself."""
+    config = Config()
+    config.read_arguments(["--port", "0", "--tls-port", "free", "--bind", "127.0.0.1", "--dir", str(folder)])
+    config.read_arguments(["--appendonly", "no", *words])
+    server = Server(config)
+    server.open()
+    try:
+        yield server
+    finally:
+        server.close()
