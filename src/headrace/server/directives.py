@@ -143,7 +143,7 @@ DIRECTIVES = [
         "client-output-buffer-limit",
         BufferLimits(),
         "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
-        "Close a client that leaves more unread.",
+        "What a client may leave unread.",
     ),
     Directive(
         "client-query-buffer-limit",
