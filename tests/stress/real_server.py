@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import headrace
 from headrace.resp.replies import INCOMPLETE, ReplyParser
+from waiting import wait_until
 
 SECONDS_MAX = 30.0
 LONG = os.environ.get("HEADRACE_LONG") == "1"  # the same tests, for minutes in place of seconds
@@ -36,14 +36,6 @@ def tell(number, frame):
 signal.signal(signal.SIGUSR2, tell)
 sys.exit(main(sys.argv[1:]))
 """
-
-
-def wait_until(condition: Callable[[], object], seconds: float = SECONDS_MAX) -> None:
-    """Wait for what another process is about to do."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def encoded(*words: bytes | str | int) -> bytes:

@@ -11,12 +11,13 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from real_server import Client, RealServer, wait_until
+from real_server import Client, RealServer
 
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.pipeline.trim import SCRIPT as TRIM
 from headrace.resp.replies import ReplyError
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

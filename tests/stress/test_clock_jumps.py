@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from real_server import Client, RealServer, wait_until
+from real_server import Client, RealServer
+
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

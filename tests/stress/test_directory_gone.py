@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_server import LONG, Client, RealServer, wait_until
+from real_server import LONG, Client, RealServer
 
 from headrace.resp.replies import ReplyError
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

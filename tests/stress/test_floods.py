@@ -7,10 +7,11 @@ import socket
 import time
 
 import pytest
-from real_server import LONG, Client, RealServer, encoded, wait_until
+from real_server import LONG, Client, RealServer, encoded
 
 from headrace.limits import UNSENT_BYTES_MAX
 from headrace.resp.replies import ReplyError
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 

@@ -6,13 +6,14 @@ import threading
 import time
 
 import pytest
-from real_server import Client, RealServer, wait_until
+from real_server import Client, RealServer
 
 from headrace.resp.replies import ReplyError
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
-LIMIT = 8 << 20
+LIMIT = 4 << 20
 WRITERS = 4
 VALUE = "v" * 500
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
@@ -103,7 +104,7 @@ def test_the_oldest_entries_make_room_and_no_stream_goes(launch):
     def has_turned_over() -> bool:
         nonlocal most
         most = max(most, used(admin))
-        return int(admin.info("stats")["evicted_entries"]) > 20_000
+        return int(admin.info("stats")["evicted_entries"]) > 5_000
 
     wait_until(has_turned_over)
     for writer in writers:
