@@ -156,3 +156,27 @@ def test_settings_are_those_of_the_server(tmp_path) -> None:
         assert info[info.index(b"radix-tree-keys") + 1] == 5
     with pytest.raises(UsageError, match="from 1 to 86400"):
         headrace.open(stream_idmp_duration=0)
+
+
+def test_what_is_no_directory_and_what_is_no_address_say_where_to_go() -> None:
+    with pytest.raises(UsageError, match=r"headrace\.connect\(\)"):
+        headrace.open("redis://127.0.0.1:7777")
+    with pytest.raises(UsageError, match=r"redis://.*headrace\.open\(\)"):
+        headrace.connect("shop")
+
+
+def test_the_streams_that_are_there(database: headrace.Database) -> None:
+    assert database.streams() == []
+    names = [f"s:{n:04}" for n in range(1200)]
+    database.link.execute_all([(b"XADD", name.encode(), b"*", b"a", b"b") for name in [*names, "t"]])
+    database.execute("SET", "s:text", "x")
+    assert [stream.name for stream in database.streams("s:*")] == names
+    assert [stream.name for stream in database.streams()] == [*names, "t"]
+    assert len(database.streams("t")[0]) == 1
+
+
+def test_a_database_says_what_it_is(tmp_path: Path) -> None:
+    with headrace.open() as db:
+        assert repr(db) == "Database(in memory)"
+    with headrace.open(tmp_path) as db:
+        assert repr(db) == f"Database({tmp_path})"

@@ -38,6 +38,7 @@ def test_streams_are_where_their_owners_are(cluster: Cluster) -> None:
             first = stream.add({"n": n})
             stream.add_many([{"n": n}, {"n": n}])
             assert len(stream.read("0")) == len(list(stream)) == 3 and stream[first]["n"] == b"%d" % n
+        assert {stream.name for stream in db.streams("spread*")} == set(names)
         lengths = db.link.execute_all([(b"XLEN", name.encode()) for name in names * 3])
         assert lengths == [3] * 9
         for master, name in zip(cluster.masters, names, strict=True):

@@ -79,7 +79,13 @@ class Claims:
             self._hand.enqueue(delivery, now)
 
     def burial(self, delivery: Delivery[Any], now: int) -> Ask:
-        """To the dead letters. A transaction goes on when a part of it is refused: look at that first."""
+        """To the dead letters. A transaction goes on when a part of it is refused: look at that first.
+
+        Who replaces the stream of dead letters by a key of another type between the look and the transaction
+        makes it acknowledge and not add. Then the entry is made pending again at once; it is lost if this
+        process dies before that. XADD and XACK one after the other would lose nothing even then, and bury an
+        entry twice in every death between the two, which is far likelier.
+        """
         target = self._policy.dead_letters
         assert target is not None
         hand = self._hand

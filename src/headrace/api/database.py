@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from types import TracebackType
@@ -39,6 +39,8 @@ STATEFUL = frozenset(
     b" PSYNC SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE".split()
 )
 STATEFUL_CLIENT = frozenset(b"REPLY TRACKING CACHING SETNAME SETINFO NO-EVICT NO-TOUCH".split())
+
+SCAN_COUNT = 1000  # keys a step
 
 DOORS: weakref.WeakSet[Door] = weakref.WeakSet()  # for forks
 ON_DISK: set[Door] = set()  # not closed yet: they are when the interpreter ends
@@ -80,6 +82,34 @@ class Database:
         codec says what its values are: bytes (None), `"text"`, `"json"`, a dataclass or a model.
         """
         return Stream(self.link, name, codec)
+
+    def streams(self, match: str | bytes = "*") -> list[Stream[Raw]]:
+        """The streams there are whose names match a pattern such as `orders:*`, by name.
+
+        All keys are looked at, in many small steps; in a cluster those of every node.
+        """
+        if self.link.far:
+            with self._own_client() as far:
+                found = set(far.scan_iter(match, count=SCAN_COUNT, _type="stream"))
+        else:
+            found, cursor = set(), b"0"
+            options = (b"MATCH", name_of(match), b"COUNT", b"%d" % SCAN_COUNT, b"TYPE", b"stream")
+            while True:
+                cursor, names = self.link.execute(b"SCAN", cursor, *options)
+                found.update(names)
+                if cursor == b"0":
+                    break
+        return [Stream(self.link, name) for name in sorted(map(name_of, found))]
+
+    @contextmanager
+    def _own_client(self) -> Iterator[Any]:
+        """A client of a server elsewhere; one that was made for this is closed."""
+        client = self.client()
+        try:
+            yield client
+        finally:
+            if client is not getattr(self.link, "server", None):
+                client.close()
 
     def execute(self, *words: Word) -> Any:
         """Any command, as on the wire: `db.execute("XLEN", "orders")`. Strings in the reply are bytes.
@@ -155,6 +185,9 @@ class Database:
         finally:
             ON_DISK.discard(self.link)
 
+    def __repr__(self) -> str:
+        return f"Database({self.link if self.link.far else self.path or 'in memory'})"
+
     def __enter__(self) -> Database:
         return self
 
@@ -219,6 +252,11 @@ def settings_of(given: dict[str, int]) -> Settings:
 
 def connect(url: str, **options: Any) -> Database:
     """A database on a server: Headrace, Redis or Valkey, by the URL that redis-py knows."""
+    if isinstance(url, str) and "://" not in url:
+        raise UsageError(
+            f"{url!r} is not a server's address, such as redis://127.0.0.1:7777;"
+            " for a directory of this machine use headrace.open()"
+        )
     return Database(import_module("headrace.api.remote").RemoteLink(url, **options))
 
 

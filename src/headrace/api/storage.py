@@ -430,6 +430,8 @@ def directory(path: str | os.PathLike[str]) -> DiskFiles:
     given = os.fsdecode(path)
     if not given:
         raise UsageError("'' is no directory: open() without a path is in memory, open('.') is here")
+    if "://" in given:
+        raise UsageError(f"{given!r} is a server's address, and no directory: use headrace.connect()")
     try:
         root = os.path.realpath(given)
         os.makedirs(root, exist_ok=True)
