@@ -32,7 +32,8 @@ class Driver:
     def __init__(self, directory: str, logged: bool) -> None:
         config = Config()
         log = ("--appendonly", "yes", "--appendfsync", "no") if logged else ("--appendonly", "no")
-        config.read_arguments(["--port", "free", "--save", "", "--dir", directory, *log])
+        quiet = ("--slowlog-log-slower-than", "1000000000")  # under callgrind some requests are slow
+        config.read_arguments(["--port", "free", "--save", "", "--dir", directory, *log, *quiet])
         self.clock = SetClock(FIRST_MS + 1_000_000_000)
         main.RealClock = lambda: self.clock  # type: ignore
         self.server = main.Server(config)
