@@ -94,8 +94,7 @@ class Stream:
         self.nodes = Rax()
         self.head = self.tail = None
         self.length = self.entries_added = 0
-        self.last_ms = self.last_seq = 0
-        self.first_ms = self.first_seq = 0
+        self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
         self.counting = self.compaction = self.groups_by_name = self.idempotency = None
         self.group_count = 0
@@ -205,7 +204,8 @@ class Stream:
         self.length -= mem.as_unsigned(n)
         cap: cython.Py_ssize_t = node.pack.cap
         node.count(node.live - n, node.deleted + n)
-        self.weight.add(node.pack.cap - cap)
+        if node.pack.cap != cap:
+            self.weight.add(node.pack.cap - cap)
         if node is not self.tail and self.counting is not None:
             self.counting.lose(node, n)
 
