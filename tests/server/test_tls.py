@@ -278,11 +278,12 @@ def test_a_turn_takes_a_few_steps_of_handshakes_and_no_more(town: Town, tmp_path
             wire.close()
 
 
-def test_one_client_too_many_is_closed(start_tls, dial, town: Town):
-    server = start_tls("--maxclients", "1")
+def test_one_client_too_many_is_closed(start_tls, dial, town: Town, tmp_path: Path):
+    server = start_tls("--maxclients", "1", "--loglevel", "verbose", "--logfile", str(tmp_path / "log"))
     guest = server.connect_tls(town.context())
     assert guest.request("PING") == "PONG"
     assert dial(server.tls_port).is_closed()
+    assert lines_of_log(tmp_path, "turning away a client with TLS: ERR max number of clients") == 1
     assert b"rejected_connections:1" in guest.request("INFO", "stats")
 
 

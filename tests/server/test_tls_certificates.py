@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import ssl
 from pathlib import Path
 
@@ -158,6 +159,26 @@ def test_a_file_that_went_bad_does_not_matter_until_it_is_named(start_tls, town:
     assert client.request("CONFIG", "SET", "timeout", "0") == "OK"
     assert isinstance(client.request("CONFIG", "SET", "tls-auth-clients", "no"), ReplyError)
     assert server.connect_tls(town.context()).request("CONFIG", "GET", "tls-auth-clients")[1] == b"yes"
+
+
+def test_a_session_of_before_opens_no_door_that_was_shut(start_tls, town: Town):
+    """A ticket spares a client the showing of its certificate: as long as the same authorities judge."""
+    server = start_tls()
+    context = town.context()
+    first = server.connect_tls(context)
+    assert first.request("PING") == "PONG"
+
+    def again():
+        sock = socket.create_connection(("127.0.0.1", server.tls_port), 30)
+        return context.wrap_socket(sock, server_hostname="127.0.0.1", session=first.sock.session)
+
+    with again() as sock:
+        sock.sendall(b"PING\r\n")
+        assert sock.recv(10) == b"+PONG\r\n" and sock.session_reused
+    assert first.request("CONFIG", "SET", "tls-ca-cert-file", str(town.others.file)) == "OK"
+    with again() as sock, pytest.raises(ssl.SSLError, match="UNKNOWN_CA"):
+        sock.sendall(b"PING\r\n")
+        sock.recv(10)
 
 
 def test_whether_clients_are_asked_may_change(start_tls, town: Town):

@@ -207,7 +207,11 @@ class Listeners:
 def refuse(client: socket.socket, reason: bytes, encrypted: bool) -> None:
     """Say why, as far as that goes without waiting, and close; who encrypts would not understand it."""
     with client, suppress(OSError):
-        if not encrypted:
+        if encrypted:
+            logging.getLogger("headrace").info(
+                "turning away a client with TLS: %s", reason[1:].decode().strip()
+            )
+        else:
             client.send(reason)
 
 
