@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import ssl
 import stat
 import subprocess
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -241,6 +243,47 @@ def test_an_endless_hello_is_not_kept(start_tls, dial):
     rude.send(b"\x16\x03\x01" + len(first).to_bytes(2, "big") + first)
     assert rude.sock.recv(100)[:1] == b"\x15" and rude.is_closed()
     wait_until(lambda: not server.server.turn.connections)
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """The bytes with some changed, some left out and some put in."""
+    made = bytearray(data)
+    for _ in range(chance.randint(1, 8)):
+        at = chance.randrange(len(made) + 1)
+        what = chance.randrange(3)
+        if what == 0:
+            made[at : at + 1] = chance.randbytes(1)
+        elif what == 1:
+            del made[at : at + chance.randrange(20)]
+        else:
+            made[at:at] = chance.randbytes(chance.randrange(20))
+    return bytes(made)
+
+
+def test_spoilt_hellos_and_records_harm_nobody(start_tls, town: Town):
+    server = start_tls()
+    guest = server.connect_tls(town.context())
+    chance = random.Random(8446)
+    for turn in range(100):
+        rude = Wire(server.tls_port, town.context())
+        if turn % 2:
+            rude.shake()
+            data = (
+                b"".join(rude.record(b"PING\r\n" * chance.randint(1, 300)) for _ in range(3))
+                + rude.farewell()
+            )
+        else:
+            with pytest.raises(ssl.SSLWantReadError):
+                rude.wire.do_handshake()
+            data = rude.outgoing.read()
+        with suppress(ConnectionError):
+            rude.sock.sendall(mutated(data, chance))
+            rude.sock.shutdown(socket.SHUT_WR)
+            while rude.sock.recv(1 << 16):
+                pass  # until the server closes it
+        rude.close()
+    assert guest.request("PING") == "PONG"
+    wait_until(lambda: len(server.server.turn.connections) == 1)
 
 
 def test_many_handshakes_at_once_come_to_an_end(start_tls, town: Town):
