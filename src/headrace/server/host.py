@@ -313,5 +313,3 @@ class ServerHost(Host):
             ("used_cpu_sys_children", f"{children.ru_stime:.6f}"),
             ("used_cpu_user_children", f"{children.ru_utime:.6f}"),
         ]
-
-
