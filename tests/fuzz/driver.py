@@ -150,6 +150,7 @@ class Round:
 
     def run(self, executions: int) -> None:
         """The corpus as it is, then so many changed inputs. Failed."""
+        MEMORY.grown()  # what there is to begin with is nobody's
         for path in self.target.corpus():
             self.pool.append(path.read_bytes())
             self.try_one(self.pool[-1])
