@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import info, wait_until
 
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import Names
+from waiting import info, wait_until
 
 FULL = "MISCONF Errors writing to the AOF file: No space left on device"
 

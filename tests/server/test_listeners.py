@@ -9,11 +9,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
 
 from headrace.errors import HeadraceError
 from headrace.resp.replies import ReplyError
 from headrace.server.listeners import is_local
+from waiting import wait_until
 
 
 def test_one_client_too_many_is_told_so(start):

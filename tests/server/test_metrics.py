@@ -9,11 +9,11 @@ import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from waiting import wait_until
 
 from headrace.errors import HeadraceError
 from headrace.server.config import Config
 from headrace.server.main import Server
+from waiting import wait_until
 
 Samples = dict[tuple[str, frozenset], float]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from waiting import wait_until
 
 import headrace
 from headrace.server.main import usage
+from waiting import wait_until
 
 PROGRAM = "import sys; from headrace.server.main import serve; sys.exit(serve(sys.argv[1:]))"
 

@@ -7,13 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from waiting import info, wait_until
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
 from headrace.server import startup
 from headrace.server.config import Config
 from headrace.server.main import Server
+from waiting import info, wait_until
 
 
 def record(*words: str) -> bytes:

@@ -168,17 +168,19 @@ def test_a_session_of_before_opens_no_door_that_was_shut(start_tls, town: Town):
     first = server.connect_tls(context)
     assert first.request("PING") == "PONG"
 
+    def ask(sock: ssl.SSLSocket) -> bytes:
+        sock.sendall(b"PING\r\n")
+        return sock.recv(10)
+
     def again():
         sock = socket.create_connection(("127.0.0.1", server.tls_port), 30)
         return context.wrap_socket(sock, server_hostname="127.0.0.1", session=first.sock.session)
 
     with again() as sock:
-        sock.sendall(b"PING\r\n")
-        assert sock.recv(10) == b"+PONG\r\n" and sock.session_reused
+        assert ask(sock) == b"+PONG\r\n" and sock.session_reused
     assert first.request("CONFIG", "SET", "tls-ca-cert-file", str(town.others.file)) == "OK"
     with again() as sock, pytest.raises(ssl.SSLError, match="UNKNOWN_CA"):
-        sock.sendall(b"PING\r\n")
-        sock.recv(10)
+        ask(sock)
 
 
 def test_whether_clients_are_asked_may_change(start_tls, town: Town):

@@ -8,10 +8,10 @@ import time
 from contextlib import suppress
 
 import pytest
-from waiting import wait_until
 
 from headrace import limits
 from headrace.resp.replies import ReplyError
+from waiting import wait_until
 
 
 def encoded(*words: bytes | str) -> bytes:

@@ -239,7 +239,7 @@ class Filler:
         self._sent = pa.schema([field for field, sent in fields if sent])
 
     def batch(self, rows: int, message: pa.Buffer) -> pa.RecordBatch:
-        """The rows as one batch, on the memory of the message; ProtocolError when it is not what it should be."""
+        """The rows as one batch, on the memory of the message; ProtocolError when it is none."""
         import pyarrow as pa
 
         try:

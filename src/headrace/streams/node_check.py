@@ -103,7 +103,7 @@ class NodeCheck:
                 continue
             if lives == 0:
                 if entry_ms == 0 and entry_seq == 0:
-                    raise ValueError("a node has an entry 0-0, and nothing comes before that to read it after")
+                    raise ValueError("a node has an entry 0-0, which no read after any ID would find")
                 strayed = streamid.before(entry_ms, entry_seq, ms, seq)
             elif entry_ms < last_ms or (entry_ms == last_ms and entry_seq <= last_seq):
                 raise ValueError(f"entry {entry_ms}-{entry_seq} is out of order in its node")
