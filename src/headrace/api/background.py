@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from headrace.persistence.files import File
 
@@ -45,17 +44,20 @@ def in_peace(work: Callable[[], None]) -> None:
     if threading.current_thread() is not threading.main_thread():
         work()
         return
-    outcome: Future[None] = Future()
+    over = threading.Event()
+    wrong: list[BaseException] = []
 
     def run() -> None:
         try:
             work()
-            outcome.set_result(None)
         except BaseException as error:
-            outcome.set_exception(error)
+            wrong.append(error)
+        over.set()
 
     try:
         threading.Thread(target=run, name="headrace-rewrite").start()
     except RuntimeError:  # the interpreter ends, and starts no threads any more
         run()
-    outcome.result()
+    over.wait()
+    if wrong:
+        raise wrong[0]
