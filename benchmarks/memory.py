@@ -127,5 +127,6 @@ def measure(entries: int) -> Rows:
                 by[name] = {"bytes": added.resident}
                 by_itself[name] = {"bytes": added.used}
         found[thing.name] = by
-        found[f"{thing.name}, used_memory"] = by_itself
+        if thing.held_each is not idle_connection:  # what used_memory counts are data
+            found[f"{thing.name}, used_memory"] = by_itself
     return found

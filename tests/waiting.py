@@ -30,7 +30,9 @@ async def async_wait_until(condition: Callable[[], object]) -> None:
 
 async def ended(worker: asyncio.Task[Any]) -> None:
     """Cancel the worker until it ends: now and then one cancellation is lost in its client library."""
+    deadline = time.monotonic() + SECONDS_MAX
     while not worker.done():
+        assert time.monotonic() < deadline, "the worker does not end"
         worker.cancel()
         await asyncio.wait([worker], timeout=0.2)
     await asyncio.gather(worker, return_exceptions=True)

@@ -11,7 +11,7 @@ from taskiq_redis import RedisStreamBroker
 
 from headrace.server.config import Config
 from headrace.server.main import Server
-from waiting import async_wait_until, ended
+from waiting import SECONDS_MAX, async_wait_until, ended
 
 SECONDS = 20
 TIMES = ("idle", "inactive", "seen-time", "active-time", "time_since_delivered")
@@ -234,7 +234,7 @@ def test_faststream_works_off_a_stream(url):
             await async_wait_until(lambda: len(handled) >= 100)
             await async_wait_until(lambda: left_pending(url, "jobs", "workers") == 0)
 
-    asyncio.run(job())
+    asyncio.run(asyncio.wait_for(job(), 2 * SECONDS_MAX))
     assert sorted(handled) == list(range(100))
 
 
@@ -264,7 +264,7 @@ def test_faststream_takes_over_what_another_consumer_left(url, way):
             await broker.start()
             await async_wait_until(lambda: len(handled) >= 5 and left_pending(url, "jobs", "workers") == 0)
 
-    asyncio.run(job())
+    asyncio.run(asyncio.wait_for(job(), 2 * SECONDS_MAX))
     assert sorted(set(handled)) == list(range(5))
 
 
@@ -290,7 +290,7 @@ def test_taskiq_works_off_a_stream(url):
             await ended(worker)
             await broker.shutdown()
 
-    asyncio.run(job())
+    asyncio.run(asyncio.wait_for(job(), 2 * SECONDS_MAX))
     assert sorted(done) == [number * number for number in range(50)]
 
 
@@ -319,5 +319,5 @@ def test_taskiq_takes_over_what_another_worker_left(url):
             await ended(worker)
             await broker.shutdown()
 
-    asyncio.run(job())
+    asyncio.run(asyncio.wait_for(job(), 2 * SECONDS_MAX))
     assert sorted(set(done)) == [1, 2]

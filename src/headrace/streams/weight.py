@@ -17,9 +17,9 @@ from typing import Any
 import cython
 
 # What the objects take beside their blocks, in the compiled program.
-STREAM_BYTES = cython.declare(cython.Py_ssize_t, 448)
+STREAM_BYTES = cython.declare(cython.Py_ssize_t, 330)
 NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # its place in the radix tree and its count included
-GROUP_BYTES = cython.declare(cython.Py_ssize_t, 880)
+GROUP_BYTES = cython.declare(cython.Py_ssize_t, 930)
 CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 344)
 PLACES_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, with its group and its consumer
 
