@@ -1,4 +1,7 @@
-"""A real redis-server for tests that only need one to talk to: on a free port, gone afterwards."""
+"""A real redis-server for tests that only need one to talk to: on a free port, gone afterwards.
+
+And nothing that fails because a machine is slow: neither an example of Hypothesis's nor the making of one.
+"""
 
 import socket
 import subprocess
@@ -8,8 +11,12 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from waiting import answers, wait_until
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def free_port() -> int:

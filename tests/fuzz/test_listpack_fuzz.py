@@ -13,7 +13,7 @@ from headrace.structures import listpack_walk
 from headrace.structures.listpack import Listpack
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
-EXAMPLES = settings(max_examples=3000 if COMPILED else 500, deadline=None)
+EXAMPLES = settings(max_examples=3000 if COMPILED else 500)
 
 
 class Guard(bytearray):

@@ -63,7 +63,7 @@ change = st.tuples(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(log, st.lists(change, max_size=3), pieces)
 def test_any_bytes_end_in_an_outcome_that_no_chunking_changes(data, changes, sizes):
     for where, gone, come in changes:
@@ -84,7 +84,7 @@ def test_any_bytes_end_in_an_outcome_that_no_chunking_changes(data, changes, siz
         assert commands == head
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(log, st.integers(0, 1000), st.integers(1, 255))
 def test_one_wrong_byte_costs_nothing_before_it(data, where, mask):
     if not data:

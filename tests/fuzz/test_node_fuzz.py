@@ -13,7 +13,7 @@ from headrace.structures.listpack import Listpack
 from headrace.structures.streamid import StreamId
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
-EXAMPLES = settings(max_examples=2000 if COMPILED else 300, deadline=None)
+EXAMPLES = settings(max_examples=2000 if COMPILED else 300)
 U64_MAX = 2**64 - 1
 
 NUMBERS = st.one_of(st.integers(-2, 6), st.sampled_from([-(2**63), 2**62, 2**63 - 1, 65535]))

@@ -109,19 +109,19 @@ def encoded(request: list[bytes]) -> bytes:
     return b"*%d\r\n" % len(request) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in request)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(noise, cuts)
 def test_requests_do_not_depend_on_the_chunking(data: bytes, sizes: list[int]):
     assert requests(chunks(data, sizes)) == requests([data])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(noise, cuts)
 def test_replies_do_not_depend_on_the_chunking(data: bytes, sizes: list[int]):
     assert replies(chunks(data, sizes)) == replies([data])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(words, max_size=8), cuts)
 def test_every_request_reads_back(sent: list[list[bytes]], sizes: list[int]):
     assert requests(chunks(b"".join(map(encoded, sent)), sizes)) == sent
@@ -136,7 +136,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.lists(values, max_size=5), cuts)
 def test_every_answer_reads_back(sent: list[object], sizes: list[int]):
     answer = Answer(3)
@@ -145,14 +145,14 @@ def test_every_answer_reads_back(sent: list[object], sizes: list[int]):
     assert replies(chunks(answer.take(), sizes)) == [repr(value) for value in sent]
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(words)
 def test_a_line_of_quoted_words_reads_back(sent: list[bytes]):
     line = b" ".join(b'"' + b"".join(b"\\x%02x" % byte for byte in word) + b'"' for word in sent)
     assert split_line(line) == sent
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(noise)
 def test_any_line_is_words_or_nothing(line: bytes):
     found = split_line(line)

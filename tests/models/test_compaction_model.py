@@ -149,6 +149,4 @@ class Twice(RuleBasedStateMachine):
 
 
 TestCompactionModel = Twice.TestCase
-TestCompactionModel.settings = settings(
-    max_examples=250 if COMPILED else 12, stateful_step_count=30, deadline=None
-)
+TestCompactionModel.settings = settings(max_examples=250 if COMPILED else 12, stateful_step_count=30)

@@ -94,6 +94,4 @@ class CountingModel(RuleBasedStateMachine):
 
 
 TestCountingModel = CountingModel.TestCase
-TestCountingModel.settings = settings(
-    max_examples=300 if COMPILED else 25, stateful_step_count=40, deadline=None
-)
+TestCountingModel.settings = settings(max_examples=300 if COMPILED else 25, stateful_step_count=40)

@@ -185,5 +185,5 @@ class GroupModel(RuleBasedStateMachine):
 
 TestGroupModel = GroupModel.TestCase
 TestGroupModel.settings = settings(
-    max_examples=150 if COMPILED else 15, stateful_step_count=60 if COMPILED else 30, deadline=None
+    max_examples=150 if COMPILED else 15, stateful_step_count=60 if COMPILED else 30
 )

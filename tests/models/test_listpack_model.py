@@ -107,6 +107,4 @@ class ListpackModel(RuleBasedStateMachine):
 
 
 TestListpackModel = ListpackModel.TestCase
-TestListpackModel.settings = settings(
-    max_examples=300 if COMPILED else 60, stateful_step_count=40, deadline=None
-)
+TestListpackModel.settings = settings(max_examples=300 if COMPILED else 60, stateful_step_count=40)

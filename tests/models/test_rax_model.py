@@ -129,7 +129,5 @@ class RaxAndDict(RuleBasedStateMachine):
         assert self.tree.nodes == 1
 
 
-RaxAndDict.TestCase.settings = settings(
-    max_examples=200 if COMPILED else 40, stateful_step_count=50, deadline=None
-)
+RaxAndDict.TestCase.settings = settings(max_examples=200 if COMPILED else 40, stateful_step_count=50)
 TestRaxAndDict = RaxAndDict.TestCase

@@ -162,6 +162,4 @@ class StreamModel(RuleBasedStateMachine):
 
 
 TestStreamModel = StreamModel.TestCase
-TestStreamModel.settings = settings(
-    max_examples=300 if COMPILED else 40, stateful_step_count=30, deadline=None
-)
+TestStreamModel.settings = settings(max_examples=300 if COMPILED else 40, stateful_step_count=30)

@@ -246,7 +246,7 @@ def test_a_text_that_does_not_fit_its_column_is_null(text: bytes, kind: Any, wan
     assert value(text, kind) == wanted
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(st.floats(allow_nan=False) | st.integers(-(10**18), 10**18).map(lambda n: n / 1000))
 def test_every_double_comes_back_exactly(number: float) -> None:
     assert value(repr(number).encode(), DoubleType()) == number
@@ -317,7 +317,7 @@ entries_of = st.lists(
 ).map(lambda many: [(b"%d-%d" % (n + 1, n), words) for n, words in enumerate(many)])
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(entries_of, st.integers(1, 50), st.integers(1, 5))
 def test_rows_do_not_depend_on_how_the_bytes_arrive(entries: list[Entry], pieces: int, batch: int) -> None:
     schema = StructType(
@@ -379,7 +379,7 @@ def test_an_error_of_the_server_is_told_as_it_is() -> None:
         decode(b"-WRONGTYPE Operation against a key\r\n", DEFAULT)
 
 
-@settings(max_examples=EXAMPLES * 3, deadline=None)
+@settings(max_examples=EXAMPLES * 3)
 @given(entries_of, st.data())
 def test_hostile_bytes_give_rows_or_an_error_and_nothing_worse(
     entries: list[Entry], data: st.DataObject
