@@ -89,7 +89,8 @@ def test_every_row_is_there_once_and_in_order_after_every_kind_of_death(
         killed += n
         if code == 0:
             break
-    assert code == 0 and killed > 0 and runs.commits() == FILES // 2
+    # Spark's source of files joins two batches to one when its driver died between their two logs.
+    assert code == 0 and killed > 0 and FILES // 2 - 1 <= runs.commits() <= FILES // 2
     assert proxy.connections > len(cuts), "the cuts were not met"
     proxy.close()
     assert rows_of(stream_server) == {file: list(range(ROWS + 10 * file)) for file in range(FILES)}
