@@ -10,7 +10,7 @@ import os
 import ssl
 from typing import Any
 
-from headrace.errors import CommandError, HeadraceError
+from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.server.config import Config
 from headrace.server.connection import Connection
 from headrace.server.secure import Secure
@@ -61,7 +61,7 @@ class Tls:
 
 
 def context_of(config: Config) -> ssl.SSLContext:
-    """What the configuration says; HeadraceError with the directive to blame."""
+    """What the configuration says; UsageError with the directive to blame."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     if not config.flag("tls-prefer-server-ciphers"):
@@ -77,7 +77,7 @@ def context_of(config: Config) -> ssl.SSLContext:
         try:
             context.set_ciphers(ciphers)
         except ssl.SSLError:
-            raise HeadraceError(f"tls-ciphers {ciphers}: OpenSSL knows none of them") from None
+            raise UsageError(f"tls-ciphers {ciphers}: OpenSSL knows none of them") from None
     _show_certificate(config, context)
     _ask_clients(config, context)
     return context
@@ -86,31 +86,31 @@ def context_of(config: Config) -> ssl.SSLContext:
 def _show_certificate(config: Config, context: ssl.SSLContext) -> None:
     certificate, key = _file(config, "tls-cert-file"), _file(config, "tls-key-file")
     if not certificate or not key:
-        raise HeadraceError("tls-port needs a tls-cert-file and a tls-key-file")
+        raise UsageError("tls-port needs a tls-cert-file and a tls-key-file")
     try:
         # Always given, or OpenSSL would ask the terminal.
         context.load_cert_chain(certificate, key, lambda: config.text("tls-key-file-pass"))
     except (ssl.SSLError, ValueError) as wrong:
-        raise HeadraceError(f"tls-cert-file {certificate}, tls-key-file {key}: {_said(wrong)}") from None
+        raise UsageError(f"tls-cert-file {certificate}, tls-key-file {key}: {_said(wrong)}") from None
     if parameters := _file(config, "tls-dh-params-file"):
         try:
             context.load_dh_params(parameters)
         except ssl.SSLError as wrong:
-            raise HeadraceError(f"tls-dh-params-file {parameters}: {_said(wrong)}") from None
+            raise UsageError(f"tls-dh-params-file {parameters}: {_said(wrong)}") from None
 
 
 def _ask_clients(config: Config, context: ssl.SSLContext) -> None:
     asked = config.text("tls-auth-clients")
     file, directory = _file(config, "tls-ca-cert-file"), config.text("tls-ca-cert-dir")
     if directory and not os.path.isdir(directory):
-        raise HeadraceError(f"tls-ca-cert-dir {directory}: no such directory")
+        raise UsageError(f"tls-ca-cert-dir {directory}: no such directory")
     if file or directory:
         try:
             context.load_verify_locations(file or None, directory or None)
         except ssl.SSLError as wrong:
-            raise HeadraceError(f"tls-ca-cert-file {file}: {_said(wrong)}") from None
+            raise UsageError(f"tls-ca-cert-file {file}: {_said(wrong)}") from None
     elif asked != "no":
-        raise HeadraceError(
+        raise UsageError(
             f"tls-auth-clients {asked}: needs a tls-ca-cert-file or a tls-ca-cert-dir to judge clients'"
             " certificates by; say no to let clients in without one"
         )
@@ -125,7 +125,7 @@ def _file(config: Config, directive: str) -> str:
             with open(path, "rb") as file:
                 file.read(1)
         except OSError as wrong:
-            raise HeadraceError(f"{directive} {path}: {wrong.strerror}") from None
+            raise UsageError(f"{directive} {path}: {wrong.strerror}") from None
     return path
 
 
