@@ -45,6 +45,7 @@ COMPILED = [
     "headrace.streams.stream",
     "headrace.streams.trim",
     "headrace.streams.weight",
+    "headrace.arrow.column_runs",
     "headrace.arrow.columns",
     "headrace.arrow.encoder",
     "headrace.arrow.growing",

@@ -16,80 +16,50 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.arrow import column_runs
 from headrace.arrow import columns as kinds
+from headrace.arrow.column_runs import ColumnRuns
 from headrace.arrow.columns import Column
 from headrace.arrow.growing import Growing
 from headrace.streams.node import Node
 from headrace.structures import listpack_walk, streamid
 
 SAME_FIELDS = cython.declare(cython.longlong, 2)  # all flags of an entry of a run: it is not deleted
-RUN_MAX = cython.declare(cython.Py_ssize_t, 1024)  # entries a run, so that its marks stay in the cache
 RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # fewer are not worth it
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 
 
 @cython.final
 @cython.cclass
-class NodeRuns:
+class NodeRuns(ColumnRuns):
     """Appends runs to the columns of an encoder.
 
     fits      whether entries with the fields of the node at hand can be a run; set by bind()
     end       after append(): where the last entry taken ends, its ID, and what the run has cost
     """
 
-    __slots__ = (
-        "columns",
-        "end",
-        "fits",
-        "ids",
-        "items",
-        "key_bytes",
-        "key_ends",
-        "keys",
-        "marks",
-        "most",
-        "ms",
-        "pairs",
-        "possible",
-        "seq",
-        "work",
-    )
+    __slots__ = ("end", "fits", "key_bytes", "key_ends", "marks", "ms", "pairs", "seq", "work")
 
-    columns: list[Column]
-    keys: Column
-    items: Column
     key_bytes: Growing  # the names of the node's fields, end to end
     key_ends: Growing  # 0, and where each ends
     marks: Growing
-    ids: Growing  # (ms, seq) u64 each
     pairs: cython.Py_ssize_t  # fields of an entry
-    possible: cython.bint
     fits: cython.bint
-    most: cython.Py_ssize_t  # entries to try at once: fewer where they differ or are malformed
     end: cython.Py_ssize_t
     ms: cython.ulonglong
     seq: cython.ulonglong
     work: cython.Py_ssize_t
 
     def __init__(self, columns: list[Column], keys: Column, items: Column) -> None:
-        self.columns = columns
-        self.keys = keys
-        self.items = items
+        ColumnRuns.__init__(self, columns, keys, items)
         self.key_bytes = self.key_ends = keys.values
         self.marks = Growing(64)
-        self.ids = Growing(64)
         self.pairs = 0
-        self.possible = len(columns) > 0
         self.fits = False
-        self.most = RUN_MAX
         self.end = 0
         self.ms = 0
         self.seq = 0
         self.work = 0
-        column: Column
-        for column in columns:
-            if column.kind == kinds.BOOLEAN or column.kind == kinds.CONVERTED or column.convert is not None:
-                self.possible = False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -145,9 +115,8 @@ class NodeRuns:
         for column in self.columns:
             if good > 0 and column.word >= 0:
                 good = self._append_values(p, good, column)
-        for column in self.columns:
-            self._finish(column, row, row + good)
-        self.most = min(2 * self.most, RUN_MAX) if good == count else max(self.most // 4, 1)
+        self.finish(row, row + good)
+        self.most = min(2 * self.most, column_runs.RUN_MAX) if good == count else max(self.most // 4, 1)
         if good > 0:
             self.end = self._mark_at(good - 1, self.pairs + 1)
             self.ms = mem.u64le(self.ids.p, 16 * good - 16)
@@ -219,9 +188,9 @@ class NodeRuns:
     ) -> cython.Py_ssize_t:
         """Append a column's values; how many there are before the first that is not of its type."""
         if column.kind == kinds.TIMESTAMP:
-            return self._append_parts(rows, column, 0, 1000)
+            return self.append_parts(rows, column, 0, 1000)
         if column.kind == kinds.SEQUENCE:
-            return self._append_parts(rows, column, 8, 1)
+            return self.append_parts(rows, column, 8, 1)
         if column.kind == kinds.ID:
             return self._append_ids(rows, column)
         if column.kind == kinds.FIELDS:
@@ -229,21 +198,6 @@ class NodeRuns:
         if column.kind == kinds.INTEGER or column.kind == kinds.REAL:
             return self._append_numbers(p, rows, column)
         return self._append_texts(p, rows, column)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def _append_parts(
-        self, rows: cython.Py_ssize_t, column: Column, part: cython.Py_ssize_t, scale: cython.ulonglong
-    ) -> cython.Py_ssize_t:
-        """Append one of the two numbers of each ID."""
-        values: Growing = column.values
-        i: cython.Py_ssize_t
-        if values.used + 8 * rows > values.cap:
-            values.grow(8 * rows)
-        for i in range(rows):
-            mem.put_u64le(values.p, values.used + 8 * i, scale * mem.u64le(self.ids.p, 16 * i + part))
-        values.used += 8 * rows
-        return rows
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -356,25 +310,6 @@ class NodeRuns:
             mem.copy_word(values.p, values.used, self.key_bytes.p, 0, size)
             values.used += size
         return rows
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def _finish(self, column: Column, before: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.bint:
-        """Cut the column back to so many rows, or append nulls if the entries have no field for it."""
-        row: cython.Py_ssize_t
-        column.found = column.word >= 0
-        if not column.found:
-            for row in range(before, rows):
-                column.write(self.marks.p, row)
-            return False
-        column.cut(rows)
-        if column.kind == kinds.FIELDS:
-            self.keys.cut(mem.u32le(column.offsets.p, 4 * rows))
-            self.items.cut(mem.u32le(column.offsets.p, 4 * rows))
-        if column.nulls:
-            for row in range(before, rows):
-                column.validity.put_bit(row, True)
-        return True
 
 
 @cython.cfunc

@@ -1,26 +1,21 @@
 # The C face of runs.py.
 from headrace cimport mem
+from headrace.arrow cimport column_runs
 from headrace.arrow cimport columns as kinds
+from headrace.arrow.column_runs cimport ColumnRuns
 from headrace.arrow.columns cimport Column
 from headrace.arrow.growing cimport Growing
 
 cdef unsigned char DASH
-cdef Py_ssize_t RUN_MAX
 cdef Py_ssize_t RUN_MIN
 cdef Py_ssize_t NAMES_MAX
 cdef Py_ssize_t U64_DIGITS
 
 
-cdef class Runs:
-    cdef list columns
-    cdef Column keys
-    cdef Column items
+cdef class Runs(ColumnRuns):
     cdef Growing notes
-    cdef bint possible
     cdef bint dated
-    cdef Growing times_and_numbers
     cdef Py_ssize_t stride
-    cdef Py_ssize_t most
     cdef Py_ssize_t size
 
     cdef Py_ssize_t append(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t row, Py_ssize_t rows_max,
@@ -35,8 +30,6 @@ cdef class Runs:
     cdef Py_ssize_t _read_ids(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t rows) except -1
     cdef Py_ssize_t _append_values(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t rows,
                                    Column column) except -1
-    cdef Py_ssize_t _append_parts(self, Py_ssize_t rows, Column column, Py_ssize_t part,
-                                  unsigned long long scale) except -1
     cdef Py_ssize_t _append_numbers(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t rows,
                                     Column column) except -1
     cdef Py_ssize_t _append_texts(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t rows,
@@ -45,4 +38,3 @@ cdef class Runs:
                                  Column column) except -1
     cdef Py_ssize_t _append_keys(self, const unsigned char *p, Py_ssize_t note, Py_ssize_t rows,
                                  Py_ssize_t pairs) except -1
-    cdef bint _finish(self, Column column, Py_ssize_t before, Py_ssize_t rows) except -1

@@ -16,12 +16,13 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.arrow import column_runs
 from headrace.arrow import columns as kinds
+from headrace.arrow.column_runs import ColumnRuns
 from headrace.arrow.columns import Column
 from headrace.arrow.growing import Growing
 
 DASH = cython.declare(cython.uchar, 45)
-RUN_MAX = cython.declare(cython.Py_ssize_t, 1024)  # entries a run, so that its notes stay in the cache
 RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # fewer are not worth it
 NAMES_MAX = cython.declare(cython.Py_ssize_t, 64)  # of more fields one may be named twice
 U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # so many always fit
@@ -29,53 +30,28 @@ U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # so many always fit
 
 @cython.final
 @cython.cclass
-class Runs:
+class Runs(ColumnRuns):
     """Appends runs of noted entries to the columns of a decoder. (The notes are drawn in page_scanner.)
 
-    possible  whether the columns are of kinds that can be
     size      about how many bytes the entries of the last run had
     """
 
-    __slots__ = (
-        "columns",
-        "dated",
-        "items",
-        "keys",
-        "most",
-        "notes",
-        "possible",
-        "size",
-        "stride",
-        "times_and_numbers",
-    )
+    __slots__ = ("dated", "notes", "size", "stride")
 
-    columns: list[Column]
-    keys: Column
-    items: Column
     notes: Growing
-    possible: cython.bint
     dated: cython.bint  # whether IDs have to be read
-    times_and_numbers: Growing  # (ms, seq) u64 each, of the run's IDs
     stride: cython.Py_ssize_t  # from one note of the run to the next
-    most: cython.Py_ssize_t  # entries to try at once: fewer where entries differ or are malformed
     size: cython.Py_ssize_t
 
     def __init__(self, notes: Growing, columns: list[Column], keys: Column, items: Column) -> None:
+        ColumnRuns.__init__(self, columns, keys, items)
         self.notes = notes
-        self.columns = columns
-        self.keys = keys
-        self.items = items
-        self.possible = len(columns) > 0
         self.dated = False
         column: Column
         for column in columns:
-            if column.kind == kinds.BOOLEAN or column.kind == kinds.CONVERTED or column.convert is not None:
-                self.possible = False
-            elif column.kind < kinds.FIELDS:
+            if column.kind < kinds.FIELDS:
                 self.dated = True
-        self.times_and_numbers = Growing(64)
         self.stride = 0
-        self.most = RUN_MAX
         self.size = 0
 
     @cython.cfunc
@@ -107,9 +83,8 @@ class Runs:
         for column in self.columns:
             if good > 0 and column.word >= 0:
                 good = self._append_values(p, note, good, column)
-        for column in self.columns:
-            self._finish(column, row, row + good)
-        self.most = min(2 * self.most, RUN_MAX) if good == count else self.most // 4
+        self.finish(row, row + good)
+        self.most = min(2 * self.most, column_runs.RUN_MAX) if good == count else self.most // 4
         if good > 0:
             self.size = self._end(note + (good - 1) * self.stride) - self._at(note, 0)
         return good
@@ -213,7 +188,7 @@ class Runs:
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Read the IDs; how many are good before the first that is none, or past what columns can hold."""
-        found: Growing = self.times_and_numbers
+        found: Growing = self.ids
         notes: cython.p_const_uchar = self.notes.p
         at: cython.Py_ssize_t
         end: cython.Py_ssize_t
@@ -257,31 +232,14 @@ class Runs:
     ) -> cython.Py_ssize_t:
         """Append a column's values; how many there are before the first that is not of its type."""
         if column.kind == kinds.TIMESTAMP:
-            return self._append_parts(rows, column, 0, 1000)
+            return self.append_parts(rows, column, 0, 1000)
         if column.kind == kinds.SEQUENCE:
-            return self._append_parts(rows, column, 8, 1)
+            return self.append_parts(rows, column, 8, 1)
         if column.kind == kinds.FIELDS:
             return self._append_maps(p, note, rows, column)
         if column.kind == kinds.INTEGER or column.kind == kinds.REAL:
             return self._append_numbers(p, note, rows, column)
         return self._append_texts(p, note, rows, column)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def _append_parts(
-        self, rows: cython.Py_ssize_t, column: Column, part: cython.Py_ssize_t, scale: cython.ulonglong
-    ) -> cython.Py_ssize_t:
-        """Append one of the two numbers of each ID."""
-        values: Growing = column.values
-        i: cython.Py_ssize_t
-        if values.used + 8 * rows > values.cap:
-            values.grow(8 * rows)
-        for i in range(rows):
-            mem.put_u64le(
-                values.p, values.used + 8 * i, scale * mem.u64le(self.times_and_numbers.p, 16 * i + part)
-            )
-        values.used += 8 * rows
-        return rows
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -411,22 +369,3 @@ class Runs:
             mem.put_u32le(ends.p, ends.used, mem.u32le(ends.p, ends.used - 4 * pairs) + size)
             ends.used += 4
         return rows
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def _finish(self, column: Column, before: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.bint:
-        """Cut the column back to so many rows, or append nulls if the entries have no word for it."""
-        row: cython.Py_ssize_t
-        column.found = column.word >= 0
-        if not column.found:
-            for row in range(before, rows):
-                column.write(self.notes.p, row)
-            return False
-        column.cut(rows)
-        if column.kind == kinds.FIELDS:
-            self.keys.cut(mem.u32le(column.offsets.p, 4 * rows))
-            self.items.cut(mem.u32le(column.offsets.p, 4 * rows))
-        if column.nulls:
-            for row in range(before, rows):
-                column.validity.put_bit(row, True)
-        return True
