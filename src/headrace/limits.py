@@ -38,3 +38,6 @@ AHEAD_BYTES_MAX = 64 * 1024
 
 # A listpack says its size in 32 bits, and nothing else that is stored as one string comes near that.
 RDB_STRING_BYTES_MAX = (1 << 32) - 1
+
+# A key's place in a dictionary: hash, key and value, at the two thirds it is full on average, and an index.
+KEY_PLACE_BYTES = 24 * 3 // 2 + 8

@@ -9,12 +9,10 @@ from headrace.commands.client import parse_timeout
 from headrace.commands.rows import container, row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused
+from headrace.limits import KEY_PLACE_BYTES
 from headrace.streams import size
 from headrace.streams.stream import Stream
 from headrace.structures import footprint
-
-# A key's place in a dictionary: hash, key and value, at the two thirds it is full on average, and an index.
-PLACE_BYTES = 24 * 3 // 2 + 8
 
 
 class NotShuttingDown(CommandError):
@@ -71,7 +69,7 @@ def run_config_rewrite(call: Call) -> None:
 def memory_of(key: bytes, value: object) -> int:
     """The bytes that key and value take up, their place in the dictionary included."""
     own = size.memory_bytes(value) if isinstance(value, Stream) else footprint.of(value)
-    return PLACE_BYTES + footprint.of(key) + own
+    return KEY_PLACE_BYTES + footprint.of(key) + own
 
 
 def run_memory_usage(call: Call) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.commands.call import Call
-
-PLACE_BYTES = 44  # of a key in a dictionary: see admin.py
+from headrace.limits import KEY_PLACE_BYTES
 
 # What the doctor thinks worth a word.
 WORTH_A_LOOK_BYTES = 5 << 20
@@ -30,8 +29,8 @@ def databases(call: Call) -> dict[bytes, Any]:
     """What keeping track of keys takes, for each database that holds some."""
     return {
         b"db.%d" % database.index: {
-            b"overhead.hashtable.main": PLACE_BYTES * len(database.values),
-            b"overhead.hashtable.expires": PLACE_BYTES * len(database.expiry_times),
+            b"overhead.hashtable.main": KEY_PLACE_BYTES * len(database.values),
+            b"overhead.hashtable.expires": KEY_PLACE_BYTES * len(database.expiry_times),
             b"overhead.hashtable.slot-to-keys": 0,
         }
         for database in call.keyspace.databases

@@ -12,6 +12,7 @@ from typing import Any
 
 import cython
 
+from headrace import limits
 from headrace.errors import WrongType
 from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
@@ -28,8 +29,7 @@ from headrace.structures import footprint
 # How many dead keys a sweep may bury before it lets others have their turn.
 SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
-# What a key weighs beside its bytes: its place in a dictionary two thirds full, and an index.
-PLACE_BYTES = cython.declare(cython.Py_ssize_t, 24 * 3 // 2 + 8)
+PLACE_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_PLACE_BYTES)  # what a key weighs beside its bytes
 BYTES_HEAD = cython.declare(cython.Py_ssize_t, 33)  # what an object of bytes has beside them
 
 
