@@ -262,7 +262,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Protocols:
+class Protocols(Words):
     """Versions of TLS; none for all that are safe. Older ones are not offered at all."""
 
     takes = "`TLSv1.2`, `TLSv1.3`"
@@ -275,11 +275,6 @@ class Protocols:
         if unknown := [word for word in names if word not in ("tlsv1.2", "tlsv1.3")]:
             raise ValueError(f"{unknown[0]} is no version of TLS; there are TLSv1.2 and TLSv1.3")
         return [word.replace("tls", "TLS") for word in names]
-
-    def show(self, value: Value) -> str:
-        """With blanks between them."""
-        assert isinstance(value, list)
-        return " ".join(value)
 
 
 @dataclass(frozen=True)

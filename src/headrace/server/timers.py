@@ -48,12 +48,8 @@ class Timers:
             logging.getLogger("headrace").info("closing client %d: no TLS handshake", connection.session.id)
             self.turn.drop(connection)
         for connection in self.turn.unread.overdue(now):
-            address = connection.session.address.decode(errors="replace")
-            logging.getLogger("headrace").warning(
-                "closing %s: it has left more than the soft client-output-buffer-limit unread too long",
-                address,
-            )
-            self.turn.drop(connection)
+            why = "it has left more than the soft client-output-buffer-limit unread too long"
+            self.turn.refuse(connection, why)
         if self.crowd.has_gone(len(self.turn.connections)):
             give_back()
         self.durability.tick(now)

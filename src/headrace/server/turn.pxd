@@ -68,5 +68,5 @@ cdef class Turn:
     cdef void _hold_answers(self, long long offset)
     cdef void _flush(self, Connection connection)
     cdef void _watch(self, Connection connection)
-    cdef void _refuse(self, Connection connection, str reason)
+    cpdef void refuse(self, Connection connection, str reason)
     cpdef void drop(self, Connection connection)

@@ -289,10 +289,10 @@ class Turn:
             try:
                 parser.feed_from(self.p, 0, n)
             except MemoryError:
-                self._refuse(connection, NO_MEMORY)
+                self.refuse(connection, NO_MEMORY)
                 return
             if parser.pending() + connection.session.queued_bytes() > self.query_max:
-                self._refuse(connection, "it has sent more than client-query-buffer-limit unserved")
+                self.refuse(connection, "it has sent more than client-query-buffer-limit unserved")
             elif connection.session.waiting is None:
                 connection.ready = True
                 self.ready.append(connection)
@@ -338,7 +338,7 @@ class Turn:
                 argv = parser.next()
                 if argv is None:
                     if session.stranger and parser.pending() > STRANGER_MAX:
-                        self._refuse(connection, "it has sent too much before it said who it is")
+                        self.refuse(connection, "it has sent too much before it said who it is")
                     return
                 engine.execute(session, argv, now)
                 left -= 1
@@ -354,7 +354,7 @@ class Turn:
             logging.getLogger("headrace").info("closing %s: %s", address, wrong)
             return
         except MemoryError:
-            self._refuse(connection, NO_MEMORY)
+            self.refuse(connection, NO_MEMORY)
             return
         connection.ready = True
         self.ready.append(connection)
@@ -448,7 +448,7 @@ class Turn:
             if (n > 0 or self.unread.lagging) and self.unread.too_much(
                 connection, session, n, self.clock.now_ms()
             ):
-                self._refuse(connection, "it has left more than client-output-buffer-limit unread")
+                self.refuse(connection, "it has left more than client-output-buffer-limit unread")
                 return
         if connection.halted and n <= UNSENT_MAX:
             connection.halted = False
@@ -478,8 +478,9 @@ class Turn:
             connection.watched = watched
             self.poller.modify(connection.fd, watched)
 
-    @cython.cfunc
-    def _refuse(self, connection: Connection, reason: str) -> cython.void:
+    @cython.ccall
+    def refuse(self, connection: Connection, reason: str) -> cython.void:
+        """Close the connection, and have the log say why."""
         address = connection.session.address.decode(errors="replace")
         logging.getLogger("headrace").warning("closing %s: %s", address, reason)
         self.drop(connection)

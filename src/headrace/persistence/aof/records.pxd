@@ -20,7 +20,7 @@ cdef class Recorder:
     cdef long long second
 
     cpdef void put(self, Py_ssize_t database, list[bytes] words)
-    cpdef Py_ssize_t put_all(self, list items)
+    cpdef void put_all(self, list items)
     cpdef void stamp(self, long long now_ms)
     cpdef void forget_database(self)
     cpdef Py_ssize_t size(self)

@@ -63,9 +63,8 @@ class Recorder:
         self._record(words)
 
     @cython.ccall
-    def put_all(self, items: list[Item]) -> cython.Py_ssize_t:
-        """Add a record for each (database, words); how many bytes they are."""
-        before: cython.Py_ssize_t = self.used
+    def put_all(self, items: list[Item]) -> cython.void:
+        """Add a record for each (database, words)."""
         database: cython.Py_ssize_t
         words: list[bytes]
         for number, words in items:
@@ -73,7 +72,6 @@ class Recorder:
             if database != self.database:
                 self._select(database)
             self._record(words)
-        return self.used - before
 
     @cython.ccall
     def stamp(self, now_ms: cython.longlong) -> cython.void:
