@@ -12,11 +12,12 @@ INLINE_BYTES_MAX = 64 * 1024
 # Redis's client-query-buffer-limit: what one connection may have sent and not yet been served.
 QUERY_BYTES_MAX = 1024 * 1024 * 1024
 
-# What a client may send that has yet to say who it is, as with Redis: AUTH and HELLO need no more words, and
-# no longer ones. The third is ours: what of a request that has not wholly arrived is kept of such a client.
+# What a client may send that has yet to say who it is: AUTH and HELLO need no more words, and no longer ones.
+# (The number is Redis's. Its words are of 16 KiB, and it keeps ten of them for whoever asks.) The third is
+# what of a request that has not wholly arrived is kept of such a client.
 STRANGER_WORDS_MAX = 10
-STRANGER_WORD_BYTES_MAX = 16 * 1024
-STRANGER_BYTES_MAX = 20 * 1024
+STRANGER_WORD_BYTES_MAX = 3 * 1024
+STRANGER_BYTES_MAX = 4 * 1024
 
 # What such a client may leave unread of what it is answered.
 STRANGER_UNSENT_BYTES_MAX = 4 * 1024

@@ -52,6 +52,7 @@ OUT = cython.declare(cython.uint, 0x4)
 GONE = cython.declare(cython.uint, 0x2018)  # an error, a hang-up, or the other side has sent its last
 
 NO_MEMORY = "there is no memory for its request"
+LOG = logging.getLogger("headrace")
 
 
 @cython.final
@@ -125,8 +126,7 @@ class Turn:
         self.bulk_max = limits.BULK_BYTES_MAX
         self.query_max = limits.QUERY_BYTES_MAX
         self.unread = Unread()
-        self.received = 0
-        self.sent = 0
+        self.received = self.sent = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
         self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
@@ -276,7 +276,10 @@ class Turn:
     @cython.cfunc
     def _read(self, connection: Connection) -> cython.void:
         parser: RequestParser = connection.parser
-        most: cython.Py_ssize_t = SHARE_BYTES if parser.pending() < SHARE_BYTES else READ_BYTES
+        pending: cython.Py_ssize_t = parser.pending()
+        most: cython.Py_ssize_t = SHARE_BYTES if pending < SHARE_BYTES else READ_BYTES
+        if connection.session.stranger:
+            most = max(STRANGER_MAX - pending, 1)
         n: cython.Py_ssize_t
         if connection.secure is None:
             n = descriptors.read(connection.fd, self.p, 0, most)
@@ -328,7 +331,6 @@ class Turn:
         session: Session = connection.session
         parser: RequestParser = connection.parser
         answer: Answer = session.answer
-        engine: Engine = self.engine
         argv: list[bytes] | None
         if session.waiting is not None or session.closing:
             return
@@ -337,10 +339,10 @@ class Turn:
                 parser.stranger = session.stranger
                 argv = parser.next()
                 if argv is None:
-                    if session.stranger and parser.pending() > STRANGER_MAX:
+                    if session.stranger and parser.pending() >= STRANGER_MAX:
                         self.refuse(connection, "it has sent too much before it said who it is")
                     return
-                engine.execute(session, argv, now)
+                self.engine.execute(session, argv, now)
                 left -= 1
                 if session.waiting is not None or session.closing:
                     return
@@ -350,8 +352,7 @@ class Turn:
         except ProtocolError as wrong:
             answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
             session.closing = True
-            address = session.address.decode(errors="replace")
-            logging.getLogger("headrace").info("closing %s: %s", address, wrong)
+            LOG.info("closing %s: %s", session.address.decode(errors="replace"), wrong)
             return
         except MemoryError:
             self.refuse(connection, NO_MEMORY)
@@ -481,8 +482,7 @@ class Turn:
     @cython.ccall
     def refuse(self, connection: Connection, reason: str) -> cython.void:
         """Close the connection, and have the log say why."""
-        address = connection.session.address.decode(errors="replace")
-        logging.getLogger("headrace").warning("closing %s: %s", address, reason)
+        LOG.warning("closing %s: %s", connection.session.address.decode(errors="replace"), reason)
         self.drop(connection)
 
     @cython.ccall
