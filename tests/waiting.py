@@ -1,4 +1,4 @@
-"""Waiting for what other threads, tasks or processes are about to do, and what a server says of itself."""
+"""Waiting for what other threads, tasks or processes are about to do."""
 
 from __future__ import annotations
 
@@ -44,9 +44,3 @@ def answers(client: redis.Redis) -> bool:
         return bool(client.ping())
     except redis.RedisError:
         return False
-
-
-def info(client: Any) -> dict[str, str]:
-    """The fields of INFO persistence."""
-    lines = client.request("INFO", "persistence").decode().splitlines()
-    return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -13,6 +13,7 @@ from headrace.persistence.check import Held, check_file, fix
 from headrace.persistence.files import DiskFiles
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
+from speaking import encoded as record
 
 NOW_MS = 1_800_000_000_000
 WORK = [
@@ -24,11 +25,6 @@ WORK = [
     ["XGROUP", "CREATECONSUMER", "s", "g", "bob"],
 ]
 MADE = Held(keys=2, expiring=1, strings=1, streams=1, entries=2, groups=1, consumers=2, pending=1)
-
-
-def record(*words):
-    parts = [w if isinstance(w, bytes) else str(w).encode() for w in words]
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in parts)
 
 
 LOG = b"".join(record(*words) for words in WORK)

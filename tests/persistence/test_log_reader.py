@@ -6,6 +6,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.persistence.aof.reader import CHUNK, LogReader, Rereadable, replay
 from headrace.persistence.damage import Damaged
+from speaking import encoded as record
 
 
 class Bytes:
@@ -21,11 +22,6 @@ class Bytes:
 
     def close(self):
         self.at = self.size
-
-
-def record(*words):
-    parts = [w if isinstance(w, bytes) else str(w).encode() for w in words]
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in parts)
 
 
 def read(data, most=1 << 30):

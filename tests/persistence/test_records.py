@@ -3,10 +3,7 @@
 import random
 
 from headrace.persistence.aof.records import Recorder
-
-
-def plain(*words: bytes) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
+from headrace.resp.request import request as plain
 
 
 def taken(recorder: Recorder) -> bytes:

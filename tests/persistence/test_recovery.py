@@ -15,14 +15,10 @@ from headrace.persistence.files import DiskFiles
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import recover
+from speaking import encoded as record
 
 NOW_MS = 1_800_000_000_000
 MANIFEST = "appendonly.aof.manifest"
-
-
-def record(*words):
-    parts = [w if isinstance(w, bytes) else str(w).encode() for w in words]
-    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in parts)
 
 
 def snapshot(*requests, aof_base=False):

@@ -17,51 +17,10 @@ import redis
 from tls_clients import Town
 
 from headrace.persistence.files import DiskFile, DiskFiles
-from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.config import Config
 from headrace.server.main import Server
+from speaking import SECONDS_MAX, Client
 from waiting import answers, wait_until
-
-SECONDS_MAX = 30.0
-
-
-class Client:
-    """A plain socket that speaks the protocol when asked to."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.parser = ReplyParser()
-        sock.settimeout(SECONDS_MAX)
-
-    def send(self, data: bytes) -> None:
-        self.sock.sendall(data)
-
-    def request(self, *words: bytes | str) -> object:
-        self.send(encoded(*words))
-        return self.reply()
-
-    def reply(self) -> object:
-        while (reply := self.parser.next()) is INCOMPLETE:
-            data = self.sock.recv(1 << 16)
-            if not data:
-                raise EOFError("the server closed the connection")
-            self.parser.feed(data)
-        return reply
-
-    def is_closed(self) -> bool:
-        """Whether the server closes the connection without another word."""
-        try:
-            return self.sock.recv(1) == b""
-        except ConnectionError:
-            return True
-
-    def close(self) -> None:
-        self.sock.close()
-
-
-def encoded(*words: bytes | str) -> bytes:
-    raw = [word.encode() if isinstance(word, str) else word for word in words]
-    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
 
 
 class FlakyDisk(DiskFiles):
@@ -130,7 +89,7 @@ class Running:
         self.thread.start()
 
     def connect(self) -> Client:
-        client = Client(socket.create_connection(("127.0.0.1", self.port), SECONDS_MAX))
+        client = Client.to(self.port)
         self.clients.append(client)
         return client
 
@@ -154,7 +113,7 @@ def dial() -> Iterator[Callable[[int], Client]]:
     clients: list[Client] = []
 
     def connect(port: int) -> Client:
-        clients.append(Client(socket.create_connection(("127.0.0.1", port), SECONDS_MAX)))
+        clients.append(Client.to(port))
         return clients[-1]
 
     yield connect

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from redis.lock import Lock
 
 from headrace.commands.table import COMMANDS
 from headrace.errors import HeadraceError
@@ -137,14 +138,7 @@ def test_who_is_switched_off_stays_but_does_not_come_again(start):
 
 
 def test_a_script_does_only_what_the_user_may(start):
-    release = """
-        local token = redis.call('get', KEYS[1])
-        if not token or token ~= ARGV[1] then
-            return 0
-        end
-        redis.call('del', KEYS[1])
-        return 1
-    """
+    release = Lock.LUA_RELEASE_SCRIPT
     server = start()
     admin, ann = server.connect(), server.connect()
     admin.request("ACL", "SETUSER", "ann", "on", "nopass", "~lock", "+eval", "+get", "+set")

@@ -8,11 +8,7 @@ import pytest
 
 from headrace.server.config import Config
 from headrace.server.main import Server
-
-
-def encoded(*words: str) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words)
-
+from speaking import encoded
 
 LIVES = {
     "asks": encoded("XADD", "s", "*", "f", "v") + encoded("INFO") + encoded("XINFO", "STREAM", "s", "FULL"),

@@ -13,21 +13,9 @@ import pytest
 
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import Names
-from waiting import info, wait_until
+from waiting import wait_until
 
 FULL = "MISCONF Errors writing to the AOF file: No space left on device"
-
-
-def is_silent(client) -> bool:
-    """Whether no answer comes for a while."""
-    client.sock.settimeout(0.2)
-    try:
-        client.reply()
-    except TimeoutError:
-        return True
-    finally:
-        client.sock.settimeout(30)
-    return False
 
 
 def restarted(running, start_logging, *arguments: str):
@@ -75,14 +63,14 @@ def test_a_full_disk_holds_the_answer_and_refuses_further_writes(start_logging, 
     assert writer.request("XADD", "s", "1-1", "f", "v") == b"1-1"
     disk.full = True
     writer.send(b"XADD s 2-1 f v\r\n")
-    wait_until(lambda: info(other)["aof_last_write_status"] == "err")
+    wait_until(lambda: other.info()["aof_last_write_status"] == "err")
     assert str(other.request("XADD", "s", "3-1", "f", "v")) == FULL
     assert str(other.request("PING")) == FULL
     assert str(other.request("EVAL", "return 1", "0")) == FULL
     assert other.request("XLEN", "s") == 2  # what is read is what is in memory
-    assert is_silent(writer)
+    assert writer.is_silent()
     writer.send(b"PING\r\n")
-    assert is_silent(writer)
+    assert writer.is_silent()
     disk.full = False
     assert [writer.reply(), writer.reply()] == [b"2-1", "PONG"]
     assert writer.request("XADD", "s", "4-1", "f", "v") == b"4-1"
@@ -115,9 +103,9 @@ def test_a_sync_that_fails_is_not_tried_again_the_log_is_written_anew(start_logg
     assert client.request("SET", "a", "1") == "OK"
     disk.broken = True
     client.send(b"SET b 2\r\n")
-    wait_until(lambda: info(other)["aof_last_write_status"] == "err")
+    wait_until(lambda: other.info()["aof_last_write_status"] == "err")
     assert str(other.request("SET", "c", "3")).startswith("MISCONF Errors writing to the AOF file: ")
-    assert is_silent(client)
+    assert client.is_silent()
     disk.broken = False
     assert client.reply() == "OK"
     names = Names()
@@ -133,10 +121,10 @@ def test_a_sync_that_fails_in_the_background_stops_writes_too(start_logging):
     assert client.request("SET", "a", "1") == "OK"
     disk.broken = True
     client.request("SET", "a", "2")
-    wait_until(lambda: info(client)["aof_last_write_status"] == "err")
+    wait_until(lambda: client.info()["aof_last_write_status"] == "err")
     assert str(client.request("SET", "a", "3")).startswith("MISCONF Errors writing to the AOF file: ")
     disk.broken = False
-    wait_until(lambda: info(client)["aof_last_write_status"] == "ok")
+    wait_until(lambda: client.info()["aof_last_write_status"] == "ok")
     assert client.request("SET", "a", "4") == "OK"
     assert restarted(running, start_logging).request("GET", "a") == b"4"
 
@@ -202,7 +190,7 @@ def test_the_log_is_turned_off_and_on_again(start_logging):
     client = running.connect()
     client.request("SET", "a", "1")
     assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
-    assert info(client)["aof_enabled"] == "0"
+    assert client.info()["aof_enabled"] == "0"
     assert str(client.request("WAITAOF", "1", "0", "0")).startswith("ERR WAITAOF cannot be used")
     client.request("SET", "b", "2")
     client.send(b"CONFIG SET appendonly yes\r\nINCR c\r\n")
@@ -219,7 +207,7 @@ def test_a_log_is_begun_where_there_was_none(start):
     client = running.connect()
     client.request("XADD", "s", "1-1", "f", "v")
     assert client.request("CONFIG", "SET", "appendonly", "yes", "appendfsync", "always") == "OK"
-    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    wait_until(lambda: client.info()["aof_rewrites"] == "1")
     client.request("XADD", "s", "2-1", "f", "v")
     running.stop()
     assert start("--appendonly", "yes").connect().request("XLEN", "s") == 2
@@ -274,7 +262,7 @@ def test_an_older_log_is_given_up_once_the_new_one_stands(start, tmp_path):
     client.request("SET", "new", "2")
     assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
     assert client.request("WAITAOF", "1", "0", "0") == [1, 0]
-    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    wait_until(lambda: client.info()["aof_rewrites"] == "1")
     second.stop()
     assert start("--appendonly", "yes").connect().request("KEYS", "*") == [b"new"]
 

@@ -10,6 +10,7 @@ import pytest
 
 from headrace import limits
 from headrace.resp.replies import ReplyError
+from speaking import encoded
 from waiting import wait_until
 
 
@@ -61,11 +62,6 @@ def test_a_limit_that_is_taken_back_closes_nobody(start) -> None:
     assert client.request("CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0") == "OK"
     wait_until(lambda: not server.server.turn.unread.lagging)
     assert len(slow.reply()) == 9_000_000
-
-
-def encoded(*words: bytes | str) -> bytes:
-    raw = [word.encode() if isinstance(word, str) else word for word in words]
-    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
 
 
 def ends(step: Callable[[], object]) -> bool:
@@ -264,7 +260,7 @@ def test_memory_is_limited_live_and_told(start) -> None:
     assert str(client.request("SET", "l", "v")).startswith("OOM command not allowed when used memory > ")
     assert client.request("CONFIG", "SET", "maxmemory", "1mb") == "OK"
     assert client.request("SET", "l", "v") == "OK"
-    said = info(client)
+    said = client.info()
     assert (said["maxmemory"], said["maxmemory_human"]) == ("1048576", "1.00M")
     assert said["maxmemory_policy"] == "noeviction"
     assert 200_000 < int(said["used_memory"]) < 201_000
@@ -275,7 +271,8 @@ def test_memory_is_limited_live_and_told(start) -> None:
     assert client.request("SET", "m", b"x" * 2_000_000) == "OK"
     stats = client.request("MEMORY", "STATS")
     named = dict(zip(stats[::2], stats[1::2], strict=True))
-    assert named[b"total.allocated"] == int(info(client)["used_memory"]) > named[b"dataset.bytes"] > 2_200_000
+    used = int(client.info()["used_memory"])
+    assert named[b"total.allocated"] == used > named[b"dataset.bytes"] > 2_200_000
 
 
 def test_old_entries_go_and_the_log_says_so(start_logging) -> None:
@@ -285,7 +282,7 @@ def test_old_entries_go_and_the_log_says_so(start_logging) -> None:
     for n in range(1000):
         client.send(encoded("XADD", "s", "*", "n", str(n), "f", b"x" * 1000))
     assert all(not isinstance(client.reply(), ReplyError) for _ in range(1000))
-    said = info(client)
+    said = client.info()
     assert int(said["used_memory"]) < 300 * 1024 + 10_000
     length = client.request("XLEN", "s")
     assert int(said["evicted_entries"]) == 1000 - length > 500
@@ -295,8 +292,3 @@ def test_old_entries_go_and_the_log_says_so(start_logging) -> None:
     server.stop()
     again, _ = start_logging("--maxmemory", "300kb", "--maxmemory-policy", "stream-oldest")
     assert again.connect().request("XINFO", "STREAM", "s", "FULL") == before
-
-
-def info(client) -> dict[str, str]:
-    text = client.request("INFO", "all").decode()
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

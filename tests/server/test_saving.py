@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.server.forked import Child
-from waiting import info, wait_until
+from waiting import wait_until
 
 
 def fill(client, entries: int = 50) -> None:
@@ -38,13 +38,13 @@ def test_save_and_start_again_from_the_snapshot(start, tmp_path: Path):
     before = client.request("LASTSAVE")
     assert client.request("SAVE") == "OK"
     assert client.request("LASTSAVE") >= before
-    assert info(client)["rdb_changes_since_last_save"] == "0"
+    assert client.info()["rdb_changes_since_last_save"] == "0"
     client.request("XADD", "s", "99-0", "f", "v")
     server.stop()
     assert sorted(os.listdir(tmp_path)) == ["mine.rdb"]
     client = start("--dbfilename", "mine.rdb").connect()
     assert client.request("XLEN", "s") == 50
-    assert info(client)["rdb_last_load_keys_loaded"] == "1"
+    assert client.info()["rdb_last_load_keys_loaded"] == "1"
 
 
 def test_a_snapshot_in_the_background_is_of_one_moment(start):
@@ -56,9 +56,9 @@ def test_a_snapshot_in_the_background_is_of_one_moment(start):
     assert b"rdb_bgsave_in_progress:1\r\n" in client.reply()
     client.reply()
     assert str(client.reply()) == "ERR Background save already in progress"
-    wait_until(lambda: info(client)["rdb_saves"] == "1")
-    assert info(client)["rdb_last_bgsave_status"] == "ok"
-    assert info(client)["rdb_bgsave_in_progress"] == "0"
+    wait_until(lambda: client.info()["rdb_saves"] == "1")
+    assert client.info()["rdb_last_bgsave_status"] == "ok"
+    assert client.info()["rdb_bgsave_in_progress"] == "0"
     server.stop()
     # It was begun between two turns: the XADD of the same turn is in it, later ones are not.
     assert start().connect().request("XLEN", "s") == 51
@@ -74,8 +74,8 @@ def test_one_child_at_a_time(start):
         "ERR Another child process is active (AOF?): can't BGSAVE right now."
     )
     assert client.reply() == "Background saving scheduled"
-    wait_until(lambda: info(client)["rdb_saves"] == "1")
-    assert info(client)["aof_rewrites"] == "1"
+    wait_until(lambda: client.info()["rdb_saves"] == "1")
+    assert client.info()["aof_rewrites"] == "1"
 
 
 def test_a_rewrite_needs_a_log(start):
@@ -104,7 +104,7 @@ def test_files_of_the_past_are_kept_on_demand(start, tmp_path: Path):
     client = server.connect()
     client.request("CONFIG", "SET", "aof-disable-auto-gc", "yes")
     client.request("BGREWRITEAOF")
-    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    wait_until(lambda: client.info()["aof_rewrites"] == "1")
     assert len(os.listdir(tmp_path / "appendonlydir")) == 5
     assert " type h\n" in (tmp_path / "appendonlydir" / "appendonly.aof.manifest").read_text()
 
@@ -121,7 +121,7 @@ def test_a_rewritten_log_holds_the_same(start, tmp_path: Path, preamble: str):
     client.request("XTRIM", "s", "MAXLEN", "40")
     client.request("BGREWRITEAOF")
     client.request("XACK", "s", "g", "1-0")  # goes to the new file
-    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    wait_until(lambda: client.info()["aof_rewrites"] == "1")
     client.request("XACK", "s", "g", "2-0")
     seen = [client.request("XPENDING", "s", "g"), client.request("XRANGE", "s", "-", "+")]
     server.stop()
@@ -140,7 +140,7 @@ def test_rules_of_save(start, tmp_path: Path):
     assert not (tmp_path / "dump.rdb").exists()
     client.request("SET", "a", "3")
     wait_until((tmp_path / "dump.rdb").exists)
-    wait_until(lambda: info(client)["rdb_changes_since_last_save"] == "0")
+    wait_until(lambda: client.info()["rdb_changes_since_last_save"] == "0")
 
 
 def test_a_log_that_has_grown_is_rewritten(start, tmp_path: Path):
@@ -150,8 +150,8 @@ def test_a_log_that_has_grown_is_rewritten(start, tmp_path: Path):
     client = server.connect()
     for _ in range(40):
         client.request("SET", "k", "v" * 50)
-    wait_until(lambda: info(client)["aof_rewrites"] == "1")
-    assert int(info(client)["aof_current_size"]) < 2000
+    wait_until(lambda: client.info()["aof_rewrites"] == "1")
+    assert int(client.info()["aof_current_size"]) < 2000
     assert client.request("GET", "k") == b"v" * 50
 
 
@@ -161,7 +161,7 @@ def test_a_failed_snapshot_keeps_writes_out_until_one_succeeds(start, tmp_path: 
     client.request("SET", "a", "1")
     break_snapshots(tmp_path / "dump.rdb")
     assert client.request("BGSAVE") == "Background saving started"
-    wait_until(lambda: info(client)["rdb_last_bgsave_status"] == "err")
+    wait_until(lambda: client.info()["rdb_last_bgsave_status"] == "err")
     text = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
     assert str(client.request("SET", "a", "2")).startswith(text)
     assert str(client.request("PING")).startswith(text)
@@ -182,7 +182,7 @@ def test_without_rules_a_failed_snapshot_is_only_told(start, tmp_path: Path):
     client = start().connect()
     break_snapshots(tmp_path / "dump.rdb")
     client.request("BGSAVE")
-    wait_until(lambda: info(client)["rdb_last_bgsave_status"] == "err")
+    wait_until(lambda: client.info()["rdb_last_bgsave_status"] == "err")
     assert client.request("SET", "a", "2") == "OK"
 
 
@@ -198,7 +198,7 @@ def test_a_rewrite_that_is_called_off_is_no_failure(start, monkeypatch, capfd):
     client.request("BGREWRITEAOF")
     wait_until(lambda: server.server.saving.child)
     assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
-    assert info(client)["aof_last_bgrewrite_status"] == "ok"
+    assert client.info()["aof_last_bgrewrite_status"] == "ok"
     assert "failed" not in capfd.readouterr().err
 
 
@@ -213,7 +213,7 @@ def test_a_child_that_is_killed_leaves_all_as_it_was(start, tmp_path: Path, monk
     client.request("XADD", "s", "99-0", "f", "v")
     os.kill(server.server.saving.child.pid, signal.SIGKILL)
     field = "rdb_last_bgsave_status" if command == "BGSAVE" else "aof_last_bgrewrite_status"
-    wait_until(lambda: info(client)[field] == "err")
+    wait_until(lambda: client.info()[field] == "err")
     client.request("XADD", "s", "100-0", "f", "v")
     server.stop()
     assert not [name for name in os.listdir(tmp_path) if name.startswith("temp-")]
@@ -229,7 +229,7 @@ def test_flushall_ends_a_snapshot_and_takes_another(start, tmp_path: Path, monke
         client.request("BGSAVE")
         wait_until(lambda: server.server.saving.child)
     assert client.request("FLUSHALL") == "OK"
-    assert info(client)["rdb_bgsave_in_progress"] == "0"
+    assert client.info()["rdb_bgsave_in_progress"] == "0"
     assert (tmp_path / "dump.rdb").exists()
     client.send(b"SHUTDOWN NOSAVE\r\n")
     assert client.is_closed()
@@ -316,7 +316,7 @@ def test_debug_reload_and_loadaof(start):
     client.request("SET", "k", "v")
     assert client.request("DEBUG", "RELOAD", "NOSAVE") == "OK"
     assert client.request("EXISTS", "k") == 0
-    wait_until(lambda: info(client)["aof_rewrites"] == "1")
+    wait_until(lambda: client.info()["aof_rewrites"] == "1")
     assert client.request("DEBUG", "LOADAOF") == "OK"
     assert client.request("EXISTS", "k") == 0
     assert client.request("DEBUG", "DIGEST") == before

@@ -13,11 +13,8 @@ from headrace.persistence.files import DiskFiles
 from headrace.server import startup
 from headrace.server.config import Config
 from headrace.server.main import Server
-from waiting import info, wait_until
-
-
-def record(*words: str) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words)
+from speaking import encoded as record
+from waiting import wait_until
 
 
 def refusal(tmp_path: Path, *arguments: str) -> str:
@@ -170,14 +167,14 @@ def test_while_it_loads_it_says_so(slow_load, dial):
     client.request("MULTI")
     assert str(client.request("GET", "k")).startswith("LOADING")
     assert str(client.request("EXEC")).startswith("EXECABORT")
-    found = info(client)
+    found = client.info()
     assert found["loading"] == "1"
     assert 0 < int(found["loading_loaded_bytes"]) <= int(found["loading_total_bytes"])
     assert client.request("CONFIG", "GET", "port")[0] == b"port"
     go_on.set()
-    wait_until(lambda: info(client)["loading"] == "0")
+    wait_until(lambda: client.info()["loading"] == "0")
     assert client.request("XLEN", "s") == 2999
-    assert "loading_total_bytes" not in info(client)
+    assert "loading_total_bytes" not in client.info()
 
 
 @pytest.mark.parametrize("slow_load", [["--enable-debug-command", "yes"]], indirect=True)
@@ -187,7 +184,7 @@ def test_debug_saves_and_drops_nothing_while_it_loads(slow_load, dial, tmp_path:
     for words in (["RELOAD"], ["RELOAD", "NOSAVE"], ["LOADAOF"]):
         assert str(client.request("DEBUG", *words)) == "LOADING Redis is loading the dataset in memory", words
     go_on.set()
-    wait_until(lambda: info(client)["loading"] == "0")
+    wait_until(lambda: client.info()["loading"] == "0")
     assert client.request("XLEN", "s") == 2999
     assert not (tmp_path / "dump.rdb").exists()
 
@@ -197,8 +194,8 @@ def test_the_log_is_turned_off_while_it_loads(slow_load, dial):
     client = dial(server.listeners.port)
     assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
     go_on.set()
-    wait_until(lambda: info(client)["loading"] == "0")
-    assert info(client)["aof_enabled"] == "0"
+    wait_until(lambda: client.info()["loading"] == "0")
+    assert client.info()["aof_enabled"] == "0"
     assert client.request("XLEN", "s") == 2999
 
 
@@ -221,9 +218,9 @@ def test_the_log_is_turned_on_while_a_snapshot_loads(with_snapshot, slow_load, d
     client = dial(server.listeners.port)
     assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
     go_on.set()
-    wait_until(lambda: info(client)["loading"] == "0")
+    wait_until(lambda: client.info()["loading"] == "0")
     assert client.request("GET", "k") == b"of the snapshot"
-    assert info(client)["aof_enabled"] == "1"
+    assert client.info()["aof_enabled"] == "1"
     with pytest.raises(HeadraceError, match="is in use by"):
         DiskFiles(str(tmp_path)).lock()
 
@@ -242,5 +239,5 @@ def test_shutdown_while_it_loads_ends_it_and_leaves_the_files(slow_load, dial, t
 def test_what_was_replayed_counts_neither_as_commands_nor_as_changes(start, tmp_path: Path):
     write_log(tmp_path, record("SET", "a", "1") * 100)
     client = start("--appendonly", "yes", "--save", "3600", "1").connect()
-    assert info(client)["rdb_changes_since_last_save"] == "0"
+    assert client.info()["rdb_changes_since_last_save"] == "0"
     assert b"total_commands_processed:2\r\n" in client.request("INFO", "stats")  # the two INFO

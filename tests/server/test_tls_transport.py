@@ -15,12 +15,8 @@ from tls_clients import Town, Wire, by_hand
 from headrace import limits
 from headrace.resp.replies import ReplyError
 from headrace.server.secure import Secure
+from speaking import encoded
 from waiting import wait_until
-
-
-def encoded(*words: bytes | str) -> bytes:
-    raw = [word.encode() if isinstance(word, str) else word for word in words]
-    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
 
 
 @pytest.fixture

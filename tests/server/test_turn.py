@@ -11,12 +11,8 @@ import pytest
 
 from headrace import limits
 from headrace.resp.replies import ReplyError
+from speaking import encoded
 from waiting import wait_until
-
-
-def encoded(*words: bytes | str) -> bytes:
-    raw = [word.encode() if isinstance(word, str) else word for word in words]
-    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
 
 
 def test_a_request_and_its_answer(client):

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.persistence.files import DirectoryGone, DiskFiles
 from headrace.server.heap import CROWD, Crowd
-from waiting import info, wait_until
+from waiting import wait_until
 
 
 def test_a_log_whose_directory_is_gone_is_written_anew(start_logging, tmp_path: Path):
@@ -19,8 +19,8 @@ def test_a_log_whose_directory_is_gone_is_written_anew(start_logging, tmp_path: 
     running.server.timers.whereabouts.looked_ms = 0
     shutil.rmtree(tmp_path / "appendonlydir")
     assert client.request("XADD", "s", "2-1", "f", "v") == b"2-1"
-    wait_until(lambda: info(client)["aof_rewrites"] == "1")
-    assert info(client)["aof_last_write_status"] == "ok"
+    wait_until(lambda: client.info()["aof_rewrites"] == "1")
+    assert client.info()["aof_last_write_status"] == "ok"
     assert client.request("XADD", "s", "3-1", "f", "v") == b"3-1"
     running.stop()
     client = start_logging()[0].connect()

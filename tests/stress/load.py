@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from real_server import Client, RealServer, encoded
+from real_server import RealServer
 
 from headrace.resp.replies import ReplyError
+from speaking import Client, encoded
 
 STREAMS = 3
 GROUPS = ("bill", "ship")
@@ -54,7 +55,7 @@ class Hand:
         """Steps, until the world ends."""
         while not self.world.over.is_set() and self.wrong is None:
             try:
-                with Client(self.world.server.port) as client:
+                with Client.to(self.world.server.port) as client:
                     self.begin(client)
                     while not self.world.over.is_set():
                         self.step(client)
@@ -111,16 +112,14 @@ class Reader(Hand):
         self.pending = False
 
     def begin(self, client: Client) -> None:
-        made = client("XGROUP", "CREATE", self.producer.stream, self.group, 0, "MKSTREAM")
+        made = client.request("XGROUP", "CREATE", self.producer.stream, self.group, 0, "MKSTREAM")
         assert made == "OK" or str(made).startswith("BUSYGROUP"), made
         self.pending = True
 
     def step(self, client: Client) -> None:
         after = "0" if self.pending else ">"
         stream = self.producer.stream
-        answer = client(
-            *f"XREADGROUP GROUP {self.group} one COUNT 100 BLOCK 50 STREAMS {stream} {after}".split()
-        )
+        answer = client.ask(f"XREADGROUP GROUP {self.group} one COUNT 100 BLOCK 50 STREAMS {stream} {after}")
         assert not isinstance(answer, ReplyError), answer
         entries = answer[0][1] if isinstance(answer, list) else []
         if not entries:
@@ -135,7 +134,7 @@ class Reader(Hand):
             self.done = max(self.done, n)
             self.last = max(self.last, entry, key=key_of)
         self.read += len(entries)
-        acknowledged = client("XACK", stream, self.group, *(entry for entry, _ in entries))
+        acknowledged = client.request("XACK", stream, self.group, *(entry for entry, _ in entries))
         assert acknowledged == len(entries), (acknowledged, len(entries))
 
 
@@ -224,7 +223,7 @@ class World:
 
     def check(self) -> None:
         """Everything that was acknowledged has been read by each group, once they have read to the end."""
-        with Client(self.server.port) as client:
+        with Client.to(self.server.port) as client:
             for reader in self.readers:
                 reader.pending = True
                 reader.begin(client)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import headrace
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from speaking import SECONDS_MAX, Client
 from waiting import wait_until
 
-SECONDS_MAX = 30.0
 LONG = os.environ.get("HEADRACE_LONG") == "1"  # the same tests, for minutes in place of seconds
 
 
@@ -36,69 +34,6 @@ def tell(number, frame):
 signal.signal(signal.SIGUSR2, tell)
 sys.exit(main(sys.argv[1:]))
 """
-
-
-def encoded(*words: bytes | str | int) -> bytes:
-    """A request, as clients send it."""
-    raw = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
-
-
-class Client:
-    """A plain socket that speaks the protocol when asked to."""
-
-    def __init__(self, port: int, receive_bytes: int = 0) -> None:
-        self.sock = socket.socket()
-        if receive_bytes:
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.sock.settimeout(SECONDS_MAX)
-        self.sock.connect(("127.0.0.1", port))
-        self.parser = ReplyParser()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.sock.close()
-
-    def send(self, data: bytes) -> None:
-        """Any bytes."""
-        self.sock.sendall(data)
-
-    def __call__(self, *words: bytes | str | int) -> object:
-        """The answer to a request; a refusal is a ReplyError."""
-        self.sock.sendall(encoded(*words))
-        return self.reply()
-
-    def ask(self, line: str) -> object:
-        """The same, of words between blanks."""
-        return self(*line.split())
-
-    def reply(self) -> object:
-        """The next answer."""
-        while (reply := self.parser.next()) is INCOMPLETE:
-            data = self.sock.recv(1 << 16)
-            if not data:
-                raise EOFError("the server closed the connection")
-            self.parser.feed(data)
-        return reply
-
-    def is_silent(self, seconds: float = 0.1) -> bool:
-        """Whether nothing comes for so long."""
-        self.sock.settimeout(seconds)
-        try:
-            self.reply()
-        except TimeoutError:
-            return True
-        finally:
-            self.sock.settimeout(SECONDS_MAX)
-        return False
-
-    def info(self, section: str = "all") -> dict[str, str]:
-        """The fields of INFO."""
-        text = self("INFO", section)
-        assert isinstance(text, bytes)
-        return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
 
 
 class RealServer:
@@ -134,7 +69,7 @@ class RealServer:
 
     def client(self, **options: int) -> Client:
         """A client, closed with the server."""
-        self.clients.append(Client(self.port, **options))
+        self.clients.append(Client.to(self.port, **options))
         return self.clients[-1]
 
     def rss(self) -> int:
@@ -173,7 +108,7 @@ class RealServer:
 
     def _end(self, number: signal.Signals) -> int:
         for client in self.clients:
-            client.sock.close()
+            client.close()
         self.clients.clear()
         if self.child.poll() is None:
             self.child.send_signal(number)

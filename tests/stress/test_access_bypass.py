@@ -11,16 +11,19 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from real_server import Client, RealServer
+from real_server import RealServer
+from redis.lock import Lock
 
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.pipeline.trim import SCRIPT as TRIM
 from headrace.resp.replies import ReplyError
+from speaking import Client
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
+RELEASE = Lock.LUA_RELEASE_SCRIPT
 ROWS = [row for command in COMMANDS for row in command.unique_subcommands() or [command]]
 CATEGORIES = sorted({category for row in ROWS for category in row.categories})
 STRANGERS_MAY = {b"auth", b"hello", b"quit", b"reset"}
@@ -49,10 +52,10 @@ class Place:
         self.admin.ask("ACL DELUSER eve eva root")
         for key in ("ok:1", "ok:2", "no:1"):
             for n in range(1, 6):
-                self.admin("XADD", key, f"{n}-1", "f", "v")
-            self.admin("XGROUP", "CREATE", key, "g", "0")
-        self.admin("SET", "ok:text", "v")
-        self.admin("SET", "no:text", "v")
+                self.admin.request("XADD", key, f"{n}-1", "f", "v")
+            self.admin.request("XGROUP", "CREATE", key, "g", "0")
+        self.admin.request("SET", "ok:text", "v")
+        self.admin.request("SET", "no:text", "v")
         self.before = self.digest()
 
     def digest(self) -> object:
@@ -61,9 +64,9 @@ class Place:
 
     def user(self, name: str, *rules: str) -> Client:
         """A connection of a new user with these rules."""
-        assert self.admin("ACL", "SETUSER", name, "reset", "on", "nopass", *rules) == "OK"
+        assert self.admin.request("ACL", "SETUSER", name, "reset", "on", "nopass", *rules) == "OK"
         client = self.server.client()
-        assert client("AUTH", name, "x") == "OK"
+        assert client.request("AUTH", name, "x") == "OK"
         return client
 
 
@@ -93,9 +96,9 @@ def is_denied(answer: object) -> bool:
 
 def raw(port: int, request: list[bytes | str]) -> object:
     """What a stranger is answered, on a connection of his own."""
-    with Client(port) as client:
+    with Client.to(port) as client:
         try:
-            return client(*request)
+            return client.request(*request)
         except EOFError:
             return "closed"
 
@@ -169,7 +172,7 @@ def test_a_stranger_is_told_what_redis_tells_him_whatever_he_asks(launch, real_r
     ):
         ours, theirs = raw(server.port, attempt), raw(real_redis, attempt)
         assert str(ours)[:50] == str(theirs)[:50], attempt  # 8 ends some texts otherwise than 7.0
-    with Client(server.port) as client:  # none of which makes him somebody
+    with Client.to(server.port) as client:  # none of which makes him somebody
         for attempt in (
             ["HELLO", "3", "AUTH", "default", "x"],
             ["RESET"],
@@ -177,7 +180,7 @@ def test_a_stranger_is_told_what_redis_tells_him_whatever_he_asks(launch, real_r
             ["MULTI"],
             ["EXEC"],
         ):
-            client(*attempt)
+            client.request(*attempt)
         assert str(client.ask("GET k")).startswith("NOAUTH")
 
 
@@ -193,11 +196,11 @@ def test_nobody_runs_a_command_of_a_category_that_he_has_not(place, category: st
     for row in rows:
         for spelt in (row.name, row.name.upper()):
             request = [*spelt.split(b"|"), *words(row)[row.name.count(b"|") + 1 :]]
-            assert is_denied(client(*request)), request
+            assert is_denied(client.request(*request)), request
     for row in rows:  # nor may he queue it
         if client.ask("MULTI") == "OK":
             if row.name not in (b"multi", b"exec", b"discard", b"watch"):
-                answer = client(*words(row))
+                answer = client.request(*words(row))
                 assert is_denied(answer) or "not allowed inside a transaction" in str(answer), row.name
             client.ask("DISCARD")
     assert place.digest() == place.before
@@ -216,9 +219,9 @@ def test_what_was_queued_before_the_rule_does_not_run_after_it(place, category: 
     ]
     rows = [row for row in rows if row.name not in ENDS_THE_TALK | {b"auth", b"hello", b"debug", b"watch"}]
     assert client.ask("MULTI") == "OK"
-    queued = [row for row in rows if client(*words(row)) == "QUEUED"]
+    queued = [row for row in rows if client.request(*words(row)) == "QUEUED"]
     assert len(queued) == len(rows)
-    assert place.admin("ACL", "SETUSER", "eve", f"-@{category}") == "OK"
+    assert place.admin.request("ACL", "SETUSER", "eve", f"-@{category}") == "OK"
     answers = client.ask("EXEC")
     if isinstance(answers, list):
         assert len(answers) == len(queued)
@@ -241,13 +244,13 @@ def test_no_command_touches_a_key_that_is_not_his_in_whatever_place(place):
         positions = [n for n, word in enumerate(request) if word == "ok:1"][
             : 2 if row.name != b"xread" else 1
         ]
-        keys = place.admin("COMMAND", "GETKEYS", *request)
+        keys = place.admin.request("COMMAND", "GETKEYS", *request)
         assert isinstance(keys, list) or "Invalid" in str(keys), (request, keys)
         where = positions[: len(keys)] if isinstance(keys, list) else positions[:1]
         for at in where:
             attempt = list(request)
             attempt[at] = "no:1"
-            assert str(client(*attempt)) == "NOPERM No permissions to access a key", attempt
+            assert str(client.request(*attempt)) == "NOPERM No permissions to access a key", attempt
             tried += 1
     assert tried > 60
     for line in (
@@ -293,10 +296,10 @@ GLOBS = [
 def test_a_glob_of_keys_means_what_it_says(place, glob: str, his: list[bytes], not_his: list[bytes]):
     client = place.user("eve", "+set", "+del", f"~{glob}")
     for key in his:
-        assert client("SET", key, "v") == "OK", key
-        assert client("DEL", key) == 1
+        assert client.request("SET", key, "v") == "OK", key
+        assert client.request("DEL", key) == 1
     for key in not_his:
-        assert str(client("SET", key, "v")) == "NOPERM No permissions to access a key", key
+        assert str(client.request("SET", key, "v")) == "NOPERM No permissions to access a key", key
     assert place.digest() == place.before
 
 
@@ -306,7 +309,7 @@ def test_who_may_only_read_a_key_changes_nothing_of_it(place):
     assert client.ask("XLEN ok:1") == 5
     writes = [row for row in ROWS if row.write and row.first_key and row.run is not None]
     for row in writes:
-        assert is_denied(client(*words(row))), row.name
+        assert is_denied(client.request(*words(row))), row.name
     for line in (
         "SET ok:text x GET",
         "GETDEL ok:text",
@@ -349,18 +352,17 @@ def test_nobody_becomes_another_by_the_way(place):
     assert str(client.ask("HELLO 3 AUTH root wrong")).startswith("WRONGPASS")
     assert client.ask("GET ok:text") == b"v" and is_denied(client.ask("GET no:text"))
     assert client.ask("RESET") == "RESET"
-    assert str(client.ask("GET ok:text")).startswith(
-        "NOAUTH"
-    )  # RESET makes him a stranger, not the default user
+    # RESET makes him a stranger, not the default user.
+    assert str(client.ask("GET ok:text")).startswith("NOAUTH")
     assert str(client.ask("HELLO 3")).startswith("NOAUTH")
     assert place.digest() == place.before
-    place.admin("CONFIG", "SET", "requirepass", "")
+    place.admin.request("CONFIG", "SET", "requirepass", "")
 
 
 def test_scripts_are_asked_for_what_they_do(place):
-    trim = place.admin("SCRIPT", "LOAD", TRIM)
-    lock = place.admin("SCRIPT", "LOAD", RELEASE)
-    place.admin("SET", "ok:lock", "token")
+    trim = place.admin.request("SCRIPT", "LOAD", TRIM)
+    lock = place.admin.request("SCRIPT", "LOAD", RELEASE)
+    place.admin.request("SET", "ok:lock", "token")
     place.admin.ask("XGROUP DESTROY ok:1 g")
     before = place.digest()
     client = place.user("eve", "+@all", "-xtrim", "-del", "~ok:*")
@@ -372,18 +374,8 @@ def test_scripts_are_asked_for_what_they_do(place):
         ["EVAL", RELEASE, "1", "no:text", "v"],
         ["EVAL", "return redis.call('del', KEYS[1])", "1", "ok:lock"],
     ):
-        assert isinstance(client(*attempt), ReplyError), attempt
+        assert isinstance(client.request(*attempt), ReplyError), attempt
     assert place.digest() == before
     place.admin.ask("ACL SETUSER eve +xtrim +del")  # and it is the rules that kept him from it
-    assert client("EVALSHA", trim, "1", "ok:1", "4-1", "2-1", "=", "0") == 3
-    assert client("EVALSHA", lock, "1", "ok:lock", "token") == 1
-
-
-RELEASE = """
-    local token = redis.call('get', KEYS[1])
-    if not token or token ~= ARGV[1] then
-        return 0
-    end
-    redis.call('del', KEYS[1])
-    return 1
-"""
+    assert client.request("EVALSHA", trim, "1", "ok:1", "4-1", "2-1", "=", "0") == 3
+    assert client.request("EVALSHA", lock, "1", "ok:lock", "token") == 1

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from real_server import Client, RealServer
+from real_server import RealServer
 
+from speaking import Client
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
@@ -130,7 +131,7 @@ def test_idle_times_are_never_below_zero_and_claims_go_on(world):
     assert len(world.client.ask("XAUTOCLAIM s g cid 60000 0")[1]) == 3
     consumers = world.client.ask("XINFO CONSUMERS s g")
     assert all(int(field) >= -1 for one in consumers for field in one[5::2])
-    assert world.client("XACK", "s", "g", *(f"{ms}-{seq}" for ms, seq in ids)) == 3
+    assert world.client.request("XACK", "s", "g", *(f"{ms}-{seq}" for ms, seq in ids)) == 3
 
 
 def test_the_log_is_synced_and_saved_whatever_the_clock_says(world):

@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_server import LONG, Client, RealServer
+from real_server import LONG, RealServer
 
 from headrace.resp.replies import ReplyError
+from speaking import Client
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.whole
 
 def all_there(server: RealServer, ids: list[object]) -> bool:
     """Whether it has these entries and no other."""
-    with Client(server.port) as client:
+    with Client.to(server.port) as client:
         entries = client.ask("XRANGE s - +")
         assert isinstance(entries, list)
         return [entry[0] for entry in entries] == ids
@@ -24,7 +25,7 @@ def all_there(server: RealServer, ids: list[object]) -> bool:
 
 def add(client: Client, n: int) -> list[object]:
     """The IDs of so many new entries; all have to be acknowledged."""
-    made = [client("XADD", "s", "*", "n", i) for i in range(n)]
+    made = [client.request("XADD", "s", "*", "n", i) for i in range(n)]
     assert all(isinstance(one, bytes) for one in made), made
     return made
 
@@ -45,7 +46,7 @@ def test_a_log_that_was_removed_is_written_anew_from_memory(launch, tmp_path: Pa
         found[-1].unlink()
 
     def is_noticed() -> bool:
-        made = client("XADD", "s", "*", "n", 0)
+        made = client.request("XADD", "s", "*", "n", 0)
         if isinstance(made, bytes):  # acknowledged before it was noticed, so it has to be there
             ids.append(made)
         return any("must be rewritten" in line for line in server.log())
@@ -53,7 +54,7 @@ def test_a_log_that_was_removed_is_written_anew_from_memory(launch, tmp_path: Pa
     wait_until(is_noticed)
 
     def is_whole() -> bool:
-        made = client("XADD", "s", "*", "n", 0)
+        made = client.request("XADD", "s", "*", "n", 0)
         if isinstance(made, ReplyError):
             assert str(made) == "MISCONF Errors writing to the AOF file: No such file or directory"
             assert client.ask("XLEN s") == len(ids)
@@ -79,7 +80,7 @@ def test_a_directory_that_was_moved_away_is_not_begun_anew(launch, tmp_path: Pat
     home.mkdir()  # what somebody puts there is not ours
 
     def is_refused() -> bool:
-        made = client("XADD", "s", "*", "n", 0)
+        made = client.request("XADD", "s", "*", "n", 0)
         if isinstance(made, bytes):
             ids.append(made)
             return False

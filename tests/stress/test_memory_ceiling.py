@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
-from real_server import Client, RealServer
+from working import Worker
 
 from headrace.resp.replies import ReplyError
+from speaking import Client
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
@@ -19,39 +19,20 @@ VALUE = "v" * 500
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 
 
-class Writer:
-    """Adds until it is told to stop; whether it is refused or not, it goes on."""
+class Writer(Worker):
+    """Adds; whether it is refused or not, it goes on."""
 
-    def __init__(self, server: RealServer, number: int) -> None:
-        self.client = Client(server.port)
-        self.key = f"s:{number}"
-        self.ids: list[bytes] = []
-        self.refused = 0
-        self.enough = False
-        self.wrong: BaseException | None = None
-        self.thread = threading.Thread(target=self.work)
-        self.thread.start()
+    refused = 0
 
-    def work(self) -> None:
-        try:
-            while not self.enough:
-                made = self.client("XADD", self.key, "*", "v", VALUE)
-                if isinstance(made, ReplyError):
-                    assert str(made) == OOM
-                    self.refused += 1
-                    time.sleep(0.005)
-                else:
-                    assert isinstance(made, bytes)
-                    self.ids.append(made)
-        except BaseException as wrong:
-            self.wrong = wrong
-
-    def end(self) -> None:
-        self.enough = True
-        self.thread.join(30)
-        self.client.sock.close()
-        if self.wrong is not None:
-            raise self.wrong
+    def step(self) -> None:
+        made = self.client.request("XADD", self.key, "*", "v", VALUE)
+        if isinstance(made, ReplyError):
+            assert str(made) == OOM
+            self.refused += 1
+            time.sleep(0.005)
+        else:
+            assert isinstance(made, bytes)
+            self.ids.append(made)
 
 
 def used(client: Client) -> int:
@@ -61,7 +42,7 @@ def used(client: Client) -> int:
 
 def entries(client: Client, key: str) -> list[bytes]:
     """The IDs that a stream has."""
-    found = client("XRANGE", key, "-", "+")
+    found = client.request("XRANGE", key, "-", "+")
     assert isinstance(found, list)
     return [entry for entry, _ in found]
 
@@ -69,13 +50,13 @@ def entries(client: Client, key: str) -> list[bytes]:
 def test_writers_run_into_it_and_go_on_when_there_is_room(launch):
     server = launch("--maxmemory", str(LIMIT))
     admin = server.client()
-    writers = [Writer(server, n) for n in range(WRITERS)]
+    writers = [Writer(server.port, n) for n in range(WRITERS)]
     wait_until(lambda: all(writer.refused > 10 for writer in writers))
     assert used(admin) < LIMIT * 1.05
-    assert str(admin("SET", "k", VALUE)) == OOM
-    assert admin.ask("XLEN s:0") > 0 and admin.ask("PING") == "PONG"  # what needs none goes on
-    assert admin.ask("XGROUP DESTROY s:0 g") == 0
-    gone = {writer.key: admin(*f"XTRIM {writer.key} MAXLEN = 100".split()) for writer in writers}
+    assert str(admin.request("SET", "k", VALUE)) == OOM
+    assert admin.ask("XLEN work:0") > 0 and admin.ask("PING") == "PONG"  # what needs none goes on
+    assert admin.ask("XGROUP DESTROY work:0 g") == 0
+    gone = {writer.key: admin.ask(f"XTRIM {writer.key} MAXLEN = 100") for writer in writers}
     before = {writer.key: len(writer.ids) for writer in writers}
     wait_until(lambda: all(len(writer.ids) > before[writer.key] + 100 for writer in writers))
     wait_until(lambda: all(writer.refused > 20 for writer in writers))
@@ -88,17 +69,17 @@ def test_writers_run_into_it_and_go_on_when_there_is_room(launch):
     server.kill()
     again = launch("--maxmemory", str(LIMIT)).client()
     assert {key: entries(again, key) for key in held} == held
-    assert str(again("SET", "k", VALUE)) == OOM  # it starts full, and says so
-    assert again.ask("DEL s:0 s:1") == 2
-    assert again("SET", "k", VALUE) == "OK"
+    assert str(again.request("SET", "k", VALUE)) == OOM  # it starts full, and says so
+    assert again.ask("DEL work:0 work:1") == 2
+    assert again.request("SET", "k", VALUE) == "OK"
 
 
 def test_the_oldest_entries_make_room_and_no_stream_goes(launch):
     server = launch("--maxmemory", str(LIMIT), "--maxmemory-policy", "stream-oldest")
     admin = server.client()
     for n in range(WRITERS):
-        assert admin.ask(f"XGROUP CREATE s:{n} g $ MKSTREAM") == "OK"
-    writers = [Writer(server, n) for n in range(WRITERS)]
+        assert admin.ask(f"XGROUP CREATE work:{n} g $ MKSTREAM") == "OK"
+    writers = [Writer(server.port, n) for n in range(WRITERS)]
     most = 0
 
     def has_turned_over() -> bool:

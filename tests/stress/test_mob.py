@@ -6,13 +6,14 @@ HEADRACE_LONG=1 has them at it for five minutes.
 from __future__ import annotations
 
 import re
-import threading
 import time
 
 import pytest
 from mob import Mob
-from real_server import LONG, Client, RealServer
+from real_server import LONG, RealServer
+from working import Worker
 
+from speaking import Client
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole
@@ -40,56 +41,34 @@ LEFT_BEHIND = (
 )
 
 
-class Worker:
-    """A client that works, and knows what every answer must be."""
+class Reader(Worker):
+    """Adds an entry and reads it back: it knows what every answer must be."""
 
-    def __init__(self, port: int, number: int) -> None:
-        self.client = Client(port)
-        self.key = f"work:{number}"
-        self.ids: list[object] = []
-        self.slowest = 0.0
-        self.enough = False
-        self.wrong: BaseException | None = None
-        self.thread = threading.Thread(target=self.work)
-        self.thread.start()
+    slowest = 0.0
 
-    def work(self) -> None:
-        try:
-            while not self.enough:
-                self.step(len(self.ids))
-        except BaseException as wrong:
-            self.wrong = wrong
-
-    def step(self, n: int) -> None:
+    def step(self) -> None:
+        n = len(self.ids)
         begun = time.monotonic()
-        made = self.client("XADD", self.key, "*", "n", n)
+        made = self.client.request("XADD", self.key, "*", "n", n)
         assert isinstance(made, bytes)
         self.slowest = max(self.slowest, time.monotonic() - begun)
         self.ids.append(made)
-        assert self.client("XRANGE", self.key, made, made) == [[made, [b"n", b"%d" % n]]]
-        assert self.client("XLEN", self.key) == n + 1
+        assert self.client.request("XRANGE", self.key, made, made) == [[made, [b"n", b"%d" % n]]]
+        assert self.client.request("XLEN", self.key) == n + 1
         time.sleep(0.002)
-
-    def end(self) -> int:
-        """How many entries it has made, and read back."""
-        self.enough = True
-        self.thread.join(30)
-        assert not self.thread.is_alive()
-        if self.wrong is not None:
-            raise self.wrong
-        entries = self.client("XRANGE", self.key, "-", "+")
-        assert isinstance(entries, list)
-        assert [entry[0] for entry in entries] == self.ids
-        self.client.sock.close()
-        return len(self.ids)
 
 
 def a_round(server: RealServer, admin: Client, number: int, descriptors: int) -> str:
     """One storm; afterwards all is as before, and here are its figures."""
-    workers = [Worker(server.port, n) for n in range(WORKERS)]
+    workers = [Reader(server.port, n) for n in range(WORKERS)]
     mob = Mob(server.port, SIZE, seed=number)
     mob.rage(SECONDS)
-    made = sum(worker.end() for worker in workers)
+    for worker in workers:
+        worker.end()
+        entries = admin.request("XRANGE", worker.key, "-", "+")
+        assert isinstance(entries, list)
+        assert [entry[0] for entry in entries] == worker.ids != []
+    made = sum(len(worker.ids) for worker in workers)
     wait_until(lambda: server.descriptors() == descriptors)
     info = admin.info()
     assert info["connected_clients"] == "1"
