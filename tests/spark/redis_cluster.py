@@ -75,6 +75,11 @@ class Node:
         except redis.ConnectionError:
             return False
 
+    def wait_for(self, replica: Node) -> None:
+        """Until the replica has what was written here; WAIT would know only what its connection wrote."""
+        written = self.client.info("replication")["master_repl_offset"]
+        wait_until(lambda: replica.client.info("replication")["slave_repl_offset"] >= written, "the replica")
+
     def kill(self) -> None:
         """As a machine dies: no goodbye."""
         self.client.close()

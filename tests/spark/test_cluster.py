@@ -188,7 +188,7 @@ def test_a_master_dies_in_mid_read_and_its_replica_goes_on(doomed_cluster: Clust
     victim, count = cluster.masters[0], 40_000
     stream = cluster.stream_of(victim)
     fill(cluster, stream, count)
-    victim.client.wait(1, 10_000)
+    victim.wait_for(cluster.replica)
     servers = Servers(cluster.url)
     ends = tail(servers, [stream])
     reading = batches(cluster.url, stream, count, entriesPerFetch="2000")

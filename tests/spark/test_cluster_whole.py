@@ -36,7 +36,7 @@ def test_a_query_reads_all_shards_and_outlives_a_master(
     streams = [cluster.stream_of(master) for master in cluster.masters]
     for stream in streams:
         add(cluster, stream, range(COUNT))
-    cluster.masters[0].client.wait(1, 10_000)
+    cluster.masters[0].wait_for(cluster.replica)
     reader = {"url": cluster.url, "subscribe": ",".join(streams), "minPartitions": "6"}
     schema = "_stream STRING, n LONG"
     batch = spark.read.format("headrace").options(**reader).schema(schema).load()

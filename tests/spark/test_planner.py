@@ -46,6 +46,17 @@ def crowded(rng: random.Random) -> list[Id]:
     )
 
 
+def gusty(rng: random.Random) -> list[Id]:
+    """Fewer than a thousand entries that look like more to who looks at only some."""
+    at, ids = 1000, []
+    for _ in range(40):
+        gap = rng.choice([1, 1, 10, 1000])
+        for _ in range(rng.choice([1, 2, 50, 100])):
+            at += rng.randint(1, gap)
+            ids.append((at, 0))
+    return ids[:990]
+
+
 def single(rng: random.Random) -> list[Id]:
     return [(7, 7)]
 
@@ -80,6 +91,23 @@ def test_tasks_cover_a_stream_once_and_evenly(
     assert sum(counts) == len(ids) and len(parts) <= tasks
     assert max(counts) <= 2 * len(ids) / tasks + 1
     assert plan(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options) == parts
+
+
+@pytest.mark.parametrize("seed", [20, 24, 32])
+def test_a_range_has_the_same_tasks_when_the_stream_has_grown_or_was_trimmed(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(planner, "WORTH_SPLITTING", 500)
+    servers, options = Servers(stream_server.url), parse_options({}, "stream")
+    before, ids = [(n + 1, 0) for n in range(300)], gusty(random.Random(seed))
+    fill(stream_server, "s", before + ids)
+    start, end = {"s": "300-0"}, {"s": f"{ids[-1][0]}-0"}
+    parts = plan(servers, start, end, options)
+    fill(stream_server, "s", [(ids[-1][0] + 1 + n, 0) for n in range(1000)])
+    assert plan(servers, start, end, options) == parts
+    stream_server.client.xtrim("s", minid="300-0", approximate=False)
+    stream_server.client.xtrim("s", maxlen=len(ids) + 1001, approximate=False)
+    assert plan(servers, start, end, options) == parts
 
 
 def test_probes_of_large_entries_ask_for_fewer_of_them(
@@ -144,6 +172,17 @@ def test_a_limit_on_the_records_of_a_task_makes_more_tasks(stream_server: Stream
 def test_a_short_stream_is_one_task_unless_asked(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
     assert len(plan(Servers(stream_server.url), {}, {"s": "1000999-0"}, parse_options({}, "batch"))) == 1
+
+
+def test_nobody_looks_for_tasks_among_large_entries_unasked(
+    stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner, "WORTH_SPLITTING", 1)
+    monkeypatch.setattr(planner, "LARGE", 1 << 10)
+    for n in range(20):
+        stream_server.client.xadd("s", {"a": bytes(1 << 11)}, id=f"{n + 1}-0")
+    for asked, tasks in (({}, 1), ({"minPartitions": "2"}, 2)):
+        assert len(plan(Servers(stream_server.url), {}, {"s": "20-0"}, parse_options(asked, "batch"))) == tasks
 
 
 def test_entries_are_counted_exactly_to_a_limit(stream_server: StreamServer) -> None:

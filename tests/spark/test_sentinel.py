@@ -34,7 +34,7 @@ def test_the_master_is_read_and_after_a_failover_the_new_one(watched: Watched) -
     for n in range(COUNT):
         pipe.xadd("s", {"n": n}, id=f"{n + 1}-0")
     pipe.execute()
-    watched.master.client.wait(1, 10_000)
+    watched.master.wait_for(watched.replica)
     servers = pickle.loads(pickle.dumps(Servers(watched.url)))
     assert tail(servers, ["s", "none"]) == {"s": f"{COUNT}-0"}
     assert servers.scan("s") == ["s"] and servers.owner("s") == servers.owner("t")

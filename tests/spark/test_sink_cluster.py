@@ -78,7 +78,7 @@ def test_a_master_that_dies_in_mid_write_is_replaced(cluster: Cluster) -> None:
         for start in range(0, 400, 100):
             yield pa.RecordBatch.from_pydict({"n": list(range(start, start + 100))})
             if kill and start == 100:
-                cluster.masters[0].client.wait(1, 1000)
+                cluster.masters[0].wait_for(cluster.replica)
                 cluster.masters[0].kill()
 
     try:
