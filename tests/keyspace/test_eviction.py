@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
 from all_commands import Follower, History
 from headrace.engine.engine import Engine
-from headrace.keyspace.eviction import NODES_MAX
+from headrace.keyspace.eviction import LOOKED_AT, NODES_MAX
 from headrace.keyspace.keyspace import Keyspace, string_bytes
 from headrace.streams.stream import Stream
 from portrait import alive, differences, portrait
@@ -151,6 +152,31 @@ def test_the_biggest_stream_loses_its_oldest_entries() -> None:
     gone = server.engine.gate.eviction.entries
     assert server.stream("big").length == 300 - gone and 0 < gone <= 80
     assert server.stream("big").entries_added == 300
+
+
+def test_a_stream_that_is_deleted_is_held_by_nobody_any_more() -> None:
+    server = Limited()
+    server.fill("s", 100)
+    stream = server.stream("s")
+    server.keyspace.weight.most = server.keyspace.weight.total - 1000
+    assert server.say("SET", "k", "v") == b"+OK\r\n"
+    assert server.engine.gate.eviction.entries > 0
+    assert server.say("DEL", "s") == b":1\r\n"
+    assert sys.getrefcount(stream) == 2, "its memory would be free when the data weigh less, and not before"
+
+
+def test_of_more_streams_than_a_search_looks_at_the_big_one_goes_on_giving() -> None:
+    server = Limited()
+    server.fill("big", 1000)
+    for n in range(4 * LOOKED_AT):
+        server.fill(f"s{n}", 3 * NODE)
+    for _ in range(5):  # it is met in one of them, and then kept to
+        server.keyspace.weight.most = server.keyspace.weight.total - 1
+        assert server.say("SET", "k", "v") == b"+OK\r\n"
+    small = [server.stream(f"s{n}").length for n in range(4 * LOOKED_AT)]
+    server.keyspace.weight.most = server.keyspace.weight.total - 20_000
+    assert server.say("SET", "k", "v") == b"+OK\r\n"
+    assert [server.stream(f"s{n}").length for n in range(4 * LOOKED_AT)] == small
 
 
 def test_work_is_bounded_and_goes_on_with_every_write() -> None:

@@ -9,8 +9,8 @@ never touched. So there can be nothing left to go: then, too, requests are refus
 
 Which stream is the biggest? Streams that have closed a node are on a list (weight.shedding), so there is no
 search among keys that could give nothing. Of that list each search looks at some, in turn, and at the one
-it chose the last time: with up to LOOKED_AT such streams that is the biggest, with more of them one of the
-biggest. A heap would be exact, but it would cost every stream that grows.
+it chose the last time, which stands first: with up to LOOKED_AT such streams that is the biggest, with more
+of them one of the biggest. A heap would be exact, but it would cost every stream that grows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class Eviction:
         self.policy = NO_EVICTION
         self.entries = 0  # that had to go so far
         self.peak = 0  # the most that keys and values ever weighed, as far as anybody looked
-        self.biggest: Stream | None = None  # the last one chosen
 
     def make_room(self, wanted: int) -> bool:
         """Try to get below the limit before `wanted` more bytes come; False when nothing more can go.
@@ -76,9 +75,7 @@ class Eviction:
     def _biggest(self) -> Stream | None:
         """One of the biggest streams that have a node to give; None when there is none."""
         waiting = self.keyspace.weight.shedding
-        found = self.biggest
-        if found is None or found not in waiting or len(found.nodes) < 2:
-            found = None
+        found: Stream | None = None
         looked_at = 0
         while waiting and looked_at < min(LOOKED_AT, len(waiting)):
             stream: Stream = next(iter(waiting))
@@ -89,7 +86,8 @@ class Eviction:
             looked_at += 1
             if found is None or stream.weight.total > found.weight.total:
                 found = stream
-        self.biggest = found
+        if found is not None:
+            waiting.move_to_end(found, last=False)
         return found
 
     def _shed(self, stream: Stream) -> int:
