@@ -1,14 +1,18 @@
 """What RDB types cannot say is kept beside them, comes back, and cannot do harm."""
 
 import random
+from io import BytesIO
 
 import pytest
 
 from headrace.engine.engine import Engine
+from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.kept import MAGIC, apply_kept, encode_kept, is_kept
+from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import VERSIONS, by_name
+from headrace.persistence.rdb.writer import write_rdb
 from portrait import differences, portrait_of
 
 NOW_MS = 1_700_000_000_000
@@ -53,6 +57,25 @@ def test_only_what_the_type_cannot_say_is_kept(lines, kept_in):
     stream = stream_after(*lines)
     found = {version.name for version in VERSIONS if encode_kept(stream, version, NOW_MS) is not None}
     assert found == kept_in
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
+@pytest.mark.parametrize("setting", ["stream_idmp_duration", "stream_idmp_maxsize"])
+def test_what_a_stream_remembers_stays_when_new_ones_remember_less(version, setting):
+    engine = Engine()
+    session = engine.session(now_ms=NOW_MS)
+    for now, line in ((100, "XADD old 1-1 f v"), (7, "XADD new 1-1 f v")):
+        setattr(engine.keyspace.settings, setting, now)
+        engine.execute(session, line.encode().split(), NOW_MS)
+    file = BytesIO()
+    write_rdb(engine.keyspace, file.write, version=version, now_ms=NOW_MS)
+    file.seek(0)
+    again = Keyspace(engine.keyspace.settings)
+    read_rdb(file, again, now_ms=NOW_MS)
+    for key, stream in engine.keyspace.databases[0].values.items():
+        payload = dump(stream, version, compress=True, now_ms=NOW_MS, settings=again.settings)
+        for read in (again.databases[0].values[key], restore(payload, again, NOW_MS)):
+            assert not differences(portrait_of(stream), portrait_of(read))
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)

@@ -46,7 +46,13 @@ class BadData(CommandError):
 
 def payload_of(call: Call, value: object) -> bytes:
     """What DUMP answers for a value."""
-    return dump(value, call.host.rdb_version(), compress=call.host.rdb_compression(), now_ms=call.now)
+    return dump(
+        value,
+        call.host.rdb_version(),
+        compress=call.host.rdb_compression(),
+        now_ms=call.now,
+        settings=call.keyspace.settings,
+    )
 
 
 def run_dump(call: Call) -> None:

@@ -51,3 +51,6 @@ class Settings:
         self.stream_idmp_maxsize = 100
         self.stream_node_max_bytes = 4096
         self.stream_node_max_entries = 100
+
+
+USUAL = Settings()  # as they are when nobody says otherwise; never to be changed

@@ -11,6 +11,7 @@ from io import BytesIO
 
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import USUAL, Settings
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
 from headrace.persistence.lzf import Packer
@@ -37,13 +38,18 @@ class BadPayload(HeadraceError, ValueError):
     """The payload holds no value of ours; the text says what is wrong with it."""
 
 
-def dump(value: object, version: Version, *, compress: bool, now_ms: int) -> bytes:
-    """The payload of a Stream or of a string; what is expired at now_ms is left out."""
+def dump(
+    value: object, version: Version, *, compress: bool, now_ms: int, settings: Settings = USUAL
+) -> bytes:
+    """The payload of a Stream or of a string; what is expired at now_ms is left out.
+
+    settings are those of its keyspace.
+    """
     out = RdbOutput(None, compress, PACKER)
     if isinstance(value, Stream):
         out.byte(version.stream_type)
         write_stream(out, value, version.stream_type, now_ms)
-        part = kept.encode_kept(value, version, now_ms, for_dump=True)
+        part = kept.encode_kept(value, version, now_ms, settings, for_dump=True)
         if part is not None:
             out.raw(part)
     elif isinstance(value, (bytes, bytearray)):

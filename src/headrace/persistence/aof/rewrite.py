@@ -33,7 +33,7 @@ import cython
 
 from headrace import mem
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.settings import Settings
+from headrace.keyspace.settings import USUAL, Settings
 from headrace.persistence.aof.records import Recorder
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
@@ -49,7 +49,6 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # that are written at once
 PROGRESS_BYTES = cython.declare(cython.Py_ssize_t, 1024 * 1024)  # between two calls of progress
 NACKED_PER_COMMAND = cython.declare(cython.Py_ssize_t, 64)
-USUAL = Settings()
 
 
 def write_commands(

@@ -30,6 +30,7 @@ from typing import Any
 import cython
 
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.settings import USUAL, Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
@@ -46,8 +47,13 @@ MAGIC = b"HRK1"
 UNOWNED, ACTIVE, ORDER, PRODUCERS = b"uaoi"
 
 
-def encode_kept(stream: Stream, version: Version, now_ms: int, *, for_dump: bool = False) -> bytes | None:
-    """What is to be kept of stream when it is written in this version; None when that is nothing."""
+def encode_kept(
+    stream: Stream, version: Version, now_ms: int, settings: Settings = USUAL, *, for_dump: bool = False
+) -> bytes | None:
+    """What is to be kept of stream when it is written in this version; None when that is nothing.
+
+    settings are those of its keyspace.
+    """
     out = RdbOutput(None, False)
     groups = stream.groups()
     if version.stream_type < TYPE_UNOWNED:
@@ -56,7 +62,7 @@ def encode_kept(stream: Stream, version: Version, now_ms: int, *, for_dump: bool
         _put_groups(out, ACTIVE, [group for group in groups if _has_active_times(group)], _put_active)
     if not for_dump:
         _put_groups(out, ORDER, [group for group in groups if unordered(group.pending)], _put_order)
-    if version.stream_type < TYPE_IDEMPOTENCY and _has_producers(stream):
+    if version.stream_type < TYPE_IDEMPOTENCY and _has_producers(stream, settings):
         out.byte(PRODUCERS)
         write_producers(out, stream, now_ms)
     return MAGIC + out.take() if out.offset() else None
@@ -67,11 +73,11 @@ def _has_active_times(group: Group) -> bool:
     return any(consumer.active_ms != consumer.seen_ms for consumer in group.consumers())
 
 
-def _has_producers(stream: Stream) -> bool:
-    """Whether a new stream would not remember the same."""
-    plain = Stream()
-    settings = (stream.idmp_duration_s, stream.idmp_maxsize)
-    return stream.idempotency is not None or settings != (plain.idmp_duration_s, plain.idmp_maxsize)
+def _has_producers(stream: Stream, settings: Settings) -> bool:
+    """Whether a new stream would not remember the same, as things are set or usually are."""
+    own = (stream.idmp_duration_s, stream.idmp_maxsize)
+    news = [(one.stream_idmp_duration, one.stream_idmp_maxsize) for one in (settings, USUAL)]
+    return stream.idempotency is not None or news != [own, own]
 
 
 def _put_groups(

@@ -1,5 +1,6 @@
 # The C face of writer.py.
 from headrace.keyspace.keyspace cimport Database, Keyspace
+from headrace.keyspace.settings cimport Settings
 from headrace.persistence.rdb.output cimport RdbOutput
 from headrace.streams.stream cimport Stream
 
@@ -12,4 +13,6 @@ cdef unsigned char STRING_TYPE
 cdef long long IMMORTAL
 
 
-cdef void _write_key(RdbOutput out, bytes key, object value, object version, long long now_ms, long long dies_at)
+cdef void _write_key(
+    RdbOutput out, bytes key, object value, object version, long long now_ms, long long dies_at, Settings settings
+)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import cython
 
 from headrace.keyspace.keyspace import Database, Keyspace
+from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb import kept
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_writer import write_stream
@@ -71,6 +72,7 @@ def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
 
 def _write_database(out: RdbOutput, database: Database, version: Version, now_ms: int) -> int:
     """Write the database, if it has keys that are alive; how many it has."""
+    settings = database.keyspace.settings
     dies_at = database.expiry_times.at
     dead = sum(at <= now_ms for at in dies_at.values())
     keys = len(database.values) - dead
@@ -84,7 +86,7 @@ def _write_database(out: RdbOutput, database: Database, version: Version, now_ms
     for key, value in database.values.items():
         at = dies_at.get(key, IMMORTAL)
         if at == IMMORTAL or at > now_ms:
-            _write_key(out, key, value, version, now_ms, at)
+            _write_key(out, key, value, version, now_ms, at, settings)
     return keys
 
 
@@ -96,11 +98,12 @@ def _write_key(
     version: Version,
     now_ms: cython.longlong,
     dies_at: cython.longlong,
+    settings: Settings,
 ) -> cython.void:
     stream: Stream | None = None
     if isinstance(value, Stream):
         stream = value
-        part = kept.encode_kept(stream, version, now_ms)
+        part = kept.encode_kept(stream, version, now_ms, settings)
         if part is not None:
             _write_aux(out, kept.AUX_NAME, part)
     if dies_at != IMMORTAL:
