@@ -30,6 +30,7 @@ from headrace.spark.shards import Servers, StreamRefused, Wire
 
 WINDOW = 32  # entries a probe asks for, unless they are so large that
 PROBES_BYTES = 32 << 20  # the answers to all probes of a stream would be larger than this
+LARGE = PROBES_BYTES // (4 * WINDOW)  # streams of entries like this are never long
 ROUNDS = 3  # of probes, the first included
 WORTH_SPLITTING = 50_000  # entries a task should at least have when nobody asked for a number of tasks
 SCAN_PAGE = 10_000
@@ -86,7 +87,8 @@ def plan(
     IDs). A task that misses entries can then say how many.
     """
     news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
-    surveys = together(servers, {s: survey(s, start.get(s, START), end[s], _few(options)) for s in news})
+    probes, least = _pains(options)
+    surveys = together(servers, {s: survey(s, start.get(s, START), end[s], probes, least) for s in news})
     shares = _shares({s: _mass(surveys[s]) for s in news}, options)
     cuts = together(servers, {s: cut(s, surveys[s], shares[s]) for s in news})
     ranges = []
@@ -128,11 +130,11 @@ def together(servers: Servers, questions: Mapping[str, Questions[T]]) -> dict[st
     return results
 
 
-def _few(options: Options) -> int | None:
-    """How many probes to begin with; None for as many as the length of a stream is worth."""
+def _pains(options: Options) -> tuple[int, int]:
+    """How many probes to begin with, and how few entries are not worth any more than these."""
     if options.min_partitions or options.max_records_per_partition:
-        return 4 * (options.min_partitions or 4)
-    return None
+        return 4 * (options.min_partitions or 4), 0
+    return 4 * (os.cpu_count() or 1), WORTH_SPLITTING
 
 
 def _mass(stretches: list[Stretch]) -> float:
@@ -150,31 +152,29 @@ def _shares(masses: dict[str, float], options: Options) -> dict[str, int]:
     return shares
 
 
-def survey(stream: str, after: str, upto: str, probes: int | None) -> Questions[list[Stretch]]:
+def survey(stream: str, after: str, upto: str, probes: int, least: int = 0) -> Questions[list[Stretch]]:
     """How the entries of a range are spread: stretches in order, without a gap; none if it is empty.
 
-    probes: how many to begin with; None for four a core if the stream is long enough to be split unasked.
+    probes: how many to begin with. least: no more if they tell of fewer entries than this. Nothing but the
+    range itself is looked at, so what comes later, or is trimmed before it, makes no other tasks of it.
     """
-    first, last, length = yield [
+    first, last = yield [
         ("XRANGE", stream, f"({after}", upto, "COUNT", 1),
         ("XREVRANGE", stream, upto, f"({after}", "COUNT", 1),
-        ("XLEN", stream),
     ]
     if not first or not last:
         return []
     low, high = place(_id(first[0])), place(_id(last[0])) + 1
-    if probes is None:
-        probes = 4 * (os.cpu_count() or 1) if length >= 2 * WORTH_SPLITTING else 0
-    if probes == 0:
-        return [Stretch(low, high, 1.0, False)]
     size = max(_size(first[0]), _size(last[0]), 1)
+    if high - low == 1 or (least and size > LARGE):
+        return [Stretch(low, high, 1.0, False)]
     window = max(2, min(WINDOW, PROBES_BYTES // (probes * size)))
     probes = max(4, min(probes, PROBES_BYTES // (window * size)))
     stretches = yield from _probe(stream, _pieces(low, high, probes), window)
     for _ in range(ROUNDS - 1):
         heavy = _mass(stretches) / probes
         again = [s for s in stretches if not s.exact and s.mass > heavy]
-        if not again:
+        if not again or _mass(stretches) < least:
             break
         kept = [s for s in stretches if s.exact or s.mass <= heavy]
         pieces = [piece for s in again for piece in _pieces(s.low, s.high, 4)]
