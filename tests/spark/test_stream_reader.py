@@ -126,6 +126,19 @@ def test_a_limit_of_bytes_is_about_kept(stream_server: StreamServer, opened: Ope
     assert numbers(reader, *next(run(reader))) == [0]
 
 
+def test_a_limit_of_bytes_needs_a_server_that_tells_them(stream_server: StreamServer, opened: Opened) -> None:
+    stream_server.fill("s", 10)
+    client: Any = stream_server.client
+    client.execute_command("ACL SETUSER", "reader", "on", ">secret", "~*", "+@all", "-memory")
+    try:
+        url = f"redis://reader:secret@127.0.0.1:{stream_server.port}"
+        reader = opened(url=url, startingOffsets="earliest", maxBytesPerTrigger="1k")
+        with pytest.raises(UsageError, match=r"maxBytesPerTrigger needs MEMORY USAGE, which fails: .*perm"):
+            next(run(reader))
+    finally:
+        client.execute_command("ACL DELUSER", "reader")
+
+
 def test_the_trigger_that_respects_no_limit_gets_everything(
     stream_server: StreamServer, opened: Opened
 ) -> None:
@@ -230,6 +243,22 @@ def test_a_stream_that_goes_away_unread_is_a_loss(
         last = reader.latestOffset(end, ReadMaxRows(10))
         assert last == {"s": end["s"], "t": "1000009-0"}
         assert "was deleted" in caplog.text
+
+
+def test_a_stream_made_anew_is_a_loss_told_once(
+    stream_server: StreamServer, opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream_server.fill("s", 10)
+    reader = opened(startingOffsets="earliest", failOnDataLoss="false")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    stream_server.client.delete("s")
+    stream_server.add("s", [("5-0", {"n": 1})])
+    for _ in range(3):
+        assert reader.latestOffset(end, ALL) == end
+    assert caplog.text.count("Entries up to that ID will not be read") == 1
+    stream_server.add("s", [("2000000-0", {"n": 2})])
+    news = reader.latestOffset(end, ALL)
+    assert numbers(reader, end, news) == [2]
 
 
 def test_a_stream_that_goes_away_when_it_was_read_is_none(

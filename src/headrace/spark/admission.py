@@ -92,8 +92,8 @@ class Admission:
         most_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.max_bytes_per_trigger
         if most_bytes:
             sizes = self.sizes.of({s: tails[s] for s in news}, needed=True)
-            mean = max(sizes.values(), default=1.0)
-            limits.append(max(1, int(most_bytes / max(mean, 1.0))))
+            largest = max(sizes.values(), default=1.0)
+            limits.append(max(1, int(most_bytes / max(largest, 1.0))))
         return min(limits) if limits else None
 
     def _first(
@@ -174,6 +174,7 @@ class EntrySizes:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._sizes: dict[str, float | None] = {}  # None: the server does not tell
+        self._refused: dict[str, redis.ResponseError] = {}  # and why
         self._asked = 0.0
 
     def of(self, tails: Mapping[str, Tail], needed: bool = False) -> dict[str, float]:
@@ -184,12 +185,17 @@ class EntrySizes:
         now = time.monotonic()
         if now - self._asked >= SIZES_S or any(s not in self._sizes for s in tails):
             self._asked = now
-            answers = self._servers.ask(tails, lambda pipe, s: pipe.memory_usage(s))
-            for stream, answer in answers.items():
-                if isinstance(answer, redis.ResponseError) and needed:
-                    raise UsageError(f"maxBytesPerTrigger needs MEMORY USAGE, which fails: {answer}")
+            for stream, answer in self._servers.ask(tails, lambda pipe, s: pipe.memory_usage(s)).items():
+                self._refused.pop(stream, None)
+                if isinstance(answer, redis.ResponseError):
+                    self._refused[stream] = answer
                 told = isinstance(answer, int)
                 self._sizes[stream] = answer / max(tails[stream].length, 1) if told else None
+        for stream in tails:
+            if needed and stream in self._refused:
+                raise UsageError(
+                    f"maxBytesPerTrigger needs MEMORY USAGE, which fails: {self._refused[stream]}"
+                )
         return {s: size for s in tails if (size := self._sizes.get(s)) is not None}
 
     def known(self, stream: str) -> float | None:

@@ -31,9 +31,8 @@ from headrace.spark.tails import Tail, tails
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-TAIL_BLOCK_MS = (
-    200  # an idle query asks 5 times a second instead of Spark's 80; q.stop() still returns at once
-)
+# An idle query asks 5 times a second instead of Spark's 80; q.stop() still returns at once.
+TAIL_BLOCK_MS = 200
 
 log = logging.getLogger(__name__)
 
@@ -108,14 +107,16 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
     def _look(self, start: Offsets) -> dict[str, Tail]:
         """How the streams are now. A stream that went back, or away with entries unread, is a loss."""
         found = tails(self._servers, self._streams())
+        before = self._tails_seen or {}
         for stream, now in found.items():
-            if parse_id(now.last) < parse_id(start.get(stream, START)):
+            read_to = parse_id(start.get(stream, START))
+            known = stream in before and parse_id(before[stream].last) < read_to
+            if parse_id(now.last) < read_to and not known:
                 report_loss(
                     self._options,
                     f"the stream {stream!r} was deleted and made anew: it ends at {now.last}, and the query "
-                    f"has read it up to {start[stream]}.",
+                    f"has read it up to {start[stream]}. Entries up to that ID will not be read.",
                 )
-        before = self._tails_seen or {}
         for stream in before.keys() - found.keys():
             if start and parse_id(before[stream].last) > parse_id(start.get(stream, START)):
                 report_loss(
