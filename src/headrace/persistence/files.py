@@ -16,21 +16,29 @@ Names are relative to the data directory, with "/" between.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
+import functools
 import os
 import threading
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from headrace.errors import HeadraceError
 
 LOCK_NAME = "headrace.lock"
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
 LARGE_BYTES = 16 << 20  # of a file that takes some milliseconds to remove
-SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux has it
-if SYNC_FILE_RANGE is not None:
-    SYNC_FILE_RANGE.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
+
+
+@functools.cache
+def sync_file_range() -> Any:
+    """The system's call of that name, or None: Linux has it. Who never writes large files needs no ctypes."""
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call
 
 
 class DirectoryInUse(HeadraceError):
@@ -160,8 +168,9 @@ class DiskFile:
             os.fdatasync(self.descriptor)
 
     def hasten(self) -> None:
-        if SYNC_FILE_RANGE is not None:
-            SYNC_FILE_RANGE(self.descriptor, 0, 0, SYNC_FILE_RANGE_WRITE)  # from the start to the end
+        call = sync_file_range()
+        if call is not None:
+            call(self.descriptor, 0, 0, SYNC_FILE_RANGE_WRITE)  # from the start to the end
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.descriptor, size)
