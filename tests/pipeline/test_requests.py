@@ -63,6 +63,9 @@ def test_maxlen_trims_as_it_goes() -> None:
         (pa.array([1], pa.timestamp("s")), b"1970-01-01T00:00:01"),
         (pa.array([1], pa.timestamp("us", "Europe/Berlin")), b"1970-01-01T00:00:00.000001Z"),
         (pa.array([{"a": 1, "b": [2, None]}]), b'{"a": 1, "b": [2, null]}'),
+        (pa.array([[("a", 1), ("é", 2)]], pa.map_(pa.string(), pa.int32())), '{"a": 1, "é": 2}'.encode()),
+        (pa.array([[b"raw"]]), b'["raw"]'),
+        (pa.array(["seen"], pa.string_view()), b"seen"),
     ],
 )
 def test_every_type_has_its_text(column: pa.Array, text: bytes) -> None:

@@ -49,13 +49,24 @@ def test_timestamps_of_all_kinds_become_milliseconds(values: Any, expected: list
         (MS, MS),
         (MS * 1000 + 1, MS),
         (MS * 1_000_000 + 1, MS),
+        (float("nan"), None),
+        ("NaN", None),
     ],
 )
-def test_bare_numbers_tell_their_unit_by_their_size(value: Any, expected: int) -> None:
-    rows = batch(size=[3], ts=[value])
+def test_bare_numbers_tell_their_unit_by_their_size(value: Any, expected: int | None) -> None:
+    known = str(MS) if isinstance(value, str) else MS
+    rows = batch(size=[3, 3], ts=[known if expected is None else value, value])
     column = choose_time_column(rows)
     assert column.name == "ts"
-    assert column.milliseconds(rows) == [expected]
+    assert column.milliseconds(rows)[1] == expected
+
+
+def test_infinite_numbers_are_no_times() -> None:
+    endless = batch(ts=[1.5e9, float("inf")])
+    with pytest.raises(UsageError, match="column 'ts' is not a time"):
+        choose_time_column(endless, "ts")
+    with pytest.raises(UsageError, match="'ts' holds an infinite number"):
+        choose_time_column(batch(ts=[1.5e9])).milliseconds(endless)
 
 
 def test_a_well_known_name_wins_then_a_time_of_day_then_the_first() -> None:

@@ -14,7 +14,6 @@ joined column, which lie one after the other in memory, are the requests.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
+from headrace.spark.arrow_cells import plain
 
 MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 EXEC = b"*1\r\n$4\r\nEXEC\r\n"
@@ -90,15 +90,8 @@ def bytes_of(joined: pa.Array) -> memoryview:
 
 def as_bytes(column: pa.Array) -> pa.Array:
     """A column in the stream's text forms: decimal numbers, true and false, ISO 8601, JSON if nested."""
+    column = plain(column, "iso8601")
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        return as_bytes(column.dictionary_decode())
-    if pa.types.is_timestamp(kind):
-        naive = column.cast(pa.timestamp(kind.unit))
-        return text_of(pc.strftime(naive, "%Y-%m-%dT%H:%M:%S" + ("Z" if kind.tz else "")))
-    if pa.types.is_nested(kind):
-        values = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
-        return text_of(pa.array(values, pa.string()))
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.binary())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

@@ -104,7 +104,7 @@ class Table(AbstractContextManager["Table"]):
     def _object(self, line: bytes, number: int) -> dict[str, Any]:
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.path}: line {number} is not JSON: {one_line(error)}") from error
         if not isinstance(row, dict):
             raise UsageError(f"{self.path}: line {number} is not a JSON object, expected one object a line")

@@ -46,7 +46,12 @@ class TimeColumn:
         values = numbers(column)
         if values is None:
             raise UsageError(f"column {self.name!r} holds a value that is not a number, though others are")
-        return [None if value is None else milliseconds(value, self.unit_ns) for value in values.to_pylist()]
+        try:
+            return [
+                None if value is None else milliseconds(value, self.unit_ns) for value in values.to_pylist()
+            ]
+        except OverflowError as error:
+            raise UsageError(f"column {self.name!r} holds an infinite number, which is not a time") from error
 
 
 def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> TimeColumn:
@@ -81,6 +86,8 @@ def time_column(batch: pa.RecordBatch, name: str) -> TimeColumn | None:
     if values is None or values.null_count == len(values):
         return None
     largest = float(pc.max(pc.abs(values)).as_py())
+    if math.isinf(largest):
+        return None
     for below, unit_ns in UNITS:
         if largest < below:
             return TimeColumn(name, unit_ns)
@@ -117,12 +124,13 @@ def timestamps(column: pa.Array) -> pa.Array | None:
 
 
 def numbers(column: pa.Array) -> pa.Array | None:
-    """The column as numbers, or None if some value is not one."""
+    """The column as numbers, NaN as null, or None if some value is not one."""
     if not (is_text(column) or is_number(column)):
         return None
     for kind in (pa.int64(), pa.float64()):
         try:
-            return column.cast(kind)
+            found = column.cast(kind)
+            return pc.if_else(pc.is_nan(found), pa.scalar(None, kind), found)
         except pa.ArrowInvalid:
             continue
     return None
