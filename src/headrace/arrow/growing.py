@@ -46,11 +46,13 @@ class Growing:
     @cython.exceptval(-1, check=False)
     def grow(self, extra: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Make room for extra bytes; p is borrowed anew."""
-        while self.cap < self.used + extra:
-            self.cap *= 2
-        mem.resize(self.buf, self.cap)
+        cap: cython.Py_ssize_t = self.cap
+        while cap < self.used + extra:
+            cap *= 2
+        mem.resize(self.buf, cap)
         self.p = self.buf
-        return self.cap
+        self.cap = cap
+        return cap
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -72,10 +72,10 @@ class Chunk:
     @cython.cfunc
     def clear(self) -> cython.void:
         """Be empty, narrow, and of the smallest size."""
+        self.buf = bytearray(CHUNK_FIRST * NARROW)
+        self.p = self.buf
         self.cap = CHUNK_FIRST
         self.width = NARROW
-        self.buf = bytearray(self.cap * self.width)
-        self.p = self.buf
         self.used = self.live = self.free = 0
         self.weigh()
 
@@ -95,9 +95,9 @@ class Chunk:
         else:
             place = self.used
             if place == self.cap:
-                self.cap *= 2
-                mem.resize(self.buf, self.cap * self.width)
+                mem.resize(self.buf, 2 * self.cap * self.width)
                 self.p = self.buf
+                self.cap *= 2
                 self.weigh()
             self.used += 1
         self.live += 1
@@ -417,13 +417,13 @@ class Records:
 
     @cython.cfunc
     def _open(self) -> cython.void:
-        """Make room in a new chunk."""
+        """Make room in a new chunk, there being none in the others."""
         number: cython.Py_ssize_t = len(self.chunks)
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")
-        chunk: Chunk = Chunk(number, self.weight)
-        self.chunks.append(chunk)
-        self.roomy.append(chunk)
+        roomy: list[Chunk] = [Chunk(number, self.weight)]
+        self.chunks.append(roomy[0])
+        self.roomy = roomy
 
 
 @cython.cfunc

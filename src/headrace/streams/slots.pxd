@@ -22,7 +22,7 @@ cdef class Block:
     cdef Py_ssize_t at(self, Py_ssize_t place)
     cdef void insert(self, Py_ssize_t place, Py_ssize_t slot)
     cdef void delete(self, Py_ssize_t place)
-    cdef void take_from(self, Block other, Py_ssize_t place)
+    cdef void append_from(self, Block other, Py_ssize_t place)
     cdef void resize(self, Py_ssize_t cap)
     cdef Block copy(self)
 

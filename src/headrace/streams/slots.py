@@ -74,8 +74,8 @@ class Block:
             self.resize(self.cap // 2)
 
     @cython.cfunc
-    def take_from(self, other: Block, place: cython.Py_ssize_t) -> cython.void:
-        """Move the slots of other from place on to the end of this block."""
+    def append_from(self, other: Block, place: cython.Py_ssize_t) -> cython.void:
+        """Put the slots of other from place on at the end of this block, too."""
         n: cython.Py_ssize_t = other.count - place
         cap: cython.Py_ssize_t = self.cap
         while cap < self.count + n:
@@ -84,14 +84,13 @@ class Block:
             self.resize(cap)
         mem.copy(self.p, self.count * SLOT, other.p, place * SLOT, n * SLOT)
         self.count += n
-        other.count = place
 
     @cython.cfunc
     def resize(self, cap: cython.Py_ssize_t) -> cython.void:
         """Have room for cap slots."""
-        self.cap = cap
         mem.resize(self.buf, cap * SLOT)
         self.p = self.buf
+        self.cap = cap
 
     @cython.cfunc
     def copy(self) -> Block:
@@ -352,8 +351,9 @@ class Slots:
         half: cython.Py_ssize_t = block.count // 2
         slot: cython.Py_ssize_t = block.at(half)
         upper: Block = Block(self.records.ms_of(slot), self.records.seq_of(slot))
-        upper.take_from(block, half)
+        upper.append_from(block, half)
         self.blocks.insert(self.block_at + 1, upper)
+        block.count = half
 
     @cython.cfunc
     def _merge(self) -> cython.void:
@@ -366,6 +366,6 @@ class Slots:
                 left = self.blocks[at]
                 right = self.blocks[at + 1]
                 if left.count + right.count <= BLOCK_MERGED:
-                    left.take_from(right, 0)
+                    left.append_from(right, 0)
                     del self.blocks[at + 1]
                     return

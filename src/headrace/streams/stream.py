@@ -475,9 +475,9 @@ class Stream:
         """Add the entry as the first of a new node."""
         room: Listpack | None = None
         if self.tail is not None:
-            self.weight.add(-self.tail.pack.cap)
+            cap: cython.Py_ssize_t = self.tail.pack.cap
             room = self.tail.pack.hand_on()
-            self.weight.add(self.tail.pack.cap)
+            self.weight.add(self.tail.pack.cap - cap)
         node: Node = nodes_of.open_node(ms, seq, words, start, raw, room)
         self.weight.add(weights.NODE_BYTES + node.pack.cap)
         while self.tail is not None and not streamid.before(self.tail.ms, self.tail.seq, ms, seq):

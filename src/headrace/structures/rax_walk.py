@@ -230,11 +230,13 @@ class RaxCursor:
 
     @cython.cfunc
     def _put(self, source: bytes, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
-        if self.used + n > self.cap:
-            while self.used + n > self.cap:
-                self.cap *= 2
-            self.buf.extend(bytes(self.cap - len(self.buf)))
+        cap: cython.Py_ssize_t = self.cap
+        if self.used + n > cap:
+            while self.used + n > cap:
+                cap *= 2
+            mem.resize(self.buf, cap)
             self.p = self.buf
+            self.cap = cap
         mem.copy(self.p, self.used, source, at, n)
         self.used += n
 

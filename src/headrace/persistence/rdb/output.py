@@ -224,9 +224,9 @@ class RdbOutput:
         cap: cython.Py_ssize_t = self.cap
         while cap < self.used + n:
             cap *= 2
-        self.cap = cap
         mem.resize(self.buf, cap)
         self.p = self.buf
+        self.cap = cap
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
