@@ -144,6 +144,15 @@ def test_a_sweep_comes_about_once_a_second_while_there_is_something(store, forge
     assert forgetting.next_sweep() == -1
 
 
+def test_a_clock_set_back_does_not_put_the_next_sweep_off(store, forgetting):
+    ahead = Idempotency(10, forgetting)
+    ahead.record(b"p", b"1", 10**9, 0, 100)
+    forgetting.sweep(10**9)
+    store.record(b"p", b"1", 1000, 0, 100)
+    forgetting.sweep(11_000)
+    assert (store.tracked(), ahead.tracked()) == (0, 1)
+
+
 def test_who_remembers_again_is_swept_again(store, forgetting):
     store.record(b"p", b"1", 1000, 0, 100)
     forgetting.sweep(11_000)

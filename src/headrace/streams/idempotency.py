@@ -214,7 +214,7 @@ class Forgetting:
     @cython.ccall
     def sweep(self, now_ms: cython.longlong) -> cython.void:
         """Let all forget what is too old, or as many as one sweep may take; at most once a second."""
-        if now_ms < self.due_ms:
+        if 0 < self.due_ms - now_ms <= SWEEP_INTERVAL_MS:  # farther off: the clock was set back
             return
         steps: cython.Py_ssize_t = SWEEP_STEPS_MAX
         left: cython.Py_ssize_t = len(self.queue)
