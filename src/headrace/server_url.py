@@ -10,14 +10,17 @@ User and password are the servers'; a Sentinel's own are sentinel_username and s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from redis.connection import parse_url
-from redis.exceptions import AskError
+from redis.exceptions import AskError, RedisError, ResponseError
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.patience import HOPELESS, LOST
 
 PORTS = {"sentinel": 26379, "cluster": 6379}
 FORMS = "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
@@ -54,10 +57,21 @@ def node_of_a_cluster(url: str) -> UsageError:
 
 
 def lost(url: str, error: Exception) -> HeadraceError:
-    """What to raise when a server is not there, or no longer: one line that says where to look."""
+    """What to raise when a server is not there, no longer, or says no: one line that says where to look."""
     if isinstance(error, AskError) and not url.startswith("cluster"):  # or MovedError, which is one
         return node_of_a_cluster(url)
+    if isinstance(error, (ResponseError, *HOPELESS)):
+        return HeadraceError(f"{without_password(url)}: the server refused: {error}")
     return HeadraceError(f"{without_password(url)}: {error}; is a server running there? (headrace serve)")
+
+
+@contextmanager
+def failures_explained(url: str) -> Iterator[None]:
+    """Turns what the client library raises into that one line."""
+    try:
+        yield
+    except (RedisError, *LOST) as error:
+        raise lost(url, error) from error
 
 
 def without_password(url: str) -> str:

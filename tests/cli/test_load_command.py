@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace.cli.main import main
+
 ROWS = "at,city,v\n2013-01-02,Rome,1\n2013-01-01,,2\n2013-01-03,NA,3\n"
 
 
@@ -47,6 +49,20 @@ def test_sort_and_null_do_what_they_say(file: Path, server_url: str, client: red
     ]
 
 
+def test_names_are_said_as_they_are(
+    tmp_path: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("[/at]\n2013-01-02\n")
+    words = ["--url", server_url, "--stream", "[/s]"]
+    assert main(["load", str(tmp_path / "rows.csv"), *words]) == 0
+    said = capsys.readouterr().out
+    assert "IDs from column [/at] (chosen)" in said and "1 rows in stream [/s]," in said
+    assert main(["trim", *words]) == 0
+    assert "[/s]: 0 entries removed, 1 left" in capsys.readouterr().out
+    assert main(["replay", *words, "--into", "[/t]"]) == 0
+    assert "1 entries in stream [/t] with" in capsys.readouterr().out
+
+
 def test_a_second_load_is_refused_and_tells_the_choices(
     file: Path, server_url: str, client: redis.Redis
 ) -> None:
@@ -64,6 +80,13 @@ def test_a_second_load_is_refused_and_tells_the_choices(
 
     assert load(file, server_url, "--append").returncode == 0
     assert client.xlen("s") == 6
+
+
+@pytest.mark.whole
+def test_what_spark_does_not_know_is_one_line(file: Path, server_url: str) -> None:
+    done = load(file, server_url, "--format", "nonsense")
+    assert done.returncode == 1
+    assert done.stderr.startswith("headrace: Spark: [DATA_SOURCE_NOT_FOUND]") and done.stderr.count("\n") == 1
 
 
 def test_a_file_that_goes_bad_half_way_says_how_to_go_on(

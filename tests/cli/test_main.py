@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from headrace import __version__
 from headrace.cli.main import COMMANDS, main
@@ -70,6 +71,12 @@ def test_without_a_command_the_help_is_shown_and_the_code_says_so(capsys: pytest
             ["archive", "--stream", "s", "--to", "d", "--time-zone", "Mars/Olympus"],
             "no time zone 'Mars/Olympus'",
         ),
+        (["query", "SELECT 1", "--time-zone", "Mars/Olympus"], "no time zone 'Mars/Olympus'"),
+        (["load", "x.csv", "--stream", "s", "--rate", "nan"], "nan is not a number"),
+        (["archive", "--stream", "s", "--to", "d", "--every", "inf"], "inf is not a number"),
+        (["top", "--every", "nan"], "nan is not a number"),
+        (["top", "--every", "inf"], "inf is not in the range"),
+        (["replay", "--stream", "\udcff", "--into", "t"], "'\\udcff' cannot be written in utf-8"),
         (["serve", "--port", "x"], "port x"),
         (["serve", "--nonsense", "x"], "nonsense"),
         (["demo", "--rows", "0"], "0 is not in the range"),
@@ -101,6 +108,37 @@ def test_no_server_is_one_line_and_code_1(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("headrace: redis://127.0.0.1:1: ") and done.stderr.count("\n") == 1
     assert "headrace serve" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["top", "--once"], ["trim", "--stream", "s"], ["inspect", "s"]])
+def test_no_cluster_is_one_line_and_code_1(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    url = "sentinel://127.0.0.1:1/none" if words[0] == "top" else "cluster://127.0.0.1:1"
+    assert main([*words, "--url", url]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"headrace: {url}: ") and error.count("\n") == 1
+
+
+def test_a_password_that_is_missing_is_no_missing_server(
+    server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.config_set("requirepass", "pw")
+    try:
+        assert main(["trim", "--stream", "s", "--url", server_url]) == 1
+    finally:
+        client.config_set("requirepass", "")
+    assert capsys.readouterr().err.endswith(": the server refused: Authentication required.\n")
+
+
+def test_a_full_disk_under_the_output_is_one_line_and_code_1() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (1, "headrace: the output: no space left on device\n")
 
 
 def test_the_server_listens_where_its_clients_look() -> None:

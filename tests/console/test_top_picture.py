@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import signal
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -84,6 +88,20 @@ def test_a_real_server_is_asked(
         for line in shown
         if line.strip()
     )
+
+
+def test_without_a_terminal_frames_stand_one_below_the_other(server_url: str):
+    words = [sys.executable, "-m", "headrace", "top", "--every", "0.1", "--url", server_url]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as top:
+        late = threading.Timer(60, top.kill)
+        late.start()
+        assert top.stdout is not None and top.stderr is not None
+        heads = (line for line in top.stdout if server_url in line)
+        seen = [next(heads, "") for _ in range(3)]
+        top.send_signal(signal.SIGINT)
+        assert (top.stderr.read(), top.wait()) == ("", 0)
+        late.cancel()
+    assert all("redis" in line for line in seen)
 
 
 def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]):

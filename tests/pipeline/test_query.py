@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import pathlib
+from typing import cast
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from stream_server import StreamServer
 
 from archives import ArchiveMaker
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.query import (
     METADATA,
     archived_columns,
     guessed,
     pruned,
+    register,
     sampled_entries,
     streams_named,
     words_of,
@@ -44,6 +47,12 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
     with pytest.raises(UsageError, match="names no stream"):
         streams_named("SELECT 'orders' FROM text", servers, None)
     servers.close()
+
+
+def test_a_server_that_is_not_there_is_said_at_once() -> None:
+    spark = cast(SparkSession, None)  # it is not asked: the server is, first
+    with pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1: .* is a server running there"):
+        register(spark, "SELECT * FROM orders", "redis://127.0.0.1:1")
 
 
 def test_types_are_guessed_as_those_of_an_archive_are() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-import zoneinfo
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import lengths, url_option, wanted_streams
-from headrace.errors import HeadraceError, UsageError
+from headrace.cli.values import finite, time_zone
+from headrace.errors import HeadraceError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
 from headrace.pipeline.compact import compact
 from headrace.pipeline.inference import SAMPLE, infer, sample
@@ -69,15 +70,16 @@ Examples:
     help="Entries of each stream to infer fields from.",
 )  # fmt: skip
 @click.option(
-    "--time-zone", default="UTC", show_default=True, help="Where a day begins, such as Europe/Berlin."
-)
+    "--time-zone", callback=time_zone, default="UTC", show_default=True,
+    help="Where a day begins, such as Europe/Berlin.",
+)  # fmt: skip
 @click.option(
     "--batch", type=click.IntRange(min=1), default=ENTRIES_PER_BATCH, show_default=True,
     help="Entries in one micro-batch.",
 )  # fmt: skip
 @click.option("--once/--follow", default=True, help="Archive what is there and end, or go on until Ctrl-C.")
 @click.option(
-    "--every", type=click.FloatRange(min=0), default=EVERY_SECONDS, show_default=True,
+    "--every", type=click.FloatRange(min=0), callback=finite, default=EVERY_SECONDS, show_default=True,
     help="With --follow: seconds from one look to the next.",
 )  # fmt: skip
 @click.option(
@@ -98,8 +100,6 @@ def command(
     told how far it has got, so that `headrace trim` may remove the rest.
     """
     console = Console(highlight=False)
-    if time_zone not in zoneinfo.available_timezones():
-        raise UsageError(f"no time zone {time_zone!r}; expected a name such as UTC or Europe/Berlin")
     wanted = Wanted(names, pattern, url, directory.absolute(), batch, allow_loss, compaction)
     streams = wanted_streams(url, names, pattern)
     if fields == INFER:
@@ -123,7 +123,8 @@ def command(
         if once or not wanted.written:
             raise
     console.print(
-        f"[bold]{wanted.written:,}[/] entries written to [bold]{wanted.directory}[/]", soft_wrap=True
+        f"[bold]{wanted.written:,}[/] entries written to [bold]{escape(str(wanted.directory))}[/]",
+        soft_wrap=True,
     )
     if once:
         console.print(
@@ -155,9 +156,8 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
             )
         except HeadraceError as error:
             # The same choice goes by another name here.
-            raise type(error)(
-                str(error).replace("Set failOnDataLoss to false", "Say --allow-loss")
-            ) from error
+            error.args = (str(error).replace("Set failOnDataLoss to false", "Say --allow-loss"),)
+            raise
     if wanted.compaction:
         with console.status("Putting small files together"):
             compact(wanted.directory)

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.markup import escape
 
 from headrace import __version__
 from headrace.cli.child import own_server
@@ -201,7 +202,9 @@ def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -
 
 def what_next(console: Console, output: Path, seconds: float) -> None:
     """Says where everything is and what to try."""
-    console.print(f"\nDone in {seconds:.0f} s; the server has stopped. In [bold]{here(output)}[/]:")
+    console.print(
+        f"\nDone in {seconds:.0f} s; the server has stopped. In [bold]{escape(str(here(output)))}[/]:"
+    )
     console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
     console.print(f"  {HOURS:<20} the query's result, one line a carrier and hour")
     console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory a day")
@@ -215,7 +218,7 @@ def what_next(console: Console, output: Path, seconds: float) -> None:
         f"redis-cli -p {PORT} XRANGE flights - + COUNT 1",
         f"{program} archive --stream flights --to flights-archive",
     ):
-        console.print(f"  {line}", soft_wrap=True)
+        console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def here(path: Path) -> Path:

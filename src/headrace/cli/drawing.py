@@ -30,7 +30,7 @@ class Rows(ProgressColumn):
 def progress_bar(console: Console) -> Progress:
     """A bar with the share done, rows, rows a second and time; silent when the output is no terminal."""
     return Progress(
-        TextColumn("  {task.description:<8}"),
+        TextColumn("  {task.description:<8}", markup=False),
         BarColumn(bar_width=30),
         TaskProgressColumn(),
         Rows(),

@@ -9,9 +9,11 @@ from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option
+from headrace.cli.values import finite
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.link import Link
 from headrace.pipeline.load import ROWS_PER_BATCH, Report, in_time_order, load
@@ -54,7 +56,12 @@ Examples:
     show_default=True,
     help="Rows in one transaction.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many rows a second.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    help="At most so many rows a second.",
+)
 @click.option("--format", "kind", metavar="NAME", help="Read FILE, or what the options say, with Spark.")
 @click.option(
     "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option for Spark's format; repeat it."
@@ -110,7 +117,8 @@ def command(
         if first is None:
             raise UsageError(f"{file}: has no rows")
         times = choose_time_column(first, time_column)
-        console.print(f"IDs from column [bold]{times.name}[/]" + ("" if time_column else " (chosen)"))
+        chosen = "" if time_column else " (chosen)"
+        console.print(f"IDs from column [bold]{escape(times.name)}[/]{chosen}")
         rows = chain([first], batches)
         with progress_bar(console) as bar:
             task = bar.add_task(stream, total=None, rows=0)
@@ -128,8 +136,7 @@ def command(
                 )
             except HeadraceError as error:
                 if report.rows:
-                    hint = f"; {report.rows:,} rows are in, --resume goes on from there"
-                    raise type(error)(f"{error}{hint}") from error
+                    error.args = (f"{error}; {report.rows:,} rows are in, --resume goes on from there",)
                 raise
     tell(console, report, stream)
 
@@ -171,9 +178,7 @@ def load_by_spark(
                 on_progress=lambda rows: bar.update(task, rows=rows),
             )
             seconds = bar.tasks[0].elapsed or 0.0
-    console.print(
-        f"[bold]{rows:,}[/] rows in stream [bold]{stream}[/], {rows / max(seconds, 1e-9):,.0f} rows/s"
-    )
+    tell_rate(console, rows, seconds, stream)
 
 
 def name_and_value(text: str) -> tuple[str, str]:
@@ -184,10 +189,15 @@ def name_and_value(text: str) -> tuple[str, str]:
     return name, value
 
 
+def tell_rate(console: Console, rows: int, seconds: float, stream: str) -> None:
+    """Says how many rows are in, and how fast they went."""
+    rate = rows / max(seconds, 1e-9)
+    console.print(f"[bold]{rows:,}[/] rows in stream [bold]{escape(stream)}[/], {rate:,.0f} rows/s")
+
+
 def tell(console: Console, report: Report, stream: str) -> None:
     """Says what the load did, and what it had to change."""
-    rate = report.rows / max(report.seconds, 1e-9)
-    console.print(f"[bold]{report.rows:,}[/] rows in stream [bold]{stream}[/], {rate:,.0f} rows/s")
+    tell_rate(console, report.rows, report.seconds, stream)
     if report.rows:
         console.print(f"IDs {report.first_id} to {report.last_id}")
     if report.skipped:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -32,6 +33,8 @@ COMMANDS = {
     "top": "Watch a server: throughput, streams, groups, lag, memory.",
     "trim": "Remove from streams what is archived and acknowledged.",
 }
+
+OUTPUT_GONE = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT}
 
 
 class Program(click.Group):
@@ -90,10 +93,17 @@ def main(arguments: list[str] | None = None) -> int:
         return complain(str(error), 1)
     except (KeyboardInterrupt, click.Abort):
         return complain("interrupted", 130)
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`); Python would complain again when it flushes at exit.
+    except UnicodeEncodeError as error:
+        word = error.object[error.start : error.end]
+        return complain(f"{word!r} cannot be written in {error.encoding}: {error.reason}", 2)
+    except OSError as error:
+        if error.errno not in OUTPUT_GONE:
+            raise
+        # Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        if error.errno == errno.EPIPE:  # whoever read it has seen enough: `| head`
+            return 1
+        return complain(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 1)
     finally:
         signal.signal(signal.SIGTERM, previous)
 

@@ -20,6 +20,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from headrace.cli.streams import url_option
+from headrace.cli.values import time_zone
 from headrace.errors import UsageError
 from headrace.pipeline.archive import schema_of
 from headrace.pipeline.interrupts import raise_if_noted
@@ -57,7 +58,9 @@ Examples:
 @click.option("--rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True, help="To show.")
 @click.option("--csv", "form", flag_value="csv", help="All rows, as CSV.")
 @click.option("--json", "form", flag_value="json", help="All rows, a line of JSON each.")
-@click.option("--time-zone", default="UTC", show_default=True, help="In which times are shown.")
+@click.option(
+    "--time-zone", callback=time_zone, default="UTC", show_default=True, help="In which times are shown."
+)
 def command(
     sql: str,
     url: str,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from headrace.cli.drawing import Rows
@@ -107,8 +108,9 @@ def command(
             if report.rows:
                 hint = f"{report.rows:,} entries up to {report.last_id} are in; the same command goes on"
                 if isinstance(stop, HeadraceError):
-                    raise type(stop)(f"{stop}; {hint}") from stop
-                console.print(hint)
+                    stop.args = (f"{stop}; {hint}",)
+                else:
+                    console.print(hint)
             raise
     tell(console, report, target)
 
@@ -136,7 +138,7 @@ def name_of(source: Source, url: str, after: str, upto: str) -> str:
 def progress(console: Console, target: str) -> Progress:
     """A bar that runs over the time in which the entries came."""
     bar = Progress(
-        TextColumn("  {task.description:<8}"),
+        TextColumn("  {task.description:<8}", markup=False),
         BarColumn(bar_width=20),
         TaskProgressColumn(),
         Rows(),
@@ -174,7 +176,7 @@ def tell(console: Console, report: Report, target: str) -> None:
     rate = report.rows / max(report.seconds, 1e-9)
     kept = "with the IDs they had" if report.kept else "with new IDs"
     console.print(
-        f"[bold]{report.rows:,}[/] entries in stream [bold]{target}[/] {kept}, {rate:,.0f} entries/s"
+        f"[bold]{report.rows:,}[/] entries in stream [bold]{escape(target)}[/] {kept}, {rate:,.0f} entries/s"
     )
     if report.rows:
         first, last = (clock(parse_id(each)[0]) for each in (report.first_id, report.last_id))

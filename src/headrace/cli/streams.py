@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import click
-import redis
 
 from headrace.errors import UsageError
-from headrace.server_url import lost, without_password
+from headrace.server_url import failures_explained, without_password
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
@@ -26,13 +25,8 @@ url_option = click.option(
 @contextmanager
 def servers_at(url: str) -> Iterator[Servers]:
     """The servers there, closed in the end; inside, one that is lost is a HeadraceError."""
-    servers = Servers(url, patience=0)
-    try:
+    with closing(Servers(url, patience=0)) as servers, failures_explained(url):
         yield servers
-    except (redis.RedisError, OSError) as error:
-        raise lost(url, error) from error
-    finally:
-        servers.close()
 
 
 def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> list[str]:
@@ -57,9 +51,6 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
 
 def lengths(url: str, streams: list[str]) -> int:
     """How many entries the streams have, all together."""
-    servers = Servers(url, patience=0)
-    try:
+    with servers_at(url) as servers:
         answers = servers.ask(streams, lambda pipe, stream: pipe.xlen(stream))
         return sum(answer for answer in answers.values() if isinstance(answer, int))
-    finally:
-        servers.close()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
-from headrace.cli.streams import servers_at, url_option
+from headrace.cli.streams import url_option
+from headrace.cli.values import finite
 from headrace.console.figures import Ask, Words, collect
 from headrace.console.top_picture import ORDERS, History, top_picture
 from headrace.errors import UsageError
-from headrace.server_url import parse_server_url, without_password
+from headrace.server_url import failures_explained, parse_server_url, without_password
+from headrace.spark.shards import Servers
 
 MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
 HEAD_LINES = 5  # of a frame that are no streams
@@ -31,12 +34,17 @@ Examples:
 )
 @url_option
 @click.option(
-    "--every", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between frames."
+    "--every",
+    type=click.FloatRange(0.1, 86_400),
+    callback=finite,
+    default=1.0,
+    show_default=True,
+    help="Seconds between frames.",
 )
 @click.option(
     "--order", type=click.Choice(ORDERS), default="rate", show_default=True, help="What comes first."
 )
-@click.option("--once", is_flag=True, help="Print one frame, of this many seconds, and end.")
+@click.option("--once", is_flag=True, help="Print one frame, after --every seconds, and end.")
 def command(url: str, every: float, order: str, once: bool) -> None:
     """Watch a server: throughput, streams, groups, lag, oldest pending entries, memory; Ctrl-C ends it.
 
@@ -55,29 +63,39 @@ def command(url: str, every: float, order: str, once: bool) -> None:
             console.print(top_picture(history, where, order, None))
             return
         frames = 0
-        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
-            try:
-                while True:
-                    lines = console.height - HEAD_LINES if console.is_terminal else None
-                    live.update(top_picture(history, where, order, lines), refresh=True)
-                    time.sleep(every)
-                    frames += 1
-                    history.add(collect(ask, consumers=False, memory=frames % MEMORY_EVERY == 0))
-            except KeyboardInterrupt:
-                return
+        with screen(console) as draw, suppress(KeyboardInterrupt):
+            while True:
+                lines = console.height - HEAD_LINES if console.is_terminal else None
+                draw(top_picture(history, where, order, lines))
+                time.sleep(every)
+                frames += 1
+                history.add(collect(ask, consumers=False, memory=frames % MEMORY_EVERY == 0))
+
+
+@contextmanager
+def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
+    """Where frames are drawn: each in the place of the one before, or below it where there is no terminal."""
+    if not console.is_terminal:
+        yield console.print
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield partial(live.update, refresh=True)
 
 
 @contextmanager
 def asking(url: str) -> Iterator[Ask]:
-    """A way to ask the server at url; inside, a server that is lost is a HeadraceError."""
-    with servers_at(url) as servers:
+    """A way to ask the server at url; it raises HeadraceError when that is lost, or says no."""
+    with closing(Servers(url, patience=0)) as servers:
 
         def ask(requests: list[Words]) -> list[object]:
-            pipe = servers.client().pipeline(transaction=False)
-            for words in requests:
-                # As bytes no name of a command is known to redis-py, and so it leaves the answer as it is.
-                pipe.execute_command(*(word.encode() if isinstance(word, str) else word for word in words))
-            answers: list[object] = pipe.execute(raise_on_error=False)
-            return answers
+            with failures_explained(url):
+                pipe = servers.client().pipeline(transaction=False)
+                for words in requests:
+                    # As bytes no name of a command is known to redis-py: it leaves the answer as it is.
+                    pipe.execute_command(
+                        *(word.encode() if isinstance(word, str) else word for word in words)
+                    )
+                answers: list[object] = pipe.execute(raise_on_error=False)
+                return answers
 
         yield ask

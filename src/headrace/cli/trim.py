@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option, wanted_streams
@@ -70,7 +71,7 @@ def tell(console: Console, result: Trimmed, dry_run: bool) -> None:
     did = "would be removed" if dry_run else "removed"
     about = "at least " if result.at_least else ""
     console.print(
-        f"[bold]{result.stream}[/]: {about}{result.removed:,} entries {did}, {result.left:,} left",
+        f"[bold]{escape(result.stream)}[/]: {about}{result.removed:,} entries {did}, {result.left:,} left",
         soft_wrap=True,
     )
     first, *others = result.whys

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
-
-import redis
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.requests import EXEC, MULTI, Request
-from headrace.server_url import lost, without_password
+from headrace.server_url import failures_explained
 from headrace.spark.offsets import parse_id
-from headrace.spark.shards import LOST, Servers, Wire
+from headrace.spark.shards import Servers, Wire
 from headrace.spark.tails import tail
 
 RECEIVE_BYTES = 1 << 18
@@ -42,25 +39,25 @@ class Link(AbstractContextManager["Link"]):
 
     def last_id(self, stream: str) -> tuple[int, int] | None:
         """The last ID the stream ever gave out, or None if there is no such stream."""
-        with self.failures_explained():
+        with failures_explained(self.url):
             last = tail(self.servers, [stream]).get(stream)
         return parse_id(last) if last else None
 
     def length(self, stream: str) -> int:
         """How many entries the stream has."""
-        with self.failures_explained():
+        with failures_explained(self.url):
             return int(self.client.xlen(stream))
 
     def send(self, stream: str, request: Request) -> None:
         """Sends a batch for the stream, always the same one; its answer is still to be confirmed."""
-        with self.failures_explained():
+        with failures_explained(self.url):
             if self._wire is None:
                 self._wire = self.servers.wire(stream)
             self._wire.send_raw(MULTI, request.body, EXEC)
 
     def confirm(self, request: Request) -> None:
         """Waits for a batch's answer. HeadraceError with the server's words if it is not the right one."""
-        with self.failures_explained():
+        with failures_explained(self.url):
             expected, seen = memoryview(request.answer), 0
             while seen < len(expected):
                 piece = self._receive(len(expected) - seen)
@@ -83,13 +80,3 @@ class Link(AbstractContextManager["Link"]):
             if len(seen) > 2 * len(request.answer) + 4096:
                 return f"the server gave an answer that XADD does not give: {unfinished[:80]!r}"
             seen += self._receive(1 << 16)
-
-    @contextmanager
-    def failures_explained(self) -> Iterator[None]:
-        """Turns what the client library raises into one line that says what to look at."""
-        try:
-            yield
-        except redis.ResponseError as error:
-            raise HeadraceError(f"{without_password(self.url)}: the server refused: {error}") from error
-        except (redis.RedisError, *LOST) as error:
-            raise lost(self.url, error) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.inference import both_ends, kinds_of
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import cause, follow
+from headrace.server_url import failures_explained
 from headrace.spark.archive_files import Archive, look
 from headrace.spark.archive_rows import is_map
 from headrace.spark.shards import Servers
@@ -79,14 +81,13 @@ def register(
     """Makes views of the streams that the SQL names, on the server or in the archive; which those are.
 
     fields: what to read of a stream, by its name; under "" of all others. following: views that grow.
-    options: of the source, for all. UsageError if the SQL names no stream.
+    options: of the source, for all. UsageError if the SQL names no stream; HeadraceError without a server.
     """
     said = fields or {}
-    servers = Servers(url)
-    try:
-        held = None if archive is None else look(archive)
+    held = None if archive is None else look(archive)
+    tables = []
+    with closing(Servers(url, patience=0)) as servers, failures_explained(url):
         names = streams_named(sql, servers, held)
-        tables = []
         for name in names:
             columns, sampled = said.get(name, said.get("")), 0
             if columns is None and held is not None:
@@ -94,12 +95,10 @@ def register(
             if columns is None:
                 sample = sampled_entries(servers, held, name)
                 columns, sampled = guessed(sample), len(sample)
-            table = Table(name, pruned(sql, columns), sampled)
-            view(spark, url, table, archive, following, options or {})
-            tables.append(table)
-        return tables
-    finally:
-        servers.close()
+            tables.append(Table(name, pruned(sql, columns), sampled))
+    for table in tables:
+        view(spark, url, table, archive, following, options or {})
+    return tables
 
 
 def words_of(sql: str) -> list[str]:

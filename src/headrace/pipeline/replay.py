@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
-import redis
 
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.pace import Pace
 from headrace.pipeline.replay_source import LAST, Source
 from headrace.pipeline.replay_target import Target
-from headrace.server_url import lost
+from headrace.server_url import failures_explained
 from headrace.spark.archive_files import numbers_of
 from headrace.spark.offsets import START, parse_id
 
@@ -57,8 +57,7 @@ def replay(
     IDs cannot be kept. KeyboardInterrupt, if interrupts are held, between two transactions.
     """
     pace = pace or Pace(None)
-    target = Target(url, stream, name)
-    try:
+    with closing(Target(url, stream, name)) as target, failures_explained(url):
         stand = None if restart else target.stand()
         begin = stand.last if stand else after
         end = stand.upto if stand else min(upto or LAST, source.end(), key=parse_id)
@@ -69,10 +68,6 @@ def replay(
         _play(source.batches(begin, end), target, pace, report, on_progress)
         target.forget()
         return report
-    except (redis.RedisError, OSError) as error:
-        raise lost(url, error) from error
-    finally:
-        target.close()
 
 
 def _play(

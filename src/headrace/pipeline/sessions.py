@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -93,6 +94,8 @@ def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSessio
             except PySparkException as error:
                 # Its text comes from the JVM: it must be read while that is still there.
                 raise HeadraceError(f"Spark: {str(error).splitlines()[0]}") from error
+            except Py4JJavaError as error:  # what PySpark has no exception of its own for
+                raise HeadraceError(f"Spark: {error.java_exception.getMessage()}") from error
             finally:
                 stop(spark)
     finally:
@@ -140,8 +143,9 @@ def logging_to(log: Path) -> Iterator[None]:
     """What Python libraries log goes to the file: stacks of failures that the exceptions tell as well."""
     handler = logging.FileHandler(log)
     logging.getLogger().addHandler(handler)
-    # This one of PySpark's writes on stderr by itself.
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    # These of PySpark's write on stderr by themselves.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ import redis
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.floor import PAGE, Floor, Wishes, look
 from headrace.pipeline.watermark import published, seams
-from headrace.server_url import lost, without_password
+from headrace.server_url import failures_explained, without_password
 from headrace.spark.offsets import Id, format_id, parse_id
 from headrace.spark.shards import Servers
 from headrace.spark.tails import text
@@ -98,9 +99,8 @@ def trim(
     each step's entries. HeadraceError if the server refuses; UsageError if a stream does not exist.
     """
     wishes = wishes or Wishes()
-    servers = Servers(url, patience=0)
     seen = None if archive is None else seams(archive)
-    try:
+    with closing(Servers(url, patience=0)) as servers, failures_explained(url):
         client = servers.client()
         done = []
         for stream in streams:
@@ -121,10 +121,6 @@ def trim(
                 raise HeadraceError(f"stream {stream!r}: the server refused: {error}") from error
             done.append(one)
         return done
-    except (redis.ConnectionError, redis.TimeoutError, redis.exceptions.AskError, OSError) as error:
-        raise lost(url, error) from error
-    finally:
-        servers.close()
 
 
 def trim_stream(
