@@ -327,7 +327,7 @@ def test_wrong_settings_are_refused(database: Any) -> None:
         with pytest.raises(UsageError):
             stream.group("billing", **policy)
     group = stream.group("billing")
-    for settings in ({"batch": 0}, {"concurrency": 0}, {"block": -1}, {"name": ""}):
+    for settings in ({"batch": 0}, {"concurrency": 0}, {"block": -1}, {"name": ""}, {"ordered_by": "n"}):
         with pytest.raises(UsageError):
             group.consumer(**settings)
     with pytest.raises(UsageError):

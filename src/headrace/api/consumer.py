@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -81,6 +81,10 @@ class Consumer(Generic[T]):
             raise UsageError("concurrency: how many entries at the same time, at least 1")
         if not (isinstance(block, int | float) and block >= 0):
             raise UsageError("block: 0 seconds or more; without it, for ever")
+        if ordered_by is not None and not callable(ordered_by):
+            raise UsageError(
+                f"ordered_by: a function of an entry, such as lambda entry: entry[{ordered_by!r}]"
+            )
         self.group = group
         self.nameless = name is None
         self.name = name_of_its_own() if name is None else shown(name_of(name))
@@ -142,9 +146,10 @@ class Consumer(Generic[T]):
                     raise
                 driver.worker.ack(delivery)
 
-    def __aiter__(self) -> Any:
+    def __aiter__(self) -> AsyncIterator[Delivery[T]]:
         """The same in asyncio: `async for entry in consumer`."""
-        return import_module("headrace.api.async_consumer").entries(self)
+        made: AsyncIterator[Delivery[T]] = import_module("headrace.api.async_consumer").entries(self)
+        return made
 
     @contextmanager
     def handling(self, delivery: Delivery[T]) -> Iterator[Delivery[T]]:

@@ -250,14 +250,19 @@ def settings_of(given: dict[str, int]) -> Settings:
     return settings
 
 
-def connect(url: str, **options: Any) -> Database:
-    """A database on a server: Headrace, Redis or Valkey, by the URL that redis-py knows."""
+def connect(url: str | redis.Redis | redis.RedisCluster, *, patience: float | None = None) -> Database:
+    """A database on a server: Headrace, Redis or Valkey, by the URL that redis-py knows.
+
+    In its place may stand a client of redis-py, whose settings are taken over. patience is how many seconds a
+    lost server is waited for, by default as long as a restart or a failover may take; that nobody is there in
+    the first place is said at once.
+    """
     if isinstance(url, str) and "://" not in url:
         raise UsageError(
             f"{url!r} is not a server's address, such as redis://127.0.0.1:7777;"
             " for a directory of this machine use headrace.open()"
         )
-    return Database(import_module("headrace.api.remote").RemoteLink(url, **options))
+    return Database(import_module("headrace.api.remote").RemoteLink(url, patience=patience))
 
 
 def word_of(value: Word) -> bytes:
