@@ -358,7 +358,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Gives pending entries to another consumer, by their IDs.",
-        complexity="O(log n) for each ID, for n pending entries",
+        complexity="O(log n) for each ID, for n pending entries; with IDLE or TIME O(n) at worst, once",
         syntax="key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds]"
         " [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
     ),
