@@ -131,6 +131,17 @@ def test_overwriting_puts_the_new_rows_in_the_old_ones_place_at_once(stream_serv
     assert not stream_server.client.exists("out")
 
 
+@pytest.mark.parametrize("rows", [[1], []])
+def test_what_is_no_stream_is_not_overwritten(stream_server: StreamServer, rows: list[int]) -> None:
+    stream_server.client.set("orders", "5")
+    task = writer(stream_server, schema(n=LongType()), overwrite=True, stream="orders")
+    messages = [task.write(iter([pa.RecordBatch.from_pydict({"n": pa.array(rows, pa.int64())})]))]
+    with pytest.raises(CommandError, match="WRONGTYPE The key 'orders' holds a string"):
+        task.commit(messages)
+    task.abort(messages)
+    assert stream_server.client.get("orders") == b"5"
+
+
 def test_a_table_is_written_without_spark(stream_server: StreamServer) -> None:
     table = pa.table({"n": list(range(50))})
     assert write_batches(table, stream_server.url, "out", Marker("import"), maxLength=1000) == 50

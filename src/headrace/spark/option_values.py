@@ -27,9 +27,16 @@ ONE_MS = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
+def name(text: str) -> str:
+    """Any text but none."""
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas, each once."""
-    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    found = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
     if not found:
         raise ValueError("no stream is named")
     return found
@@ -38,7 +45,7 @@ def names(text: str) -> tuple[str, ...]:
 def listed_names(text: str) -> tuple[str, ...]:
     """Names in a JSON array, each once."""
     found = _json(text)
-    if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
+    if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
         raise ValueError('must be JSON like ["orders", "bids"]')
     return tuple(dict.fromkeys(found))
 
@@ -54,6 +61,8 @@ def pattern(text: str) -> str:
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
+    if not text.strip().isdecimal():
+        raise ValueError("must be a whole number from 1 on")
     number = int(text)
     if number < 1:
         raise ValueError("must be at least 1")

@@ -165,7 +165,7 @@ OPTIONS = (
         "An archive that `headrace archive` has made: read it and what is live of its streams as one table. "
         "Up to the ID where a stream's archive ends its files are read, after it the server. The path must "
         "be the same on every node. Without `subscribe` and the like: all streams that are in the archive.",
-        str,
+        of.name,
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -271,7 +271,7 @@ OPTIONS = (
         "Show the progress as a consumer group of this name, which should be nobody else's: its "
         "last-delivered-id follows the query, so XINFO GROUPS tells its lag. It is made where it is missing. "
         "The checkpoint alone says where the query goes on; if the group cannot be set, that is a warning.",
-        str,
+        of.name,
         ("stream.group.name",),
     ),
     Option(
@@ -312,7 +312,12 @@ OPTIONS = (
         ignored="ranges are read without consumers",
     ),
     Option(
-        "stream", "name", None, ("sink",), "The stream to write to, unless the rows have a `_stream`.", str
+        "stream",
+        "name",
+        None,
+        ("sink",),
+        "The stream to write to, unless the rows have a `_stream`.",
+        of.name,
     ),
     Option(
         "maxLength",
@@ -356,7 +361,7 @@ OPTIONS = (
         "The name under which a write is remembered for exactly once. Default: Spark's own ID of the "
         "streaming query; for a batch, one of this job's. A batch job that is run again with the same name "
         "adds only what is missing.",
-        str,
+        of.name,
     ),
     Option(
         "keepIds",
@@ -415,15 +420,15 @@ class Options:
 
 def parse_options(raw: Mapping[str, str], where: str) -> Options:
     """The options for where: batch, stream or sink. UsageError names the option and what it should be."""
-    known = {n.lower(): option for option in OPTIONS for n in (option.name, *option.aliases)}
+    known = {n.lower(): (n, option) for option in OPTIONS for n in (option.name, *option.aliases)}
     values = {o.attribute: o.parse(o.default) for o in OPTIONS if where in o.where and o.default is not None}
     said: dict[str, str] = {}
     for key, text in raw.items():
-        option = known.get(key.lower())
-        if option is None:
-            if key.lower() in SPARKS_OWN:
-                continue
-            raise _unknown(key, known)
+        if key.lower() in SPARKS_OWN:
+            continue
+        if key.lower() not in known:
+            raise _unknown(key, [name for name, _ in known.values()])
+        name, option = known[key.lower()]  # Spark makes all its letters small
         if where not in option.where:
             raise UsageError(
                 f"The option {option.name} is for {' and '.join(option.where)}, not for {where}."
@@ -431,21 +436,21 @@ def parse_options(raw: Mapping[str, str], where: str) -> Options:
         try:
             value = option.parse(text)
         except ValueError as wrong:
-            raise UsageError(f"The option {key} is {text!r}: {wrong}.") from None
-        before = said.setdefault(option.attribute, key)
-        if before != key:
-            raise UsageError(f"The options {before} and {key} are the same one, said twice.")
+            raise UsageError(f"The option {name} is {text!r}: {wrong}.") from None
+        before = said.setdefault(option.attribute, name)
+        if before != name:
+            raise UsageError(f"The options {before} and {name} are the same one, said twice.")
         if not option.ignored:
             values[option.attribute] = value
-        elif key.startswith("stream."):
-            log.warning("The option %s is ignored: %s.", key, option.ignored)
+        elif name.startswith("stream."):
+            log.warning("The option %s is ignored: %s.", name, option.ignored)
     _check(values, where)
     return Options(**values)
 
 
-def _unknown(key: str, known: Mapping[str, Option]) -> UsageError:
-    close = difflib.get_close_matches(key.lower(), known, 1)
-    hint = f" Did you mean {known[close[0]].name}?" if close else ""
+def _unknown(key: str, names: list[str]) -> UsageError:
+    close = difflib.get_close_matches(key.lower(), [name.lower() for name in names], 1)
+    hint = "".join(f" Did you mean {name}?" for name in names if name.lower() in close)
     return UsageError(f"headrace has no option {key!r}.{hint}")
 
 

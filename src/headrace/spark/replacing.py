@@ -38,11 +38,17 @@ class Replacement:
         Servers(self.url).patiently(lambda: self._ask(b"PEXPIRE", self.temporary, LIFE_MS))
 
     def commit(self, entries: int) -> None:
-        """Put the new stream in the old one's place. Without rows there is none: then the old one goes."""
+        """Put the new stream in the old one's place. Without rows there is none: then the old one goes.
+
+        CommandError if it is no stream whose place that is.
+        """
         tried = False
 
         def work() -> None:
             nonlocal tried
+            kind = self._ask(b"TYPE", self.stream)
+            if kind not in ("none", "stream"):
+                raise CommandError(f"WRONGTYPE The key {self.stream!r} holds a {kind}, not a stream.")
             if self._ask(b"EXISTS", self.temporary):
                 tried = True  # if its answer is lost, the next look tells
                 self._ask(b"PERSIST", self.temporary)
