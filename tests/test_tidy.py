@@ -147,6 +147,8 @@ def test_no_import_hides_in_a_function_but_of_heavy_libraries() -> None:
                     late = late | {"headrace"}
                 if room(name) == "api":  # redis-py is for those who ask for a client or a server
                     late = late | {"redis"}
+                if name == "headrace.persistence.files":  # for large files only
+                    late = late | {"ctypes"}
                 # HTTP is for those who ask for metrics, OpenSSL for those who have a port for it.
                 if name in ("headrace.server.metrics", "headrace.server.listeners"):
                     late = late | {"headrace"}
