@@ -42,3 +42,6 @@ RDB_STRING_BYTES_MAX = (1 << 32) - 1
 
 # A key's place in a dictionary: hash, key and value, at the two thirds it is full on average, and an index.
 KEY_PLACE_BYTES = 24 * 3 // 2 + 8
+
+# To know when a key dies takes a place in another dictionary, the time, and a pair and its place in a heap.
+KEY_TIME_BYTES = KEY_PLACE_BYTES + 32 + 80 + 8

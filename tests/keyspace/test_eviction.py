@@ -16,6 +16,7 @@ from portrait import alive, differences, portrait
 
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 PLACE = 44
+TIME = PLACE + 120
 NODE = 10  # entries
 
 
@@ -60,7 +61,7 @@ def weighed(keyspace: Keyspace) -> int:
     total = 0
     for database in keyspace.databases:
         for key, value in database.values.items():
-            total += PLACE + string_bytes(len(key))
+            total += PLACE + string_bytes(len(key)) + (TIME if database.expiry(key) >= 0 else 0)
             if isinstance(value, Stream):
                 value.check()  # its own weight is the sum of its parts'
                 total += value.weight.total
@@ -97,6 +98,36 @@ def test_a_string_changed_in_place_weighs_what_it_has_become() -> None:
     ):
         server.say(*words)
         assert server.keyspace.weight.total == weighed(server.keyspace), words
+
+
+def test_a_time_to_die_weighs_something_as_long_as_there_is_one() -> None:
+    server = Limited()
+    for line in (
+        "SET k v EX 10",
+        "SET k v EX 20",
+        "EXPIRE k 30",
+        "SET k v KEEPTTL",
+        "COPY k l",
+        "RENAME k m",
+        "PERSIST m",
+        "EXPIRE m 10",
+        "SWAPDB 0 3",
+        "SELECT 3",
+        "MOVE m 5",
+        "DEL l",
+        "SELECT 5",
+        "SET m v",
+        "EXPIRE m 1",
+    ):
+        assert not server.say(*line.split()).startswith(b"-"), line
+        assert server.keyspace.weight.total == weighed(server.keyspace), line
+    assert server.keyspace.weight.total > PLACE + TIME
+    server.now += 1000
+    assert server.say("GET", "m") == b"$-1\r\n"
+    assert server.keyspace.weight.total == 0
+    server.say("SET", "k", "v", "EX", "10")
+    server.say("FLUSHDB")
+    assert server.keyspace.weight.total == 0
 
 
 def test_without_eviction_writes_are_refused_and_the_rest_goes_on() -> None:

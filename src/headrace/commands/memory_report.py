@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.commands.call import Call
-from headrace.limits import KEY_PLACE_BYTES
+from headrace.limits import KEY_PLACE_BYTES, KEY_TIME_BYTES
 
 # What the doctor thinks worth a word.
 WORTH_A_LOOK_BYTES = 5 << 20
@@ -30,7 +30,7 @@ def databases(call: Call) -> dict[bytes, Any]:
     return {
         b"db.%d" % database.index: {
             b"overhead.hashtable.main": KEY_PLACE_BYTES * len(database.values),
-            b"overhead.hashtable.expires": KEY_PLACE_BYTES * len(database.expiry_times),
+            b"overhead.hashtable.expires": KEY_TIME_BYTES * len(database.expiry_times),
             b"overhead.hashtable.slot-to-keys": 0,
         }
         for database in call.keyspace.databases
@@ -47,7 +47,7 @@ def figures(call: Call) -> dict[bytes, Any]:
     for_data = max(resident - startup, 0)
     clients, kept = client_bytes(call), databases(call)
     keys = sum(len(database.values) for database in call.keyspace.databases)
-    overhead = sum(sizes[b"overhead.hashtable.main"] for sizes in kept.values())
+    overhead = sum(sum(sizes.values()) for sizes in kept.values())
     data = used - overhead
     return {
         b"peak.allocated": peak,

@@ -1,5 +1,7 @@
 # The C face of expiry.py.
+from headrace.streams.weight cimport Weight
 
+cdef Py_ssize_t TIME_BYTES
 cdef Py_ssize_t HEAP_STALE_MIN
 
 
@@ -7,9 +9,12 @@ cdef class Expiry:
     cdef readonly dict at
     cdef list heap
     cdef readonly object total
+    cdef Weight weight
 
     cpdef void set(self, bytes key, long long at_ms)
     cpdef bint drop(self, bytes key)
+    cpdef void empty(self)
+    cdef void _tidy(self)
     cpdef long long get(self, bytes key)
     cpdef bint is_due(self, bytes key, long long now)
     cpdef bytes due(self, long long now)

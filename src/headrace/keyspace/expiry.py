@@ -4,7 +4,7 @@
     heap:  (milliseconds, key)            earliest on top; an item is stale when `at` says something else
 
 A key dies for its readers at its time exactly (Database.find looks at `at`); its memory is given back
-then, or by the sweep, which takes from the top of the heap.
+then, or by the sweep, which takes from the top of the heap. Stale items are never more than those that count.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from heapq import heapify, heappop, heappush
 
 import cython
 
+from headrace import limits
+from headrace.streams.weight import Weight
+
+TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TIME_BYTES)  # what one time weighs
 # Below this many items the heap is not worth sweeping for stale ones.
 HEAP_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
 
@@ -22,13 +26,15 @@ HEAP_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
 class Expiry:
     """The times of death of one database's keys."""
 
-    __slots__ = ("at", "heap", "total")
+    __slots__ = ("at", "heap", "total", "weight")
 
     at: dict[bytes, int]
     heap: list[tuple[int, bytes]]
     total: int  # the sum of all times, for the average; a Python int, it may pass 64 bits
+    weight: Weight  # of all that the keyspace holds
 
-    def __init__(self) -> None:
+    def __init__(self, weight: Weight) -> None:
+        self.weight = weight
         self.at = {}
         self.heap = []
         self.total = 0
@@ -39,15 +45,16 @@ class Expiry:
     @cython.ccall
     def set(self, key: bytes, at_ms: cython.longlong) -> cython.void:
         """Key dies at at_ms, whatever was said before."""
+        moment: int = at_ms  # one number for all three
         before = self.at.get(key)
-        if before is not None:
+        if before is None:
+            self.weight.add(TIME_BYTES)
+        else:
             self.total -= before
-        self.at[key] = at_ms
-        self.total += at_ms
-        heappush(self.heap, (at_ms, key))
-        if len(self.heap) > HEAP_STALE_MIN and len(self.heap) > 2 * len(self.at):
-            self.heap = [(at, key) for key, at in self.at.items()]
-            heapify(self.heap)
+        self.at[key] = moment
+        self.total += moment
+        heappush(self.heap, (moment, key))
+        self._tidy()
 
     @cython.ccall
     def drop(self, key: bytes) -> cython.bint:
@@ -55,8 +62,25 @@ class Expiry:
         before = self.at.pop(key, None)
         if before is None:
             return False
+        self.weight.add(-TIME_BYTES)
         self.total -= before
+        self._tidy()
         return True
+
+    @cython.ccall
+    def empty(self) -> cython.void:
+        """No key has a time any more."""
+        self.weight.add(-TIME_BYTES * len(self.at))
+        self.at = {}
+        self.heap = []
+        self.total = 0
+
+    @cython.cfunc
+    def _tidy(self) -> cython.void:
+        """Throw the stale items away when they are the most."""
+        if len(self.heap) > HEAP_STALE_MIN and len(self.heap) > 2 * len(self.at):
+            self.heap = [(at, key) for key, at in self.at.items()]
+            heapify(self.heap)
 
     @cython.ccall
     def get(self, key: bytes) -> cython.longlong:

@@ -202,7 +202,7 @@ class Database:
         self.keyspace = keyspace
         self.index = index
         self.values = {}
-        self.expiry_times = Expiry()
+        self.expiry_times = Expiry(keyspace.weight)
         self.watching = Watching()
         self.order = None
 
@@ -337,7 +337,7 @@ class Database:
         for key, value in self.values.items():
             self._weigh_out(key, value)
         self.values = {}
-        self.expiry_times = Expiry()
+        self.expiry_times.empty()
         if self.order is not None:
             self.order.empty()
         self.keyspace.changes += removed
