@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import redis
@@ -28,14 +29,24 @@ async def async_wait_until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(PAUSE_S)
 
 
-async def ended(worker: asyncio.Task[Any]) -> None:
-    """Cancel the worker until it ends: now and then one cancellation is lost in its client library."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not worker.done():
-        assert time.monotonic() < deadline, "the worker does not end"
-        worker.cancel()
-        await asyncio.wait([worker], timeout=0.2)
-    await asyncio.gather(worker, return_exceptions=True)
+@contextlib.asynccontextmanager
+async def at_work(worker: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Have a library's worker run meanwhile; then it is cancelled, with all that it has begun, until it ends.
+
+    Now and then one cancellation is lost in its client library, and the worker waits on for what it began.
+    """
+    others = asyncio.all_tasks()
+    task = asyncio.create_task(worker)
+    try:
+        yield task
+    finally:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not task.done():
+            assert time.monotonic() < deadline, "the worker does not end"
+            for begun in asyncio.all_tasks() - others:
+                begun.cancel()
+            await asyncio.wait([task], timeout=0.2)
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def answers(client: redis.Redis) -> bool:

@@ -15,7 +15,7 @@ from taskiq.api import run_receiver_task
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
 import headrace
-from waiting import async_wait_until, ended
+from waiting import async_wait_until, at_work
 
 SECONDS = 20
 EXAMPLES = pathlib.Path(__file__).parent.parent.parent / "examples"
@@ -95,14 +95,11 @@ def test_taskiq_works_off_a_stream_and_keeps_the_results(database: headrace.Data
         await broker.startup()
         first = await square.kiq(0)
         database.execute("XREADGROUP", "GROUP", "workers", "dead", "STREAMS", "tasks", ">")
-        worker = asyncio.create_task(run_receiver_task(broker))
-        try:
+        async with at_work(run_receiver_task(broker)):
             tasks = [first, *[await square.kiq(number) for number in range(1, 30)]]
             results = [await task.wait_result(timeout=SECONDS, check_interval=0.01) for task in tasks]
             await async_wait_until(lambda: pending(database, "tasks", "workers") == 0)
-        finally:
-            await ended(worker)
-            await broker.shutdown()
+        await broker.shutdown()
         return [result.return_value for result in results]
 
     assert asyncio.run(job()) == [number * number for number in range(30)]

@@ -11,7 +11,7 @@ from taskiq_redis import RedisStreamBroker
 
 from headrace.server.config import Config
 from headrace.server.main import Server
-from waiting import SECONDS_MAX, async_wait_until, ended
+from waiting import SECONDS_MAX, async_wait_until, at_work
 
 SECONDS = 20
 TIMES = ("idle", "inactive", "seen-time", "active-time", "time_since_delivered")
@@ -280,15 +280,12 @@ def test_taskiq_works_off_a_stream(url):
             done.append(number * number)
 
         await broker.startup()
-        worker = asyncio.create_task(run_receiver_task(broker))
-        try:
+        async with at_work(run_receiver_task(broker)) as worker:
             for number in range(50):
                 await square.kiq(number)
             await async_wait_until(lambda: len(done) >= 50 or worker.done())
             await async_wait_until(lambda: left_pending(url, "tasks", "workers") == 0 or worker.done())
-        finally:
-            await ended(worker)
-            await broker.shutdown()
+        await broker.shutdown()
 
     asyncio.run(asyncio.wait_for(job(), 2 * SECONDS_MAX))
     assert sorted(done) == [number * number for number in range(50)]
@@ -310,14 +307,11 @@ def test_taskiq_takes_over_what_another_worker_left(url):
         await note.kiq(1)
         with redis.Redis.from_url(url) as client:
             assert client.xreadgroup("workers", "dead", {"tasks": ">"})
-        worker = asyncio.create_task(run_receiver_task(broker))
-        try:
+        async with at_work(run_receiver_task(broker)) as worker:
             await note.kiq(2)
             await async_wait_until(lambda: len(done) >= 2 or worker.done())
             await async_wait_until(lambda: left_pending(url, "tasks", "workers") == 0 or worker.done())
-        finally:
-            await ended(worker)
-            await broker.shutdown()
+        await broker.shutdown()
 
     asyncio.run(asyncio.wait_for(job(), 2 * SECONDS_MAX))
     assert sorted(set(done)) == [1, 2]
