@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from benchmarks.servers import Server, load_cores
 from benchmarks.wire import Wire
+from headrace.resp.request import request
 
 CONNECTIONS = 50
 
@@ -71,5 +72,5 @@ def percentile(out: str, percent: float) -> float:
 def flush(server: Server) -> None:
     """Empty the server, for the next round."""
     wire = Wire(server.port)
-    wire.exchange([b"*1\r\n$8\r\nFLUSHALL\r\n"])
+    wire.exchange([request(b"FLUSHALL")])
     wire.close()

@@ -12,14 +12,15 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from headrace.resp.request import request
+
 FIRST_MS = 1_700_000_000_000
 CONSUMER = ("GROUP", "g", "alice")
 
 
 def words(*parts: object) -> bytes:
     """A request as it is sent."""
-    raw = [str(part).encode() for part in parts]
-    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
+    return request(*(str(part).encode() for part in parts))
 
 
 def entry_id(i: int) -> str:

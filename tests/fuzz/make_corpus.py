@@ -17,9 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from driver import CORPUS
 from recipes import recipe_of, recipe_of_file
-from targets_arrow import DEFAULT, SENT, bulk
+from targets_arrow import DEFAULT, SENT
 from targets_files import BETWEEN_FILES
-from targets_protocol import encoded
 from using import NOW
 
 from headrace.engine.engine import Engine
@@ -30,6 +29,8 @@ from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
+from headrace.resp.request import bulk
+from headrace.resp.request import request as encoded
 from headrace.server.directives import DIRECTIVES
 from headrace.spark.arrow_path import column_words
 from headrace.spark.schema import Layout
@@ -143,7 +144,7 @@ def of_files() -> Seeds:
         [b"SELECT", b"0"],
         *(words for line in HISTORY.replace(b"\n", b"").split(b";") if (words := line.split())),
     ]
-    log = b"".join(map(encoded, records))
+    log = b"".join(encoded(*words) for words in records)
     names = Names()
     lines = [b"file %b seq 1 type %c" % (names.base_name(1, True).encode(), b"b"),
         b"file %b seq 1 type %c" % (names.incr_name(1).encode(), b"i"),
@@ -151,7 +152,7 @@ def of_files() -> Seeds:
     manifest = b"\n".join([*lines, b""])
     yield "manifest", manifest
     yield "manifest", b"# note\n" + manifest + b'file "a b" seq 1 type h\r\n'
-    more = encoded([b"MULTI"]) + encoded([b"SET", b"z", b"1"]) + encoded([b"EXEC"]) + b"#TS:1700000000\r\n"
+    more = encoded(b"MULTI") + encoded(b"SET", b"z", b"1") + encoded(b"EXEC") + b"#TS:1700000000\r\n"
     empty = bytearray()
     write_rdb(Engine().keyspace, empty.extend, version=VERSIONS[0], now_ms=NOW, aof_base=True)
     yield "log", BETWEEN_FILES.join([manifest, bytes(empty), log, more])
@@ -187,8 +188,8 @@ def of_protocol() -> Seeds:
     """Requests, replies, lines and patterns."""
     lines = COMMANDS.replace(b"\n", b";").split(b";")
     for at in range(0, len(lines), 12):
-        yield "requests", b"".join(encoded(line.split()) for line in lines[at : at + 8])
-    yield "requests", b'PING\r\n\r\n*0\r\n*-1\r\nECHO "a b"\n' + encoded([b"", b"x" * 100])
+        yield "requests", b"".join(encoded(*line.split()) for line in lines[at : at + 8])
+    yield "requests", b'PING\r\n\r\n*0\r\n*-1\r\nECHO "a b"\n' + encoded(b"", b"x" * 100)
     yield from (("replies", each) for each in REPLIES)
     yield from (("lines", each) for each in LINES)
     yield from (("patterns", each) for each in PATTERNS)
@@ -198,7 +199,7 @@ def of_words() -> Seeds:
     """What people write."""
     for block in COMMANDS.split(b"\n"):
         yield "commands", block.replace(b";", b"\r\n") + b"\r\n"
-    yield "commands", b"".join(encoded(line.split()) for line in COMMANDS.split(b"\n")[0].split(b";"))
+    yield "commands", b"".join(encoded(*line.split()) for line in COMMANDS.split(b"\n")[0].split(b";"))
     many = b" ".join(b"f%d v" % (n % 70) for n in range(90))
     yield (
         "commands",
@@ -237,7 +238,7 @@ def of_arrow() -> Seeds:
     for first in (0, 1, 2, 3, 5, 9, 64, 129):
         yield "pages", bytes([first]) + page
     usual = [
-        encoded([b"%d-0" % (1700000000000 + n), b"x"])[4:-7] + b"*2\r\n" + bulk(b"a") + bulk(b"%d" % n)
+        encoded(b"%d-0" % (1700000000000 + n), b"x")[4:-7] + b"*2\r\n" + bulk(b"a") + bulk(b"%d" % n)
         for n in range(12)
     ]
     for first in (1, 3, 65, 128):

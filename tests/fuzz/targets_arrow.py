@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from targets_protocol import cut
 
 from headrace.errors import HeadraceError
+from headrace.resp.request import bulk
 from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.arrow_path import Filler, parse_head
 from headrace.spark.page_scanner import PageScanner
@@ -60,11 +61,6 @@ LAYOUTS = [
 FILLERS = [Filler(Layout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
 VALUES = b"""1 -1 0 12.5 1e9 nan inf true false [1,2] {"x":"y"} null 2023-11-14 2023-11-14T22:13:20Z a b c
 d e t s x 1-1 9223372036854775808 18446744073709551615-1 \xff"""
-
-
-def bulk(word: bytes) -> bytes:
-    """A word as replies have it."""
-    return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
 def rows_of(data: bytes, pieces: list[bytes]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import recover
+from headrace.resp.request import bulk
 from headrace.streams.stream import Stream
 from headrace.structures import listpack_walk
 from headrace.structures.listpack import Listpack
@@ -49,7 +50,8 @@ RECORDS = b"""*1 MULTI|*1 EXEC|*2 SELECT 1|*5 XADD s 1-1 f v|*5 XADD s 9-* f v|*
 
 def record(line: bytes) -> bytes:
     """A record of a log, from its words behind its number."""
-    return b"".join([line.split()[0], b"\r\n", *(b"$%d\r\n%b\r\n" % (len(w), w) for w in line.split()[1:])])
+    head, *words = line.split()
+    return b"".join([head, b"\r\n", *map(bulk, words)])
 
 
 # ---- payloads
@@ -148,37 +150,51 @@ def load_file_recipe(data: bytes) -> set[Hashable]:
 # ---- logs
 
 
+class Source(io.BytesIO):
+    """A file of Memory, to be read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.size = len(data)
+
+
+class Tail:
+    """A file of Memory, to be cut."""
+
+    def __init__(self, files: dict[str, bytes], name: str) -> None:
+        self.files = files
+        self.name = name
+
+    def truncate(self, size: int) -> None:
+        """Keep the first bytes."""
+        self.files[self.name] = self.files[self.name][:size]
+
+    def sync(self) -> None:
+        """Nothing lasts."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class Memory:
     """The data directory of a log, in memory, as far as a start needs one."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
-        self.at = ""
 
-    def source(self, name: str) -> Memory:
+    def source(self, name: str) -> Source:
         """The file, to be read."""
         if name not in self.files:
             raise FileNotFoundError(name)
-        found = Memory(self.files)
-        found.at, found.size = name, len(self.files[name])  # type: ignore[method-assign, assignment]
-        found.read = io.BytesIO(self.files[name]).read  # type: ignore[attr-defined]
-        return found
+        return Source(self.files[name])
 
-    def append(self, name: str) -> Memory:
+    def append(self, name: str) -> Tail:
         """The file, to be cut."""
-        found = Memory(self.files)
-        found.at = name
-        return found
-
-    def truncate(self, size: int) -> None:
-        """Keep the first bytes."""
-        self.files[self.at] = self.files[self.at][:size]
+        return Tail(self.files, name)
 
     def size(self, name: str) -> int:
         """How long it is."""
-        if name not in self.files:
-            raise FileNotFoundError(name)
-        return len(self.files[name])
+        return self.source(name).size
 
     def exists(self, name: str) -> bool:
         """Whether there is one."""
@@ -187,12 +203,6 @@ class Memory:
     def list(self, directory: str) -> list[str]:
         """The names in a directory."""
         return sorted(name.rpartition("/")[2] for name in self.files if name.startswith(f"{directory}/"))
-
-    def sync(self) -> None:
-        """Nothing lasts."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def recover_log(data: bytes) -> set[Hashable]:

@@ -13,6 +13,7 @@ from headrace.keyspace.scan import matches
 from headrace.resp.inline import split_line
 from headrace.resp.parser import RequestParser
 from headrace.resp.replies import INCOMPLETE, Push, ReplyError, ReplyParser
+from headrace.resp.request import request as encoded
 from headrace.resp.writer import Answer
 
 SIGNS = rb"""* $ - : + _ # , % > ~ | = ! ( *1\r\n *2\r\n *-1\r\n *0\r\n $-1\r\n $0\r\n\r\n $3\r\nabc\r\n
@@ -39,11 +40,6 @@ def cut(data: bytes) -> list[bytes]:
     return pieces
 
 
-def encoded(request: list[bytes]) -> bytes:
-    """A request as clients send it."""
-    return b"*%d\r\n" % len(request) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in request)
-
-
 def requests_of(pieces: list[bytes]) -> tuple[list[list[bytes]], str]:
     """The requests in the pieces, and the error at their end, if any."""
     parser = RequestParser()
@@ -66,7 +62,7 @@ def read_requests(data: bytes) -> set[Hashable]:
     """However they are cut, they are the same; what was read is read again as what it was."""
     found, wrong = requests_of([data])
     assert requests_of(cut(data)) == (found, wrong)
-    assert requests_of([b"".join(map(encoded, found))]) == (found, "")
+    assert requests_of([b"".join(encoded(*words) for words in found)]) == (found, "")
     return {wrong[:40], min(len(found), 9), *(("words", min(len(words), 40)) for words in found)}
 
 

@@ -10,6 +10,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.persistence.aof.reader import LogReader
 from headrace.persistence.damage import Damaged
+from headrace.resp.request import request as record
 
 EXAMPLES = int(os.environ.get("LOG_FUZZ_EXAMPLES", "150"))
 
@@ -30,10 +31,6 @@ class Bytes:
         pass
 
 
-def record(words):
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
-
-
 def read(data, sizes=(1 << 20,)):
     """(commands, what ended it, outcome)"""
     got = []
@@ -46,9 +43,9 @@ def read(data, sizes=(1 << 20,)):
 
 
 word = st.one_of(st.binary(max_size=12), st.sampled_from([b"*1\r\n", b"$4\r\nEXEC\r\n", b"\r\n", b"#"]))
-command = st.lists(word, min_size=2, max_size=5).map(record)
+command = st.lists(word, min_size=2, max_size=5).map(lambda words: record(*words))
 transaction = st.lists(command, max_size=3).map(
-    lambda inner: record([b"MULTI"]) + b"".join(inner) + record([b"EXEC"])
+    lambda inner: record(b"MULTI") + b"".join(inner) + record(b"EXEC")
 )
 note = st.binary(max_size=10).map(lambda b: b"#" + b.replace(b"\n", b"") + b"\n")
 log = st.lists(st.one_of(command, command, transaction, note), max_size=8).map(b"".join)
@@ -123,9 +120,9 @@ def test_a_log_of_real_commands_with_faults_never_breaks_the_engine():
         data = bytearray()
         for n in range(1, 30):
             if rng.random() < 0.7:
-                data += record([w % (rng.randrange(n) + 1) if b"%d" in w else w for w in rng.choice(good)])
+                data += record(*(w % (rng.randrange(n) + 1) if b"%d" in w else w for w in rng.choice(good)))
             else:
-                data += record([rng.choice(names), *(rng.choice(words) for _ in range(rng.randrange(6)))])
+                data += record(rng.choice(names), *(rng.choice(words) for _ in range(rng.randrange(6))))
         if rng.random() < 0.5:
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         engine = Engine()

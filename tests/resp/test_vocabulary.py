@@ -6,17 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.resp.parser import RequestParser
-
-
-def encoded(words: list[bytes]) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+from headrace.resp.request import request as encoded
 
 
 def test_what_another_client_said_is_the_same_object() -> None:
     said = []
     for _ in range(2):
         parser = RequestParser()
-        parser.feed(encoded([b"XADD", b"orders", b"device"]))
+        parser.feed(encoded(b"XADD", b"orders", b"device"))
         said.append(parser.next())
     assert said[0] is not None and said[1] is not None
     assert all(a is b for a, b in zip(said[0], said[1], strict=True))
@@ -24,7 +21,7 @@ def test_what_another_client_said_is_the_same_object() -> None:
 
 def test_a_long_word_is_not_remembered() -> None:
     parser = RequestParser()
-    parser.feed(encoded([b"v" * 100]) * 2)
+    parser.feed(encoded(b"v" * 100) * 2)
     first, second = parser.next(), parser.next()
     assert first == second == [b"v" * 100] and first is not None and second is not None
     assert first[0] is not second[0]
@@ -34,7 +31,7 @@ def test_words_that_share_a_place_are_told_apart() -> None:
     """First, middle and last byte and the length are all that the place depends on."""
     parser = RequestParser()
     words = [b"a%02db%02dc" % (i, i) for i in range(100)] * 2
-    parser.feed(b"".join(encoded([word]) for word in words))
+    parser.feed(b"".join(encoded(word) for word in words))
     assert [parser.next() for _ in words] == [[word] for word in words]
 
 
@@ -42,7 +39,7 @@ def test_words_that_share_a_place_are_told_apart() -> None:
 def test_words_come_out_as_they_went_in(requests: list[list[bytes]], cut: int) -> None:
     parser = RequestParser()
     heard = []
-    sent = b"".join(map(encoded, requests))
+    sent = b"".join(encoded(*words) for words in requests)
     for at in range(0, len(sent), cut):
         parser.feed(sent[at : at + cut])
         while (request := parser.next()) is not None:

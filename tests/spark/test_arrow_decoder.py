@@ -32,6 +32,7 @@ from pyspark.sql.types import (
 
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, HeadraceError, ProtocolError, UsageError
+from headrace.resp.request import bulk
 from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.schema import BatchMaker, Layout
@@ -49,10 +50,6 @@ DEFAULT = StructType(
     ]
 )
 ID = StructField("_id", StringType())
-
-
-def bulk(word: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
 def page(entries: list[Entry]) -> bytes:

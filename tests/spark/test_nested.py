@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.resp.request import bulk
 from headrace.spark.arrow_cells import cells, plain
 from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.nested import Nested
@@ -54,10 +55,6 @@ EVERYTHING = StructType(
         StructField("map", MapType(IntegerType(), INTS)),
     ]
 )
-
-
-def bulk(word: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
 def rows(texts: list[bytes | None], kind: Any, mode: str = "PERMISSIVE", nullable: bool = True) -> list[Any]:
