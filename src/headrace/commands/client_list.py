@@ -6,49 +6,46 @@ from headrace.commands.session import Session
 
 # Counted for a session that has neither transport nor buffers of its own.
 NO_BUFFERS = (0, 0)
+LINE = (
+    b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=0 multi=%d"
+    b" watch=%d qbuf=%d qbuf-free=%d argv-mem=0 multi-mem=%d rbs=%d rbp=%d obl=%d oll=0 omem=0 tot-mem=%d"
+    b" events=r cmd=%b user=%b redir=-1 resp=%d lib-name=%b lib-ver=%b"
+)
 
 
 def line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> bytes:
     """The session at now (milliseconds); buffers: bytes in its query buffer, and free there."""
     held, free = buffers
-    queued = session.queue
-    watch = session.watch
-    command = session.last_command
-    cap = session.answer.cap
-    fields = (
-        (b"id", session.id),
-        (b"addr", session.address),
-        (b"laddr", session.local_address),
-        (b"fd", session.file_number),
-        (b"name", session.name),
-        (b"age", max(0, now - session.created_ms) // 1000),
-        (b"idle", max(0, now - session.active_ms) // 1000),
-        (b"flags", flags(session)),
-        (b"db", session.database),
-        (b"sub", len(session.channels)),
-        (b"psub", len(session.patterns)),
-        (b"ssub", 0),
-        (b"multi", -1 if queued is None else len(queued)),
-        (b"watch", 0 if watch is None else len(watch.keys)),
-        (b"qbuf", held),
-        (b"qbuf-free", free),
-        (b"argv-mem", 0),
-        (b"multi-mem", session.queued_bytes()),
-        (b"rbs", cap),
-        (b"rbp", session.answer.pending()),
-        (b"obl", session.answer.pending()),
-        (b"oll", 0),
-        (b"omem", 0),
-        (b"tot-mem", held + free + cap + session.queued_bytes()),
-        (b"events", b"r"),
-        (b"cmd", b"NULL" if command is None else command.name),
-        (b"user", session.user),
-        (b"redir", -1),
-        (b"resp", session.answer.protocol),
-        (b"lib-name", session.library_name),
-        (b"lib-ver", session.library_version),
+    queue, watch, command = session.queue, session.watch, session.last_command
+    cap, unsent = session.answer.cap, session.answer.pending()
+    queued = session.queued_bytes()
+    return LINE % (
+        session.id,
+        session.address,
+        session.local_address,
+        session.file_number,
+        session.name,
+        max(0, now - session.created_ms) // 1000,
+        max(0, now - session.active_ms) // 1000,
+        flags(session),
+        session.database,
+        len(session.channels),
+        len(session.patterns),
+        -1 if queue is None else len(queue),
+        0 if watch is None else len(watch.keys),
+        held,
+        free,
+        queued,
+        cap,
+        unsent,
+        unsent,
+        held + free + cap + queued,
+        b"NULL" if command is None else command.name,
+        session.user,
+        session.answer.protocol,
+        session.library_name,
+        session.library_version,
     )
-    return b" ".join(name + b"=" + (b"%d" % v if isinstance(v, int) else v) for name, v in fields)
 
 
 def flags(session: Session) -> bytes:
