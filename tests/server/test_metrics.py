@@ -173,3 +173,15 @@ def test_a_scraper_that_goes_away_is_no_news(server, client, capfd: pytest.Captu
             scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
     assert fetch(server, "/healthz")[0] == 200
     assert capfd.readouterr().err == ""
+
+
+def test_every_address_has_its_own_door_and_nobody_is_asked_for_names(start, monkeypatch: pytest.MonkeyPatch):
+    """Redis's usual `bind * -::*`: the second must leave the first its port."""
+    asked = []
+    monkeypatch.setattr(socket, "getfqdn", asked.append)
+    running = start("--bind", "*", "-::*", "--metrics-port", "free")
+    addresses = {server.server_address[:2] for server in running.server.metrics.servers}
+    port = running.server.metrics.port
+    assert addresses == {("0.0.0.0", port), ("::", port)}
+    assert fetch(running, "/healthz") == (200, "ok\n")
+    assert asked == []

@@ -29,7 +29,7 @@ from headrace.server.listeners import at_each_address, is_local
 from headrace.server.turn import Turn
 
 if TYPE_CHECKING:
-    from http.server import HTTPServer
+    from socketserver import TCPServer
 
 NAME = b"metrics:0"  # the address that CLIENT LIST shows
 ANSWER_SECONDS = 5.0  # for the turn to answer a pipeline
@@ -47,7 +47,7 @@ class Metrics:
         self.arrivals: deque[socket.socket] = deque()  # clients that the turn is yet to let in
         self.scraping = threading.Lock()
         self.closed = False
-        self.servers: list[HTTPServer] = []
+        self.servers: list[TCPServer] = []
         self.threads: list[threading.Thread] = []
         self.port = 0
 
@@ -86,7 +86,7 @@ class Metrics:
         self.servers.clear()
         self.threads.clear()
 
-    def _serve(self, server: HTTPServer) -> None:
+    def _serve(self, server: TCPServer) -> None:
         while not self.closed:
             server.handle_request()
 

@@ -6,7 +6,8 @@ import logging
 import socket
 import threading
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
 from typing import TYPE_CHECKING
 
 from headrace.console.exposition import CONTENT_TYPE
@@ -19,14 +20,19 @@ HTTP_SECONDS = 10.0  # for a scraper to ask and to take its answer: while one st
 TEXT = "text/plain; charset=utf-8"
 
 
-def listen(metrics: Metrics, address: str, port: int) -> HTTPServer:
+def listen(metrics: Metrics, address: str, port: int) -> TCPServer:
     """A server there, for these metrics. OSError when the address cannot be had."""
     handler = type("Handler", (Request,), {"metrics": metrics})
     return (Server6 if ":" in address else Server4)((address, port), handler)
 
 
-class Server4(HTTPServer):
-    """One address. What goes wrong with a scraper, such as that it goes away, is no news of the server."""
+class Server4(TCPServer):
+    """One address. What goes wrong with a scraper, such as that it goes away, is no news of the server.
+
+    Unlike http.server's own it does not ask the name service what this machine is called.
+    """
+
+    allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Only for who wants to see everything."""
@@ -37,6 +43,11 @@ class Server6(Server4):
     """The same at an IPv6 address."""
 
     address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        """Leave the port's IPv4 addresses to others."""
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
 
 
 class Request(BaseHTTPRequestHandler):
