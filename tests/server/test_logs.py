@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,16 +75,39 @@ def test_a_line_of_json_holds_whatever_was_said(tmp_path: Path):
     assert third.endswith(" NOTICE plain")
 
 
-def test_a_file_that_was_moved_is_begun_anew(tmp_path: Path):
+def said_in(path: Path) -> list[str]:
+    """The last word of each line."""
+    return [line.split()[-1] for line in path.read_text().splitlines()]
+
+
+def test_a_file_that_was_moved_is_left_alone(tmp_path: Path):
     path, moved = tmp_path / "log", tmp_path / "log.1"
     start_log(configured("--logfile", str(path)))
     LOG.warning("one")
     path.rename(moved)
     LOG.warning("two")
+    assert (said_in(moved), said_in(path)) == (["one"], ["two"])
+    path.unlink()
     reopen_log()
     LOG.warning("three")
-    assert [line.split()[-1] for line in moved.read_text().splitlines()] == ["one", "two"]
-    assert path.read_text().splitlines()[-1].endswith("WARNING three")
+    assert said_in(path) == ["anew", "three"]
+
+
+def test_lines_that_have_no_file_are_told_of_once_until_there_is_one(tmp_path: Path, capsys):
+    directory = tmp_path / "logs"
+    directory.mkdir()
+    path = directory / "log"
+    start_log(configured("--logfile", str(path)))
+    complaint = f"headrace: cannot write logfile {path}: No such file or directory\n"
+    for _ in range(2):
+        path.unlink()
+        directory.rmdir()
+        LOG.warning("one")
+        LOG.warning("two")
+        assert capsys.readouterr().err == complaint
+        directory.mkdir()
+        LOG.warning("three")
+        assert said_in(path) == ["three"]
 
 
 def test_if_it_cannot_be_opened_anew_the_old_file_goes_on(tmp_path: Path):
@@ -96,6 +120,17 @@ def test_if_it_cannot_be_opened_anew_the_old_file_goes_on(tmp_path: Path):
     first, second = (moved / "log").read_text().splitlines()
     assert "cannot open logfile" in first and first.endswith("No such file or directory")
     assert second.endswith("two")
+
+
+def test_a_full_disk_is_told_of_once_and_a_wrong_line_is_a_bug(capsys):
+    start_log(configured("--logfile", "/dev/full"))
+    LOG.warning("one")
+    LOG.warning("two")
+    assert capsys.readouterr().err == "headrace: cannot write logfile /dev/full: No space left on device\n"
+    LOG.warning("%d", "three")
+    assert "TypeError" in capsys.readouterr().err
+    with suppress(OSError):
+        LOG.handlers.pop().close()
 
 
 def test_a_file_that_cannot_be_written_is_refused_and_standard_error_needs_no_opening(tmp_path: Path, capsys):

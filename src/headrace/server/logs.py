@@ -1,4 +1,4 @@
-"""The log: lines of text or of JSON, on standard error or in a file that is opened anew when asked.
+"""The log: lines of text or of JSON, on standard error or in a file, which may be moved away.
 
 2026-03-01 09:30:00,125 WARNING maxclients is 4032: the system allows no more ...
 {"time": "2026-03-01T09:30:00.125Z", "level": "warning", "pid": 7, "message": "maxclients is 4032: ..."}
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from headrace.errors import HeadraceError
@@ -43,17 +45,56 @@ class JsonLines(logging.Formatter):
 
 
 class LogFile(logging.FileHandler):
-    """The file that logfile names."""
+    """What bears the name that logfile says when a line is written: a file moved or removed is left alone.
+
+    While there is no such file to be had, or it takes no more, that is said on standard error, once.
+    """
+
+    said = ""  # of what went wrong
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line."""
+        try:
+            if not self._bears_its_name():
+                self.reopen()
+        except OSError as wrong:
+            self._say(wrong)
+        super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """What went wrong with a line that was written."""
+        wrong = sys.exc_info()[1]
+        if isinstance(wrong, OSError):
+            self._say(wrong)
+        else:
+            super().handleError(record)
+
+    def _say(self, wrong: OSError) -> None:
+        if self.said != wrong.strerror and sys.stderr is not None:
+            self.said = wrong.strerror or ""
+            with suppress(OSError):
+                print(f"headrace: cannot write logfile {self.baseFilename}: {self.said}", file=sys.stderr)
+
+    def _bears_its_name(self) -> bool:
+        """Whether the open file is still found under its name."""
+        if self.stream is None:  # it is about to be opened
+            return True
+        try:
+            return os.path.samestat(os.stat(self.baseFilename), os.fstat(self.stream.fileno()))
+        except FileNotFoundError:
+            return False
 
     def reopen(self) -> None:
-        """Write to what bears the name now: the old file has been moved. OSError, and the old one stays."""
+        """Write to what bears the name now. OSError, and the old file stays."""
         fresh = self._open()
         self.acquire()
         try:
             self.stream, old = fresh, self.stream
         finally:
             self.release()
-        old.close()
+        self.said = ""
+        with suppress(OSError):  # what it had no room for
+            old.close()
 
 
 def start_log(config: Config) -> None:
