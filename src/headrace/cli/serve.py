@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
-from headrace.server.main import serve
+ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command(
@@ -18,4 +22,19 @@ def command(arguments: tuple[str, ...]) -> int:
 
     Example: headrace serve redis.conf --port 7777 --stream-node-max-entries 200
     """
-    return serve(list(arguments))
+    try:
+        with signals_waiting():  # an import that is interrupted can end in any error
+            from headrace.server.main import serve
+        return serve(list(arguments))
+    except KeyboardInterrupt:  # the server does not heed signals by itself yet: there is nothing to end
+        return 0
+
+
+@contextmanager
+def signals_waiting() -> Iterator[None]:
+    """What would end the program while inside is heard at its end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,32 @@
+"""`headrace serve` before the server is there."""
+
+import os
+import signal
+
+import pytest
+
+from headrace.cli.main import main
+from headrace.cli.serve import signals_waiting
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_program_is_still_reading_ends_it_calmly(
+    number: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headrace.server.main.serve", lambda words: os.kill(os.getpid(), number))
+    assert main(["serve"]) == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_that_comes_inside_is_heard_at_the_end() -> None:
+    done = []
+
+    def interrupted() -> None:
+        with signals_waiting():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("all")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["all"]
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
