@@ -10,6 +10,7 @@ import pytest
 
 from headrace.errors import UsageError
 from headrace.server.config import Config
+from headrace.server.kinds import UserLines
 
 
 def configured(arguments: list[str], environment: dict[str, str]) -> Config:
@@ -34,6 +35,13 @@ def test_the_environment_stands_between_the_file_and_the_command_line(tmp_path: 
     assert [config.shown(name) for name in names] == ["30", "3", "5", "* -::*", "", "two words", "8192"]
     assert config.origins["hz"] == "the environment, HEADRACE_HZ"
     assert config.warnings == []
+
+
+def test_a_user_is_one_text():
+    config = configured(["--user", "bob", "off"], {"HEADRACE_USER": "ann on  >pears ~* (+get ~b)"})
+    users = config.values["user"]
+    assert isinstance(users, UserLines)
+    assert users.lines == (("ann", "on", ">pears", "~*", "(+get", "~b)"), ("bob", "off"))
 
 
 def test_a_wrong_value_is_said_with_its_variable_but_a_password_is_not():

@@ -358,9 +358,11 @@ class OneUser:
     takes = "name and rules"
 
     def parse(self, words: list[str]) -> Value:
-        """Words; what is wrong with rules is found when users are made."""
+        """Words, or one text of them; what is wrong with rules is found when users are made."""
         if words == [""]:
             return UserLines()
+        if len(words) == 1:  # a variable of the environment
+            words = words[0].split()
         if not words or not words[0]:
             raise ValueError("a user needs a name")
         return UserLines((tuple(words),))
