@@ -1,6 +1,5 @@
 """Logs with wrong bytes in them: an outcome or Damaged, and what stands before the fault is not lost."""
 
-import os
 import random
 
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from headrace.persistence.aof.reader import LogReader
 from headrace.persistence.damage import Damaged
 from headrace.resp.request import request as record
 
-EXAMPLES = int(os.environ.get("LOG_FUZZ_EXAMPLES", "150"))
+EXAMPLES = settings(max_examples=150)
 
 
 class Bytes:
@@ -60,7 +59,7 @@ change = st.tuples(
 )
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(log, st.lists(change, max_size=3), pieces)
 def test_any_bytes_end_in_an_outcome_that_no_chunking_changes(data, changes, sizes):
     for where, gone, come in changes:
@@ -81,7 +80,7 @@ def test_any_bytes_end_in_an_outcome_that_no_chunking_changes(data, changes, siz
         assert commands == head
 
 
-@settings(max_examples=EXAMPLES)
+@EXAMPLES
 @given(log, st.integers(0, 1000), st.integers(1, 255))
 def test_one_wrong_byte_costs_nothing_before_it(data, where, mask):
     if not data:

@@ -8,6 +8,8 @@ import os
 import random
 
 import pytest
+from mutations import Mutator
+from targets_files import LYING, OPCODES
 from using import NOW, use
 
 from headrace.engine.engine import Engine
@@ -24,46 +26,7 @@ COMPILED = "HEADRACE_COMPILED" in os.environ
 ROUNDS = int(os.environ.get("HEADRACE_FUZZ_N", "0")) or (300 if COMPILED else 50)
 SEED = int(os.environ.get("HEADRACE_FUZZ_SEED", "0"))
 FOOTER = 10
-LYING = [
-    b"\x81" + b"\xff" * 8,
-    b"\x80\xff\xff\xff\xff",
-    b"\x7f\xff",
-    b"\xc3\x05\x80\x10\x00\x00\x00",
-    b"\x00",
-    b"\xff",
-]
-
-
-def mutated(rng, body, others):
-    """The body with something changed, as damage or malice would."""
-    body = bytearray(body)
-    for _ in range(rng.choice([1, 1, 2, 5])):
-        at = rng.randrange(len(body))
-        kind = rng.randrange(8)
-        if kind == 0:
-            body[at] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            body[at] = rng.choice([0, 1, 2, 0x3F, 0x40, 0x7F, 0x80, 0x81, 0xC0, 0xC3, 0xF4, 0xFF])
-        elif kind == 2:
-            del body[at : at + rng.randrange(1, 9)]
-        elif kind == 3:
-            body[at:at] = rng.choice(LYING)
-        elif kind == 4:
-            body[at : at + 1] = rng.choice(LYING)
-        elif kind == 5:
-            other = rng.choice(others)
-            start = rng.randrange(len(other))
-            body[at : at + rng.randrange(60)] = other[start : start + rng.randrange(60)]
-        elif kind == 6:
-            other = rng.choice(others)
-            body[at:] = other[rng.randrange(len(other)) :]
-        else:
-            body[0] = rng.choice([0, 15, 19, 21, 26, 27])
-        if rng.random() < 0.05:
-            del body[rng.randrange(len(body) + 1) :]
-        if not body:
-            body = bytearray(b"\x13")
-    return bytes(body)
+SIZE_MAX = 1 << 16
 
 
 def crc(data):
@@ -86,9 +49,10 @@ def test_payloads_are_refused_or_work(seed):
     rng = random.Random(SEED + seed)
     keyspace = Engine().keyspace
     valid = bodies(rng, keyspace, 15)
+    mutator = Mutator(rng, LYING + OPCODES, SIZE_MAX)
     taken = 0
     for _ in range(ROUNDS):
-        body = mutated(rng, rng.choice(valid), valid) + b"\x0e\x00"
+        body = mutator.mutated(rng.choice(valid), rng.choice(valid)) + b"\x0e\x00"
         try:
             value = restore(body + crc(body), keyspace, NOW)
         except BadPayload:
@@ -107,8 +71,9 @@ def test_payloads_with_a_wrong_footer_are_refused(seed):
     rng = random.Random(SEED + seed)
     keyspace = Engine().keyspace
     valid = bodies(rng, keyspace, 3)
+    mutator = Mutator(rng, LYING + OPCODES, SIZE_MAX)
     for _ in range(ROUNDS):
-        body = mutated(rng, rng.choice(valid), valid)
+        body = mutator.mutated(rng.choice(valid), rng.choice(valid))
         with pytest.raises((WrongChecksum, BadPayload)):
             restore(body, keyspace, NOW)
 
@@ -127,9 +92,10 @@ def test_files_are_refused_or_work(seed):
         data = bytearray()
         write_rdb(keyspace, data.extend, version=version, now_ms=NOW, compress=False)
         files.append(bytes(data[9:-8]))
+    mutator = Mutator(rng, LYING + OPCODES, SIZE_MAX)
     taken, places = 0, []
     for _ in range(ROUNDS):
-        data = b"REDIS0012" + mutated(rng, rng.choice(files), files)
+        data = b"REDIS0012" + mutator.mutated(rng.choice(files), rng.choice(files))
         other = Engine().keyspace
         try:
             read_rdb(io.BytesIO(data + crc(data)), other, now_ms=NOW, merge=rng.random() < 0.5)
