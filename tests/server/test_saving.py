@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -324,6 +325,20 @@ def test_debug_reload_and_loadaof(start):
 
 def test_debug_is_refused_unless_allowed(start):
     assert str(start().connect().request("DEBUG", "DIGEST")).startswith("ERR DEBUG command not allowed")
+
+
+def test_debug_is_for_clients_on_this_machine(start):
+    """Whichever of its addresses they come by, and by a Unix socket whose path is not absolute."""
+    running = start("--enable-debug-command", "local", "--bind", "127.0.0.2", "-::1", "--unixsocket", "s")
+    ways = [("127.0.0.2", running.port), ("::1", running.port)]
+    for way in ways[: len(running.server.names) - 1]:
+        with socket.create_connection(way, 30) as client:
+            client.sendall(b"DEBUG DIGEST\r\n")
+            assert client.recv(100) == b"+" + b"0" * 40 + b"\r\n"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect("s")
+        client.sendall(b"DEBUG DIGEST\r\n")
+        assert client.recv(100) == b"+" + b"0" * 40 + b"\r\n"
 
 
 # The child itself.

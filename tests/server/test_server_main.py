@@ -12,6 +12,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
+import redis
 
 import headrace
 from headrace.server.main import usage
@@ -66,6 +67,47 @@ def test_an_idle_client_is_closed_after_the_timeout(start):
     assert idle.request("PING") == "PONG"
     assert idle.is_closed()
     assert len(server.server.turn.connections) == 1
+
+
+def test_who_listens_is_not_idle(start, server_url: str):
+    """As redis-server has it: an idle client's last request is long ago, and so is theirs."""
+    server = start("--timeout", "1", "--hz", "50")
+    theirs = redis.Redis.from_url(server_url)
+    idle, *listeners = (server.connect() for _ in range(4))
+    assert listeners[0].request("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
+    listeners[1].request("HELLO", "3")
+    assert listeners[1].request("PSUBSCRIBE", "n*") == [b"psubscribe", b"n*", 1]
+    assert listeners[2].request("MONITOR") == "OK"
+    with theirs.pubsub() as heard:
+        heard.subscribe("news")
+        assert heard.get_message(timeout=30) is not None
+        theirs.config_set("timeout", 1)
+        assert idle.is_closed()
+        time.sleep(1.2)
+        theirs.config_set("timeout", 0)
+        assert heard.ping() is None and heard.get_message(timeout=30)["type"] == "pong"
+    assert server.connect().request("PUBLISH", "news", "pear") == 2
+    assert listeners[0].reply() == [b"message", b"news", b"pear"]
+    assert listeners[1].reply() == [b"pmessage", b"n*", b"news", b"pear"]
+    assert b'"PUBLISH" "news" "pear"' in listeners[2].reply().encode()
+
+
+@pytest.mark.parametrize("lost", [">/dev/full", ">&-", "2>&-", ">&- 2>&-"])
+def test_it_runs_whoever_reads_what_it_says(tmp_path: Path, lost: str):
+    words = [sys.executable, "-c", PROGRAM, "--port", "free", "--port-file", "port", "--appendonly", "no"]
+    here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    shell = ["sh", "-c", f'exec "$0" "$@" {lost}', *words]
+    with subprocess.Popen(shell, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=here) as child:
+        try:
+            wait_until((tmp_path / "port").exists, "a server")
+            with socket.create_connection(("127.0.0.1", int((tmp_path / "port").read_text()))) as client:
+                client.sendall(b"PING\r\n")
+                assert client.recv(100) == b"+PONG\r\n"
+            child.terminate()
+            assert child.wait(30) == 0
+            assert child.stderr.read() == b""
+        finally:
+            child.kill()
 
 
 def test_config_set_takes_effect(server, client):

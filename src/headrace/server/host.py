@@ -225,8 +225,8 @@ class ServerHost(Host):
         """Whether the session may use DEBUG."""
         who = self.config.text("enable-debug-command")
         if who == "local":
-            host = session.address.rpartition(b":")[0].strip(b"[]")
-            return host in (b"127.0.0.1", b"::1") or host.startswith(b"/")
+            host = session.address.decode(errors="surrogateescape").rpartition(":")[0]
+            return host == self.config.text("unixsocket") or host.startswith("127.") or host == "[::1]"
         return who == "yes"
 
     def microseconds(self) -> int:

@@ -125,7 +125,7 @@ class Startup:
     @contextmanager
     def _shown(self) -> Iterator[None]:
         """A bar while it lasts, if a person looks on."""
-        if not sys.stderr.isatty():
+        if sys.stderr is None or not sys.stderr.isatty():
             yield
             return
         from rich.console import Console

@@ -61,11 +61,14 @@ class Timers:
         return min((wait for wait in waits if wait >= 0), default=-1)
 
     def _close_idle(self, since: int) -> None:
-        """Close whoever has asked for nothing since then. Those who wait for an answer are not idle."""
+        """Close whoever has asked for nothing since then. Who waits for an answer or listens is not idle."""
         idle = [
             c
             for c in self.turn.connections.values()
-            if c.session.active_ms < since and c.session.waiting is None and not c.session.answer.pending()
+            if c.session.active_ms < since
+            and c.session.waiting is None
+            and not (c.session.subscribed or c.session.monitoring)
+            and not c.session.answer.pending()
         ]
         for connection in idle:
             logging.getLogger("headrace").info("closing idle client %d", connection.session.id)
