@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,20 @@ def test_config_get_takes_several_patterns():
     assert {name for name, _ in config.get([b"*"])} == {d.name.encode() for d in DIRECTIVES} - hidden
 
 
+def test_names_are_looked_at_before_values_and_in_their_order():
+    """As redis-server does it."""
+    config = Config()
+    for names, wrong in (
+        ([b"hz", b"unixsocket", b"nosuch"], "'unixsocket') - can't set immutable config"),
+        (
+            [b"hz", b"nosuch", b"unixsocket"],
+            "Unknown option or number of arguments for CONFIG SET - 'nosuch'",
+        ),
+    ):
+        with pytest.raises(CommandError, match=re.escape(wrong)):
+            config.set([(name, b"no number") for name in names])
+
+
 def test_config_set_changes_all_or_none():
     config = Config()
     config.set([(b"Stream-Node-Max-Bytes", b"1kb"), (b"timeout", b"7")])
@@ -179,8 +194,9 @@ def test_config_set_changes_all_or_none():
         (b"stream-node-max-entries", b"-1", "argument must be between 0 and 9223372036854775807 inclusive"),
         (b"stream-node-max-entries", b"x", "argument couldn't be parsed into an integer"),
         (b"stream-node-max-bytes", b"x", "argument must be a memory value"),
-        (b"port", b"1", "can't set immutable config"),
+        (b"bind", b"::1", "can't set immutable config"),
         (b"appendfilename", b"x", "can't set immutable config"),
+        (b"port", b"65536", "argument must be between 0 and 65535 inclusive"),
         (b"save", b"60 1 5", "Invalid save parameters"),
         (b"save", b"60 one", "Invalid save parameters"),
         (b"save", b"0 1", "Invalid save parameters"),

@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,34 @@ def test_out_of_descriptors_clients_are_told_and_the_rest_go_on(start):
         for sock in waiting:
             sock.close()
     assert server.connect().request("PING") == "PONG"
+
+
+def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wait(start):
+    """As when other processes take the last of the system's: here the limit falls below the spare one."""
+    server = start()
+    first = server.connect()
+    assert first.request("PING") == "PONG"
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = server.server.listeners.spare
+    holes = []
+    with socket.socket() as waiting:
+        waiting.settimeout(30)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (spare, before[1]))
+            with suppress(OSError):
+                while True:
+                    holes.append(os.open(os.devnull, os.O_RDONLY))
+            waiting.connect(("127.0.0.1", server.port))
+            wait_until(lambda: server.server.listeners.spare == -1)
+            assert first.request("PING") == "PONG"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for fd in holes:
+                os.close(fd)
+        waiting.sendall(b"PING\r\n")
+        assert waiting.recv(100) == b"+PONG\r\n"
+    assert server.connect().request("PING") == "PONG"
+    assert server.server.listeners.spare >= 0
 
 
 def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch: pytest.MonkeyPatch):

@@ -88,16 +88,18 @@ class Config:
         """Change all of the directives or none; raises CommandError with CONFIG SET's text."""
         shown = [(_text(name), _text(value)) for name, value in pairs]
         for name, _ in shown:  # all names before any value
-            if name.lower() not in BY_NAME:
+            found = BY_NAME.get(name.lower())
+            if found is None:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
+            if not found.mutable:
+                raise set_failed(name, "can't set immutable config")
         changed: dict[str, Value] = {}
         for name, value in shown:
             directive = BY_NAME[name.lower()]
             try:
                 changed[directive.name] = _changed(directive, self._with_before(directive, [value]))
             except ValueError as wrong:
-                text = f"ERR CONFIG SET failed (possibly related to argument '{name}') - {wrong}"
-                raise CommandError(text) from None
+                raise set_failed(name, str(wrong)) from None
         self.values.update(changed)
         self.named = frozenset(changed)
         for name in changed:
@@ -217,14 +219,17 @@ class Config:
             raise UsageError(f"{where}: unknown directive '{name}'{hint}")
 
 
+def set_failed(name: str, why: str) -> CommandError:
+    """CONFIG SET could not change that directive, or another one that it named."""
+    return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+
+
 def _text(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
 def _changed(directive: Directive, words: list[str]) -> Value:
     """The value that CONFIG SET asks for; ValueError with the reason when it cannot be."""
-    if not directive.mutable:
-        raise ValueError("can't set immutable config")
     value = directive.kind.parse(words)
     if directive.only is not None and value != directive.only:
         raise ValueError(directive.why)

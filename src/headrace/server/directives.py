@@ -243,7 +243,7 @@ DIRECTIVES = [
         "Which events of keys are published: letters of classes, with K or E.",
     ),
     Directive("pidfile", Text(), "", "A file to write the process number to.", mutable=False),
-    Directive("port", Port(), "7777", "TCP port; 0 for none, free for any that is free.", mutable=False),
+    Directive("port", Port(), "7777", "TCP port; 0 for none, free for any that is free."),
     Directive("port-file", Text(), "", "A file to write the TCP port to once it is open.", mutable=False),
     Directive(
         "proto-max-bulk-len",
@@ -372,7 +372,7 @@ DIRECTIVES = [
     Directive("tls-dh-params-file", Text(), "", "Parameters for DHE in TLSv1.2; ECDHE needs none."),
     Directive("tls-key-file", Text(), "", "The key to the server's certificate."),
     Directive("tls-key-file-pass", Text(), "", "The password of that key, if it is encrypted.", secret=True),
-    Directive("tls-port", Port(), "0", "TCP port for TLS, at the addresses of bind.", mutable=False),
+    Directive("tls-port", Port(), "0", "TCP port for TLS, at the addresses of bind."),
     Directive(
         "tls-prefer-server-ciphers", Flag(), "no", "Whether our order of ciphers decides, or the client's."
     ),

@@ -10,12 +10,14 @@ import socket
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError
-from headrace.server.config import Config
+from headrace.errors import HeadraceError, UsageError
+from headrace.server.config import Config, set_failed
 from headrace.server.host import ServerHost
+from headrace.server.logs import NOTICE
 from headrace.server.turn import Turn
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 ACCEPTS_MAX = 1000  # in one turn
 KEEPALIVE_MAX_S = 32767  # Linux refuses more
+PORTS = ("port", "tls-port")
+
+NO_PORT = "Unable to listen on this port. Check server logs."
 
 TOO_MANY = b"-ERR max number of clients reached\r\n"
 PROTECTED = (
@@ -39,68 +44,113 @@ class Listeners:
         self.config = config
         self.host = host
         self.turn = turn
-        self.sockets: list[socket.socket] = []
-        self.names: list[str] = []  # as a person would write them
-        self.port = 0
-        self.tls_port = 0
+        self.sockets: dict[str, list[socket.socket]] = {}  # by the directive that asked for them
+        self.ports: dict[str, int] = {}  # which port that is; 0 for none
         self.tls: Tls | None = None
         self.unix_path = ""
+        self.stuck = False  # nobody can be let in, though somebody stands there
         # Given up for a moment when descriptors run out, so that the client can be told instead of left.
-        self.spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.spare = spare_descriptor()  # -1 for none
 
     def open(self) -> None:
         """Listen on all addresses of the configuration; raises HeadraceError when one cannot be had."""
-        if self.config.shown("port") != "0":
-            self.port = self._open_tcp("port")
-        if self.config.shown("tls-port") != "0":
-            from headrace.server.tls import Tls  # OpenSSL's megabyte is for those who use it
-
-            self.tls = Tls(self.config, self.turn)
-            self.tls_port = self._open_tcp("tls-port")
+        for directive in PORTS:
+            self._move(directive, self._opened(directive))
         path = self.config.text("unixsocket")
         if path:
             self._open_unix(path)
-        if not self.sockets:
+        if not any(self.sockets.values()):
             raise HeadraceError("nothing to listen on: give a --port, a --tls-port or a --unixsocket")
+        self._tell()
 
-    def described(self) -> list[str]:
-        """Each kind of way in, as INFO tells of it."""
+    def follow(self) -> bool:
+        """Move to the ports that CONFIG SET has given, if open() was called before; whether there was one.
+
+        Clients stay. CommandError when a port cannot be had, and then all doors are those of before.
+        """
+        moved = [name for name, port in self.ports.items() if self.config.shown(name) != str(port)]
+        fresh: list[list[socket.socket]] = []
+        try:
+            for directive in moved:
+                fresh.append(self._opened(directive))
+        except HeadraceError as wrong:
+            for opened in fresh:
+                close_all(opened)
+            logging.getLogger("headrace").error("CONFIG SET %s: %s", directive, wrong)
+            about_tls = isinstance(wrong, UsageError)
+            raise set_failed(directive, str(wrong) if about_tls else NO_PORT) from None
+        else:
+            for directive, opened in zip(moved, fresh, strict=True):
+                self._move(directive, opened)
+        finally:
+            if not self.tls_port:
+                self.tls = None
+        if moved:
+            self._tell()
+            where = ", ".join(self.names) or "nothing"
+            logging.getLogger("headrace").log(NOTICE, "listening on %s from now on", where)
+        return bool(moved)
+
+    def _move(self, directive: str, listeners: list[socket.socket]) -> None:
+        """Listen at these for a port's directive; which port that is."""
+        self._put(directive, listeners)
+        self.ports[directive] = port_of(listeners)
+        self.config.adjust(directive, self.ports[directive])
+
+    @property
+    def port(self) -> int:
+        """The TCP port without TLS; 0 for none."""
+        return self.ports.get("port", 0)
+
+    @property
+    def tls_port(self) -> int:
+        """The TCP port with TLS; 0 for none."""
+        return self.ports.get("tls-port", 0)
+
+    @property
+    def names(self) -> list[str]:
+        """Each address listened on, as a person would write it."""
+        return [
+            self.unix_path
+            if directive == "unixsocket"
+            else spelt(listener.getsockname()) + (" (TLS)" if directive == "tls-port" else "")
+            for directive, listeners in self.sockets.items()
+            for listener in listeners
+        ]
+
+    def _tell(self) -> None:
+        """Have INFO tell of each kind of way in."""
         binds = "".join(f"bind={word}," for word in self.config.shown("bind").split())
         ways = [
             f"name={name},{binds}port={port}"
             for name, port in (("tcp", self.port), ("tls", self.tls_port))
             if port
         ]
-        return [*ways, f"name=unix,bind={self.unix_path}"] if self.unix_path else ways
+        self.host.port = self.port or self.tls_port
+        self.host.listening = [*ways, f"name=unix,bind={self.unix_path}"] if self.unix_path else ways
 
-    def _open_tcp(self, directive: str) -> int:
-        """Listen on the directive's port at each address; which port that is."""
+    def _opened(self, directive: str) -> list[socket.socket]:
+        """Sockets that listen on the directive's port, one at each address. HeadraceError."""
         shown = self.config.shown(directive)
+        if shown == "0":
+            return []
+        if directive == "tls-port" and self.tls is None:
+            from headrace.server.tls import Tls  # OpenSSL's megabyte is for those who use it
+
+            self.tls = Tls(self.config, self.turn)
         port = 0 if shown == "free" else int(shown)
+        opened: list[socket.socket] = []
 
         def listen(address: str) -> None:
-            nonlocal port
-            port = self._listen_tcp(address, port, directive == "tls-port")
+            at = port_of(opened) if port == 0 else port
+            opened.append(listening(address, at, self.config.number("tcp-backlog")))
 
-        at_each_address(self.config, f"{directive} {port}", listen)
-        self.config.adjust(directive, port)
-        return port
-
-    def _listen_tcp(self, address: str, port: int, encrypted: bool) -> int:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind((address, port))
-            self._add(listener, encrypted)
-        except OSError:
-            listener.close()
+            at_each_address(self.config, f"{directive} {port}", listen)
+        except HeadraceError:
+            close_all(opened)
             raise
-        bound: int = listener.getsockname()[1]
-        self.names.append(spelt((address, bound)) + (" (TLS)" if encrypted else ""))
-        return bound
+        return opened
 
     def _open_unix(self, path: str) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -112,63 +162,75 @@ class Listeners:
             listener.bind(path)
             if permissions:
                 os.chmod(path, permissions)
-            self._add(listener)  # nobody can connect before
+            listener.setblocking(False)
+            listener.listen(self.config.number("tcp-backlog"))  # nobody can connect before
         except OSError as wrong:
             listener.close()
             raise HeadraceError(f"cannot listen on {path}: {wrong.strerror or wrong}") from None
         self.unix_path = path
-        self.names.append(path)
+        self._put("unixsocket", [listener])
 
-    def _add(self, listener: socket.socket, encrypted: bool = False) -> None:
-        listener.listen(self.config.number("tcp-backlog"))
-        listener.setblocking(False)
-        self.sockets.append(listener)
-        self.turn.listen(listener.fileno(), lambda: self._accept(listener, encrypted))
+    def _put(self, directive: str, listeners: list[socket.socket]) -> None:
+        """Let clients in by these sockets, and no more by those of before."""
+        for old in self.sockets.get(directive, []):
+            self.turn.forget(old.fileno())
+            old.close()
+        self.sockets[directive] = listeners
+        for listener in listeners:
+            self.turn.listen(listener.fileno(), partial(self._accept, listener, directive == "tls-port"))
 
     def close(self) -> None:
         """Listen no more."""
-        for listener in self.sockets:
-            self.turn.forget(listener.fileno())
-            listener.close()
-        self.sockets.clear()
-        os.close(self.spare)
+        for directive in self.sockets:
+            self._put(directive, [])
+        if self.spare >= 0:
+            os.close(self.spare)
         if self.unix_path:
             with suppress(OSError):
                 os.unlink(self.unix_path)
 
     def _accept(self, listener: socket.socket, encrypted: bool) -> None:
         """Let in all who stand before the door."""
+        if self.spare < 0:
+            self.spare = spare_descriptor()
         for _ in range(ACCEPTS_MAX):
             try:
                 client, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as wrong:
-                if wrong.errno in (errno.EMFILE, errno.ENFILE):
-                    self._turn_away(listener, encrypted)
-                    continue
                 if wrong.errno == errno.ECONNABORTED:
                     continue
-                logging.getLogger("headrace").warning("accepting a client: %s", wrong)
+                if wrong.errno in (errno.EMFILE, errno.ENFILE) and self._turn_away(listener, encrypted):
+                    continue
+                if not self.stuck:  # once, not in every turn
+                    logging.getLogger("headrace").warning("accepting a client: %s", wrong)
+                self.stuck = True
                 return
+            self.stuck = False
             try:
                 self._admit(client, address, encrypted)
             except OSError as wrong:  # it has gone already
                 logging.getLogger("headrace").info("admitting a client: %s", wrong)
                 client.close()
 
-    def _turn_away(self, listener: socket.socket, encrypted: bool) -> None:
-        """No descriptor is left: use the spare one to say so. Unaccepted it would wake us for ever."""
-        self.host.rejected += 1
+    def _turn_away(self, listener: socket.socket, encrypted: bool) -> bool:
+        """No descriptor is left: use the spare one to say so. Unaccepted it would wake us for ever.
+
+        False when there is no spare one either: another process has taken the system's last.
+        """
+        if self.spare < 0:
+            return False
         os.close(self.spare)
         try:
             client, _ = listener.accept()
             client.setblocking(False)
             refuse(client, TOO_MANY, encrypted)
+            self.host.rejected += 1
         except OSError:
             pass
-        finally:
-            self.spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.spare = spare_descriptor()
+        return self.spare >= 0
 
     def _admit(self, client: socket.socket, address: object, encrypted: bool) -> None:
         client.setblocking(False)
@@ -187,7 +249,8 @@ class Listeners:
             name, local_name = spelt(address), spelt(client.getsockname())
             self._tune(client)
         secure = self.tls.secured() if encrypted and self.tls is not None else None
-        self.turn.add(client.detach(), name.encode(), local_name.encode(), secure)
+        self.turn.add(client.fileno(), name.encode(), local_name.encode(), secure)
+        client.detach()
 
     def _is_protected(self) -> bool:
         """Whether only this machine's clients may come: whoever comes would need no password."""
@@ -202,6 +265,43 @@ class Listeners:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(seconds // 3, 1))
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+def listening(address: str, port: int, backlog: int) -> socket.socket:
+    """A socket that listens there; OSError when it cannot."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((address, port))
+        listener.setblocking(False)
+        listener.listen(backlog)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def spare_descriptor() -> int:
+    """A descriptor of no use; -1 when the system has none to give."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def port_of(listeners: list[socket.socket]) -> int:
+    """The port that they share; 0 when there are none."""
+    port: int = listeners[0].getsockname()[1] if listeners else 0
+    return port
+
+
+def close_all(listeners: list[socket.socket]) -> None:
+    """Give these up."""
+    for listener in listeners:
+        listener.close()
 
 
 def refuse(client: socket.socket, reason: bytes, encrypted: bool) -> None:

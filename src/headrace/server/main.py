@@ -79,7 +79,8 @@ def serve(arguments: list[str]) -> int:
         server.open()
         if not server.stopping:
             where = ", ".join(server.names)
-            print(f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})", flush=True)
+            with suppress(OSError):  # nobody has to read it
+                print(f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})", flush=True)
             notify(f"READY=1\nSTATUS=Ready on {where}")
         server.run()
     return 0
@@ -147,8 +148,6 @@ class Server:
             self.config.repeated["user"] = partial(user_file.said, self.config, self.engine.guard.users)
         self.turn.listen(self.woken.fileno(), self._hear_wake)
         self.listeners.open()
-        self.host.port = self.listeners.port or self.listeners.tls_port
-        self.host.listening = self.listeners.described()
         self.metrics.open()
         try:
             self._recover()
@@ -245,7 +244,8 @@ class Server:
         """Act on what the configuration says now."""
         config, turn = self.config, self.turn
         tls = self.listeners.tls
-        context = tls.renewed() if tls is not None else None  # first of all: it may be refused
+        context = tls.renewed() if tls is not None else None  # first of all: it may be refused,
+        self._follow_ports()  # and so may this
         self.host.apply_settings()
         self.engine.guard.log.shorten(config.number("acllog-max-len"))
         self.engine.timing.settle()
@@ -265,6 +265,14 @@ class Server:
             self._switch_log(config.flag("appendonly"))
         if tls is not None and context is not None:
             tls.context = context
+
+    def _follow_ports(self) -> None:
+        """Listen where CONFIG SET says; CommandError when that cannot be."""
+        if self.listeners.follow() and self.config.text("port-file") in self.files:
+            try:
+                self._write("port-file", str(self.host.port))
+            except HeadraceError as wrong:
+                logging.getLogger("headrace").error("%s", wrong)
 
     def _switch_log(self, on: bool) -> None:
         if on:
@@ -308,7 +316,8 @@ class Server:
             os.replace(f"{path}.new", path)
         except OSError as wrong:
             raise HeadraceError(f"cannot write {directive} {path}: {wrong.strerror}") from None
-        self.files.append(path)
+        if path not in self.files:
+            self.files.append(path)
 
 
 @contextmanager

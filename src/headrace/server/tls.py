@@ -10,8 +10,8 @@ import os
 import ssl
 from typing import Any
 
-from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.server.config import Config
+from headrace.errors import HeadraceError, UsageError
+from headrace.server.config import Config, set_failed
 from headrace.server.connection import Connection
 from headrace.server.secure import Secure
 from headrace.server.turn import Turn
@@ -40,10 +40,7 @@ class Tls:
         try:
             return context_of(self.config)
         except HeadraceError as wrong:
-            raise CommandError(
-                f"ERR CONFIG SET failed (possibly related to argument '{named[0]}') -"
-                f" Unable to update TLS configuration: {wrong}"
-            ) from None
+            raise set_failed(named[0], f"Unable to update TLS configuration: {wrong}") from None
 
     def secured(self) -> Secure:
         """The server's end of a connection that has just come."""

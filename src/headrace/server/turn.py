@@ -153,7 +153,8 @@ class Turn:
         self.poller.unregister(fd)
 
     def add(self, fd: int, address: bytes, local_address: bytes, secure: Secure | None = None) -> Connection:
-        """A client on a connected, non-blocking descriptor, which is the turn's from now on."""
+        """A client on a connected, non-blocking descriptor, which is the turn's from now on. OSError."""
+        self.poller.register(fd, IN)
         session = self.engine.session(address, local_address, self.clock.now_ms())
         self.engine.guard.greet(session)
         connection: Connection = Connection(fd, session, secure)
@@ -166,7 +167,6 @@ class Turn:
         if secure is not None:
             self.handshakes.begin(connection)
         connection.watched = IN
-        self.poller.register(fd, IN)
         return connection
 
     def close(self) -> None:
