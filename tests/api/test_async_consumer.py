@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.api.async_consumer import run
 from headrace.api.clock import ManualClock
 from headrace.api.policy import Backoff
 from headrace.errors import NoSuchGroup, UsageError
@@ -55,6 +56,40 @@ def test_the_loop_sees_every_entry_and_acknowledges_it(database: headrace.Databa
 
     assert finish(read()) == list(range(300))
     assert group.info().pending == 0
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_work_that_is_returned_and_not_done_is_not_acknowledged(database: headrace.Database) -> None:
+    group = numbers(database, 3).group("readers")
+
+    async def inner(entry: Any) -> None:
+        raise AssertionError("nobody awaits it")
+
+    async def forgets(entry: Any) -> Any:
+        return inner(entry)
+
+    async def generator(entry: Any) -> Any:
+        yield entry
+
+    for handle in (forgets, generator):
+        with pytest.raises(
+            UsageError, match=f"{handle.__name__} has only returned a .*the entry is not handled"
+        ):
+            finish(run(group.consumer(handle.__name__, block=0, batch=1), handle))
+    assert [one.consumer for one in group.pending()] == ["forgets", "generator"]
+
+
+def test_stop_iteration_is_a_failure_as_any_other(database: headrace.Database) -> None:
+    group = numbers(database, 1).group("readers", max_deliveries=2, backoff=SOON)
+
+    @group.handler(consumer="one", block=0.2)
+    def handle(entry: Any) -> None:
+        next(iter([]))
+
+    finish(group.run_async())
+    assert [letter.error for letter in group.dead_letters] == [
+        "RuntimeError: the handler raised StopIteration"
+    ]
 
 
 def test_the_loop_waits_for_what_is_added(database: headrace.Database) -> None:

@@ -72,6 +72,28 @@ def test_a_handler_may_settle_an_entry_itself(database: Any) -> None:
     assert group.info().pending == 0
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_work_that_is_returned_and_not_done_is_not_acknowledged(database: Any) -> None:
+    group = filled(database, 3)
+
+    async def asynchronous(entry: Any) -> None:
+        raise AssertionError("nobody awaits it")
+
+    def generator(entry: Any) -> Any:
+        yield entry
+
+    async def both(entry: Any) -> Any:
+        yield entry
+
+    for handle in (asynchronous, generator, both):
+        with pytest.raises(
+            UsageError, match=f"{handle.__name__} has only returned a .*the entry is not handled"
+        ):
+            group.consumer(handle.__name__, block=0, batch=1).run(handle)
+    assert group.info().pending == 3
+    assert [one.consumer for one in group.pending()] == ["asynchronous", "generator", "both"]
+
+
 def test_what_ends_one_handler_ends_all_and_is_raised(
     database: Any, aside: Callable[[Callable[[], object]], Any]
 ) -> None:

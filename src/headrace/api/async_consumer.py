@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from headrace.api.consumer import not_handled, unbegun
 from headrace.api.delivery import Delivery
 from headrace.api.hand import log
 from headrace.api.handlers import nothing, stopping_by_signal
@@ -210,6 +211,7 @@ class Crew:
         self._waiting: Step | None = None  # what the one who waits does
         self._error: BaseException | None = None
         self._threads: ThreadPoolExecutor | None = None
+        self._function = function
         self._call: Callable[[Delivery[Any]], Awaitable[Any]] = function
         if not inspect.iscoroutinefunction(function):
             self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"handler {self._worker}")
@@ -282,7 +284,7 @@ class Crew:
         task = asyncio.current_task()
         assert task is not None
         try:
-            await self._call(delivery)
+            result = await self._call(delivery)
         except asyncio.CancelledError as error:
             if task.cancelling():
                 worker.leave(delivery)
@@ -294,10 +296,22 @@ class Crew:
             worker.leave(delivery)
             raise
         else:
+            if result is not None and unbegun(result):
+                worker.leave(delivery)
+                raise not_handled(self._function, result)
             driver.settle(worker.ack, delivery)
         await asyncio.sleep(0)  # a handler that never waits would keep the loop from everything else
 
-    async def _in_thread(self, function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> None:
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, function, delivery)
+    async def _in_thread(self, function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> Any:
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, called, function, delivery)
         if inspect.isawaitable(result):  # it did not look like a coroutine function, and is one
-            await result
+            return await result
+        return result
+
+
+def called(function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> Any:
+    """What the function returns. A StopIteration, which no future takes, becomes a RuntimeError."""
+    try:
+        return function(delivery)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error

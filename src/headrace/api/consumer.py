@@ -8,6 +8,7 @@ What is decided is the Worker's; here it is carried out.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import secrets
@@ -180,6 +181,20 @@ def name_of_its_own() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+def unbegun(result: object) -> bool:
+    """Whether a function that has returned this has yet to do what it is for."""
+    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+
+
+def not_handled(function: object, result: object) -> UsageError:
+    """What to raise then."""
+    name = getattr(function, "__name__", repr(function))
+    return UsageError(
+        f"{name} has only returned a {type(result).__name__}, and the entry is not handled: what is asynchronous"
+        " is to be awaited, as run_async() does, and a handler has no `yield`"
+    )
+
+
 class Driver:
     """Carries out what a Worker wants, in as many threads as call next()."""
 
@@ -267,13 +282,16 @@ class Driver:
         try:
             while (delivery := self.next()) is not None:
                 try:
-                    function(delivery)
+                    result = function(delivery)
                 except Exception as error:
                     worker.failed(delivery, error)
                 except BaseException:
                     worker.leave(delivery)
                     raise
                 else:
+                    if result is not None and unbegun(result):
+                        worker.leave(delivery)
+                        raise not_handled(function, result)
                     worker.ack(delivery)
         except BaseException as error:
             self._error = self._error or error
