@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,36 @@ def test_the_end_of_a_log_is_cut_where_the_damage_begins_and_a_copy_stays(tmp_pa
     with pytest.raises(UsageError, match="earlier fix"):
         fix(check(path))
     assert path.read_bytes() == LOG + tail
+
+
+def test_nothing_is_cut_before_the_copy_is_durable(tmp_path, monkeypatch):
+    path = tmp_path / "x.incr.aof"
+    path.write_bytes(LOG + b"junk")
+    synced = {}  # what, and how long the log was then
+    fsync = os.fsync
+
+    def watched(descriptor):
+        synced[os.readlink(f"/proc/self/fd/{descriptor}")] = path.stat().st_size
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    copy = fix(check(path))
+    assert synced == {copy: len(LOG) + 4, str(tmp_path): len(LOG) + 4, str(path): len(LOG)}
+
+
+def test_a_disk_too_full_for_the_copy_leaves_all_as_it_was(tmp_path):
+    path = tmp_path / "x.incr.aof"
+    path.write_bytes(LOG * 100 + b"junk")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(LOG) * 50, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"."):
+            fix(check(path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(tmp_path) == [path.name]
+    fix(check(path))
+    assert path.read_bytes() == LOG * 100
 
 
 def test_only_the_last_file_of_a_log_is_fixed(log):

@@ -284,10 +284,21 @@ def fix(report: Report) -> str:
             raise HeadraceError(f"{file.path} has changed while it was read: stop the server that writes it")
         if os.path.exists(copy):
             raise UsageError(f"{copy} is there from an earlier fix; move it away first")
-        shutil.copy2(file.path, copy)
-        with open(copy, "rb") as kept:
-            os.fsync(kept.fileno())
+        _copy(file.path, copy)
         with open(file.path, "r+b") as damaged:
             damaged.truncate(report.valid)
             os.fsync(damaged.fileno())
     return copy
+
+
+def _copy(path: str, copy: str) -> None:
+    """Make a durable copy; OSError: there is none, not even a part of one."""
+    try:
+        shutil.copy2(path, copy)
+        with open(copy, "rb") as kept:
+            os.fsync(kept.fileno())
+        DiskFiles(os.path.dirname(os.path.abspath(copy))).sync_directory("")
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(copy)
+        raise
