@@ -109,13 +109,12 @@ def test_words_are_compared_in_any_case():
 
 
 def test_a_cursor_goes_word_by_word():
-    words = Arguments([b"SET", b"k", b"v", b"px", b"10", b"1.5", b"a", b"b"], 1)
-    assert words.left() == 7
-    assert (words.word(), words.peek(), words.word()) == (b"k", b"v", b"v")
+    words = Arguments([b"SET", b"k", b"v", b"px", b"10", b"a", b"b"], 1)
+    assert words.left() == 6
+    assert (words.word(), words.word()) == (b"k", b"v")
     assert not words.flag(b"EX")
     assert words.option(b"PX")
     assert words.integer() == 10
-    assert words.float_() == 1.5
     assert words.more()
     assert words.rest() == [b"a", b"b"]
     assert not words.more() and words.left() == 0
@@ -125,7 +124,7 @@ def test_a_cursor_goes_word_by_word():
 def test_a_cursor_at_the_end_refuses():
     words = Arguments([b"SET"], 1)
     assert not words.flag(b"NX") and not words.option(b"PX")
-    for read in (words.word, words.peek, words.integer, words.float_):
+    for read in (words.word, words.integer):
         with pytest.raises(SyntaxRefused):
             read()
 
@@ -133,7 +132,7 @@ def test_a_cursor_at_the_end_refuses():
 def test_an_option_needs_its_value():
     words = Arguments([b"SET", b"PX"], 1)
     assert not words.option(b"PX")
-    assert words.peek() == b"PX"
+    assert words.word() == b"PX"
 
 
 def test_words_left_over_are_refused():

@@ -71,7 +71,7 @@ class Replay:
     def xadd(self, words, reply):
         at, options = self.trim_options(words)
         new = streamid.parse(reply.encode(), 0)
-        assert self.stream.next_id(0) <= new
+        assert self.stream.last_id() < new
         self.stream.append(new.ms, new.seq, words, at + 1, self.bytes_max, self.entries_max)
         if options:
             self.trim(options)

@@ -68,10 +68,8 @@ class StreamModel(RuleBasedStateMachine):
 
     def append_next(self, words, now=0):
         if self.last < (U64_MAX, U64_MAX):
-            new = self.stream.next_id(now)
-            ms, seq = self.last
-            assert (new.ms, new.seq) == ((now, 0) if now > ms else (ms, seq + 1))
-            self.add((new.ms, new.seq), words)
+            new = StreamId(*self.last).successor()
+            self.add(max((now, 0), (new.ms, new.seq)), words)
 
     def some_id(self, data):
         known = st.sampled_from([*self.entries, self.last, (0, 0), (U64_MAX, U64_MAX)])
