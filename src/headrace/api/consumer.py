@@ -190,8 +190,8 @@ def not_handled(function: object, result: object) -> UsageError:
     """What to raise then."""
     name = getattr(function, "__name__", repr(function))
     return UsageError(
-        f"{name} has only returned a {type(result).__name__}, and the entry is not handled: what is asynchronous"
-        " is to be awaited, as run_async() does, and a handler has no `yield`"
+        f"{name} has only returned a {type(result).__name__}, and the entry is not handled: what is"
+        " asynchronous is to be awaited, as run_async() does, and a handler has no `yield`"
     )
 
 
