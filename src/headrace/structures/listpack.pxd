@@ -33,7 +33,7 @@ cdef class Listpack:
     cdef void _open(self, Py_ssize_t at, Py_ssize_t old, Py_ssize_t new)
     cdef void _resize(self, Py_ssize_t cap)
     cdef void _seal(self) noexcept
-    cdef void _write_trails_our_way(self)
+    cdef void _take_elements(self, const unsigned char *source, Py_ssize_t end)
 
 
 cdef Listpack adopted(object data, Py_ssize_t count)

@@ -65,13 +65,11 @@ class Listpack:
         """The listpack that data holds, all of it; ValueError when it is damaged."""
         count: cython.Py_ssize_t = listpack_walk.check(data)
         pack: Listpack = Listpack(len(data))
-        p: cython.p_uchar = pack.p
         source: cython.p_const_uchar = data
-        mem.copy(p, 0, source, 0, len(data))
-        pack.used = len(data) - 1
+        pack._take_elements(source, len(data) - 1)
         pack.count = count
-        pack._write_trails_our_way()
         pack._seal()
+        pack.shrink()
         return pack
 
     # ---- adding at the end
@@ -287,18 +285,24 @@ class Listpack:
         mem.put_u16le(p, 4, self.count if self.count < COUNT_UNKNOWN else COUNT_UNKNOWN)
 
     @cython.cfunc
-    def _write_trails_our_way(self) -> cython.void:
-        """Widen the trailing lengths that Valkey writes a byte shorter than we do."""
+    def _take_elements(self, source: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.void:
+        """Copy the elements of a sound listpack that ends there; a trailing length gets our form."""
         at: cython.Py_ssize_t = HEADER
+        rest: cython.Py_ssize_t = HEADER  # what is still to be copied begins there
         size: cython.Py_ssize_t
         trail: cython.Py_ssize_t
-        while at < self.used:
-            size = listpack_walk.encoded_size(self.p, at)
+        while at < end:
+            size = listpack_walk.encoded_size(source, at)
             trail = at + size
-            at = listpack_walk.next_at(self.p, at)
-            if at - trail != _trail_size(size):
-                self._open(trail, at - trail, _trail_size(size))
-                at = _put_trail(self.p, trail, size)
+            at = listpack_walk.next_at(source, at)
+            if at - trail != _trail_size(size):  # Valkey's, a byte shorter
+                self.reserve(trail - rest + _trail_size(size))
+                mem.copy(self.p, self.used, source, rest, trail - rest)
+                self.used = _put_trail(self.p, self.used + trail - rest, size)
+                rest = at
+        self.reserve(end - rest)
+        mem.copy(self.p, self.used, source, rest, end - rest)
+        self.used += end - rest
 
 
 @cython.cfunc
