@@ -203,6 +203,27 @@ def test_what_is_missing_or_wrong_is_named_with_the_entry() -> None:
     assert issubclass(CodecError, HeadraceError)
 
 
+def test_an_instance_of_a_subclass_loses_nothing() -> None:
+    @dataclass
+    class Event:
+        n: int
+
+    @dataclass
+    class Sale(Event):
+        cents: int
+
+    class Named(Event):
+        """It has no attributes of its own."""
+
+    stream = headrace.open().stream("events", codec=Event)
+    with pytest.raises(
+        CodecError, match=r"^Event: cannot store .*: it is a Sale, whose cents would be lost$"
+    ):
+        stream.add(Sale(1, 999))
+    assert stream[stream.add(Named(2))].value == Event(2)
+    assert len(stream) == 1
+
+
 def test_values_of_another_kind_are_refused() -> None:
     @dataclass
     class Order:

@@ -74,7 +74,13 @@ class Attributes:
                 self._all.append(Attribute(field.name, key_of(field.name), ways, nullable, required))
 
     def there(self, value: Any) -> dict[Any, Any]:
-        """What is stored of an instance; Within."""
+        """What is stored of an instance; Within, also for one of a subclass with more attributes."""
+        if type(value) is not self.kind:
+            known = {field.name for field in dataclasses.fields(self.kind)}
+            more = [field.name for field in dataclasses.fields(value) if field.name not in known]
+            if more:
+                wrong = f"it is a {type(value).__name__}, whose {', '.join(more)} would be lost"
+                raise Within("", value, TypeError(wrong))
         stored = {}
         for one in self._all:
             attribute = getattr(value, one.name)
