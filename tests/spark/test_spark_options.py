@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from headrace.errors import UsageError
-from headrace.spark.options import OPTIONS, options_table, parse_options
+from headrace.spark.options import OPTIONS, parse_options
 
 
 def test_names_are_case_insensitive_and_defaults_stand_where_nothing_is_said() -> None:
@@ -143,8 +143,3 @@ def test_every_option_of_a_read_has_its_place_and_its_default() -> None:
 
 def test_what_spark_puts_among_the_options_is_passed_over() -> None:
     parse_options({"checkpointLocation": "cp"}, "sink")
-
-
-def test_the_reference_has_a_line_for_every_option() -> None:
-    lines = options_table().splitlines()[2:]
-    assert [line.split("`")[1] for line in lines] == [option.name for option in OPTIONS]

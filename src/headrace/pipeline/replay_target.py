@@ -123,7 +123,7 @@ class Target:
 
     def stand(self) -> Stand | None:
         """Where an earlier run was left."""
-        return Stand.of(self._servers.client(self._stream).get(self._key), self._key)
+        return Stand.of(self._servers.client().get(self._key), self._key)
 
     def keeps_ids(self, wanted: bool | None, begin: str) -> bool:
         """Whether the entries get the IDs they had. UsageError if they should and cannot."""
@@ -174,7 +174,7 @@ class Target:
 
     def forget(self) -> None:
         """The replay is done, or begins anew."""
-        self._servers.client(self._stream).delete(self._key)
+        self._servers.client().delete(self._key)
 
     def close(self) -> None:
         """Close the connections."""

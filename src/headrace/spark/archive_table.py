@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -95,12 +94,7 @@ class ArchiveReader(HeadraceReader):
 
     def _tails(self) -> Offsets:
         """Where each stream ends: live, or in the archive if it is not there or was made anew."""
-        pattern, streams = self._options.subscribe_pattern, self._streams()
-        archived = {
-            s: seam
-            for s, seam in self._archive.seams.items()
-            if (re.fullmatch(pattern, s) if pattern is not None else s in streams)
-        }
+        archived = {s: seam for s, seam in self._archive.seams.items() if self._subscription.has(s)}
         return in_order(raised(super()._tails(), archived))
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:

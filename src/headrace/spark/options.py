@@ -473,13 +473,3 @@ def _check(values: Mapping[str, Any], where: str) -> None:
 
 def _says(offsets: str | dict[str, str] | None, word: str) -> bool:
     return word in (offsets.values() if isinstance(offsets, dict) else (offsets,))
-
-
-def options_table() -> str:
-    """The options as a Markdown table, for docs/spark.md."""
-    rows = ["| Option | Value | Default | For | Meaning |", "|---|---|---|---|---|"]
-    for o in OPTIONS:
-        names = "`, `".join((o.name, *o.aliases))
-        default = f"`{o.default}`" if o.default is not None else ""
-        rows.append(f"| `{names}` | {o.type} | {default} | {', '.join(o.where)} | {o.help} |")
-    return "\n".join(rows) + "\n"

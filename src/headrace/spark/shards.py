@@ -81,8 +81,8 @@ class Servers:
     def __repr__(self) -> str:
         return f"Servers({without_password(self.url)!r})"
 
-    def client(self, stream: str | None = None) -> Any:
-        """redis-py's client, made once. That of a cluster routes by itself: stream need not be said."""
+    def client(self) -> Any:
+        """redis-py's client, made once. That of a cluster finds the node of a key by itself."""
         if self._client is None:
             self._client = self._connect()
             self._looked = True
@@ -290,8 +290,3 @@ class Wire:
     def close(self) -> None:
         """Close the socket; also when an answer is still on its way."""
         self._connection.disconnect()
-
-
-def client(url: str) -> Any:
-    """A client for planning: few commands, small answers."""
-    return Servers(url).client()
