@@ -127,7 +127,7 @@ def test_a_reply_that_comes_late_is_looked_into_before_anything_is_handled(
     stepper = Stepper(on(group, LateLink(db.link)).consumer("slow", batch=4))
     got = stepper.next()
     assert stepper.worker.counters.lost > 0
-    assert got is None or group.pending(got.id, got.id)[0].consumer == "slow"
+    assert got is None
 
 
 @pytest.mark.parametrize("text", ["LOADING soon", "READONLY a replica", "OOM full", "MISCONF no disk"])

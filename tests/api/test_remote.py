@@ -26,6 +26,7 @@ from headrace.errors import (
     UsageError,
     WrongType,
 )
+from waiting import wait_until
 
 
 class CutWire:
@@ -145,8 +146,7 @@ def test_a_connection_that_ended_while_it_was_idle_harms_nobody(server_url: str,
     stream.add({"n": 1})
     number = link.execute(b"CLIENT", b"ID")
     assert client.client_kill_filter(_id=number) == 1
-    while any(one["id"] == str(number) for one in client.client_list()):
-        time.sleep(0.01)
+    wait_until(lambda: all(one["id"] != str(number) for one in client.client_list()))
     stream.add({"n": 2})
     assert len(stream) == 2 and link.execute(b"CLIENT", b"ID") != number
     link.close()
@@ -226,10 +226,9 @@ def test_waiting_goes_on_over_a_lost_connection(
     stream = headrace.Stream(link, "s")
     stream.add({"n": 0}, id="1-0")
     reading = aside(lambda: stream.read(after="1-0", block=20, stop=stop))
-    time.sleep(0.05)
+    wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
     wire.lose = "answer"
-    while wire.lose:
-        time.sleep(0.01)
+    wait_until(lambda: not wire.lose)
     client.xadd("s", {"n": "1"}, id="2-0")
     assert [int(entry["n"]) for entry in reading.result()] == [1]
     assert wire.lost == 1

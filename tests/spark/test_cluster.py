@@ -125,11 +125,11 @@ def test_streams_are_found_on_every_shard_by_pattern_and_type(cluster: Cluster) 
 def test_waiting_ends_with_the_first_news_and_with_time(cluster: Cluster) -> None:
     streams = {cluster.stream_of(node): "0-0" for node in cluster.masters}
     servers = Servers(cluster.url)
-    servers.wait(streams, 50)
+    assert servers.wait(streams, 50), "nobody can say: they are of several slots"
     first = dict(list(streams.items())[:1])
-    servers.wait(first, 50)
+    assert not servers.wait(first, 50)
     fill(cluster, next(iter(first)), 1)
-    servers.wait(first, 60_000)
+    assert servers.wait(first, 60_000)
 
 
 def test_a_node_of_a_cluster_is_no_server_for_itself(cluster: Cluster) -> None:

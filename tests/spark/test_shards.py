@@ -102,9 +102,9 @@ def test_streams_are_asked_in_one_round_trip_and_errors_stay_with_their_stream(
 
 def test_waiting_ends_when_an_entry_comes(stream_server: StreamServer) -> None:
     servers = Servers(stream_server.url)
-    servers.wait({"s": "0-0"}, 20)
+    assert not servers.wait({"s": "0-0"}, 20)
     stream_server.fill("s", 1)
-    servers.wait({"s": "0-0", "t": "0-0"}, 60_000)
+    assert servers.wait({"s": "0-0", "t": "0-0"}, 60_000)
 
 
 @pytest.mark.parametrize(
