@@ -1,7 +1,7 @@
 # make demo     run the main job on real input        make test    the tests, interpreted and compiled
 # make install  .venv with the program in it          make lint    ruff, mypy --strict
 # make bench    the figures, beside redis-server      make fuzz     N= random commands from SEED= on, beside redis-server
-# make sanitize parsers and decoders under AddressSanitizer
+# make sanitize parsers and decoders under AddressSanitizer     make test-asan  every test that stays in its process
 # make fuzz-bytes  HOURS= of random bytes into all that reads bytes from outside, ONLY= rdb,dump or the like
 # make stress   hostile clients, and a server at work that is killed now and then, for SECONDS=
 # make simulate N= random histories from SEED= on, on a simulated disk, each crashed at every write
@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 SOURCES := $(shell find src -name '*.py' -o -name '*.pxd') setup.py pyproject.toml README.md
 PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc
+	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc
 
 install: $(VENV)/.installed
 
@@ -45,6 +45,9 @@ sanitize: build/sanitize        ## what reads bytes from outside, under AddressS
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
 	    $(PYTEST) -m "not whole" tests/structures tests/streams tests/arrow tests/resp tests/fuzz tests/persistence \
 	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_tally.py
+
+test-asan: build/sanitize       ## every test that stays in its process, under AddressSanitizer and UBSan
+	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize $(PYTEST) -m "not whole" tests
 
 SEED ?= 1
 N ?= 200000
@@ -96,4 +99,4 @@ dist: install
 clean:
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean
+.PHONY: install demo test interpreted compiled sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean
