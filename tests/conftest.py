@@ -3,8 +3,6 @@
 And nothing that fails because a machine is slow: neither an example of Hypothesis's nor the making of one.
 """
 
-import socket
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -13,31 +11,16 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 
-from waiting import answers, wait_until
+from redis_server import redis_server
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
-    port = free_port()
-    command = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
-    command += ["--hz", "200"]  # how often it looks for waits that are over; 10 times a second by itself
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        with redis.Redis(port=port) as client:
-            wait_until(lambda: answers(client), "redis-server")
+    with redis_server() as port:
         yield f"redis://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.fixture

@@ -53,5 +53,7 @@ def answers(client: redis.Redis) -> bool:
     """Whether the server has started and loaded its data."""
     try:
         return bool(client.ping())
+    except redis.AuthenticationError:  # it wants a password first
+        return True
     except redis.RedisError:
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import socket
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ import redis
 
 import headrace
 from headrace.api.policy import Backoff
+from redis_server import free_port
 from waiting import answers, wait_until
 
 SECONDS_MAX = 30.0
@@ -23,9 +23,7 @@ class Redis:
     """A redis-server that syncs all it is told, and can be killed."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.directory = directory
         self.url = f"redis://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ import headrace
 from headrace.errors import HeadraceError, UsageError
 from headrace.server.config import Config
 from headrace.server.main import Server
+from redis_server import redis_server
+from waiting import wait_until
 
 
 def served(path: Path, *more: str) -> Server:
@@ -28,11 +29,7 @@ def served(path: Path, *more: str) -> Server:
 
 def stop(server: Server) -> None:
     server.end()
-    for _ in range(1000):
-        if server.disk.lock_descriptor < 0:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the server does not end")
+    wait_until(lambda: server.disk.lock_descriptor < 0, "the end of the server")
 
 
 def test_a_server_takes_over_a_directory_and_gives_it_back(tmp_path) -> None:
@@ -95,31 +92,8 @@ def test_redis_reads_what_a_program_has_written(tmp_path) -> None:
         db.compact()
         db.link.add(b"s", b"*", {"n": 10})
     os.unlink(tmp_path / "headrace.lock")
-    socket = tmp_path / "redis.sock"
-    command = [
-        "redis-server",
-        "--port",
-        "0",
-        "--unixsocket",
-        socket,
-        "--dir",
-        tmp_path,
-        "--appendonly",
-        "yes",
-    ]
-    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
-    try:
-        with redis.Redis(unix_socket_path=str(socket)) as client:
-            for _ in range(500):
-                try:
-                    if client.ping():
-                        break
-                except redis.ConnectionError:
-                    time.sleep(0.02)
-            assert client.xlen("s") == 11
-    finally:
-        process.terminate()
-        process.wait()
+    with redis_server(tmp_path, "--appendonly", "yes") as port, redis.Redis(port=port) as client:
+        assert client.xlen("s") == 11
 
 
 def test_importing_headrace_imports_no_engine_and_no_redis(tmp_path: Path) -> None:

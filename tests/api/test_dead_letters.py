@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import socket
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +13,8 @@ from stepping import Stepper
 import headrace
 from headrace.api.policy import Backoff, dead_letter_name
 from headrace.errors import UsageError
-from waiting import answers, wait_until
+from redis_server import free_port, redis_server
+from waiting import wait_until
 
 
 def fail(entry: Any) -> None:
@@ -121,20 +120,13 @@ def slot_tag(key: bytes) -> bytes:
 @pytest.fixture
 def cluster_url(tmp_path: pathlib.Path) -> Iterator[str]:
     """A cluster of one server, which refuses transactions across slots like any."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        port, bus = int(one.getsockname()[1]), int(other.getsockname()[1])
-    words = ["redis-server", "--port", str(port), "--cluster-enabled", "yes", "--dir", str(tmp_path)]
-    words += ["--cluster-announce-ip", "127.0.0.1", "--save", "", "--cluster-port", str(bus)]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    with redis.Redis(port=port) as client:
-        wait_until(lambda: answers(client))
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
-    yield f"cluster://127.0.0.1:{port}"
-    process.kill()
-    process.wait()
+    options = ["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]
+    options += ["--cluster-port", str(free_port())]
+    with redis_server(tmp_path, *options) as port:
+        with redis.Redis(port=port) as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            wait_until(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+        yield f"cluster://127.0.0.1:{port}"
 
 
 def test_in_a_cluster_dead_letters_are_moved_at_once_and_come_back(cluster_url: str) -> None:

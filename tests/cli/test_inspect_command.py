@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import redis
-from redis.backoff import ConstantBackoff
-from redis.retry import Retry
 
 from headrace.cli import inspect
 from headrace.cli.main import main
+from redis_server import redis_server
 
 
 @pytest.fixture
@@ -28,16 +26,13 @@ def orders(client: redis.Redis) -> redis.Redis:
 
 def snapshot(server_url: str, directory: Path) -> Path:
     """A snapshot that a redis-server writes of the stream of another one."""
-    socket = directory / "socket"
-    command = ["redis-server", "--port", "0", "--unixsocket", str(socket), "--dir", str(directory)]
     with (
-        subprocess.Popen(command, stdout=subprocess.DEVNULL) as process,
+        redis_server(directory) as port,
         redis.Redis.from_url(server_url) as here,
-        redis.Redis(unix_socket_path=str(socket), retry=Retry(ConstantBackoff(0.02), 500)) as there,
+        redis.Redis(port=port) as there,
     ):
         there.restore("orders", 0, here.dump("orders"))
         there.save()
-        process.kill()
     return directory / "dump.rdb"
 
 

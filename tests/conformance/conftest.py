@@ -1,7 +1,6 @@
 """A real redis-server for the tests of this folder; they are skipped only where none is installed."""
 
 import pathlib
-import shutil
 import sys
 
 import pytest
@@ -10,10 +9,12 @@ sys.path.append(str(pathlib.Path(__file__).parent))
 
 from peer import Peer
 
+from redis_server import redis_server
+
 
 @pytest.fixture(scope="session")
 def peer():
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
-    with Peer() as running:
+    with redis_server() as port:
+        running = Peer(port)
         yield running
+        running.control.close()

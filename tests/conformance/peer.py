@@ -16,7 +16,6 @@ A line that ends in `#!` runs on both sides and is not compared (a reply that ho
 import ast
 import re
 import socket
-import subprocess
 import time
 
 from headrace.engine.engine import Engine
@@ -149,29 +148,11 @@ def differ(name, argv, ours, theirs):
 
 
 class Peer:
-    """A redis-server child on a free port, without files."""
+    """A redis-server of the tests' own."""
 
-    def __enter__(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        options += ["--hz", "200"]  # how often it looks for waits that are over; 10 times a second by itself
-        self.process = subprocess.Popen(
-            ["redis-server", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
-        )
-        for _ in range(200):
-            try:
-                self.control = Connection(self.port, 2)
-                return self
-            except ConnectionRefusedError:
-                time.sleep(0.02)
-        raise RuntimeError("redis-server did not start")
-
-    def __exit__(self, *failure):
-        self.control.close()
-        self.process.terminate()
-        self.process.wait(10)
+    def __init__(self, port):
+        self.port = port
+        self.control = Connection(port, 2)
 
     def compare(self, conversation, protocol=2):
         """Hold the conversation, a text of lines, with both; the first reply that differs fails."""

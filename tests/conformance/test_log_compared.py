@@ -5,10 +5,6 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import re
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +17,7 @@ from headrace.engine.engine import Engine
 from headrace.persistence.aof.records import Recorder
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.resp.parser import RequestParser
+from redis_server import redis_server
 
 MANIFEST = "file appendonly.aof.1.base.aof seq 1 type b\nfile appendonly.aof.1.incr.aof seq 1 type i\n"
 A_TIME = re.compile(rb"1[789]\d{11}")  # milliseconds of these years
@@ -147,29 +144,9 @@ FLUSHALL
 class Real:
     """A redis-server that keeps a log in a directory, or loads what is there."""
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path, connection: Connection) -> None:
         self.directory = directory
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-            + ["--appendonly", "yes", "--aof-use-rdb-preamble", "no", "--dir", str(directory)],
-            stdout=subprocess.DEVNULL,
-        )
-        self.connection = self.connect()
-
-    def connect(self) -> Connection:
-        for _ in range(500):
-            assert self.process.poll() is None, "redis-server did not take the log"
-            with contextlib.suppress(ConnectionRefusedError):
-                connection = Connection(self.port, 2)
-                while True:
-                    connection.send([b"PING"])
-                    if connection.reply() == b"+PONG\r\n":
-                        return connection
-            time.sleep(0.02)
-        raise RuntimeError("redis-server did not start")
+        self.connection = connection
 
     def ask(self, argv: list[bytes]) -> bytes:
         self.connection.send(argv)
@@ -183,21 +160,12 @@ class Real:
             records.append(argv)
         return records
 
-    def close(self) -> None:
-        self.connection.close()
-        self.process.terminate()
-        self.process.wait(10)
-
 
 @contextlib.contextmanager
-def redis_server(directory: pathlib.Path) -> Iterator[Real]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
-    real = Real(directory)
-    try:
-        yield real
-    finally:
-        real.close()
+def logging_redis(directory: pathlib.Path) -> Iterator[Real]:
+    options = ["--appendonly", "yes", "--aof-use-rdb-preamble", "no"]
+    with redis_server(directory, *options) as port, contextlib.closing(Connection(port, 2)) as connection:
+        yield Real(directory, connection)
 
 
 def conversation() -> list[tuple[str, list[str]]]:
@@ -222,7 +190,7 @@ def test_each_command_is_logged_as_redis_does(tmp_path):
     session = engine.session()
     ours, theirs = [], []
     requests = conversation()
-    with redis_server(tmp_path) as real:
+    with logging_redis(tmp_path) as real:
         for i, (line, _) in enumerate(requests):
             for argv in (words(line), *([] if session.queue is not None else [[b"SET", b"mark", b"%d" % i]])):
                 engine.execute(session, argv, now_ms())
@@ -293,7 +261,7 @@ def test_redis_loads_what_we_write(tmp_path, seed, form):
             recorder = Recorder()
             recorder.put_all(engine.effects.take())
             file.write(recorder.view())
-    with redis_server(tmp_path) as real:
+    with logging_redis(tmp_path) as real:
         for database in engine.keyspace.databases:
             argv = words(f"SELECT {database.index}")
             engine.execute(session, argv, now_ms())

@@ -2,9 +2,6 @@
 
 import contextlib
 import random
-import socket
-import subprocess
-import time
 from io import BytesIO
 
 import pytest
@@ -19,6 +16,7 @@ from headrace.persistence.rdb.versions import COMPATIBLE, VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.streams.stream import Stream
 from portrait import alive, differences, portrait
+from redis_server import redis_server
 
 NOW_MS = 1_700_000_000_000
 LATER_MS = 4_102_444_800_123  # the real server loads in our days: what is to live must die later
@@ -116,27 +114,10 @@ def saved(engine, **options):
 def served(directory, file):
     """A client of a real server that was started on this file, and checks all it loads."""
     (directory / "dump.rdb").write_bytes(file)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--sanitize-dump-payload", "yes"]
-    process = subprocess.Popen(
-        ["redis-server", "--dir", directory, *options], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        with redis.Redis(port=port, protocol=3) as client:
-            client.response_callbacks.clear()
-            for _ in range(500):
-                if process.poll() is not None:
-                    pytest.fail(f"the server does not take the file:\n{process.stdout.read()}")
-                with contextlib.suppress(redis.ConnectionError, redis.BusyLoadingError):
-                    client.execute_command("PING")
-                    break
-                time.sleep(0.02)
-            yield client
-    finally:
-        process.terminate()
-        process.communicate()
+    options = ["--sanitize-dump-payload", "yes"]
+    with redis_server(directory, *options) as port, redis.Redis(port=port, protocol=3) as client:
+        client.response_callbacks.clear()
+        yield client
 
 
 def id_text(pair):

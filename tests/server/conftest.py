@@ -19,6 +19,7 @@ from tls_clients import Town
 from headrace.persistence.files import DiskFile, DiskFiles
 from headrace.server.config import Config
 from headrace.server.main import Server
+from redis_server import free_port
 from speaking import SECONDS_MAX, Client
 from waiting import answers, wait_until
 
@@ -159,9 +160,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Town:
 @pytest.fixture(scope="session")
 def redis_port(town: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A redis-server that is only reached by TLS."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folder = tmp_path_factory.mktemp("redis")
     words = ["redis-server", "--port", "0", "--tls-port", str(port), *town.server_words(), "--save", ""]
     process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL)

@@ -8,7 +8,6 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +19,8 @@ import pytest
 import redis
 
 import headrace
-from waiting import answers, wait_until
+from redis_server import redis_server
+from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
@@ -320,21 +320,11 @@ def test_sigterm_saves_by_rule(launch, tmp_path: Path):
 
 @contextlib.contextmanager
 def real_redis(directory: Path) -> Iterator[redis.Redis]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory)]
-    command += ["--appendonly", "yes", "--save", ""]
-    child = subprocess.Popen(command, stdout=PIPE, text=True)
-    client = redis.Redis(port=port, decode_responses=True)
-    try:
-        wait_until(lambda: child.poll() is not None or answers(client))
-        assert child.poll() is None, child.stdout.read()
+    with (
+        redis_server(directory, "--appendonly", "yes") as port,
+        redis.Redis(port=port, decode_responses=True) as client,
+    ):
         yield client
-    finally:
-        client.close()
-        child.terminate()
-        child.communicate()
 
 
 def a_history(client: redis.Redis) -> None:

@@ -6,8 +6,8 @@ import pathlib
 import subprocess
 
 import redis
-from stream_server import free_port
 
+from redis_server import free_port
 from waiting import wait_until
 
 SLOTS = 16384

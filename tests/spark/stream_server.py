@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +12,8 @@ from typing import Any
 
 import redis
 
+from redis_server import free_port
 from waiting import answers, wait_until
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ import pytest
 import redis
 from flaky_proxy import Cut, FlakyProxy
 from redis.crc import key_slot
-from stream_server import StreamServer, free_port, start_server
+from stream_server import StreamServer, start_server
 
 from headrace import patience
 from headrace.errors import CommandError, UsageError
@@ -20,6 +20,7 @@ from headrace.spark import sender
 from headrace.spark.exactly_once import Forgotten
 from headrace.spark.marker import ALL, Marker, tagged
 from headrace.spark.sender import write_batches
+from redis_server import free_port
 
 ROWS = 23
 MARKER = Marker("q", 3, 7)

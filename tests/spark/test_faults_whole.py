@@ -18,7 +18,9 @@ import pytest
 import redis
 from flaky_proxy import Cut, FlakyProxy
 from spark_workers import workers_below
-from stream_server import free_port, start_server
+from stream_server import start_server
+
+from redis_server import free_port
 
 pytestmark = pytest.mark.whole
 

@@ -8,13 +8,14 @@ import pytest
 import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
-from stream_server import StreamServer, free_port
+from stream_server import StreamServer
 
 from headrace.spark import groups
 from headrace.spark.entry_numbers import EntryNumbers
 from headrace.spark.groups import GroupProgress
 from headrace.spark.options import Options, parse_options
 from headrace.spark.stream_reader import HeadraceStreamReader
+from redis_server import free_port
 
 N = StructType([StructField("n", LongType())])
 ALL = ReadAllAvailable()
@@ -168,9 +169,10 @@ def test_a_query_acknowledges_nothing_that_came_before_it(stream_server: StreamS
     deliver(stream_server, 10)
     chosen = options(stream_server, acknowledgeOnCommit="true", startingOffsets='{"s": "1000003-0"}')
     reader = HeadraceStreamReader(chosen, N)
-    end = reader.latestOffset(reader.initialOffset(), ALL)
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    end = reader.latestOffset(start, ALL)
     reader.commit(end)
-    assert pending(stream_server) == [f"{1_000_000 + n}-0".encode() for n in range(4)]
+    assert start != end and pending(stream_server) == [f"{1_000_000 + n}-0".encode() for n in range(4)]
     reader.stop()
 
 

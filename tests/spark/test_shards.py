@@ -13,7 +13,7 @@ import pytest
 import redis
 from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import SLOTS, Certificates, Node
-from stream_server import StreamServer, free_port
+from stream_server import StreamServer
 
 from headrace import patience
 from headrace.errors import UsageError
@@ -25,6 +25,7 @@ from headrace.spark.range_reader import RangeReader
 from headrace.spark.schema import Layout
 from headrace.spark.shards import LOST, Moved, Servers, Wire
 from headrace.spark.tails import Tail, lost_between, tail, tails
+from redis_server import free_port
 from waiting import wait_until
 
 

@@ -5,9 +5,6 @@ What is compared before and after is DEBUG DIGEST, of all data.
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +15,7 @@ from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.pipeline.trim import SCRIPT as TRIM
 from headrace.resp.replies import ReplyError
+from redis_server import redis_server
 from speaking import Client
 from waiting import wait_until
 
@@ -104,40 +102,10 @@ def raw(port: int, request: list[bytes | str]) -> object:
 
 
 @pytest.fixture
-def real_redis(tmp_path):
+def real_redis():
     """The port of a redis-server with a password."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        "redis-server",
-        "--port",
-        str(port),
-        "--bind",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--requirepass",
-        "secret",
-        "--enable-debug-command",
-        "yes",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=tmp_path)
-
-    def is_there() -> bool:
-        try:
-            return bool(raw(port, ["PING"]))
-        except OSError:
-            return False
-
-    try:
-        wait_until(is_there)
+    with redis_server(None, "--requirepass", "secret", "--enable-debug-command", "yes") as port:
         yield port
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def test_a_stranger_is_told_what_redis_tells_him_whatever_he_asks(launch, real_redis):

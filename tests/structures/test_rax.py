@@ -1,16 +1,14 @@
 import gc
 import random
-import shutil
 import struct
-import subprocess
 import threading
-import time
 
 import pytest
 import redis
 
 from headrace.structures import rax
 from headrace.structures.rax import Rax
+from redis_server import redis_server
 
 COMPILED = rax.__file__.endswith(".so")
 
@@ -313,30 +311,12 @@ def test_a_million_ids_go_in_and_out():
 
 
 @pytest.fixture(scope="module")
-def real_redis(tmp_path_factory):
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed")
-    folder = tmp_path_factory.mktemp("redis")
-    socket = str(folder / "socket")
-    server = subprocess.Popen(
-        [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", str(folder)]
-        + ["--stream-node-max-entries", "1"],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        client = redis.Redis(unix_socket_path=socket)
-        for _ in range(200):
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError:
-                time.sleep(0.02)
+def real_redis():
+    with (
+        redis_server(None, "--stream-node-max-entries", "1") as port,
+        redis.Redis(port=port) as client,
+    ):
         yield client
-        client.close()
-    finally:
-        server.terminate()
-        server.wait()
 
 
 @pytest.mark.parametrize("seed", range(6))
