@@ -102,11 +102,15 @@ def test_a_log_without_its_manifest_is_not_taken_for_none(files: FaultyFiles) ->
     put(files, NAMES.path("appendonly.aof.1.base.rdb"), b"left by a first start that was killed")
     put(files, NAMES.path("appendonly.aof.1.incr.aof"), b"")
     assert Manifest.load(files, NAMES) is None
-    put(files, NAMES.path("appendonly.aof.3.incr.aof"), b"*1\r\n$4\r\nPING\r\n")
-    with pytest.raises(
-        Damaged, match=r"appendonly\.aof\.3\.incr\.aof holds a log, but the manifest is missing"
+    for name, data in (
+        ("appendonly.aof.3.incr.aof", b"*1\r\n$4\r\nPING\r\n"),
+        ("appendonly.aof.4.base.rdb", b"what a rewrite had just put there"),
+        ("appendonly.aof.2.base.aof", b"*1\r\n$4\r\nPING\r\n"),
     ):
-        Manifest.load(files, NAMES)
+        put(files, NAMES.path(name), data)
+        with pytest.raises(Damaged, match=f"{name} holds a log, but the manifest is missing"):
+            Manifest.load(files, NAMES)
+        files.remove(NAMES.path(name))
 
 
 @pytest.mark.parametrize(

@@ -100,11 +100,13 @@ class Manifest:
     def load(cls, files: Files, names: Names) -> Manifest | None:
         """The manifest on disk; None when there is no log. Damaged: it cannot be followed.
 
-        Before the first manifest stands, every incr file is empty. One that is not has lost its manifest.
+        Before the first manifest stands, every incr file is empty, and there is no base but the first: else
+        it is the manifest that is lost.
         """
         if not files.exists(names.manifest):
             for name in files.list(names.directory):
-                if names.is_incr(name) and files.size(names.path(name)) > 0:
+                counts = names.is_incr(name) or names.base_number(name) > 1
+                if counts and files.size(names.path(name)) > 0:
                     what = f"{names.path(name)} holds a log, but the manifest is missing"
                     raise Damaged(0, what, names.manifest, f"restore it, or move {names.directory} away")
             return None
