@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, NotOnDisk
+from waiting import wait_until
 
 WATCHED = ("storage.py", "background.py", "keeper.py", "log.py", "records.py", "files.py", "manifest.py")
 
@@ -155,11 +155,14 @@ def test_a_sync_that_fails_and_is_broken_off_is_not_taken_for_done(tmp_path, mon
             came = False
             with contextlib.suppress(NotOnDisk):
                 came = interrupter.run(lambda: stream.add({"n": 1}))
-            for _ in range(2000):
+
+            def is_taken() -> bool:
                 with contextlib.suppress(NotOnDisk, CommandError):
                     stream.add({"n": 2})
-                    break
-                time.sleep(0.005)
+                    return True
+                return False
+
+            wait_until(is_taken)
             assert log._file is not file  # it was given up, and the log written anew from memory
             there = [entry.id for entry in stream]
         assert kept(path) == there
@@ -233,8 +236,4 @@ def test_two_who_rouse_the_keeper_at_once_start_one(tmp_path) -> None:
             thread.join()
         db.stream("s").add({"n": 1})
         assert db.execute("WAITAOF", 1, 0, 10_000) == [1, 0]
-        for _ in range(1000):
-            if len(set(keepers()) - already) == 1:
-                break
-            time.sleep(0.005)
-        assert len(set(keepers()) - already) == 1
+        wait_until(lambda: len(set(keepers()) - already) == 1)

@@ -4,7 +4,6 @@ import math
 import os
 import signal
 import sys
-import time
 from random import Random
 
 import pytest
@@ -13,6 +12,7 @@ import headrace
 from headrace import Backoff
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, UsageError
 from headrace.persistence.aof.log import refusal_of
+from waiting import wait_until
 
 
 class Interrupt(BaseException):
@@ -96,10 +96,7 @@ def test_a_rewrite_that_is_broken_off_is_done_again(tmp_path, monkeypatch) -> No
         break_off(monkeypatch, db, "sync")
         with pytest.raises(Interrupt):
             db.compact()
-        for _ in range(1000):  # the keeper writes the log anew; until then writes are refused
-            if not db.info().trouble:
-                break
-            time.sleep(0.01)
+        wait_until(lambda: not db.info().trouble, "the keeper to write the log anew; writes are refused")
         stream.add({"n": 10})
         db.compact()
     with headrace.open(tmp_path) as db:

@@ -8,6 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import CommandError, HeadraceError, NotOnDisk
+from waiting import wait_until
 
 THREADS = 6
 STEPS = 40
@@ -119,10 +120,7 @@ def test_nothing_is_lost_and_nobody_is_stuck(tmp_path, fsync) -> None:
         assert worker.failure is None, worker.failure
     if isinstance(storage.log._file, Moody):
         storage.log._file.full = storage.log._file.bad = False
-    for _ in range(2000):
-        if not db.info().trouble:
-            break
-        time.sleep(0.01)
+    wait_until(lambda: not db.info().trouble)
     there = db.execute("XRANGE", "s", "-", "+")
     pending = db.execute("XPENDING", "s", "g")
     db.close()

@@ -1,16 +1,15 @@
 """Logs that real servers wrote, whole and damaged, and what they make of them at their next start."""
 
 import base64
+import contextlib
 import json
 import pathlib
 import random
 import shutil
-import socket
-import subprocess
-import time
 
 import pytest
 
+import speaking
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.persistence.aof.names import Names
@@ -18,8 +17,9 @@ from headrace.persistence.check import check_file
 from headrace.persistence.damage import Damaged
 from headrace.persistence.files import DiskFiles
 from headrace.persistence.recovery import recover
-from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
+from headrace.resp.replies import ReplyParser
 from headrace.structures import streamid
+from redis_server import redis_server
 
 VECTORS = {
     path.stem.partition("_")[2]: json.loads(path.read_text())
@@ -223,38 +223,12 @@ def test_the_vectors_hold_ids_that_parse():
 # Redis itself, on a log that is cut anywhere.
 
 
-class Redis:
-    """A redis-server on a data directory, asked as Client asks an engine, in RESP2."""
-
-    def __init__(self, directory):
-        options = {"dir": directory, "appendonly": "yes", "save": "", "appendfsync": "no", "port": "0"}
-        options |= {"aof-timestamp-enabled": "yes", "unixsocket": directory / "s"}
-        command = ["redis-server"]
-        for name, value in options.items():
-            command += ["--" + name, str(value)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        self.parser = ReplyParser()
-        self.socket = socket.socket(socket.AF_UNIX)
-        for _ in range(500):
-            try:
-                self.socket.connect(str(directory / "s"))
-                break
-            except OSError:
-                time.sleep(0.01)
-        while isinstance(self.ask("PING"), ReplyError):  # LOADING
-            time.sleep(0.01)
-
-    def ask(self, *words):
-        parts = [w if isinstance(w, bytes) else str(w).encode() for w in words]
-        self.socket.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in parts))
-        while (reply := self.parser.next()) is INCOMPLETE:
-            self.parser.feed(self.socket.recv(1 << 16))
-        return reply
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-        self.socket.close()
+@contextlib.contextmanager
+def real(directory):
+    """A client of a redis-server on a data directory, which it asks as Client asks an engine."""
+    options = ["--appendonly", "yes", "--appendfsync", "no", "--aof-timestamp-enabled", "yes"]
+    with redis_server(directory, *options) as port, speaking.Client.to(port) as client:
+        yield client
 
 
 def some_work(ask, seed):
@@ -310,9 +284,8 @@ def seen(ask):
 def test_a_log_cut_anywhere_comes_to_what_redis_makes_of_it(tmp_path):
     origin = tmp_path / "origin"
     origin.mkdir()
-    redis = Redis(origin)
-    some_work(redis.ask, seed=6)
-    redis.stop()
+    with real(origin) as redis:
+        some_work(redis.request, seed=6)
     incr = "appendonlydir/appendonly.aof.1.incr.aof"
     data = (origin / incr).read_bytes()
     rng = random.Random(7)
@@ -326,10 +299,7 @@ def test_a_log_cut_anywhere_comes_to_what_redis_makes_of_it(tmp_path):
         engine, _ = start(ours)
         client = Client(engine)
         client.ask("HELLO", 2)
-        redis = Redis(theirs)
-        try:
-            assert seen(client.ask) == seen(redis.ask), cut
-        finally:
-            redis.stop()
+        with real(theirs) as redis:
+            assert seen(client.ask) == seen(redis.request), cut
         sizes.add((ours / incr).stat().st_size)
     assert len(sizes) > 4 and max(sizes) == len(data)
