@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 from rich.console import Console
 
+from headrace.cli import query
 from headrace.cli.query import command, grid, write
 from headrace.errors import UsageError
 
@@ -26,6 +29,37 @@ def test_rows_are_drawn_with_numbers_to_the_right() -> None:
     lines = [line for line in console.file.getvalue().splitlines() if "│" in line]
     assert lines == ["│ [red]  │     5 │", "│        │ 12345 │"]
     assert "na[me]" in console.file.getvalue()
+
+
+def test_csv_that_grows_has_one_head_and_whole_results_have_each_their_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = False
+
+    def two_batches(
+        rows: object, most: int | None, show: Callable[[list[str], list[Row], bool], None]
+    ) -> None:
+        assert most is None  # all that come, not what --rows shows
+        show(["n"], [Row(1)], whole)
+        show(["n"], [Row(2)], whole)
+
+    monkeypatch.setattr(query, "ask", lambda spark, sql: None)
+    monkeypatch.setattr(query, "keep_asking", two_batches)
+    spark = cast(SparkSession, None)
+    query.follow_it(spark, "SELECT n FROM s", 50, "csv")
+    assert capsys.readouterr().out == "n\n1\n2\n"
+    whole = True
+    query.follow_it(spark, "SELECT max(n) n FROM s", 50, "csv")
+    assert capsys.readouterr().out == "n\n1\nn\n2\n"
+
+
+def test_an_id_is_whole_however_narrow_the_terminal() -> None:
+    rows = [Row("1767225600000-0", "x" * 30)]
+    console = Console(file=io.StringIO(), width=24)
+    console.print(grid(["_id", "value"], rows))
+    assert isinstance(console.file, io.StringIO)
+    cells = [line.split("│")[1].strip() for line in console.file.getvalue().splitlines() if "│" in line]
+    assert "".join(cells) == "1767225600000-0"
 
 
 def test_rows_are_written_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import threading
+from collections.abc import Iterable
 
 import pytest
 from pyspark.sql import Row, SparkSession
@@ -70,6 +71,29 @@ def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_serve
         interrupts._seen.clear()
     assert seen[0] == [Row(kind="a", many=50), Row(kind="b", many=50)]
     assert seen[1] == [Row(kind="a", many=50), Row(kind="b", many=51)]
+
+
+def test_rows_that_are_followed_come_once_each_and_all(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    stream_server.add("s", entries(200))
+    register(spark, "SELECT n FROM s", stream_server.url, following=True)
+    seen: list[int] = []
+
+    def show(names: list[str], rows: Iterable[Row], whole: bool) -> None:
+        assert not whole
+        seen.extend(row.n for row in rows)
+        if len(seen) == 200:
+            stream_server.client.xadd("s", {"n": 200, "kind": "a"})
+        elif len(seen) > 200:
+            interrupts.note(2, None)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            keep_asking(ask(spark, "SELECT n FROM s"), None, show)
+    finally:
+        interrupts._seen.clear()
+    assert sorted(seen) == list(range(201))
 
 
 def test_any_source_of_spark_is_loaded(

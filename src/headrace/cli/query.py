@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -138,19 +138,23 @@ def follow_it(spark: SparkSession, sql: str, most: int, form: str | None) -> Non
     console = Console(highlight=False)
     with ExitStack() as stack:
         live: Live | None = None
+        begun = False
 
-        def show(names: list[str], rows: list[Row], whole: bool) -> None:
-            nonlocal live
+        def show(names: list[str], rows: Iterable[Row], whole: bool) -> None:
+            nonlocal live, begun
             if form is not None:
-                write(form, names, rows)
-            elif not whole or not console.is_terminal:
-                console.print(grid(names, rows))
-            else:
-                if live is None:
-                    live = stack.enter_context(Live(console=console, auto_refresh=False))
-                live.update(grid(names, rows), refresh=True)
+                write(form, names, rows, head=whole or not begun)
+                begun = True
+                return
+            drawn = grid(names, list(rows))
+            if not whole or not console.is_terminal:
+                console.print(drawn)
+                return
+            if live is None:
+                live = stack.enter_context(Live(console=console, auto_refresh=False))
+            live.update(drawn, refresh=True)
 
-        keep_asking(ask(spark, sql), most, show)
+        keep_asking(ask(spark, sql), most if form is None else None, show)
 
 
 def grid(names: Sequence[str], rows: Sequence[Row]) -> Grid:
@@ -158,17 +162,19 @@ def grid(names: Sequence[str], rows: Sequence[Row]) -> Grid:
     made = Grid()
     for place, name in enumerate(names):
         numbers = any(isinstance(row[place], int | float) for row in rows)
-        made.add_column(Text(name), justify="right" if numbers else "left")
+        # Where it is narrow a value goes on in the next line: no ID is cut.
+        made.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text("" if value is None else str(value)) for value in row))
     return made
 
 
-def write(form: str, names: Sequence[str], rows: Sequence[Row] | Iterator[Row]) -> None:
-    """Prints rows for other programs."""
+def write(form: str, names: Sequence[str], rows: Iterable[Row], head: bool = True) -> None:
+    """Prints rows for other programs; head: whether CSV begins with the names."""
     if form == "csv":
         sheet = csv.writer(sys.stdout, lineterminator="\n")
-        sheet.writerow(names)
+        if head:
+            sheet.writerow(names)
         sheet.writerows(rows)
     else:
         for row in rows:

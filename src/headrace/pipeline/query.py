@@ -214,17 +214,21 @@ def ask(spark: SparkSession, sql: str) -> DataFrame:
 
 
 def keep_asking(
-    rows: DataFrame, most: int, on_result: Callable[[list[str], list[Row], bool], None], seconds: float = 0.0
+    rows: DataFrame,
+    most: int | None,
+    on_result: Callable[[list[str], Iterable[Row], bool], None],
+    seconds: float = 0.0,
 ) -> None:
     """Runs a query over streams that grow, until interrupted: KeyboardInterrupt.
 
     After each batch on_result gets the column names, rows, and whether these are the whole result, as of a
-    query that aggregates, or only what is new; `most` of them. seconds: at least so many between two batches.
+    query that aggregates, or only what is new; `most` of them, all if None. seconds: at least so many between
+    two batches.
     """
 
     def show(whole: bool) -> Callable[[DataFrame, int], None]:
         def take(batch: DataFrame, number: int) -> None:
-            found = batch.limit(most).collect()
+            found = batch.toLocalIterator() if most is None else batch.limit(most).collect()
             if whole or found:
                 on_result(batch.columns, found, whole)
 
