@@ -55,17 +55,19 @@ def numbers(reader: HeadraceStreamReader, start: dict[str, str], end: dict[str, 
 def run(
     reader: HeadraceStreamReader, start: dict[str, str] | None = None
 ) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """What Spark does with AvailableNow: start and end of each micro-batch."""
+    """What Spark does with AvailableNow: start and end of each micro-batch, but for an empty first one."""
     reader.prepareForTriggerAvailableNow()
     limit = reader.getDefaultReadLimit()
+    is_new = start is None
     start = reader.initialOffset() if start is None else start
     for _ in range(100):
         end = reader.latestOffset(start, limit)
-        if end == start:
+        if end != start:
+            yield start, end
+        elif not is_new:
             return
-        yield start, end
         reader.commit(end)
-        start = end
+        start, is_new = end, False
     raise AssertionError("it does not end")
 
 
@@ -211,6 +213,34 @@ def test_a_query_that_starts_at_a_time_begins_with_it(stream_server: StreamServe
     [(start, end)] = run(reader)
     assert start == {"s": f"1000059-{2**64 - 1}"}
     assert numbers(reader, start, end) == list(range(60, 100)), "no loss is seen where nothing was read"
+
+
+@pytest.mark.parametrize("further", [{"startingTimestamp": "1500000"}, {"startingTimestamp": "5"}, {}])
+def test_a_query_may_start_at_a_time_that_no_entry_has_reached(
+    stream_server: StreamServer, opened: Opened, further: dict[str, str]
+) -> None:
+    stream_server.fill("s", 100)
+    reader = opened(startingTimestamp="1500000")
+    start = reader.initialOffset()
+    for _ in range(2):
+        assert reader.latestOffset(start, ALL) == start == {"s": f"1499999-{2**64 - 1}"}
+    restarted = opened(**further)
+    assert restarted.latestOffset(start, ALL) == start
+    stream_server.fill("s", 2, first=499_999)
+    end = restarted.latestOffset(start, ALL)
+    assert end == {"s": "1500000-0"} and numbers(restarted, start, end) == [500_000]
+
+
+def test_where_to_start_is_in_the_checkpoint_before_anything_is_read(
+    stream_server: StreamServer, opened: Opened
+) -> None:
+    stream_server.fill("s", 100)
+    reader = opened(startingTimestamp="1000060")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    restarted = opened(startingTimestamp="1000080")
+    end = restarted.latestOffset(start, ALL)
+    assert numbers(restarted, start, end) == list(range(60, 100))
 
 
 def test_streams_that_are_assigned_must_exist(stream_server: StreamServer, opened: Opened) -> None:
@@ -374,7 +404,8 @@ def test_progress_is_read_from_a_report_of_spark(stream_server: StreamServer, op
     stream_server.fill("s", 100)
     stream_server.fill("t", 10)
     reader = opened(subscribe="s,t", startingOffsets='{"s": "1000009-0"}', maxOffsetsPerTrigger="10")
-    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+    start = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+    end = reader.latestOffset(start, ReadMaxRows(10))
     ours = {
         "endOffset": json.dumps(end),
         "latestOffset": json.dumps(reader.reportLatestOffset()),

@@ -67,7 +67,7 @@ def progress(query: Any) -> QueryProgress | None:
 
 
 def _stream(read_to: str, latest: Mapping[str, Any]) -> StreamProgress:
-    seconds = (parse_id(latest["id"])[0] - parse_id(read_to)[0]) / 1000 if read_to != START else None
+    seconds = max(0, parse_id(latest["id"])[0] - parse_id(read_to)[0]) / 1000 if read_to != START else None
     return StreamProgress(read_to, latest["id"], latest["lag"], latest["lagBytes"], seconds)
 
 

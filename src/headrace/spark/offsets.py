@@ -32,6 +32,11 @@ def format_id(entry_id: Id) -> str:
     return f"{entry_id[0]}-{entry_id[1]}"
 
 
+def is_time(entry_id: str) -> bool:
+    """Whether an ID stands for a time (option_values): it is the last that there could be before it."""
+    return entry_id.endswith(f"-{U64_MAX}")
+
+
 def in_order(offsets: Mapping[str, str]) -> Offsets:
     """The same offsets, keys sorted."""
     return {stream: offsets[stream] for stream in sorted(offsets)}

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace.errors import CommandError
-from headrace.spark.offsets import START, Id, Offsets, parse_id
+from headrace.spark.offsets import START, Id, Offsets, is_time, parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.page_size import PageSize
@@ -94,7 +94,7 @@ def plan(
     ranges = []
     for stream in news:
         after = start.get(stream, START)
-        anchored = after != START and after != (chosen or {}).get(stream)
+        anchored = after not in (START, (chosen or {}).get(stream)) and not is_time(after)
         number = (numbers or {}).get(stream)
         for upto in [*cuts[stream], end[stream]]:
             ranges.append(Range(stream, after, upto, anchored, number))

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from headrace.spark.admission import Admission, default_limit
 from headrace.spark.entry_numbers import EntryNumbers
 from headrace.spark.groups import GroupProgress
-from headrace.spark.offsets import START, Offsets, at_most, in_order, parse_id, raised
+from headrace.spark.offsets import START, Offsets, at_most, in_order, is_time, parse_id, raised
 from headrace.spark.options import Options
 from headrace.spark.range_reader import report_loss
 from headrace.spark.reader import Reader
@@ -47,6 +47,7 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         self._tails_seen: dict[str, Tail] | None = None
         self._given: Offsets = {}  # where the batch that was planned last ends
         self._asked_before = False
+        self._made_anew: set[tuple[str, str]] = set()  # streams that end before an ID, as was told
         self._numbers = EntryNumbers()
         self._admission = Admission(self._servers, options, self._numbers)
         self._group = GroupProgress(options, self._numbers)
@@ -93,30 +94,32 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         return starts(self._options, self._streams(), "latest")
 
     def _must_pin(self, start: Offsets) -> bool:
-        """Whether to begin with an empty batch, which writes "latest" into the checkpoint as IDs.
+        """Whether to begin with an empty batch, which writes its start into the checkpoint.
 
-        Without it a query that fails in its first batch would resolve "latest" anew when it is restarted, and
-        never see what came in between.
+        Without it a query that fails in its first batch would look for the start anew when it is restarted:
+        "latest" would be later, a time perhaps another, and nobody would see what came in between.
         """
         first = not self._asked_before
         self._asked_before = True
         some = [*self._streams(), ""]  # also if there is none yet that a pattern matches
-        moving = "latest" in starts(self._options, some, "latest").values()
-        return first and moving and self._initial is not None and start == self._initial
+        earliest = set(starts(self._options, some, "latest").values()) <= {"earliest", START}
+        return first and not earliest and self._initial is not None and start == self._initial
 
     def _look(self, start: Offsets) -> dict[str, Tail]:
         """How the streams are now. A stream that went back, or away with entries unread, is a loss."""
         found = tails(self._servers, self._streams())
-        before = self._tails_seen or {}
+        chosen = self._starts()
         for stream, now in found.items():
-            read_to = parse_id(start.get(stream, START))
-            known = stream in before and parse_id(before[stream].last) < read_to
-            if parse_id(now.last) < read_to and not known:
+            after = start.get(stream, START)
+            is_read = after != chosen.get(stream) and not is_time(after)
+            if is_read and parse_id(now.last) < parse_id(after) and (stream, after) not in self._made_anew:
+                self._made_anew.add((stream, after))
                 report_loss(
                     self._options,
                     f"the stream {stream!r} was deleted and made anew: it ends at {now.last}, and the query "
-                    f"has read it up to {start[stream]}. Entries up to that ID will not be read.",
+                    f"has read it up to {after}. Entries up to that ID will not be read.",
                 )
+        before = self._tails_seen or {}
         for stream in before.keys() - found.keys():
             if start and parse_id(before[stream].last) > parse_id(start.get(stream, START)):
                 report_loss(
