@@ -31,6 +31,21 @@ def test_rows_are_drawn_with_numbers_to_the_right() -> None:
     assert "na[me]" in console.file.getvalue()
 
 
+def test_rows_that_are_not_shown_are_spoken_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_batch(rows: object, most: int, show: Callable[[list[str], list[Row], bool], None]) -> None:
+        show(["n"], [Row(n) for n in range(100, 105)][:most], False)
+
+    monkeypatch.setattr(query, "ask", lambda spark, sql: None)
+    monkeypatch.setattr(query, "keep_asking", one_batch)
+    for shown, more in ((4, True), (5, False)):
+        query.follow_it(cast(SparkSession, None), "SELECT n FROM s", shown, None)
+        said = capsys.readouterr().out
+        assert (str(100 + shown - 1) in said, str(100 + shown) in said) == (True, False)
+        assert (f"--rows shows more than {shown}" in said) == more
+
+
 def test_csv_that_grows_has_one_head_and_whole_results_have_each_their_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
@@ -118,10 +118,7 @@ def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None
         with told.status("Asking"):
             first = found.limit(most + 1).collect()
         raise_if_noted()
-        console = Console(highlight=False)
-        console.print(grid(found.columns, first[:most]))
-        if len(first) > most:
-            console.print(f"There are more; --rows shows more than {most}, --csv and --json all")
+        Console(highlight=False).print(picture(found.columns, first, most))
         return
     write(form, found.columns, until_noted(found.toLocalIterator(prefetchPartitions=True)))
 
@@ -146,7 +143,7 @@ def follow_it(spark: SparkSession, sql: str, most: int, form: str | None) -> Non
                 write(form, names, rows, head=whole or not begun)
                 begun = True
                 return
-            drawn = grid(names, list(rows))
+            drawn = picture(names, list(rows), most)
             if not whole or not console.is_terminal:
                 console.print(drawn)
                 return
@@ -154,7 +151,15 @@ def follow_it(spark: SparkSession, sql: str, most: int, form: str | None) -> Non
                 live = stack.enter_context(Live(console=console, auto_refresh=False))
             live.update(drawn, refresh=True)
 
-        keep_asking(ask(spark, sql), most if form is None else None, show)
+        keep_asking(ask(spark, sql), most + 1 if form is None else None, show)
+
+
+def picture(names: Sequence[str], rows: Sequence[Row], most: int) -> RenderableType:
+    """The first rows for the terminal, and a word if there are more."""
+    if len(rows) <= most:
+        return grid(names, rows)
+    more = f"There are more; --rows shows more than {most}, --csv and --json all"
+    return Group(grid(names, rows[:most]), more)
 
 
 def grid(names: Sequence[str], rows: Sequence[Row]) -> Grid:
