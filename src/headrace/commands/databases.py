@@ -112,7 +112,6 @@ def run_flushdb(call: Call) -> None:
     """FLUSHDB: take all keys of this database away."""
     check_flush(call.argv)
     call.database.flush()
-    call.keyspace.changes += 1
     if call.recording:
         call.record_verbatim()
     call.answer.ok()
@@ -124,7 +123,6 @@ def run_flushall(call: Call) -> None:
     call.keyspace.flush_all()
     if not call.replayed():
         call.host.flushed_all(call.now)
-    call.keyspace.changes += 1
     if call.recording:
         call.record_verbatim()
     call.answer.ok()

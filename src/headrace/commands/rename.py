@@ -43,9 +43,10 @@ def place(database: Database, key: bytes, value: object, moment: cython.longlong
 
 @cython.cfunc
 def leave(database: Database, key: bytes) -> cython.void:
-    """Key is gone: its value is elsewhere now."""
+    """Key is gone: its value is elsewhere now, and that is the change that counts."""
     database.remove(key)
     database.touched(key)
+    database.keyspace.changes -= 1
     database.ready(key)
 
 
