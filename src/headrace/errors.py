@@ -7,6 +7,8 @@ UsageError       a wrong option or file on the command line: one line, exit code
 
 from __future__ import annotations
 
+NAME_SHOWN_MAX = 128  # bytes of an unknown name that an answer repeats
+
 
 class HeadraceError(Exception):
     """The base of all that headrace raises on purpose; its text says what to do."""
@@ -54,6 +56,16 @@ class WrongArgumentCount(CommandError):
 
     def __init__(self, command: str) -> None:
         super().__init__(f"ERR wrong number of arguments for '{command}' command")
+
+
+class UnknownForm(CommandError):
+    """A subcommand whose further words do not fit; it is named as the client typed it."""
+
+    def __init__(self, container: str, subcommand: bytes) -> None:
+        name = subcommand[:NAME_SHOWN_MAX].decode("utf-8", "surrogateescape")
+        super().__init__(
+            f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
+        )
 
 
 class InvalidStreamId(CommandError):

@@ -121,3 +121,21 @@ def test_no_touch_and_help(talk):
     assert talk("CLIENT NO-TOUCH on") == "OK"
     assert "CLIENT <subcommand>" in talk("CLIENT HELP")[0]
     assert talk("CLIENT HELP")[-2] == "HELP"
+
+
+@pytest.mark.parametrize("line", ["CLIENT PAUSE ?", "WAIT 1 ?", "WAITAOF 0 1 ?", "XREAD BLOCK ? STREAMS s $"])
+@pytest.mark.parametrize(
+    ("timeout", "complaint"),
+    [
+        ("9223372036854775808", "not an integer or out of range"),
+        ("9223372036854775807", "out of range"),
+        ("9223372036854774808", "out of range"),
+        ("-1", "negative"),
+    ],
+)
+def test_a_time_to_wait_is_refused_in_the_same_words_everywhere(talk, line, timeout, complaint):
+    assert talk(line.replace("?", timeout)) == f"-ERR timeout is {complaint}"
+
+
+def test_the_longest_time_to_wait_ends_with_the_clock(talk):
+    assert talk("CLIENT PAUSE 9223372036854774807") == "OK"

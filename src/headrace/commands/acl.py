@@ -12,7 +12,7 @@ from headrace.commands.call import Call
 from headrace.commands.introspection import find
 from headrace.commands.spec import Command
 from headrace.commands.wishes import wish
-from headrace.errors import CommandError, WrongArgumentCount
+from headrace.errors import CommandError, UnknownForm, WrongArgumentCount
 
 GENPASS_BITS = 256
 GENPASS_BITS_MAX = 4096
@@ -33,15 +33,6 @@ class BadBits(CommandError):
         "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up "
         f"to {GENPASS_BITS_MAX}"
     )
-
-
-class TooManyWords(CommandError):
-    """The subcommand as the client wrote it."""
-
-    def __init__(self, word: bytes) -> None:
-        super().__init__(
-            f"ERR unknown subcommand or wrong number of arguments for '{shown(word)}'. Try ACL HELP."
-        )
 
 
 def users_of(call: Call) -> Users:
@@ -68,7 +59,7 @@ def run_list(call: Call) -> None:
 def run_cat(call: Call) -> None:
     """The categories, or the commands of one."""
     if len(call.argv) > 3:
-        raise TooManyWords(call.argv[1])
+        raise UnknownForm("ACL", call.argv[1])
     named = users_of(call).catalogue.named
     if len(call.argv) == 2:
         call.answer.value(list(named))
@@ -171,7 +162,7 @@ def _command(call: Call, request: list[bytes]) -> Command | None:
 def run_genpass(call: Call) -> None:
     """A password nobody can guess, of so many bits."""
     if len(call.argv) > 3:
-        raise TooManyWords(call.argv[1])
+        raise UnknownForm("ACL", call.argv[1])
     bits = parse_i64(call.argv[2]) if len(call.argv) == 3 else GENPASS_BITS
     if not 0 < bits <= GENPASS_BITS_MAX:
         raise BadBits()
@@ -199,7 +190,7 @@ def run_save(call: Call) -> None:
 def run_log(call: Call) -> None:
     """What was denied lately, newest first; RESET forgets it."""
     if len(call.argv) > 3:
-        raise TooManyWords(call.argv[1])
+        raise UnknownForm("ACL", call.argv[1])
     log: AccessLog = call.engine.guard.log
     count = LOG_SHOWN
     if len(call.argv) == 3:

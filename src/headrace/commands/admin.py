@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.commands import memory_report
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call
-from headrace.commands.client import parse_timeout
+from headrace.commands.client import parse_deadline
 from headrace.commands.rows import container, row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused
@@ -109,7 +109,7 @@ def never(call: Call) -> bool:
 def run_wait(call: Call) -> None:
     """How many replicas have all of the caller's writes: none; asked for more, it waits in vain for them."""
     replicas = parse_i64(call.argv[1])
-    deadline = parse_timeout(call.argv[2], call.now)
+    deadline = parse_deadline(call.argv[2], call.now)
     if replicas <= 0 or not call.may_block:
         call.answer.integer(0)
     else:

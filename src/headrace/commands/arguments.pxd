@@ -11,6 +11,7 @@ cdef int CASE
 
 cpdef bint is_word(bytes text, bytes word)
 cpdef long long parse_i64(bytes text)
+cpdef long long parse_timeout(bytes text, long long now)
 cpdef Py_ssize_t id_count(list[bytes] argv, Py_ssize_t at, object bad, object mismatch)
 cpdef double parse_double(bytes text)
 

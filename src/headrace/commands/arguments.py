@@ -1,4 +1,4 @@
-"""A cursor over the words of a request. It owns "syntax error" and "not an integer"."""
+"""Words of a request as numbers and times, and a cursor over them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ I64_MAX = cython.declare(cython.ulonglong, 0x7FFFFFFFFFFFFFFF)
 DIGIT = cython.declare(cython.int, 48)
 MINUS = cython.declare(cython.int, 45)
 CASE = cython.declare(cython.int, 32)  # the bit that tells upper from lower case
+
+
+class TimeoutNotAnInteger(CommandError):
+    text = "ERR timeout is not an integer or out of range"
+
+
+class TimeoutNegative(CommandError):
+    text = "ERR timeout is negative"
+
+
+class TimeoutTooLong(CommandError):
+    text = "ERR timeout is out of range"
 
 
 @cython.ccall
@@ -74,6 +86,21 @@ def parse_i64(text: bytes) -> cython.longlong:
         return -signed - 1
     signed = value
     return signed
+
+
+@cython.ccall
+def parse_timeout(text: bytes, now: cython.longlong) -> cython.longlong:
+    """The milliseconds that text says to wait; the deadline must be a time, too."""
+    latest: cython.longlong = I64_MAX
+    try:
+        timeout: cython.longlong = parse_i64(text)
+    except NotAnInteger:
+        raise TimeoutNotAnInteger() from None
+    if timeout < 0:
+        raise TimeoutNegative()
+    if timeout > latest - now:
+        raise TimeoutTooLong()
+    return timeout
 
 
 @cython.ccall

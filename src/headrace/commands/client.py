@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.commands import client_list
-from headrace.commands.arguments import Arguments, is_word, parse_i64
+from headrace.commands.arguments import Arguments, is_word, parse_i64, parse_timeout
 from headrace.commands.call import Call
 from headrace.commands.connection import check_name, is_printable
 from headrace.commands.help import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, UnknownForm
 
 # The kinds of clients Redis tells apart; ours are of the first and the last.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
@@ -37,28 +37,13 @@ class Unblocked(CommandError):
     text = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
 
 
-class BadTimeout(CommandError):
-    text = "ERR timeout is not an integer or out of range"
-
-
-class NegativeTimeout(CommandError):
-    text = "ERR timeout is negative"
-
-
 class BadPauseMode(CommandError):
     text = "ERR CLIENT PAUSE mode must be WRITE or ALL"
 
 
-def parse_timeout(text: bytes, now: int) -> int:
+def parse_deadline(text: bytes, now: int) -> int:
     """The moment a timeout in milliseconds from now ends; 0 for one of 0, which means never."""
-    try:
-        timeout = parse_i64(text)
-    except NotAnInteger:
-        raise BadTimeout() from None
-    if timeout < 0:
-        raise NegativeTimeout()
-    if timeout > (1 << 63) - 1 - now:
-        raise BadTimeout()
+    timeout = parse_timeout(text, now)
     return now + timeout if timeout else 0
 
 
@@ -233,26 +218,25 @@ def _positive(word: bytes, refusal: type[CommandError]) -> int:
 
 def run_unblock(call: Call) -> None:
     """End another client's wait, as if its time were up, or with an error."""
-    arguments: Arguments = call.arguments()
-    number = arguments.integer()
-    refusal: CommandError | None = None
-    if arguments.flag(b"ERROR"):
-        refusal = Unblocked()
-    elif arguments.more() and not arguments.flag(b"TIMEOUT"):
+    argv = call.argv
+    if len(argv) > 4:
+        raise UnknownForm("CLIENT", argv[1])
+    refusal = Unblocked() if len(argv) == 4 and is_word(argv[3], b"ERROR") else None
+    if len(argv) == 4 and refusal is None and not is_word(argv[3], b"TIMEOUT"):
         raise BadUnblockReason()
-    arguments.end()
-    session = call.engine.clients.get(number)
+    session = call.engine.clients.get(parse_i64(argv[2]))
     call.answer.integer(1 if session is not None and call.engine.unblock(session, refusal) else 0)
 
 
 def run_pause(call: Call) -> None:
     """Hold back requests for some milliseconds, all of them or those that write."""
-    arguments: Arguments = call.arguments()
-    until = parse_timeout(arguments.word(), call.now)
-    writes_only = arguments.flag(b"WRITE")
-    if arguments.more() and not writes_only and not arguments.flag(b"ALL"):
+    argv = call.argv
+    if len(argv) > 4:
+        raise UnknownForm("CLIENT", argv[1])
+    writes_only = len(argv) == 4 and is_word(argv[3], b"WRITE")
+    if len(argv) == 4 and not writes_only and not is_word(argv[3], b"ALL"):
         raise BadPauseMode()
-    arguments.end()
+    until = parse_deadline(argv[2], call.now)
     if until:
         call.engine.gate.pause(until, writes_only)
     call.answer.ok()

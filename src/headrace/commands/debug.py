@@ -10,12 +10,11 @@ from headrace.commands.arguments import Arguments, parse_double
 from headrace.commands.call import Call
 from headrace.commands.dump import payload_of
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NoSuchKey
+from headrace.errors import CommandError, NoSuchKey, UnknownForm
 from headrace.keyspace.scan import matches
 
 PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around what DUMP makes of a value
 LRU_CLOCK_MAX = (1 << 24) - 1  # OBJECT's clock of seconds wraps there
-NAME_SHOWN_MAX = 128
 
 
 class NotAllowed(CommandError):
@@ -28,12 +27,6 @@ class NotAllowed(CommandError):
 
 class BadReloadOption(CommandError):
     text = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options."
-
-
-def unknown(call: Call) -> CommandError:
-    """The refusal of a subcommand that is not there, or has other arguments."""
-    shown = call.argv[1][:NAME_SHOWN_MAX].decode("utf-8", "surrogateescape")
-    return CommandError(f"ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP.")
 
 
 def run_digest(call: Call) -> None:
@@ -143,10 +136,10 @@ def run_debug(call: Call) -> None:
         raise NotAllowed()
     name = call.argv[1].lower()
     if name not in SUBCOMMANDS:
-        raise unknown(call)
+        raise UnknownForm("DEBUG", call.argv[1])
     least, most, run, _, _ = SUBCOMMANDS[name]
     if not least <= len(call.argv) <= most:
-        raise unknown(call)
+        raise UnknownForm("DEBUG", call.argv[1])
     run(call)
 
 

@@ -16,9 +16,9 @@ from headrace import mem
 from headrace.commands import arguments, idempotency
 from headrace.commands.call import Call
 from headrace.commands.help import help_row
-from headrace.commands.members import NoSuchGroup, UnknownForm
+from headrace.commands.members import NoSuchGroup
 from headrace.commands.spec import Command
-from headrace.errors import CommandError
+from headrace.errors import CommandError, UnknownForm
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream

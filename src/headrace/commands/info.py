@@ -14,9 +14,9 @@ from headrace import mem
 from headrace.commands import arguments, entries
 from headrace.commands.call import Call
 from headrace.commands.help import help_row
-from headrace.commands.members import NoSuchGroup, UnknownForm
+from headrace.commands.members import NoSuchGroup
 from headrace.commands.spec import Command
-from headrace.errors import NoSuchKey
+from headrace.errors import NoSuchKey, UnknownForm
 from headrace.resp.writer import Answer
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer

@@ -38,16 +38,6 @@ class NoSuchGroup(CommandError):
         super().__init__(f"NOGROUP No such consumer group '{group_name}' for key name '{key_name}'")
 
 
-class UnknownForm(CommandError):
-    """A subcommand whose further words do not fit; it is named as the client typed it."""
-
-    def __init__(self, container: str, subcommand: bytes) -> None:
-        name = subcommand.decode("utf-8", "surrogateescape")
-        super().__init__(
-            f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
-        )
-
-
 @cython.ccall
 def stream_of_group(call: Call) -> Stream:
     """The stream of argv[1], which has the group of argv[2]; WrongType, NoSuchKeyOrGroup."""

@@ -13,18 +13,8 @@ from headrace.commands.channels import Channels
 from headrace.commands.help import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import CommandError
+from headrace.errors import UnknownForm
 from headrace.keyspace import scan
-
-
-class BadSubcommand(CommandError):
-    """The subcommand as the client wrote it."""
-
-    def __init__(self, word: bytes) -> None:
-        shown = word.decode("utf-8", "surrogateescape")
-        super().__init__(
-            f"ERR unknown subcommand or wrong number of arguments for '{shown}'. Try PUBSUB HELP."
-        )
 
 
 @cython.cfunc
@@ -88,7 +78,7 @@ def run_publish(call: Call) -> None:
 def run_channels(call: Call) -> None:
     """PUBSUB CHANNELS: those that someone has subscribed to by name, or those of them a pattern describes."""
     if len(call.argv) > 3:
-        raise BadSubcommand(call.argv[1])
+        raise UnknownForm("PUBSUB", call.argv[1])
     names = list(call.engine.channels.names)
     if len(call.argv) == 3:
         names = [name for name in names if scan.matches(call.argv[2], name)]
@@ -113,7 +103,7 @@ def run_numpat(call: Call) -> None:
 def run_shardchannels(call: Call) -> None:
     """PUBSUB SHARDCHANNELS: none."""
     if len(call.argv) > 3:
-        raise BadSubcommand(call.argv[1])
+        raise UnknownForm("PUBSUB", call.argv[1])
     call.answer.array(0)
 
 

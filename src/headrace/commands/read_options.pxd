@@ -38,6 +38,5 @@ cdef class Room:
     cdef void take(self) noexcept
 
 
-cdef long long parse_timeout(bytes word, long long now)
 cdef long long _parse_limit(bytes word, str option)
 cdef long long _parse_idle(bytes word)

@@ -17,18 +17,6 @@ NO_BLOCK = cython.declare(cython.longlong, -1)
 NO_CLAIM = cython.declare(cython.longlong, -1)
 
 
-class TimeoutNotAnInteger(CommandError):
-    text = "ERR timeout is not an integer or out of range"
-
-
-class TimeoutNegative(CommandError):
-    text = "ERR timeout is negative"
-
-
-class TimeoutTooLong(CommandError):
-    text = "ERR timeout is out of range"
-
-
 class IdleNotAnInteger(CommandError):
     text = "ERR min-idle-time is not an integer or out of range"
 
@@ -140,7 +128,7 @@ class ReadOptions:
         elif left >= 1 and arguments.is_word(word, b"COUNT"):
             self.count = max(0, arguments.parse_i64(argv[at + 1]))
         elif left >= 1 and arguments.is_word(word, b"BLOCK"):
-            self.block = parse_timeout(argv[at + 1], now)
+            self.block = arguments.parse_timeout(argv[at + 1], now)
         elif left >= 2 and arguments.is_word(word, b"GROUP"):
             self._for_groups("GROUP")
             self.group = argv[at + 1]
@@ -171,20 +159,6 @@ class ReadOptions:
     def deadline(self, now: cython.longlong) -> cython.longlong:
         """When a wait that begins now is over, 0 for never."""
         return now + self.block if self.block > 0 else 0
-
-
-@cython.cfunc
-def parse_timeout(word: bytes, now: cython.longlong) -> cython.longlong:
-    """The milliseconds a BLOCK says; the deadline must be a time, too."""
-    try:
-        timeout: cython.longlong = arguments.parse_i64(word)
-    except NotAnInteger:
-        raise TimeoutNotAnInteger() from None
-    if timeout < 0:
-        raise TimeoutNegative()
-    if timeout > I64_MAX - now:
-        raise TimeoutTooLong()
-    return timeout
 
 
 @cython.cfunc

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call, answer_synced
-from headrace.commands.client import parse_timeout
+from headrace.commands.client import parse_deadline
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
 
@@ -91,7 +91,7 @@ def run_waitaof(call: Call) -> None:
     if not 0 <= local <= 1:
         raise BadLocalCount()
     replicas = replica_count(call.argv[2])
-    deadline = parse_timeout(call.argv[3], call.now)
+    deadline = parse_deadline(call.argv[3], call.now)
     serve = waits_for(local, replicas)
     if not call.may_block:
         refuse_without_log(call, local)

@@ -7,7 +7,7 @@ from itertools import islice
 from headrace.commands.arguments import parse_i64
 from headrace.commands.call import Call
 from headrace.commands.rows import container, row
-from headrace.errors import CommandError, NotAnInteger
+from headrace.errors import CommandError, NotAnInteger, UnknownForm
 
 SHOWN = 10  # unless it is said how many
 
@@ -16,14 +16,10 @@ class BadCount(CommandError):
     text = "ERR count should be greater than or equal to -1"
 
 
-class BadForm(CommandError):
-    text = "ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP."
-
-
 def run_get(call: Call) -> None:
     """The newest slow requests: number, second, microseconds, words, address and name of the client."""
     if len(call.argv) > 3:
-        raise BadForm()
+        raise UnknownForm("SLOWLOG", call.argv[1])
     requests = call.engine.timing.slow.requests
     count = SHOWN
     if len(call.argv) == 3:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 
 from headrace.commands.spec import Command
-from headrace.errors import CommandError
+from headrace.errors import NAME_SHOWN_MAX, CommandError
 
-# How much of an unknown request the answer repeats: the name, and the arguments together.
-NAME_SHOWN_MAX = 128
-ARGUMENTS_SHOWN_MAX = 128
+ARGUMENTS_SHOWN_MAX = 128  # bytes of an unknown request's arguments that the answer repeats, all together
 
 # What a client that listens to channels may still ask for in RESP2, where it could not tell replies apart.
 LISTENERS_MAY = frozenset(
