@@ -92,6 +92,23 @@ def test_who_listens_is_not_idle(start, server_url: str):
     assert b'"PUBLISH" "news" "pear"' in listeners[2].reply().encode()
 
 
+def test_children_are_waited_for_though_whoever_started_us_ignores_them(tmp_path: Path):
+    ignoring = f"import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); {PROGRAM}"
+    command = [sys.executable, "-c", ignoring, "--port", "free", "--port-file", "port", "--appendonly", "no"]
+    here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, cwd=tmp_path, env=here) as child:
+        try:
+            wait_until((tmp_path / "port").exists, "a server")
+            with redis.Redis(port=int((tmp_path / "port").read_text())) as client:
+                client.set("pears", 7)
+                assert client.bgsave()
+                wait_until(lambda: client.info("persistence")["rdb_saves"] == 1, "a snapshot")
+            child.terminate()
+            assert child.wait(30) == 0
+        finally:
+            child.kill()
+
+
 @pytest.mark.parametrize("lost", [">/dev/full", ">&-", "2>&-", ">&- 2>&-"])
 def test_it_runs_whoever_reads_what_it_says(tmp_path: Path, lost: str):
     words = [sys.executable, "-c", PROGRAM, "--port", "free", "--port-file", "port", "--appendonly", "no"]

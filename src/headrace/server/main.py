@@ -336,6 +336,8 @@ def heeding_signals(server: Server) -> Iterator[None]:
         doing[signal.Signals(number)]()
 
     before = {number: signal.signal(number, handle) for number in doing}
+    # Whoever has started us may have ignored the ends of children: then none of ours could be waited for.
+    before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waker = os.dup(server.waker.fileno())  # the server closes its own
     woken_before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     try:
