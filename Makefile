@@ -85,6 +85,7 @@ BENCH ?=
 
 bench: install                  ## every figure; BENCH="--quick", BENCH="--only XADD --rounds 9", REDIS_SERVER=program
 	$(PY) -m benchmarks $(BENCH)
+	$(if $(BENCH),,$(PY) -m benchmarks.library)
 	$(if $(BENCH),,$(PY) -m benchmarks.spark)
 
 bench-instructions: install     ## instructions per command by valgrind, beside those noted; needs no quiet machine
