@@ -76,6 +76,19 @@ def test_no_count_makes_a_batch_too_long(talk):
     assert more == 1 and 0 < rows < 10 and last == f"{rows}-0" and len(message) < 6_000_000
 
 
+@pytest.mark.parametrize("deleted", [[], range(3, 400, 3)])
+def test_names_that_a_node_has_once_count_where_they_stand_in_each_row(talk, deleted):
+    talk.node_entries(0)
+    talk.engine.keyspace.settings.stream_node_max_bytes = 0
+    for i in range(400):
+        talk.words("XADD", "s", f"{i + 1}-0", "n" * 20_000, "1")
+    talk.words("XDEL", "s", *[f"{i}-0" for i in deleted], "9999-0")  # runs of two are not worth it
+    _, _, more, _, rows, message = talk("XARROW s - + COLUMNS 1 * FIELDS")
+    assert more == 1 and 100 <= rows < 110 and len(message) < 2_300_000
+    columns = "COLUMNS 1 {} UTF8".format("n" * 20_000)
+    assert talk("XARROW s - + " + columns)[2:5] == [0, 0, 400 - len(deleted)]
+
+
 def test_the_anchor_is_left_out_or_said_to_be_gone(nine):
     assert nine("XARROW s 4-0 + ANCHOR COUNT 2 " + COLUMNS)[:5] == ["6-0", 0, 1, 0, 2]
     assert nine("XARROW s 9-0 + ANCHOR " + COLUMNS)[:5] == [None, 0, 0, 0, 0]

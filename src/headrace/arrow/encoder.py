@@ -337,6 +337,8 @@ class RangeEncoder:
             if not column.found and not column.nullable:
                 good = self._malformed(column)
         self.work += end - start + CELL_WORK * len(self.columns)
+        if walk.same:  # its names are not among its bytes, but in each row's map, if there is one
+            self.work += self.names_of_node.texts.values.used
         if not good and self.mode == DROPMALFORMED:
             self.dropped += 1
         else:

@@ -27,6 +27,7 @@ cdef class NodeRuns(ColumnRuns):
     cdef bint bind(self, list[Column] bound, Column texts, bint are_text) except -1
     cdef Py_ssize_t append(self, Node node, Py_ssize_t at, Py_ssize_t row, long long rows_max, Py_ssize_t work_max,
                            unsigned long long to_ms, unsigned long long to_seq) except -1
+    cdef Py_ssize_t _row_work(self) noexcept
     cdef Py_ssize_t _mark_at(self, Py_ssize_t i, Py_ssize_t j) noexcept
     cdef Py_ssize_t _mark(self, Node node, const unsigned char *p, Py_ssize_t at, Py_ssize_t most,
                           Py_ssize_t work_max, unsigned long long to_ms, unsigned long long to_seq) except -1

@@ -40,7 +40,7 @@ class NodeRuns(ColumnRuns):
 
     __slots__ = ("end", "fits", "key_bytes", "key_ends", "marks", "ms", "pairs", "seq", "work")
 
-    key_bytes: Growing  # the names of the node's fields, end to end
+    key_bytes: Growing  # the names of the node's fields, end to end; none without a map to put them in
     key_ends: Growing  # 0, and where each ends
     marks: Growing
     pairs: cython.Py_ssize_t  # fields of an entry
@@ -121,8 +121,14 @@ class NodeRuns(ColumnRuns):
             self.end = self._mark_at(good - 1, self.pairs + 1)
             self.ms = mem.u64le(self.ids.p, 16 * good - 16)
             self.seq = mem.u64le(self.ids.p, 16 * good - 8)
-            self.work = self.end - at + good * CELL_WORK * len(self.columns)
+            self.work = self.end - at + good * self._row_work()
         return good
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _row_work(self) -> cython.Py_ssize_t:
+        """What a row costs beside its entry's bytes; a map has the names in it, which the entry has not."""
+        return CELL_WORK * len(self.columns) + self.key_bytes.used
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -146,7 +152,7 @@ class NodeRuns(ColumnRuns):
         ids: Growing = self.ids
         stop: cython.Py_ssize_t = node.pack.used
         size: cython.Py_ssize_t = 4 * (self.pairs + 2)
-        cells: cython.Py_ssize_t = CELL_WORK * len(self.columns)
+        row_work: cython.Py_ssize_t = self._row_work()
         begin: cython.Py_ssize_t = at
         count: cython.Py_ssize_t = 0
         mark: cython.Py_ssize_t = 0
@@ -177,7 +183,7 @@ class NodeRuns(ColumnRuns):
             mem.put_u64le(ids.p, 16 * count, ms)
             mem.put_u64le(ids.p, 16 * count + 8, seq)
             count += 1
-            if at - begin + count * cells >= work_max:
+            if at - begin + count * row_work >= work_max:
                 break
         return count
 
