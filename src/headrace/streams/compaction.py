@@ -31,7 +31,7 @@ from headrace.structures.listpack import Listpack
 # A tenth of a millisecond in every one: in bigger steps, even if fewer, requests would wait longer.
 STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
 STEP_BYTES = cython.declare(cython.longlong, 1 << 15)  # of nodes rewritten in one step, about
-NODE_BYTES = cython.declare(cython.longlong, 1024)  # what going from node to node counts as
+VISIT_BYTES = cython.declare(cython.longlong, 1024)  # what going from node to node counts as
 EDGES = cython.declare(cython.longlong, 2)  # tombstones that stay for being the first or the last
 HEADER = cython.declare(cython.Py_ssize_t, 6)  # of a listpack
 COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
@@ -145,7 +145,7 @@ class Worn:
         node.noted = False
         looked_at: cython.longlong = node.pack.used
         rewrite(node, self.weight)
-        return NODE_BYTES + looked_at
+        return VISIT_BYTES + looked_at
 
 
 @cython.final

@@ -21,9 +21,8 @@ class EntryWalk:
     """Stands on one entry of a node, tombstones included.
 
     enter() and next() go from the first entry on, enter_end() and previous() from the last one back; seek()
-    goes to an ID.
-    next_piece() goes through field, value, field, value ... of the entry. What was read holds until
-    the node is changed.
+    goes to an ID. next_piece() goes through field, value, field, value ... of the entry. What was read holds
+    until the node is changed.
     """
 
     __slots__ = (

@@ -479,13 +479,13 @@ class Stream:
             room = self.tail.pack.hand_on()
             self.weight.add(self.tail.pack.cap - cap)
         node: Node = nodes_of.open_node(ms, seq, words, start, raw, room)
-        self.weight.add(weights.NODE_BYTES + node.pack.cap)
         while self.tail is not None and not streamid.before(self.tail.ms, self.tail.seq, ms, seq):
             # Only tombstones, and the last ID was set back before them: the tail must not stay last.
             self.drop(self.tail)
         if self.tail is not None:
             self._close(self.tail)
         self.nodes.insert(node.key(), node)
+        self.weight.add(weights.NODE_BYTES + node.pack.cap)
         self.tail = node
 
     @cython.cfunc

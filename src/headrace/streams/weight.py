@@ -7,7 +7,7 @@ is rare: a node, the doubling of a listpack, room for pending entries. So adding
 but for one in a hundred, and reading a weight costs a look at a number.
 
 The bytes are those of footprint.py, rounded: what a node or a group takes beside its blocks is a constant.
-`memory_bytes()` of a stream counts for itself, by walking; the two differ by some percent.
+size.py counts for itself, by walking; the two differ by some percent.
 """
 
 from __future__ import annotations

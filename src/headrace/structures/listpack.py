@@ -9,8 +9,8 @@
 total counts everything, header and end byte too. count stays at 65535 when there are more elements
 than 65534: then they must be counted by walking; `Listpack.count` is always exact.
 
-How an element looks is drawn in listpack_walk.py. Every value has one encoding: bytes that are the
-canonical decimal form of a signed 64-bit integer are stored as that integer, in the shortest form.
+How an element looks is drawn in listpack_walk.py. A value is written in one encoding only: bytes that are
+the canonical decimal form of a signed 64-bit integer are stored as that integer, in the shortest form.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MINUS = cython.declare(cython.uchar, 45)
 @cython.no_gc
 @cython.cclass
 class Listpack:
-    """Owns its bytes in `buf`; `p` is borrowed from it and set anew by _resize, the only resizer.
+    """Owns its bytes in `buf`; `p` is borrowed from it, and set anew where buf is.
 
     `at` must be the offset of an element: compiled, nobody checks. Offsets stay right while elements
     are appended; any other change moves what follows it.
@@ -162,8 +162,9 @@ class Listpack:
         """
         heir: Listpack
         if self.cap > HANDED_ON_MAX:
+            heir = Listpack()
             self.shrink()
-            return Listpack()
+            return heir
         heir = adopted(self.buf, 0)
         self.buf = mem.block(self.used + 1)
         self.p = self.buf
