@@ -7,6 +7,7 @@ import subprocess
 
 import redis
 
+from certificates import Authority
 from redis_server import free_port
 from waiting import wait_until
 
@@ -15,32 +16,22 @@ NODE_TIMEOUT_MS = 1000
 
 
 class Certificates:
-    """An authority, and a certificate of its for 127.0.0.1, made by openssl; servers and clients show it."""
+    """An authority, and a certificate of its for 127.0.0.1 that servers and clients show."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.authority, self.key, self.certificate = (folder / f for f in ("ca.pem", "own.key", "own.pem"))
-        ca_key, request, names = folder / "ca.key", folder / "own.csr", folder / "names"
-        names.write_text("subjectAltName=IP:127.0.0.1\n")
-        new = ["req", "-newkey", "rsa:2048", "-nodes"]
-        openssl(*new, "-x509", "-subj", "/CN=authority", "-keyout", ca_key, "-out", self.authority)
-        openssl(*new, "-subj", "/CN=server", "-keyout", self.key, "-out", request)
-        signed = ["-CA", self.authority, "-CAkey", ca_key, "-CAcreateserial", "-extfile", names]
-        openssl("x509", "-req", "-in", request, *signed, "-out", self.certificate)
+        made = Authority(folder)
+        self.own = made.certify("server")
+        self.authority = made.file
 
     def server_words(self) -> list[str]:
-        words = ["--tls-ca-cert-file", self.authority, "--tls-key-file", self.key]
-        return [str(word) for word in [*words, "--tls-cert-file", self.certificate]]
+        return ["--tls-ca-cert-file", str(self.authority), *self.own.server_words()]
 
     def client_settings(self) -> dict[str, str]:
-        files = {"ca_certs": self.authority, "keyfile": self.key, "certfile": self.certificate}
+        files = {"ca_certs": self.authority, "keyfile": self.own.key, "certfile": self.own.file}
         return {f"ssl_{name}": str(path) for name, path in files.items()}
 
     def query(self) -> str:
         return "?" + "&".join(f"{name}={value}" for name, value in self.client_settings().items())
-
-
-def openssl(*words: object) -> None:
-    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
 
 
 class Node:
