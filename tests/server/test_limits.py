@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 
 from headrace import limits
 from headrace.resp.replies import ReplyError
+from headrace.server.main import DESCRIPTORS_KEPT
 from speaking import encoded
 from waiting import wait_until
 
@@ -225,6 +227,18 @@ def test_many_words_announced_take_no_memory(start) -> None:
 
 
 # Time and place.
+
+
+def test_more_clients_than_the_system_allows_are_refused(server, client) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - DESCRIPTORS_KEPT
+    refused = client.request("CONFIG", "SET", "timeout", "7", "maxclients", str(most + 1))
+    assert str(refused) == (
+        "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able"
+        f" to handle the specified number of clients, try with {most}"
+    )
+    assert client.request("CONFIG", "GET", "timeout") == [b"timeout", b"0"]
+    assert client.request("CONFIG", "GET", "maxclients") == [b"maxclients", b"10000"]
+    assert client.request("CONFIG", "SET", "maxclients", str(most)) == "OK"
 
 
 def test_strangers_and_idle_clients_go_after_the_timeout(start) -> None:

@@ -26,7 +26,7 @@ from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.persistence.files import DiskFiles
 from headrace.server import heap, memory_limit, user_file
 from headrace.server.client_limits import Buffers
-from headrace.server.config import Config
+from headrace.server.config import Config, set_failed
 from headrace.server.directives import DIRECTIVES
 from headrace.server.durability import Durability
 from headrace.server.host import ServerHost
@@ -41,6 +41,7 @@ from headrace.server.timers import Timers
 from headrace.server.turn import Turn
 
 DESCRIPTORS_KEPT = 64  # for what is no client: listeners, files, libraries
+TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
 # The collector looks for cycles in what some turns have made, never at what is old: with a million keys that
 # took half a second. Nothing that goes is in a cycle: tests/server/test_collector.py.
 COLLECTOR = (3_000, 3, 1 << 30)
@@ -291,7 +292,10 @@ class Server:
         self.metrics.let_in()
 
     def _make_room_for_clients(self) -> None:
-        """Ask the system for a descriptor per client; if it refuses, fewer clients are let in."""
+        """Ask the system for a descriptor per client; if it refuses, fewer clients are let in.
+
+        CommandError when CONFIG SET has just asked for so many.
+        """
         wanted = self.config.number("maxclients") + DESCRIPTORS_KEPT
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -299,10 +303,13 @@ class Server:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         if most < wanted:
-            self.config.adjust("maxclients", max(most - DESCRIPTORS_KEPT, 1))
+            clients = max(most - DESCRIPTORS_KEPT, 1)
+            if "maxclients" in self.config.named:
+                raise set_failed("maxclients", f"{TOO_MANY_CLIENTS}, try with {clients}")
+            self.config.adjust("maxclients", clients)
             logging.getLogger("headrace").warning(
                 "maxclients is %d: the system allows no more than %d descriptors (ulimit -n)",
-                self.config.number("maxclients"),
+                clients,
                 most,
             )
 
