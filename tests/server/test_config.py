@@ -165,6 +165,18 @@ def test_config_get_takes_several_patterns():
     assert {name for name, _ in config.get([b"*"])} == {d.name.encode() for d in DIRECTIVES} - hidden
 
 
+def test_what_ends_the_start_can_be_taken_back(tmp_path: Path):
+    """A packaged redis.conf says daemonize yes; a container has another master for every start."""
+    file = tmp_path / "redis.conf"
+    file.write_text("daemonize yes\nmasterauth secret\nhz 20\n")
+    words = [str(file), "--daemonize", "no", "--masterauth", ""]
+    assert configured(*words).number("hz") == 20
+    with pytest.raises(UsageError, match=r"line 1: daemonize yes: run it under a supervisor instead"):
+        configured(*words[:1], *words[3:])
+    with pytest.raises(UsageError, match=r"line 2: masterauth: not supported yet"):
+        configured(*words[:3])
+
+
 def test_names_are_looked_at_before_values_and_in_their_order():
     """As redis-server does it."""
     config = Config()

@@ -32,6 +32,7 @@ class Config:
         self.repeated: dict[str, Callable[[], list[list[str]]]] = {}
         self.named: frozenset[str] = frozenset()  # by the CONFIG SET going on, even with the value it had
         self._passed_over: set[str] = set()
+        self._refused: dict[str, str] = {}  # directives that end the start unless they are taken back, and why
 
     def number(self, name: str) -> int:
         """The value of a number, a memory size or a permission."""
@@ -128,6 +129,8 @@ class Config:
             while words and not words[0].startswith("--"):
                 values.append(words.pop(0))
             self._read("the command line", name[2:], values)
+        for text in self._refused.values():
+            raise UsageError(text)
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
         """HEADRACE_PORT and the like. UsageError."""
@@ -184,11 +187,13 @@ class Config:
             shown = "..." if directive.secret else " ".join(words)
             raise UsageError(f"{where}: {name} {shown}: {wrong}") from None
         self.origins[name] = where
+        self._refused.pop(name, None)
         if directive.only is not None and value != directive.only:
             text = f"{where}: {name} {' '.join(words)}: {directive.why}"
             if directive.refused_at_start:
-                raise UsageError(text)
-            self.warnings.append(text)
+                self._refused[name] = text
+            else:
+                self.warnings.append(text)
         elif isinstance(value, Rules) and value.pairs:  # each line adds to those before
             self.values[name] = Rules((*self.save_rules(), *value.pairs))
         elif isinstance(value, UserLines):
@@ -207,8 +212,10 @@ class Config:
     def _read_foreign(self, where: str, name: str, words: list[str]) -> None:
         """A directive that is not ours: perhaps one of Redis's."""
         if name in REFUSED:
+            self._refused.pop(name, None)
             if words not in NOTHING:
-                raise UsageError(f"{where}: {name}: not supported yet, and it would not be safe to ignore it")
+                text = "not supported yet, and it would not be safe to ignore it"
+                self._refused[name] = f"{where}: {name}: {text}"
         elif name in NOT_APPLICABLE:
             if name not in self._passed_over:  # once is enough
                 self._passed_over.add(name)
