@@ -167,7 +167,7 @@ def test_the_checkpoint_says_the_seam_of_the_last_batch_that_counts(maker: Archi
 
 @pytest.mark.parametrize("trimmed", [0, 100, 250, 299, 300, 301, 350])
 def test_no_entry_is_missing_or_doubled_whatever_is_trimmed(
-    stream_server: StreamServer, maker: ArchiveMaker, trimmed: int
+    stream_server: StreamServer, maker: ArchiveMaker, trimmed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     some = entries(400)
     maker.add("s", some[:200])
@@ -177,6 +177,8 @@ def test_no_entry_is_missing_or_doubled_whatever_is_trimmed(
     there = some[:300] + some[max(trimmed, 300) :]
     assert ids(stream_server, maker.directory) == by_id(there)
     assert ids(stream_server, maker.directory, subscribe="s", minPartitions="5") == by_id(there)
+    told = f"ends at {some[299][0]}, and the first entry that the server has after that is {some[trimmed][0]}"
+    assert (told in caplog.text) == (trimmed >= 300) == ("ends at" in caplog.text)
 
 
 def test_streams_that_are_only_here_or_only_there(stream_server: StreamServer, maker: ArchiveMaker) -> None:
@@ -197,7 +199,9 @@ def test_streams_that_are_only_here_or_only_there(stream_server: StreamServer, m
         ids(stream_server, maker.directory, assign='["both", "missing"]')
 
 
-def test_entries_deleted_live_stay_in_the_archive(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+def test_entries_deleted_live_stay_in_the_archive(
+    stream_server: StreamServer, maker: ArchiveMaker, caplog: pytest.LogCaptureFixture
+) -> None:
     some = entries(40)
     maker.add("s", some[:20])
     stream_server.add("s", some)
@@ -205,6 +209,10 @@ def test_entries_deleted_live_stay_in_the_archive(stream_server: StreamServer, m
         stream_server.client.xdel("s", some[deleted][0])
     there = some[:20] + [some[n] for n in range(20, 40) if n not in (20, 30)]
     assert ids(stream_server, maker.directory) == by_id(there)
+    stream_server.client.delete("s")
+    stream_server.add("s", some[25:])
+    assert ids(stream_server, maker.directory) == by_id(some[:20] + some[25:])
+    assert not caplog.records, "neither was trimmed"
 
 
 def test_offsets_and_times_narrow_both_parts(stream_server: StreamServer, maker: ArchiveMaker) -> None:

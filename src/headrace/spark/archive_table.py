@@ -34,7 +34,7 @@ from headrace.spark.offsets import START, Offsets, in_order, parse_id, raised
 from headrace.spark.options import Options
 from headrace.spark.planner import Range, plan
 from headrace.spark.pushdown import PushReader
-from headrace.spark.range_reader import report_loss
+from headrace.spark.range_reader import log, report_loss
 from headrace.spark.reader import HeadraceReader
 from headrace.spark.schema import Layout
 from headrace.spark.shards import StreamRefused
@@ -73,19 +73,20 @@ class ArchiveReader(HeadraceReader):
             options = replace(options, subscribe=tuple({f.stream for f in archived_files(self._directory)}))
         super().__init__(options, schema)
         self._archive = Archive((), {})
-        self._seam_gone = False  # some stream no longer has the entry of its seam
+        self._begins: dict[str, str | None] = {}  # of streams without the entry of their seam: the next one
 
     def partitions(self) -> list[InputPartition]:
         """The tasks: those of the archive, and those of the streams."""
         now = look(self._directory)
         for _ in range(LOOKS_MAX):
-            self._archive, self._seam_gone = now, False
+            self._archive, self._begins = now, {}
             parts = super().partitions()
-            if not self._seam_gone:
+            if not self._begins:
                 return parts
             # Trimmed up to the seam, or up to a newer one that the archive has by now?
             now = look(self._directory)
             if now.seams == self._archive.seams:
+                self._warn_of_gaps()
                 return parts
         raise HeadraceError(
             f"the archive {self._directory} grows, and its streams are trimmed, faster than both can be "
@@ -114,11 +115,25 @@ class ArchiveReader(HeadraceReader):
         parts = []
         for part in plan(self._servers, after, end, self._options, None, start):
             if part.stream in at_seam and part.after == seams[part.stream] != first[part.stream]:
-                self._seam_gone = True
+                self._begins[part.stream] = first[part.stream]
                 parts.append(behind_gone_seam(part, first[part.stream]))
             else:
                 parts.append(LivePart((part,)))
         return parts
+
+    def _warn_of_gaps(self) -> None:
+        """Streams that begin behind their seams: perhaps more was trimmed than is archived. Nobody can tell."""
+        for stream, now in tails(self._servers, self._begins).items():
+            seam = self._archive.seams[stream]
+            is_there = now.first is not None and parse_id(now.first) < parse_id(seam)  # the seam was deleted
+            if not is_there and now.number_of_first != 1:  # nor was anything trimmed since it was made
+                log.warning(
+                    "The archive of the stream %r ends at %s, and the first entry that the server has after "
+                    "that is %s: whatever lay between was trimmed before it was archived.",
+                    stream,
+                    seam,
+                    self._begins[stream] or "none",
+                )
 
     def _check_made_anew(self, seams: Offsets) -> None:
         for stream, now in tails(self._servers, seams).items():
