@@ -32,7 +32,7 @@ class Config:
         self.repeated: dict[str, Callable[[], list[list[str]]]] = {}
         self.named: frozenset[str] = frozenset()  # by the CONFIG SET going on, even with the value it had
         self._passed_over: set[str] = set()
-        self._refused: dict[str, str] = {}  # directives that end the start unless they are taken back, and why
+        self._refused: dict[str, str] = {}  # what ends the start unless it is taken back, and why
 
     def number(self, name: str) -> int:
         """The value of a number, a memory size or a permission."""
