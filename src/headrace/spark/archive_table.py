@@ -122,7 +122,7 @@ class ArchiveReader(HeadraceReader):
         return parts
 
     def _warn_of_gaps(self) -> None:
-        """Streams that begin behind their seams: perhaps more was trimmed than is archived. Nobody can tell."""
+        """Streams that begin behind their seams: more may be trimmed than is archived. Nobody can tell."""
         for stream, now in tails(self._servers, self._begins).items():
             seam = self._archive.seams[stream]
             is_there = now.first is not None and parse_id(now.first) < parse_id(seam)  # the seam was deleted
