@@ -1,12 +1,6 @@
 """A real redis-server for the tests of this folder; they are skipped only where none is installed."""
 
-import pathlib
-import sys
-
 import pytest
-
-sys.path.append(str(pathlib.Path(__file__).parent))
-
 from peer import Peer
 
 from redis_server import redis_server

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import sys
 
-sys.path.append(str(pathlib.Path(__file__).parent))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers are to be this interpreter
 
 from server_fixtures import headrace_server, running_server, spark, stream_server  # noqa: F401
