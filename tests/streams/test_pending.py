@@ -4,6 +4,7 @@ import random
 import pytest
 
 from headrace.streams.group import Group
+from headrace.streams.records import Records
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 U64_MAX = 2**64 - 1
@@ -287,3 +288,23 @@ def test_entries_that_come_sorted_consumer_by_consumer_are_in_order():
             pending.add(i, 0, consumer, NOW + i, 1)
     group.check()
     assert order(pending) == list(range(n))
+
+
+@pytest.mark.skipif(COMPILED, reason="calls from C to C are not seen")
+def test_entries_before_all_others_are_lined_up_in_a_few_steps_though_each_is_acknowledged(monkeypatch):
+    group, pending, alice, bob = group_with(b"alice", b"bob")
+    steps = 0
+    time_of = Records.time_of
+
+    def counted(records, slot):
+        nonlocal steps
+        steps += 1
+        return time_of(records, slot)
+
+    for i in range(1000):
+        pending.add(i, 0, alice, NOW + i, 1)
+    monkeypatch.setattr(Records, "time_of", counted)
+    for i in range(1000, 1100):  # the clock was set back
+        pending.remove(pending.add(i, 0, bob, NOW - 3_600_000 + i, 1))
+    assert 1000 <= steps < 2000
+    group.check()

@@ -385,7 +385,7 @@ class Pending:
             if slot == self.zone_end:
                 self.zone_end = before
         elif slot == self.finger:
-            self.finger = NONE if before == self.zone_end else before
+            self.finger = follower if before == self.zone_end else before
         self.records.link(before, follower)
         if before < 0:
             self.first = follower
