@@ -32,7 +32,10 @@ class ConsumerFigures:
 
 @dataclass
 class GroupFigures:
-    """One group. lag is None when the server cannot tell; oldest_idle_ms is of the first pending entry."""
+    """One group. lag is None when the server cannot tell; oldest_idle_ms is of the first pending entry.
+
+    It is None when there is none, or nobody has it.
+    """
 
     name: bytes
     consumers: int
@@ -161,7 +164,8 @@ def ask_groups(ask: Ask, database: int, streams: list[StreamFigures], consumers:
     for _, group in groups:
         first = next(answers)
         if isinstance(first, list) and first:
-            group.oldest_id, group.oldest_idle_ms = first[0][0], first[0][2]
+            group.oldest_id, idle_ms = first[0][0], first[0][2]
+            group.oldest_idle_ms = None if idle_ms < 0 else idle_ms  # given back by XNACK
         members = next(answers) if consumers else None
         if isinstance(members, list):
             group.members = list(consumer_figures(members))[:CONSUMERS_MAX]

@@ -112,7 +112,7 @@ def pending_list(specimen: Specimen, group: StreamGroup, pending: list[Pending],
         table.add_row(
             Text.assemble((f"{one.ms}", ink.MS), "-", (f"{one.seq}", ink.SEQ)),
             threads(columns, spans, one.consumer, row),
-            Text(f"{ink.ago(age)} ago"),
+            Text(f"{ink.ago(age)} ago" if one.consumer else "given back"),
             Text.assemble(
                 (times(one.deliveries), ink.LATE if one.deliveries > 1 else ink.GREY), (gone, ink.LATE)
             ),

@@ -99,9 +99,12 @@ def group_holds(client: Any, stream: str, group: dict[str, Any]) -> list[Hold]:
     if oldest:
         entry = oldest[0]
         first = text(entry["message_id"])
+        owner = text(entry["consumer"])
         since = duration(int(entry["time_since_delivered"]))
-        held = f"oldest {first} held by {text(entry['consumer'])} for {since}"
-        holds.append(Hold(parse_id(first), f"group {name}: {group['pending']:,} pending, {held}"))
+        held = f"held by {owner} for {since}" if owner else "given back, and nobody has it"
+        holds.append(
+            Hold(parse_id(first), f"group {name}: {group['pending']:,} pending, oldest {first} {held}")
+        )
     return holds
 
 

@@ -1,0 +1,67 @@
+"""An entry that XNACK gave back has no owner and no time of delivery: no false one is shown."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+import redis
+from rich.console import Console
+
+import headrace
+from headrace.cli.inspect import draw
+from headrace.console.exposition import OLDEST, exposition
+from headrace.console.figures import Figures, Words, collect
+from headrace.console.specimen import from_payload
+from headrace.console.top_picture import History, top_picture
+from headrace.pipeline.floor import group_holds
+
+
+@pytest.fixture
+def client() -> Iterator[redis.Redis]:
+    """Of a database with a stream `s`, whose group `g` has one entry pending that nobody has."""
+    with headrace.open() as db, db.client(protocol=2) as client:
+        client.xadd("s", {"a": "b"}, "1-1")
+        client.xgroup_create("s", "g", "0")
+        client.xreadgroup("g", "ann", {"s": ">"})
+        client.execute_command("XNACK", "s", "g", "FAIL", "IDS", 1, "1-1")
+        yield client
+
+
+def figures_of(client: redis.Redis) -> Figures:
+    def ask(requests: list[Words]) -> list[object]:
+        pipe = client.pipeline(transaction=False)
+        for words in requests:
+            pipe.execute_command(*(word.encode() if isinstance(word, str) else word for word in words))
+        return pipe.execute(raise_on_error=False)
+
+    return collect(ask)
+
+
+def drawn(picture: object) -> str:
+    console = Console(width=140, file=io.StringIO(), record=True)
+    console.print(picture)
+    return console.export_text()
+
+
+def test_metrics_and_top_tell_no_age(client: redis.Redis) -> None:
+    figures = figures_of(client)
+    (group,) = figures.streams[0].groups
+    assert (group.pending, group.oldest_id, group.oldest_idle_ms) == (1, b"1-1", None)
+    assert OLDEST not in exposition(figures)
+    history = History()
+    history.add(figures)
+    (line,) = [
+        line for line in drawn(top_picture(history, "here", "name", None)).splitlines() if " g " in line
+    ]
+    assert line.split()[-2:] == ["1", "-"]
+
+
+def test_inspect_and_trim_say_that_it_was_given_back(client: redis.Redis) -> None:
+    specimen = from_payload("s", "here", client.dump("s"))
+    picture = drawn(draw(specimen, "-1", 3, 12, ("groups",)))
+    assert "nobody" in picture and "given back" in picture and " ago" not in picture
+    (group,) = client.xinfo_groups("s")
+    _, pending = group_holds(client, "s", group)
+    assert pending.why == "group g: 1 pending, oldest 1-1 given back, and nobody has it"
