@@ -17,6 +17,7 @@ from headrace.pipeline.replay import Report, replay
 from headrace.pipeline.replay_source import LAST, Source, before, until
 from headrace.spark.archive_files import archived_files
 from headrace.spark.offsets import parse_id
+from headrace.spark.range_reader import DataLoss
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 
@@ -146,6 +147,26 @@ def test_a_replay_broken_off_goes_on_where_it_was(
     assert numbers(stream_server, "t") == list(range(9000))
     if keep:
         assert held(stream_server, "t") == some
+
+
+def test_what_is_trimmed_while_a_replay_is_broken_off_is_told(stream_server: StreamServer) -> None:
+    some = entries(3000)
+    stream_server.add("s", some)
+
+    def break_off(now: Report) -> None:
+        if now.rows >= 500:
+            raise KeyboardInterrupt
+
+    source = Source("s", stream_server.url)
+    with pytest.raises(KeyboardInterrupt):
+        replay(source, stream_server.url, "t", name="x", pace=Slices(), on_progress=break_off)
+    there = stream_server.client.xlen("t")
+    stream_server.client.xtrim("s", minid=some[2000][0], approximate=False)
+    with pytest.raises(DataLoss, match=f"first entry there is {some[2000][0]}. A replay --from there"):
+        replay(source, stream_server.url, "t", name="x")
+    assert stream_server.client.xlen("t") == there
+    replay(source, stream_server.url, "t", name="y", after=before(some[2000][0]), keep_ids=True)
+    assert held(stream_server, "t") == some[:there] + some[2000:]
 
 
 class Slices(Pace):

@@ -65,7 +65,7 @@ def replay(
         report = Report(resumed_after=stand.last if stand else "", upto=end, kept=keep)
         on_progress(report)
         target.open(keep, (stand.run if stand else 0) + 1, end, restart)
-        _play(source.batches(begin, end), target, pace, report, on_progress)
+        _play(source.batches(begin, end, stand is not None), target, pace, report, on_progress)
         target.forget()
         return report
 

@@ -24,6 +24,7 @@ from headrace.spark.arrow_path import range_reader
 from headrace.spark.offsets import START, U64_MAX, Id, format_id, parse_id
 from headrace.spark.options import parse_options
 from headrace.spark.planner import Range
+from headrace.spark.range_reader import DataLoss
 from headrace.spark.schema import Layout
 from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
@@ -64,21 +65,27 @@ class Source:
             raise UsageError(f"there is no stream {self.stream!r} in {where}")
         return max(live or START, seam, key=parse_id)
 
-    def batches(self, after: str, upto: str) -> Iterator[pa.RecordBatch]:
-        """The entries after one ID, up to and including another.
+    def batches(self, after: str, upto: str, resumed: bool = False) -> Iterator[pa.RecordBatch]:
+        """The entries after one ID, up to and including another. resumed: the first ID is an entry's.
 
-        HeadraceError if live entries are trimmed before they are read, which a slow replay may live to see.
+        DataLoss if live entries are trimmed before they are read, which a slow replay may live to see, and
+        one that was broken off, too.
         """
         files, seam = self._archived()
+        anchored = resumed and parse_id(after) >= parse_id(seam)
         if parse_id(after) < parse_id(seam):
             for batch in entries_in_order(files, after, min(upto, seam, key=parse_id)):
                 yield from restored(batch)
         after = max(after, seam, key=parse_id)
         if self.url is not None and parse_id(after) < parse_id(upto):
             options = parse_options({"url": self.url, "subscribe": self.stream}, "batch")
-            part = Range(self.stream, after, upto, anchored=False)
-            for batch in range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
-                yield batch.rename_columns(["id", "fields"])
+            part = Range(self.stream, after, upto, anchored)
+            try:
+                for batch in range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
+                    yield batch.rename_columns(["id", "fields"])
+            except DataLoss as loss:
+                what = str(loss).partition(" Set failOnDataLoss")[0]
+                raise DataLoss(f"{what} A replay --from there takes what is left.") from None
 
     def _archived(self) -> tuple[list[ArchivedFile], str]:
         """The files of the stream, and the ID up to which it is archived."""
