@@ -60,9 +60,9 @@ class Packer:
         if n <= GAIN_MIN or n > INPUT_MAX:
             return 0
         if n + ITEM_BYTES_MAX > self.cap or self.cap > CAP_KEPT_MAX:
-            self.cap = n + ITEM_BYTES_MAX
-            mem.resize(self.out, self.cap)
+            mem.resize(self.out, n + ITEM_BYTES_MAX)
             self.p = self.out
+            self.cap = n + ITEM_BYTES_MAX
         self.used = _pack(source, n, self.p, self.table)
         return self.used
 

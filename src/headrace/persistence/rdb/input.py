@@ -336,9 +336,10 @@ class RdbInput:
         """Put piece behind what is there."""
         end: cython.Py_ssize_t = self.end + len(piece)
         if end > self.cap:
-            self.cap = max(end, min(2 * self.cap, 2 * READ_BYTES))
-            mem.resize(self.buf, self.cap)
+            cap: cython.Py_ssize_t = max(end, min(2 * self.cap, 2 * READ_BYTES))
+            mem.resize(self.buf, cap)
             self.p = self.buf
+            self.cap = cap
         mem.copy(self.p, self.end, piece, 0, len(piece))
         self.end = end
 
