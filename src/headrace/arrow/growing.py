@@ -135,9 +135,9 @@ class Growing:
     def take(self) -> bytearray:
         """The bytes, which are the caller's from now on."""
         full: bytearray = self.buf
-        mem.resize(full, self.used)
         self.buf = bytearray(self.cap)  # as large as last time: batches resemble each other
         self.p = self.buf
+        mem.resize(full, self.used)
         self.used = 0
         self.id_digits = 0
         return full
