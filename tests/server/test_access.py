@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 
 import pytest
 from redis.lock import Lock
@@ -107,6 +108,33 @@ def test_who_waits_is_asked_again_when_served(start):
     admin.request("XADD", "s1", "*", "f", "v")
     assert str(ann.reply()) == "NOPERM No permissions to access a key"
     assert ann.request("XLEN", "t") == 0
+
+
+@pytest.mark.parametrize("password", ["", "secret"])
+@pytest.mark.parametrize(
+    "request_of_a_page",
+    [
+        b"POST / HTTP/1.1\r\nSET pears 7\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost:7777\r\nSET pears 7\r\n",
+        b"post\r\nSET pears 7\r\n",
+        b"*2\r\n$5\r\nhOST:\r\n$1\r\nx\r\nSET pears 7\r\n",
+        b"MULTI\r\nSET pears 7\r\nPOST /\r\nEXEC\r\n",
+        b"CLIENT REPLY OFF\r\nPOST /\r\nSET pears 7\r\n",
+    ],
+)
+def test_a_page_in_a_browser_reaches_nothing(start, password: str, request_of_a_page: bytes):
+    """redis-server closes such connections, too."""
+    server = start("--requirepass", password)
+    page = server.connect()
+    page.send(request_of_a_page)
+    with suppress(EOFError, ConnectionError):
+        while True:
+            page.reply()
+    client = server.connect()
+    if password:
+        client.request("AUTH", password)
+    assert client.request("EXISTS", "pears") == 0
+    assert client.request("POST/") is not None and client.request("PING") == "PONG"
 
 
 def test_connections_of_removed_users_are_closed(start):

@@ -265,7 +265,7 @@ class Engine:
         if row is None:
             row = self.rows.get(argv[0].lower())
             if row is None:
-                self._reject(session, None, refusals.unknown_command(argv))
+                self._reject(session, None, refusals.unknown_command(session, argv))
                 return None
         if row.is_plain or len(argv) == 1:
             return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import NAME_SHOWN_MAX, CommandError
 
@@ -13,6 +14,8 @@ ARGUMENTS_SHOWN_MAX = 128  # bytes of an unknown request's arguments that the an
 LISTENERS_MAY = frozenset(
     {b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ping", b"quit", b"reset"}
 )
+
+HTTP = frozenset({b"post", b"host:"})  # a method whose request has a body, and a header every request has
 
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
@@ -61,8 +64,18 @@ def shown(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
-def unknown_command(argv: list[bytes]) -> CommandError:
-    """The refusal of a name that is not in the table; it repeats the beginning of the request."""
+def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
+    """The refusal of a name that is not in the table; it repeats the beginning of the request.
+
+    Who speaks HTTP is a browser, and the page in it that has it send requests in here is nobody we know: the
+    connection ends before they come.
+    """
+    if argv[0].lower() in HTTP:
+        session.closing = True
+        address = session.address.decode(errors="replace")
+        logging.getLogger("headrace").warning(
+            "closing %s: it speaks HTTP, perhaps for a page in a browser", address
+        )
     name = argv[0][:NAME_SHOWN_MAX]
     arguments = b""
     for word in argv[1:]:
