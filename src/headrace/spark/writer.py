@@ -96,7 +96,10 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise UsageError('A stream only grows: write with outputMode("append") or "update".')
+            raise UsageError(
+                'A stream only grows: write with outputMode("append"), or use headrace.spark.write_stream in '
+                "foreachBatch."
+            )
         check(options, schema)
         self._options = options
 
