@@ -1,5 +1,6 @@
 """`headrace load` as a process, against a real server."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import redis
 
 from headrace.cli.main import main
+from waiting import wait_until
 
 ROWS = "at,city,v\n2013-01-02,Rome,1\n2013-01-01,,2\n2013-01-03,NA,3\n"
 
@@ -87,6 +89,22 @@ def test_what_spark_does_not_know_is_one_line(file: Path, server_url: str) -> No
     done = load(file, server_url, "--format", "nonsense")
     assert done.returncode == 1
     assert done.stderr.startswith("headrace: Spark: [DATA_SOURCE_NOT_FOUND]") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.whole
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path, server_url: str, client: redis.Redis) -> None:
+    file = tmp_path / "many.csv"
+    file.write_text("at\n" + "".join(f"{1_400_000_000 + n}\n" for n in range(2000)))
+    words = ["load", str(file), "--stream", "s", "--url", server_url, "--time-column", "at"]
+    command = [sys.executable, "-m", "headrace", *words]
+    process = subprocess.Popen([*command, "--rate", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: client.xlen("s") > 20, "some rows")
+    process.send_signal(signal.SIGINT)
+    output, error = process.communicate(timeout=60)
+    assert (process.returncode, error.strip()) == (130, b"headrace: interrupted")
+    assert b" rows are in, --resume goes on from there" in output
+    assert subprocess.run([*command, "--resume"], timeout=60).returncode == 0
+    assert client.xlen("s") == 2000
 
 
 def test_a_file_that_goes_bad_half_way_says_how_to_go_on(

@@ -12,6 +12,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
@@ -20,18 +21,22 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 class Rows(ProgressColumn):
     """The rows so far and how many a second; a task carries them in its field `rows`."""
 
+    def get_table_column(self) -> Column:
+        """In one line: where there is little room the bar gives way."""
+        return Column(no_wrap=True)
+
     def render(self, task: Task) -> Text:
         """The text for one task."""
         rows = int(task.fields.get("rows", 0))
         rate = rows / task.elapsed if task.elapsed else 0
-        return Text(f"{rows:>9,} rows  {rate:>9,.0f} rows/s", style="cyan")
+        return Text(f"{rows:>9,} rows  {rate:>7,.0f} rows/s", style="cyan")
 
 
 def progress_bar(console: Console) -> Progress:
     """A bar with the share done, rows, rows a second and time; silent when the output is no terminal."""
     return Progress(
         TextColumn("  {task.description:<8}", markup=False),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=None),
         TaskProgressColumn(),
         Rows(),
         TimeElapsedColumn(),

@@ -134,9 +134,13 @@ def command(
                     rate=Rate(rate),
                     on_progress=show,
                 )
-            except HeadraceError as error:
+            except (HeadraceError, KeyboardInterrupt) as stop:
                 if report.rows:
-                    error.args = (f"{error}; {report.rows:,} rows are in, --resume goes on from there",)
+                    hint = f"{report.rows:,} rows are in, --resume goes on from there"
+                    if isinstance(stop, HeadraceError):
+                        stop.args = (f"{stop}; {hint}",)
+                    else:
+                        console.print(hint)
                 raise
     tell(console, report, stream)
 

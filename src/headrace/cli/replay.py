@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from headrace.cli.drawing import Rows
 from headrace.cli.streams import url_option
@@ -139,10 +140,10 @@ def progress(console: Console, target: str) -> Progress:
     """A bar that runs over the time in which the entries came."""
     bar = Progress(
         TextColumn("  {task.description:<8}", markup=False),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=None),
         TaskProgressColumn(),
         Rows(),
-        TextColumn("{task.fields[at]}"),
+        TextColumn("{task.fields[at]}", table_column=Column(no_wrap=True)),
         TimeElapsedColumn(),
         console=console,
         disable=not console.is_terminal,
