@@ -10,38 +10,16 @@ import pytest
 import headrace
 from headrace.api.clock import ManualClock
 from headrace.api.link import Stop
-from headrace.server.config import Config
-from headrace.server.main import Server
+from headrace_server import headrace_server
 
 SECONDS_MAX = 20.0  # for what happens at once unless something is broken
 
 
-class Served:
-    """A Headrace server of this process, on a free port."""
-
-    def __init__(self) -> None:
-        config = Config()
-        config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no", "--save", ""])
-        self.server = Server(config)
-        self.server.open()
-        self.url = f"redis://127.0.0.1:{self.server.listeners.port}"
-        self.thread = threading.Thread(target=self.server.run)
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.server.stop()
-        self.thread.join(SECONDS_MAX)
-        assert not self.thread.is_alive()
-
-
 @pytest.fixture(scope="session")
-def headrace_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def headrace_url() -> Iterator[str]:
     """A Headrace server for the tests of this folder, in a thread."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("served"))
-        served = Served()
-    yield served.url
-    served.stop()
+    with headrace_server() as port:
+        yield f"redis://127.0.0.1:{port}"
 
 
 @pytest.fixture(params=["near", "headrace", "redis"])

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,25 +10,8 @@ import redis
 
 import headrace
 from headrace.errors import HeadraceError, UsageError
-from headrace.server.config import Config
-from headrace.server.main import Server
+from headrace_server import headrace_server
 from redis_server import redis_server
-from waiting import wait_until
-
-
-def served(path: Path, *more: str) -> Server:
-    """A server on the directory, running in a thread of its own."""
-    config = Config()
-    config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--dir", str(path), *more])
-    server = Server(config)
-    server.open()
-    threading.Thread(target=server.run).start()
-    return server
-
-
-def stop(server: Server) -> None:
-    server.end()
-    wait_until(lambda: server.disk.lock_descriptor < 0, "the end of the server")
 
 
 def test_a_server_takes_over_a_directory_and_gives_it_back(tmp_path) -> None:
@@ -40,15 +22,11 @@ def test_a_server_takes_over_a_directory_and_gives_it_back(tmp_path) -> None:
         db.execute("SET", "k", "v", "PX", 10_000_000)
         db.execute("XADD", "other", "IDMP", "p", "i", "*", "a", "b")
         before = db.execute("XINFO", "STREAM", "s", "FULL")
-    server = served(tmp_path)
-    try:
-        with redis.Redis(port=server.listeners.port) as client:
-            assert client.xlen("s") == 10
-            assert client.xpending("s", "g")["pending"] == 4
-            assert client.pttl("k") > 9_000_000
-            client.xadd("s", {"n": 10})
-    finally:
-        stop(server)
+    with headrace_server(tmp_path, "--appendonly", "yes") as port, redis.Redis(port=port) as client:
+        assert client.xlen("s") == 10
+        assert client.xpending("s", "g")["pending"] == 4
+        assert client.pttl("k") > 9_000_000
+        client.xadd("s", {"n": 10})
     with headrace.open(tmp_path) as db:
         after = db.execute("XINFO", "STREAM", "s", "FULL")
         assert before[before.index(b"length") + 1] == 10
@@ -58,27 +36,20 @@ def test_a_server_takes_over_a_directory_and_gives_it_back(tmp_path) -> None:
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
 def test_a_servers_directory_opens_in_a_program(tmp_path, preamble) -> None:
-    server = served(tmp_path, "--aof-use-rdb-preamble", preamble)
-    try:
-        with redis.Redis(port=server.listeners.port) as client:
-            for n in range(50):
-                client.xadd("s", {"n": n})
-            with pytest.raises(HeadraceError, match=rf"redis://127.0.0.1:{server.listeners.port}"):
-                headrace.open(tmp_path)
-    finally:
-        stop(server)
+    options = ["--appendonly", "yes", "--aof-use-rdb-preamble", preamble]
+    with headrace_server(tmp_path, *options) as port, redis.Redis(port=port) as client:
+        for n in range(50):
+            client.xadd("s", {"n": n})
+        with pytest.raises(HeadraceError, match=rf"redis://127.0.0.1:{port}"):
+            headrace.open(tmp_path)
     with headrace.open(tmp_path) as db:
         assert db.execute("XLEN", "s") == 50
 
 
 def test_a_directory_with_nothing_but_a_snapshot_opens(tmp_path) -> None:
-    server = served(tmp_path, "--appendonly", "no")
-    try:
-        with redis.Redis(port=server.listeners.port) as client:
-            client.xadd("s", {"n": 1})
-            client.save()
-    finally:
-        stop(server)
+    with headrace_server(tmp_path) as port, redis.Redis(port=port) as client:
+        client.xadd("s", {"n": 1})
+        client.save()
     assert (tmp_path / "dump.rdb").exists()
     for expected in (1, 2):
         with headrace.open(tmp_path) as db:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from peer import Connection, Peer
@@ -15,8 +13,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
 from headrace.engine.engine import Engine
-from headrace.server.config import Config
-from headrace.server.main import Server
+from headrace_server import headrace_server
 
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 # These end, stop or take over the connection or the server.
@@ -136,23 +133,15 @@ def test_transactions_are_refused_alike(full: Full, queued: str) -> None:
     ],
     ids=lambda sent: sent[:40].decode().replace("\r\n", " "),
 )
-def test_a_stranger_hears_the_same(peer: Peer, tmp_path: Path, sent: bytes) -> None:
+def test_a_stranger_hears_the_same(peer: Peer, sent: bytes) -> None:
     control = Connection(peer.port, 2)
     control.send([b"CONFIG", b"SET", b"requirepass", b"secret"])
     assert control.reply() == b"+OK\r\n"
-    config = Config()
-    here = ["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no", "--dir", str(tmp_path)]
-    config.read_arguments([*here, "--requirepass", "secret"])
-    server = Server(config)
-    server.open()
-    running = threading.Thread(target=server.run)
-    running.start()
     try:
-        ours, theirs = said_to(server.listeners.port, sent), said_to(peer.port, sent)
+        with headrace_server(None, "--requirepass", "secret") as port:
+            ours, theirs = said_to(port, sent), said_to(peer.port, sent)
         assert without_hello(ours) == without_hello(theirs)
     finally:
-        server.stop()
-        running.join()
         control.send([b"CONFIG", b"SET", b"requirepass", b""])
         control.reply()
         control.close()

@@ -1,7 +1,6 @@
 """Clients written by others: redis-py's helpers beside a real Redis; two task queues run a job to its end."""
 
 import asyncio
-import threading
 
 import pytest
 import redis
@@ -9,26 +8,17 @@ from faststream.redis import RedisBroker, StreamSub
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from headrace.server.config import Config
-from headrace.server.main import Server
+from headrace_server import headrace_server
 from waiting import SECONDS_MAX, async_wait_until, at_work
 
-SECONDS = 20
 TIMES = ("idle", "inactive", "seen-time", "active-time", "time_since_delivered")
 
 
 @pytest.fixture(scope="module")
 def port():
     """A headrace server's port."""
-    config = Config()
-    config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no"])
-    server = Server(config)
-    server.open()
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    yield server.listeners.port
-    server.stop()
-    thread.join(SECONDS)
+    with headrace_server() as port:
+        yield port
 
 
 @pytest.fixture(params=[2, 3], ids=["RESP2", "RESP3"])

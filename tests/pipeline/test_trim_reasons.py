@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 from archive_maker import ArchiveMaker
-from trim_world import Disturbed, headrace_server
+from trim_world import Disturbed
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import floor as floor_module
@@ -18,6 +18,7 @@ from headrace.pipeline.durations import duration, milliseconds_in
 from headrace.pipeline.floor import Wishes
 from headrace.pipeline.trim import Trimmed, trim, trim_stream
 from headrace.pipeline.watermark import key_of, publish, published
+from headrace_server import headrace_server
 
 
 @pytest.fixture(scope="module", params=["redis", "headrace"])

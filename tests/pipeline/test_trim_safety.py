@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from trim_world import World, headrace_server
+from trim_world import World
 
 from headrace.pipeline import trim as trim_module
+from headrace_server import headrace_server
 
 SEEDS = 10
 STEPS = 200

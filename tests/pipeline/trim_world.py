@@ -7,10 +7,8 @@ is held against them. `Disturbed` is a client: between any two of its commands o
 from __future__ import annotations
 
 import random
-import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import redis
@@ -18,8 +16,6 @@ import redis
 from headrace.pipeline.floor import Wishes
 from headrace.pipeline.trim import trim_stream
 from headrace.pipeline.watermark import publish, published
-from headrace.server.config import Config
-from headrace.server.main import Server
 from headrace.spark.offsets import Id, format_id, parse_id
 
 STREAM = "s"
@@ -29,26 +25,6 @@ CONSUMERS = ("ann", "bob")
 
 class Crash(Exception):
     """The process that trims, or archives, is dead."""
-
-
-@contextmanager
-def headrace_server() -> Iterator[int]:
-    """A server of ours in a thread of this process; its port."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = Config()
-        config.read_arguments(
-            ["--port", "free", "--bind", "127.0.0.1", "--appendonly", "no", "--dir", folder]
-        )
-        server = Server(config)
-        server.open()
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            yield int(server.listeners.port)
-        finally:
-            server.stop()
-            thread.join(20)
-            assert not thread.is_alive()
 
 
 class _DisturbedPipeline(redis.client.Pipeline):
