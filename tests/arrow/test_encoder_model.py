@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from arrow_message import columns
 
-from headrace.arrow import kinds
+from headrace.arrow import column_types
 from headrace.arrow.malformed import MODES, MalformedEntry
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
@@ -46,7 +46,7 @@ VALUES += [
 ]
 VALUES += [b"x" * 63, b"x" * 64, b"y" * 4095, b"z" * 4096, b"w\xc3" * 3000, b'"\\\n']
 TEXTS = ("ID", "CORRUPT", "UTF8", "BINARY")
-OF_A_FIELD = [word for word, (kind, _) in kinds.TYPES.items() if kind not in kinds.OF_THE_ENTRY]
+OF_A_FIELD = [word for word, (kind, _) in column_types.TYPES.items() if kind not in column_types.OF_THE_ENTRY]
 OF_THE_ENTRY = [["ID"], ["TIMESTAMP"], ["SEQUENCE"], ["CORRUPT"], ["FIELDS", "BINARYFIELDS"]]
 
 
@@ -98,7 +98,7 @@ def random_columns(rng: random.Random) -> list[bytes]:
 def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
     """(rows, columns), dropped and the error of the client's way."""
     scanner = PageScanner()
-    decoder = ArrowDecoder(scanner, kinds.columns_of(words), "s", mode)
+    decoder = ArrowDecoder(scanner, column_types.columns_of(words), "s", mode)
     scanner.page(b"")
     scanner.feed(bytearray(reply), len(reply))
     assert scanner.scan()
@@ -148,7 +148,7 @@ def test_both_make_the_same_buffers(block: int) -> None:
                 theirs, error = decoded(reply, words, mode)
                 if theirs is not None:
                     for i, word in enumerate(words[1::2]):
-                        kind = kinds.TYPES[word.rstrip(b"!").decode()][0]
+                        kind = column_types.TYPES[word.rstrip(b"!").decode()][0]
                         if kind not in ("id", "text", "binary", "corrupt", "fields"):
                             nulls, validity, _, values = theirs[1][i]
                             theirs[1][i] = (nulls, validity, None, values)
@@ -227,7 +227,7 @@ def test_runs_of_entries_that_are_alike_make_the_same_buffers(seed: int, asked: 
             )
             theirs, _ = decoded(reply, words, mode)
             for i, word in enumerate(words[1::2]):
-                if kinds.TYPES[word.decode()][0] not in ("id", "text", "binary", "corrupt", "fields"):
+                if column_types.TYPES[word.decode()][0] not in ("id", "text", "binary", "corrupt", "fields"):
                     nulls, validity, _, values = theirs[1][i]
                     theirs[1][i] = (nulls, validity, None, values)
             assert plain(encoded(ours, words)[0]) == plain(theirs), (start, end, most, mode)

@@ -3,8 +3,8 @@
 XARROW key start end [COUNT count] [ANCHOR] [MODE mode] COLUMNS n [name type …]
 
 It answers the entries from start to end, as many as fit one batch, with the named fields only, as an Arrow
-IPC record batch: who reads them has columns without parsing a word. The types are those of arrow/kinds.py; a
-column made of the entry as a whole has the name *. The mode says, as Spark's readers do, what becomes of a
+IPC record batch: who reads them has columns without parsing a word. The types are in arrow/column_types.py;
+a column made of the entry as a whole has the name *. The mode says, as Spark's readers do, what becomes of a
 value that is not of its type:
 
     PERMISSIVE      it is null, and the whole entry stands in the column of type CORRUPT, if there is one
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.arrow import ipc, kinds, malformed
+from headrace.arrow import column_types, ipc, malformed
 from headrace.arrow.columns import Column
 from headrace.arrow.encoder import RangeEncoder
 from headrace.arrow.growing import Growing
@@ -72,7 +72,7 @@ class Request:
         pairs: cython.longlong = words.integer()
         if not 0 <= pairs <= words.left() or words.left() != 2 * pairs:
             raise CommandError("ERR COLUMNS says another number of columns than follow")
-        self.columns = kinds.columns_of(words.rest())
+        self.columns = column_types.columns_of(words.rest())
 
 
 def run_arrow(call: Call) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from headrace.arrow import kinds
+from headrace.arrow import column_types
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.server_url import parse_server_url
@@ -62,11 +62,11 @@ def column_words(layout: Layout) -> list[bytes] | None:
     for spec in layout.specs:
         if spec.kind == "stream":
             continue
-        word = kinds.word_of(spec.kind, spec.settings)
+        word = column_types.word_of(spec.kind, spec.settings)
         if word is None:
             return None
-        words += [kinds.WHOLE if spec.kind in kinds.OF_THE_ENTRY else spec.name.encode(), word]
-    return words if len(words) <= 2 * kinds.COLUMNS_MAX else None
+        words += [column_types.WHOLE if spec.kind in column_types.OF_THE_ENTRY else spec.name.encode(), word]
+    return words if len(words) <= 2 * column_types.COLUMNS_MAX else None
 
 
 @functools.cache

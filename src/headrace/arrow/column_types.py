@@ -1,4 +1,4 @@
-"""The types that XARROW can be asked for: what a column of each is made of.
+"""The types of columns that XARROW can be asked for: what a column of each is made of.
 
     of the entry    ID  TIMESTAMP (of its ID, in µs)  SEQUENCE  FIELDS  BINARYFIELDS  CORRUPT
     of a field      UTF8  BINARY  BOOL  INT8  INT16  INT32  INT64  FLOAT32  FLOAT64
