@@ -52,6 +52,17 @@ def test_a_name_that_stands_twice_keeps_both_values(database: Any) -> None:
     assert fields[:6] == [b"n", b"0", b"tag", b"a", b"tag", b"b"]
 
 
+def test_a_field_that_only_looks_like_one_of_a_dead_letter_stays(database: Any) -> None:
+    orders = database.stream("orders")
+    id = orders.add({"n": 0, "dead:line": "5"})
+    group = orders.group("billing", max_deliveries=1)
+    Stepper(group.consumer("w")).handle_all(fail)
+    assert [letter.fields for letter in group.dead_letters] == [{b"n": b"0", b"dead:line": b"5"}]
+    orders.delete(id)
+    assert group.dead_letters.retry() == 1
+    assert [entry.fields for entry in orders] == [{b"n": b"0", b"dead:line": b"5"}]
+
+
 def test_retried_ones_are_pending_in_their_group_and_in_no_other(database: Any) -> None:
     group = buried(database)
     other = group.stream.group("other", start="$")

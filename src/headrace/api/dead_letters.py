@@ -7,7 +7,8 @@
     dead:deliveries   how often it was delivered
     dead:error        what the last failure said
 
-One stream holds the dead letters of all groups of a stream, unless they are told other names.
+A field of the entry's own with one of these names gives way. One stream holds the dead letters of all groups
+of a stream, unless they are told other names.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headrace.errors import CommandError
 
 T = TypeVar("T")
 
-PREFIX = b"dead:"
+OURS = tuple(b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error"))
 ERROR_MAX = 4096  # bytes of an error's text that are kept
 PAGE = 256
 
@@ -34,17 +35,16 @@ PAGE = 256
 def burial_fields(delivery: Delivery[Any], requests: Requests) -> list[bytes]:
     """Names and values of a dead letter: those of the entry, of a name that stands twice both, and why."""
     pairs = zip(delivery.flat[::2], delivery.flat[1::2], strict=True)
-    kept = [word for pair in pairs if not pair[0].startswith(PREFIX) for word in pair]
-    error = delivery.error.encode("utf-8", "replace")[:ERROR_MAX]
-    told = {
-        b"stream": requests.stream,
-        b"id": delivery.key,
-        b"group": requests.group,
-        b"consumer": requests.consumer,
-        b"deliveries": b"%d" % delivery.times_delivered,
-        b"error": error,
-    }
-    return [*kept, *(word for name, value in told.items() for word in (PREFIX + name, value))]
+    kept = [word for pair in pairs if pair[0] not in OURS for word in pair]
+    told = (
+        requests.stream,
+        delivery.key,
+        requests.group,
+        requests.consumer,
+        b"%d" % delivery.times_delivered,
+        delivery.error.encode("utf-8", "replace")[:ERROR_MAX],
+    )
+    return [*kept, *(word for pair in zip(OURS, told, strict=True) for word in pair)]
 
 
 class DeadLetter(Entry[T]):
@@ -68,9 +68,7 @@ class DeadLetter(Entry[T]):
     error: str
 
     def __init__(self, id: StreamID, fields: dict[bytes, bytes], codec: Codec[T] | None = None) -> None:
-        super().__init__(
-            id, {name: value for name, value in fields.items() if not name.startswith(PREFIX)}, codec
-        )
+        super().__init__(id, {name: value for name, value in fields.items() if name not in OURS}, codec)
         self.stream = shown(fields.get(b"dead:stream", b""))
         self.origin = StreamID.parse(fields.get(b"dead:id", b"0-0"))
         self.group = shown(fields.get(b"dead:group", b""))
@@ -142,7 +140,7 @@ class DeadLetters(Generic[T]):
         if not reply:
             return False
         words = reply[0][1]
-        pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if not pair[0].startswith(PREFIX)]
+        pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in OURS]
         add = (b"XADD", self._stream, b"*", *(word for pair in pairs for word in pair))
         for one in self._link.execute_all([add, remove], atomic=True):
             if isinstance(one, CommandError):
