@@ -74,6 +74,29 @@ def test_a_bug_is_answered_and_logged_and_the_data_stays(monkeypatch, caplog):
     assert say("GET k") == b"$1\r\nv\r\n"
 
 
+def test_a_transaction_that_is_broken_off_is_over(engine):
+    """As by Ctrl-C: what was done of it happened as one, and so does what each later request does."""
+
+    def break_off(database, key):
+        raise KeyboardInterrupt
+
+    session = engine.session()
+    engine.listen(True)
+    for line in ("SET k v PX 10", "XADD s 1-1 f v", "XADD s 2-1 f v", "XGROUP CREATE s g 0", "MULTI"):
+        ask(engine, session, line)
+    for line in ("SET a 1", "SET b 1", "GET k", "SET c 1"):
+        ask(engine, session, line)
+    engine.effects.take()
+    engine.keyspace.on_expired = break_off
+    with pytest.raises(KeyboardInterrupt):
+        ask(engine, session, "EXEC", 2000)
+    session.answer.take()
+    assert [words[0] for _, words in engine.effects.take()] == [b"MULTI", b"SET", b"SET", b"EXEC"]
+    assert ask(engine, session, "XREADGROUP GROUP g c STREAMS s >", 2000).count(b"-1\r\n") == 2
+    words = [words[0] for _, words in engine.effects.take()]
+    assert (words[0], words[-1]) == (b"MULTI", b"EXEC") and len(words) == 5
+
+
 def test_line_ends_never_get_into_an_error(engine):
     session = engine.session()
     engine.execute(session, [b"no\r\nsuch", b"a\nb"], 1000)

@@ -34,9 +34,7 @@ from headrace.keyspace.settings import Settings
 from headrace.resp.writer import Answer
 from headrace.streams.weight import Weight
 
-# How often, at most, dead keys are swept when nothing else happens.
-SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)
-
+SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # how often, at most, dead keys are swept
 NEVER_MS = 1 << 62  # no clock comes that far
 
 
@@ -230,11 +228,13 @@ class Engine:
         call.session = session
         call.answer = session.answer
         self.effects.begin()
-        for row, argv in queue:
-            if session.access is None or not self._forbidden(session, row, argv, True):
-                call.argv = argv
-                self._run(call, row)
-        self.effects.end()
+        try:
+            for row, argv in queue:
+                if session.access is None or not self._forbidden(session, row, argv, True):
+                    call.argv = argv
+                    self._run(call, row)
+        finally:  # a signal handler may raise in here
+            self.effects.end()
 
     @cython.cfunc
     def _run(self, call: Call, row: Row) -> cython.void:
