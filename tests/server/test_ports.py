@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from headrace.errors import UsageError
 from headrace.resp.replies import ReplyError
 from headrace.server.config import Config
 
@@ -45,6 +46,15 @@ def test_the_server_moves_to_another_port_and_its_clients_stay(start, dial, tmp_
     assert server.server.names == [f"127.0.0.1:{new}"]
     server.stop()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_finds_the_directory_taken_is_told_of_the_new_port(start):
+    server = start("--appendonly", "yes")
+    old, client = server.port, server.connect()
+    assert client.request("CONFIG", "SET", "port", "free") == "OK"
+    with pytest.raises(UsageError) as refused:
+        start("--appendonly", "yes")
+    assert f"127.0.0.1:{shown(client, 'port')}" in str(refused.value) and f":{old}" not in str(refused.value)
 
 
 def test_a_port_that_cannot_be_had_leaves_all_as_it_was(server, client, taken: int, server_url: str):

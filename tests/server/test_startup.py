@@ -199,6 +199,17 @@ def test_the_log_is_turned_off_while_it_loads(slow_load, dial):
     assert client.request("XLEN", "s") == 2999
 
 
+def test_the_server_moves_while_it_loads(slow_load, dial):
+    server, go_on, _ = slow_load
+    client = dial(server.listeners.port)
+    assert client.request("CONFIG", "SET", "port", "free") == "OK"
+    other = dial(int(client.request("CONFIG", "GET", "port")[1]))
+    assert str(other.request("GET", "k")).startswith("LOADING")
+    go_on.set()
+    wait_until(lambda: client.info()["loading"] == "0")
+    assert other.request("XLEN", "s") == client.request("XLEN", "s") == 2999
+
+
 @pytest.fixture
 def with_snapshot(tmp_path: Path) -> None:
     """A snapshot beside the log: what a server loads that keeps no log."""

@@ -267,8 +267,7 @@ class DiskFiles:
         descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} {self.holder}".strip().encode() + b"\n", 0)
+            self._sign(descriptor)
         except BlockingIOError:
             pid, _, holder = os.read(descriptor, 1000).decode(errors="replace").strip().partition(" ")
             os.close(descriptor)
@@ -277,6 +276,16 @@ class DiskFiles:
             os.close(descriptor)
             raise
         self.lock_descriptor = descriptor
+
+    def sign(self, holder: str) -> None:
+        """Say that of whoever holds the directory, from now on. OSError."""
+        self.holder = holder
+        if self.lock_descriptor >= 0:
+            self._sign(self.lock_descriptor)
+
+    def _sign(self, descriptor: int) -> None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()} {self.holder}".strip().encode() + b"\n", 0)
 
     def check_lock(self) -> None:
         if self.lock_descriptor < 0:

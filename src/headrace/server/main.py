@@ -269,11 +269,14 @@ class Server:
 
     def _follow_ports(self) -> None:
         """Listen where CONFIG SET says; CommandError when that cannot be."""
-        if self.listeners.follow() and self.config.text("port-file") in self.files:
-            try:
+        if not self.listeners.follow():
+            return
+        try:
+            self.disk.sign(", ".join(self.names))
+            if self.config.text("port-file") in self.files:
                 self._write("port-file", str(self.host.port))
-            except HeadraceError as wrong:
-                logging.getLogger("headrace").error("%s", wrong)
+        except (OSError, HeadraceError) as wrong:
+            logging.getLogger("headrace").error("telling of the new port: %s", wrong)
 
     def _switch_log(self, on: bool) -> None:
         if on:
