@@ -22,11 +22,9 @@ cdef class Arguments:
 
     cpdef bint more(self)
     cpdef Py_ssize_t left(self)
-    cpdef bytes peek(self)
     cpdef bytes word(self)
     cpdef bint flag(self, bytes word)
     cpdef bint option(self, bytes word)
     cpdef long long integer(self)
-    cpdef double float_(self)
     cpdef list[bytes] rest(self)
     cpdef void end(self)

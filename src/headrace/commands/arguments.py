@@ -165,14 +165,6 @@ class Arguments:
         return len(self.argv) - self.at
 
     @cython.ccall
-    def peek(self) -> bytes:
-        """The next word, without stepping over it; SyntaxRefused when there is none."""
-        if self.at >= len(self.argv):
-            raise SyntaxRefused()
-        word: bytes = self.argv[self.at]
-        return word
-
-    @cython.ccall
     def word(self) -> bytes:
         """The next word; SyntaxRefused when there is none."""
         if self.at >= len(self.argv):
@@ -201,11 +193,6 @@ class Arguments:
     def integer(self) -> cython.longlong:
         """The next word as a signed 64-bit integer; NotAnInteger, SyntaxRefused."""
         return parse_i64(self.word())
-
-    @cython.ccall
-    def float_(self) -> cython.double:
-        """The next word as a number; NotAFloat, SyntaxRefused."""
-        return parse_double(self.word())
 
     @cython.ccall
     def rest(self) -> list[bytes]:

@@ -120,7 +120,6 @@ def run_list(call: Call) -> None:
     chosen: list[Session] = list(call.engine.clients.values())
     if arguments.option(b"TYPE"):
         kind = check_type(arguments.word())
-        arguments.end()
         chosen = [session for session in chosen if kind_of(session) == kind]
     elif arguments.option(b"ID"):
         ids = [_listed_id(word) for word in arguments.rest()]

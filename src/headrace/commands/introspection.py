@@ -69,6 +69,10 @@ def _answer_words(call: Call, words: list[str]) -> None:
         call.answer.simple(word.encode())
 
 
+def _answer_key_flags(call: Call, command: Command) -> None:
+    _answer_words(call, ["RW" if command.write else "RO", "access" if command.readonly else "update"])
+
+
 def _answer_key_specs(call: Call, command: Command) -> None:
     """Where keys stand: from a fixed index on. Movable keys are left to COMMAND GETKEYS."""
     answer = call.answer
@@ -80,7 +84,7 @@ def _answer_key_specs(call: Call, command: Command) -> None:
     answer.array(1)
     answer.map(3)
     answer.bulk(b"flags")
-    _answer_words(call, ["RW" if command.write else "RO", "access" if command.readonly else "update"])
+    _answer_key_flags(call, command)
     answer.bulk(b"begin_search")
     answer.value({b"type": b"index", b"spec": {b"index": command.first_key}})
     answer.bulk(b"find_keys")
@@ -190,7 +194,7 @@ def run_getkeysandflags(call: Call) -> None:
     for key in keys:
         call.answer.array(2)
         call.answer.bulk(key)
-        _answer_words(call, ["RW" if command.write else "RO", "access" if command.readonly else "update"])
+        _answer_key_flags(call, command)
 
 
 def row(name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "") -> Command:

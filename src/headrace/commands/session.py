@@ -10,8 +10,9 @@ from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.watching import Watch
 from headrace.resp.writer import Answer
 
-# CLIENT REPLY: what happens to answers.
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # a word of a queued request beside its bytes
+
+# CLIENT REPLY: what happens to answers.
 REPLY_ON = cython.declare(cython.int, 0)
 REPLY_OFF = cython.declare(cython.int, 1)
 REPLY_SKIP_NEXT = cython.declare(cython.int, 2)  # asked for by the request that runs now
