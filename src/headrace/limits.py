@@ -3,9 +3,9 @@
 # Redis's proto-max-bulk-len: no client sends more, and a longer length is a sign of garbage.
 BULK_BYTES_MAX = 512 * 1024 * 1024
 
-# One request may hold this many words, as in Redis before 7.0, which takes 2^31 - 1: of short words a list
-# takes ten times as much memory as their bytes, which are what client-query-buffer-limit counts. The list grows
-# only as words arrive.
+# One request may hold this many words, as in Redis before 7.0, which takes 2^31 - 1: a list of short words
+# takes several times as much memory as their bytes, and these are what client-query-buffer-limit counts. It
+# grows only as words arrive.
 WORDS_MAX = 1024 * 1024
 
 # An inline request or a `*3\r\n` line longer than this is not the protocol.
