@@ -110,6 +110,19 @@ def test_tls_begins_under_a_running_server(server, client, town, dial_tls):
     assert shown(client, "tls-port") == 0
 
 
+def test_a_certificate_that_is_gone_keeps_no_port_open(start_tls, town, tmp_path: Path):
+    certificate = tmp_path / "server.pem"
+    certificate.write_bytes(town.server.file.read_bytes())
+    server = start_tls("--tls-cert-file", str(certificate))
+    client = server.connect_tls(town.context())
+    certificate.unlink()
+    assert client.request("CONFIG", "SET", "tls-port", "0", "port", "free") == "OK"
+    assert not is_open(server.tls_port)
+    assert client.request("PING") == "PONG"
+    refused = client.request("CONFIG", "SET", "tls-port", "free")
+    assert f"{certificate}: No such file or directory" in str(refused)
+
+
 def test_a_log_that_cannot_begin_takes_the_port_back(start, tmp_path: Path):
     server = start()
     client = server.connect()

@@ -1,7 +1,7 @@
 """The server's certificate and what it asks of clients: from the tls-* directives to OpenSSL's context.
 
-Read at the start and by each CONFIG SET that names one of them, even with the value it has: the file may be
-another. Connections keep what they began with. Only loaded when there is a tls-port.
+Read when the tls-port is opened and by each CONFIG SET that names one of the others, even with the value it
+has: the file may be another. Connections keep what they began with. Only loaded when there is a tls-port.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Tls:
 
         CommandError when that cannot be used.
         """
-        named = sorted(name for name in self.config.named if name.startswith("tls-"))
+        named = sorted(name for name in self.config.named if name.startswith("tls-") and name != "tls-port")
         if not named:
             return self.context
         try:
