@@ -225,6 +225,18 @@ def test_few_keys_are_found_among_many_that_are_gone(database):
     assert database.scan(cursor, 2000) == (0, [b"49999"])
 
 
+@pytest.mark.parametrize("left", [1, 500, 900])
+def test_a_scan_finds_also_the_key_that_comes_when_holes_are_closed(database, left):
+    for i in range(2000):
+        database.put(b"%d" % i, b"")
+    database.scan(0, 1)
+    for i in range(2000 - left):
+        database.remove(b"%d" % i)
+    for i in range(20):
+        database.put(b"new%d" % i, b"")
+        assert sorted(database.scan(0, 10_000)[1]) == sorted(database.keys())
+
+
 def test_scanning_goes_on_after_a_flush(database):
     for i in range(100):
         database.put(b"%d" % i, b"")

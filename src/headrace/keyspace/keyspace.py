@@ -291,9 +291,12 @@ class Database:
         """Key now holds value, for good: an expiry it had is dropped."""
         if self.keyspace.settings.notify_keyspace_events:
             self.announce(key, value)
-        if self.order is not None and key not in self.values:
-            self.order.add(key, self.values)
+        order: Order | None = self.order
+        if order is not None and key in self.values:
+            order = None  # it has its place there
         self._set(key, value)
+        if order is not None:
+            order.add(key, self.values)
         if len(self.expiry_times.at):
             self.expiry_times.drop(key)
 
