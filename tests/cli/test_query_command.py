@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from rich.console import Console
 
 from headrace.cli import query
@@ -37,10 +37,9 @@ def test_rows_that_are_not_shown_are_spoken_of(
     def one_batch(rows: object, most: int, show: Callable[[list[str], list[Row], bool], None]) -> None:
         show(["n"], [Row(n) for n in range(100, 105)][:most], False)
 
-    monkeypatch.setattr(query, "ask", lambda spark, sql: None)
     monkeypatch.setattr(query, "keep_asking", one_batch)
     for shown, more in ((4, True), (5, False)):
-        query.follow_it(cast(SparkSession, None), "SELECT n FROM s", shown, None)
+        query.follow_it(cast(DataFrame, None), shown, None)
         said = capsys.readouterr().out
         assert (str(100 + shown - 1) in said, str(100 + shown) in said) == (True, False)
         assert (f"--rows shows more than {shown}" in said) == more
@@ -58,13 +57,12 @@ def test_csv_that_grows_has_one_head_and_whole_results_have_each_their_own(
         show(["n"], [Row(1)], whole)
         show(["n"], [Row(2)], whole)
 
-    monkeypatch.setattr(query, "ask", lambda spark, sql: None)
     monkeypatch.setattr(query, "keep_asking", two_batches)
-    spark = cast(SparkSession, None)
-    query.follow_it(spark, "SELECT n FROM s", 50, "csv")
+    found = cast(DataFrame, None)
+    query.follow_it(found, 50, "csv")
     assert capsys.readouterr().out == "n\n1\n2\n"
     whole = True
-    query.follow_it(spark, "SELECT max(n) n FROM s", 50, "csv")
+    query.follow_it(found, 50, "csv")
     assert capsys.readouterr().out == "n\n1\nn\n2\n"
 
 

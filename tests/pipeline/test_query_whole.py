@@ -48,6 +48,9 @@ def test_sql_over_an_archive_and_what_is_live(
         assert ask(spark, sql).collect() == [Row(called="even", many=len(wanted), total=sum(wanted))]
     with pytest.raises(UsageError, match="Spark"):
         ask(spark, "SELECT FROM WHERE")
+    typo = "SELECT knd FROM names"
+    with pytest.raises(UsageError, match=r"UNRESOLVED_COLUMN.*`knd`.*; names has kind, called$"):
+        ask(spark, typo, register(spark, typo, stream_server.url))
 
 
 def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_server: StreamServer) -> None:

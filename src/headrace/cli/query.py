@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StructType
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -90,9 +90,9 @@ def command(
         for table in tables:
             tell_guess(told, table)
         if following:
-            follow_it(spark, sql, rows, form)
+            follow_it(ask(spark, sql, tables), rows, form)
         else:
-            answer(told, ask(spark, sql), rows, form)
+            answer(told, ask(spark, sql, tables), rows, form)
 
 
 def columns_of(text: str) -> tuple[str, StructType]:
@@ -130,7 +130,7 @@ def until_noted(rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
-def follow_it(spark: SparkSession, sql: str, most: int, form: str | None) -> None:
+def follow_it(found: DataFrame, most: int, form: str | None) -> None:
     """Prints what a query over growing streams gives, until Ctrl-C."""
     console = Console(highlight=False)
     with ExitStack() as stack:
@@ -151,7 +151,7 @@ def follow_it(spark: SparkSession, sql: str, most: int, form: str | None) -> Non
                 live = stack.enter_context(Live(console=console, auto_refresh=False))
             live.update(drawn, refresh=True)
 
-        keep_asking(ask(spark, sql), most + 1 if form is None else None, show)
+        keep_asking(found, most + 1 if form is None else None, show)
 
 
 def picture(names: Sequence[str], rows: Sequence[Row], most: int) -> RenderableType:

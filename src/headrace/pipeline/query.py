@@ -61,11 +61,15 @@ TEXTS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a na
 
 @dataclass(frozen=True)
 class Table:
-    """A view: its stream, the columns that are read, and from how many entries their types were guessed."""
+    """A view: its stream, the columns that are read, and from how many entries their types were guessed.
+
+    fields: all that a query could name besides _id and the like.
+    """
 
     stream: str
     columns: StructType
     sampled: int
+    fields: tuple[str, ...] = ()
 
 
 def register(
@@ -95,7 +99,7 @@ def register(
             if columns is None:
                 sample = sampled_entries(servers, held, name)
                 columns, sampled = guessed(sample), len(sample)
-            tables.append(Table(name, pruned(sql, columns), sampled))
+            tables.append(Table(name, pruned(sql, columns), sampled, tuple(columns.names)))
     for table in tables:
         view(spark, url, table, archive, following, options or {})
     return tables
@@ -205,12 +209,18 @@ def view(
     rows.createOrReplaceTempView("`" + table.stream.replace("`", "``") + "`")
 
 
-def ask(spark: SparkSession, sql: str) -> DataFrame:
-    """The query's rows, not computed yet. UsageError if Spark does not understand the SQL."""
+def ask(spark: SparkSession, sql: str, tables: Iterable[Table] = ()) -> DataFrame:
+    """The query's rows, not computed yet. UsageError if Spark does not understand the SQL.
+
+    What it misses is among the columns that the query does not name, of which Spark knows nothing: so these
+    are told for each of the tables.
+    """
     try:
         return spark.sql(sql)
     except PySparkException as error:
-        raise UsageError(f"Spark: {cause(error)}") from error
+        missing = "UNRESOLVED_COLUMN" in str(error)
+        told = [f"; {table.stream} has {', '.join(table.fields)}" for table in tables if missing]
+        raise UsageError(f"Spark: {cause(error).rstrip(';')}{''.join(told)}") from error
 
 
 def keep_asking(
