@@ -207,7 +207,10 @@ class Group(Generic[T]):
         await import_module("headrace.api.async_consumer").run_handlers(self, signals)
 
     def stop(self) -> None:
-        """Have run() return, from any thread or a signal handler."""
+        """Have run() return, from any thread or a signal handler.
+
+        It is for good, as a signal is: to run once more open the group anew, with its handlers.
+        """
         for one in self.handlers:
             one.consumer.stop()
 
