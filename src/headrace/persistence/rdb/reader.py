@@ -63,7 +63,6 @@ class Loaded:
     entries: int = 0
     functions: int = 0  # libraries passed over
     end: int = 0  # the offset after the checksum
-    rest: bytes = b""  # what was read of the source after that
 
 
 def read_rdb(
@@ -74,16 +73,15 @@ def read_rdb(
     keep_expired: bool = False,
     merge: bool = False,
     progress: Callable[[int], None] | None = None,
-    check_only: bool = False,
 ) -> Loaded:
     """Put all keys of source into keyspace; nobody is told of them.
 
     Keys that are dead at now_ms are dropped unless keep_expired. merge: a key may be there already, and
-    is replaced. progress gets the bytes read, about every MiB. check_only: everything is read, nothing
-    is put. Damaged when the file is, or holds what headrace does not; the keyspace then has a part of it.
+    is replaced. progress gets the bytes read, about every MiB. Damaged when the file is, or holds what
+    headrace does not; the keyspace then has a part of it.
     """
     file = _File(source, keyspace, progress)
-    file.now_ms, file.keep_expired, file.merge, file.check_only = now_ms, keep_expired, merge, check_only
+    file.now_ms, file.keep_expired, file.merge = now_ms, keep_expired, merge
     heard = keyspace.settings.notify_keyspace_events
     keyspace.settings.notify_keyspace_events = 0
     try:
@@ -99,7 +97,6 @@ class _File:
     now_ms: int
     keep_expired: bool
     merge: bool
-    check_only: bool
 
     def __init__(self, source: Reads, keyspace: Keyspace, progress: Callable[[int], None] | None) -> None:
         self.inp = RdbInput(source.read, progress=progress)
@@ -123,7 +120,6 @@ class _File:
         if version >= CHECKSUM_SINCE:
             self._checksum()
         self.loaded.end = inp.offset
-        self.loaded.rest = inp.rest()
 
     def _magic(self) -> int:
         magic = self.inp.bytes_of(9)
@@ -206,8 +202,7 @@ class _File:
             loaded.entries += value.length
         else:
             loaded.strings += 1
-        if not self.check_only:
-            self._put(key, value, expires_ms, at)
+        self._put(key, value, expires_ms, at)
 
     def _stream(self, kind: int, at: int) -> Stream:
         stream = read_stream(self.inp, kind, self.keyspace)
