@@ -145,7 +145,7 @@ class Append:
 
     @cython.cfunc
     def _take_time(self, stream: Stream, now: cython.ulonglong) -> cython.void:
-        """What Stream.next_id gives, without an object: nearly every entry passes here."""
+        """The ID that `*` means now: the time, or the last ID's successor when that is not later."""
         if now > stream.last_ms:
             self.ms = now
             self.seq = 0

@@ -40,7 +40,6 @@ cdef class Stream:
 
     cpdef void append(self, unsigned long long ms, unsigned long long seq, list[bytes] words, Py_ssize_t start,
                       long long node_bytes_max, long long node_entries_max)
-    cpdef StreamId next_id(self, unsigned long long now_ms)
     cpdef void load_node(self, bytes key, object data)
     cpdef bint delete(self, unsigned long long ms, unsigned long long seq) except -1
     cpdef void buried(self, Node node, long long n)

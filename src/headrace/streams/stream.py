@@ -15,7 +15,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.errors import ElementsTooLarge, IdsExhausted
+from headrace.errors import ElementsTooLarge
 from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import node as nodes_of
 from headrace.streams import weight as weights
@@ -33,7 +33,6 @@ from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.streamid import StreamId
 
-U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 IDMP_DURATION_S = cython.declare(cython.longlong, 100)
 IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
@@ -136,17 +135,6 @@ class Stream:
         self.entries_added += 1
         self.last_ms = ms
         self.last_seq = seq
-
-    @cython.ccall
-    def next_id(self, now_ms: cython.ulonglong) -> StreamId:
-        """The ID that `*` means at now_ms; IdsExhausted when the last one was the largest there is."""
-        if now_ms > self.last_ms:
-            return StreamId(now_ms, 0)
-        if self.last_seq < U64_MAX:
-            return StreamId(self.last_ms, self.last_seq + 1)
-        if self.last_ms == U64_MAX:
-            raise IdsExhausted()
-        return StreamId(self.last_ms + 1, 0)
 
     @cython.ccall
     def load_node(self, key: bytes, data: bytes | bytearray) -> cython.void:

@@ -25,7 +25,6 @@ cdef class Listpack:
     cpdef Py_ssize_t last(self)
     cpdef Py_ssize_t next(self, Py_ssize_t at)
     cpdef Py_ssize_t previous(self, Py_ssize_t at)
-    cpdef Py_ssize_t total_bytes(self)
     cpdef bytes to_bytes(self)
     cpdef Listpack copy(self)
     cpdef void check(self)

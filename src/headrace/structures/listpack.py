@@ -210,11 +210,6 @@ class Listpack:
         return listpack_walk.previous_at(self.p, at)
 
     @cython.ccall
-    def total_bytes(self) -> cython.Py_ssize_t:
-        """The size of the listpack, header and end byte included."""
-        return self.used + 1
-
-    @cython.ccall
     def to_bytes(self) -> bytes:
         """The listpack as it is stored and sent."""
         return mem.take(self.p, 0, self.used + 1)
