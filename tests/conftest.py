@@ -1,8 +1,10 @@
 """A real redis-server for tests that only need one to talk to: on a free port, gone afterwards.
 
 And nothing that fails because a machine is slow: neither an example of Hypothesis's nor the making of one.
+Nor because tests run in the background, where a shell has its programs ignore ^C: what tests start heeds it.
 """
 
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -15,6 +17,9 @@ from redis_server import redis_server
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
