@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -145,7 +146,7 @@ def test_the_unit_and_the_container_start_what_there_is(launch):
     start = next(line for line in unit.read_text().splitlines() if line.startswith("ExecStart="))
     words = start.partition(" serve ")[2].replace("/etc/", f"{deploy}/").split()
     lines = [line for line in container.read_text().splitlines() if line.startswith("ENV ")]
-    variables = dict(word.replace('"', "").split("=") for line in lines for word in line.split()[1:])
+    variables = dict(word.split("=") for line in lines for word in shlex.split(line)[1:])
     assert words and variables
     process = launch(*words, "--print-config", **variables)
     out, err = process.communicate(timeout=SECONDS_MAX)
