@@ -50,6 +50,7 @@ def test_it_says_what_went_and_who_holds_the_rest(
         (["--stream", "nothing"], "there is no stream 'nothing'"),
         (["--pattern", "nothing"], "no stream matches 'nothing'"),
         (["--pattern", "("], "'(' is no regular expression"),
+        (["--pattern", "a{9999999999}"], "'a{9999999999}' is no regular expression"),
         (["--stream", "orders.a", "--keep-for", "soon"], "'soon' is no length of time"),
         (["--stream", "orders.a", "--keep", "0"], "0 is not in the range"),
         (["--stream", "orders.a", "--archive", "missing"], "'missing' does not exist"),

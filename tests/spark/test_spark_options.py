@@ -52,6 +52,8 @@ def test_offsets_are_words_or_ids_by_stream() -> None:
         ({"endingOffsets": "earliest"}, "batch", "cannot end at earliest"),
         ({"subscribe": " , "}, "batch", "no stream is named"),
         ({"subscribePattern": "("}, "batch", "no regular expression"),
+        ({"subscribePattern": "a{9999999999}"}, "batch", "no regular expression"),
+        ({"subscribePattern": "(" * 5000 + ")" * 5000}, "batch", "no regular expression"),
         ({"assign": "a,b"}, "batch", "must be JSON like"),
         ({"assign": "[]"}, "batch", "must be JSON like"),
         ({"subscribe": "a", "assign": '["a"]'}, "batch", "only one of subscribe and assign"),

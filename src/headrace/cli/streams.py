@@ -37,7 +37,7 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
         if pattern is not None:
             try:
                 found = servers.scan(re.compile(pattern))
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
             if not found:
                 raise UsageError(f"{without_password(url)}: no stream matches {pattern!r}")

@@ -54,7 +54,7 @@ def pattern(text: str) -> str:
     """A regular expression."""
     try:
         re.compile(text)
-    except re.error as wrong:
+    except (re.error, OverflowError, RecursionError) as wrong:  # a{9999999999}, too many brackets
         raise ValueError(f"no regular expression ({wrong})") from None
     return text
 
