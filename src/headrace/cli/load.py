@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from headrace.cli.broken_off import add_hint
 from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
@@ -136,11 +137,7 @@ def command(
                 )
             except (HeadraceError, KeyboardInterrupt) as stop:
                 if report.rows:
-                    hint = f"{report.rows:,} rows are in, --resume goes on from there"
-                    if isinstance(stop, HeadraceError):
-                        stop.args = (f"{stop}; {hint}",)
-                    else:
-                        console.print(hint)
+                    add_hint(console, stop, f"{report.rows:,} rows are in, --resume goes on from there")
                 raise
     tell(console, report, stream)
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from headrace.cli.broken_off import add_hint
 from headrace.cli.drawing import Rows
 from headrace.cli.streams import url_option
 from headrace.errors import HeadraceError, UsageError
@@ -108,10 +109,7 @@ def command(
         except (HeadraceError, KeyboardInterrupt) as stop:
             if report.rows:
                 hint = f"{report.rows:,} entries up to {report.last_id} are in; the same command goes on"
-                if isinstance(stop, HeadraceError):
-                    stop.args = (f"{stop}; {hint}",)
-                else:
-                    console.print(hint)
+                add_hint(console, stop, hint)
             raise
     tell(console, report, target)
 
