@@ -93,8 +93,7 @@ def run_ack_delete(call: Call) -> None:
         call.record_verbatim()
     call.keyspace.changes += acknowledged
     if stream.length < before:
-        call.keyspace.changes -= 1  # touched counts one
-        call.database.touched(argv[1])
+        call.database.spoilt(argv[1])
         call.notify("t", b"xdel", argv[1])
 
 

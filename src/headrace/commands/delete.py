@@ -146,8 +146,7 @@ def run_by_policy(call: Call) -> None:
         call.record_verbatim()
     call.keyspace.changes += changed
     if deleted > 0:
-        call.keyspace.changes -= 1  # touched counts one
-        call.database.touched(key)
+        call.database.spoilt(key)
         call.notify("t", b"xdel", key)
 
 

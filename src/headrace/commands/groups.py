@@ -143,8 +143,7 @@ def run_create(call: Call) -> None:
 def place_stream(call: Call, key: bytes, stream: Stream) -> cython.void:
     """Key holds the new, empty stream from now on; it and its group are one change."""
     call.database.put(key, stream)
-    call.database.touched(key)
-    call.keyspace.changes -= 1
+    call.database.spoilt(key)
 
 
 def run_set_id(call: Call) -> None:

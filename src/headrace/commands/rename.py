@@ -45,8 +45,7 @@ def place(database: Database, key: bytes, value: object, moment: cython.longlong
 def leave(database: Database, key: bytes) -> cython.void:
     """Key is gone: its value is elsewhere now, and that is the change that counts."""
     database.remove(key)
-    database.touched(key)
-    database.keyspace.changes -= 1
+    database.spoilt(key)
     database.ready(key)
 
 

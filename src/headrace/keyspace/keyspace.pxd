@@ -79,6 +79,7 @@ cdef class Database:
     cdef bint _bury_if_due(self, bytes key)
     cdef void _bury(self, bytes key)
     cpdef void touched(self, bytes key)
+    cpdef void spoilt(self, bytes key)
     cpdef void ready(self, bytes key)
     cpdef void watch(self, bytes key, Watch watch)
     cpdef void spoil_existing(self)

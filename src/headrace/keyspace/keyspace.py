@@ -444,6 +444,11 @@ class Database:
     def touched(self, key: bytes) -> cython.void:
         """Key was modified: who watches it is spoilt, and the change is counted."""
         self.keyspace.changes += 1
+        self.spoilt(key)
+
+    @cython.ccall
+    def spoilt(self, key: bytes) -> cython.void:
+        """Key was modified by what is counted elsewhere: who watches it is spoilt."""
         if len(self.watching.watches):
             self.watching.spoil(key)
 
