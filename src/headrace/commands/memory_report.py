@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.commands.call import Call
+from headrace.keyspace.keyspace import Keyspace
 from headrace.limits import KEY_PLACE_BYTES, KEY_TIME_BYTES
 
 # What the doctor thinks worth a word.
@@ -25,7 +26,7 @@ def client_bytes(call: Call) -> int:
     return sum(session.answer.cap + sum(call.host.client_buffers(session)) for session in clients)
 
 
-def databases(call: Call) -> dict[bytes, Any]:
+def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
     """What keeping track of keys takes, for each database that holds some."""
     return {
         b"db.%d" % database.index: {
@@ -33,9 +34,14 @@ def databases(call: Call) -> dict[bytes, Any]:
             b"overhead.hashtable.expires": KEY_TIME_BYTES * len(database.expiry_times),
             b"overhead.hashtable.slot-to-keys": 0,
         }
-        for database in call.keyspace.databases
+        for database in keyspace.databases
         if database.values
     }
+
+
+def overhead_bytes(keyspace: Keyspace) -> int:
+    """The same of all databases together."""
+    return sum(sum(sizes.values()) for sizes in databases(keyspace).values())
 
 
 def figures(call: Call) -> dict[bytes, Any]:
@@ -45,9 +51,9 @@ def figures(call: Call) -> dict[bytes, Any]:
     peak = max(used, known.get("used_memory_peak", 0))
     resident, startup = known.get("used_memory_rss", used), known.get("used_memory_rss_startup", 0)
     for_data = max(resident - startup, 0)
-    clients, kept = client_bytes(call), databases(call)
+    clients = client_bytes(call)
     keys = sum(len(database.values) for database in call.keyspace.databases)
-    overhead = sum(sum(sizes.values()) for sizes in kept.values())
+    overhead = overhead_bytes(call.keyspace)
     data = used - overhead
     return {
         b"peak.allocated": peak,
@@ -60,7 +66,7 @@ def figures(call: Call) -> dict[bytes, Any]:
         b"aof.buffer": 0,
         b"lua.caches": 0,
         b"functions.caches": 0,
-        **kept,
+        **databases(call.keyspace),
         b"overhead.total": overhead,
         b"keys.count": keys,
         b"keys.bytes-per-key": used // keys if keys else 0,

@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 
 from headrace.commands.host import Section
+from headrace.commands.memory_report import overhead_bytes
 from headrace.engine.engine import Engine
-from headrace.limits import KEY_PLACE_BYTES, KEY_TIME_BYTES
 from headrace.server.config import Config
 
 NO_LIMIT = (1 << 63) - 1
@@ -36,10 +36,7 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
     note_peak(engine)
     used, peak = engine.keyspace.weight.total, engine.gate.eviction.peak
     resident = resident_bytes()
-    places = sum(
-        KEY_PLACE_BYTES * len(database.values) + KEY_TIME_BYTES * len(database.expiry_times)
-        for database in engine.keyspace.databases
-    )
+    places = overhead_bytes(engine.keyspace)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = config.number("maxmemory")
     return [
