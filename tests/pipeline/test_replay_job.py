@@ -132,13 +132,19 @@ def test_a_replay_broken_off_goes_on_where_it_was(
     stops = [2500, 3000, 7500]
     for stop in stops:
 
-        def break_off(now: Report, stop: int = stop) -> None:
+        def break_off_there(now: Report, stop: int = stop) -> None:
             if now.last_id and parse_id(now.last_id) >= parse_id(some[stop][0]):
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             replay(
-                source, stream_server.url, "t", name="x", keep_ids=keep, pace=Slices(), on_progress=break_off
+                source,
+                stream_server.url,
+                "t",
+                name="x",
+                keep_ids=keep,
+                pace=Slices(),
+                on_progress=break_off_there,
             )
         assert stop < stream_server.client.xlen("t") < 9000
     stream_server.add("s", [("9999999999999-0", {"n": -1})])  # comes after the end that was fixed
@@ -153,10 +159,6 @@ def test_what_is_trimmed_while_a_replay_is_broken_off_is_told(stream_server: Str
     some = entries(3000)
     stream_server.add("s", some)
 
-    def break_off(now: Report) -> None:
-        if now.rows >= 500:
-            raise KeyboardInterrupt
-
     source = Source("s", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
         replay(source, stream_server.url, "t", name="x", pace=Slices(), on_progress=break_off)
@@ -167,6 +169,12 @@ def test_what_is_trimmed_while_a_replay_is_broken_off_is_told(stream_server: Str
     assert stream_server.client.xlen("t") == there
     replay(source, stream_server.url, "t", name="y", after=before(some[2000][0]), keep_ids=True)
     assert held(stream_server, "t") == some[:there] + some[2000:]
+
+
+def break_off(now: Report) -> None:
+    """Ctrl-C after 500 entries."""
+    if now.rows >= 500:
+        raise KeyboardInterrupt
 
 
 class Slices(Pace):
@@ -182,10 +190,6 @@ class Slices(Pace):
 def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: StreamServer) -> None:
     some = entries(1000)
     stream_server.add("a", some)
-
-    def break_off(now: Report) -> None:
-        if now.rows >= 500:
-            raise KeyboardInterrupt
 
     source = Source("a", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
