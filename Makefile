@@ -23,6 +23,7 @@ $(VENV)/.dependencies: requirements.txt scripts/system-packages
 
 # Built in place of the last build, so that only changed modules are compiled again.
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	@echo "Compiling: some minutes the first time"
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 	touch $@
 
