@@ -13,10 +13,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 import redis
+from server_process import SECONDS_MAX, Process
 
 import headrace
 from redis_server import redis_server
@@ -24,37 +24,8 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.whole
 
-SECONDS_MAX = 30
 CLIENTS = 4
 GROUP = "g"
-
-
-class Process:
-    """A server process on a directory."""
-
-    def __init__(self, directory: Path, *arguments: str, preexec_fn=None) -> None:
-        self.port_file = directory / "port"
-        self.port_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "headrace", "serve", "--port", "free", "--bind", "127.0.0.1"]
-        command += ["--dir", str(directory), "--port-file", str(self.port_file), *arguments]
-        here = os.environ | {"PYTHONPATH": str(Path(headrace.__file__).parent.parent)}
-        self.child = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=PIPE, env=here, preexec_fn=preexec_fn
-        )
-        wait_until(lambda: self.port_file.exists() or self.child.poll() is not None)
-        assert self.child.poll() is None, self.child.stderr.read().decode()
-        self.port = int(self.port_file.read_text())
-
-    def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, decode_responses=True, socket_timeout=SECONDS_MAX)
-
-    def kill(self) -> None:
-        self.child.kill()
-        self.child.communicate()
-
-    def end(self) -> None:
-        self.child.terminate()
-        self.child.communicate(timeout=SECONDS_MAX)
 
 
 @pytest.fixture

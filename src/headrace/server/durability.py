@@ -118,7 +118,8 @@ class Durability:
     def stop(self, now: int) -> None:
         """CONFIG SET appendonly no: nothing is promised any more, and nobody waits for it."""
         self.close()
-        self._end_trouble()
+        self.unsafe = False
+        self._end_trouble("the log was turned off: writes are taken, and kept in memory only")
         self.engine.synced(now)
 
     def apply(self) -> None:
@@ -143,7 +144,7 @@ class Durability:
     def commit(self) -> cython.bint:
         """Write what was executed since the last time; whether the answers may leave."""
         if self.stirred:
-            self.tick(self.engine.keyspace.now)
+            self._end_background_sync()
         effects = self.engine.effects
         log = self.log
         safe: cython.bint
@@ -171,6 +172,13 @@ class Durability:
         self.unsafe = False
         self._begin_trouble()
         return False
+
+    def _end_background_sync(self) -> None:
+        """Read the result of a background sync. Its failure makes what this turn has executed unsafe."""
+        refused_before = bool(self.trouble)
+        self.tick(self.engine.keyspace.now)
+        if self.trouble and not refused_before:
+            self.unsafe = True
 
     def tick(self, now: int) -> None:
         """See to syncs that are due, and to what could not be written."""
@@ -255,10 +263,11 @@ class Durability:
             self.trouble = self.log.trouble
             self.look()
 
-    def _end_trouble(self) -> None:
+    def _end_trouble(self, message: str = "the log is whole again: writes are taken") -> None:
+        """Accept writes again and send the held replies. `message` tells the operator why."""
         self.beginning = False
         if self.trouble:
-            logging.getLogger("headrace").warning("the log is whole again: writes are taken")
+            logging.getLogger("headrace").warning("%s", message)
             self.trouble = ""
             self.look()
             self.turn.release()
