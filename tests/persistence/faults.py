@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.persistence.files import DiskFile, DiskFiles, DiskSource
+from headrace.persistence.files import DiskFile, DiskFiles, DiskSource, FileIdentity
 
 T = TypeVar("T")
 
@@ -55,6 +55,9 @@ class FaultyFiles:
 
     def size(self, name: str) -> int:
         return self.files.size(name)
+
+    def identity(self, name: str) -> FileIdentity:
+        return self.files.identity(name)
 
     def list(self, directory: str) -> list[str]:
         return self.files.list(directory)
@@ -106,6 +109,9 @@ class FaultyFile:
 
     def size(self) -> int:
         return self.file.size()
+
+    def identity(self) -> FileIdentity:
+        return self.file.identity()
 
     def close(self) -> None:
         self.file.close()

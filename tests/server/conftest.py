@@ -16,7 +16,7 @@ import pytest
 import redis
 from tls_clients import Town
 
-from headrace.persistence.files import DiskFile, DiskFiles
+from headrace.persistence.files import DiskFile, DiskFiles, FileIdentity
 from headrace.server.config import Config
 from headrace.server.main import Server
 from redis_server import free_port
@@ -70,6 +70,9 @@ class FlakyFile:
 
     def size(self) -> int:
         return self.file.size()
+
+    def identity(self) -> FileIdentity:
+        return self.file.identity()
 
     def close(self) -> None:
         self.file.close()

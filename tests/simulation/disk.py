@@ -21,6 +21,7 @@ from random import Random
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.persistence.files import FileIdentity
 
 Image = dict[str, bytes]
 
@@ -95,6 +96,11 @@ class Inode:
         self.operations = 0  # writes and truncations so far
 
 
+def identity_of(inode: Inode) -> FileIdentity:
+    """What stat() would say. A file is modified by operations only."""
+    return FileIdentity(0, inode.number, len(inode.data), inode.operations, is_regular=True)
+
+
 class SimulatedFile:
     """A File of headrace."""
 
@@ -136,6 +142,9 @@ class SimulatedFile:
 
     def size(self) -> int:
         return len(self.inode.data)
+
+    def identity(self) -> FileIdentity:
+        return identity_of(self.inode)
 
     def close(self) -> None:
         self.closed = True
@@ -208,6 +217,9 @@ class SimulatedFiles:
 
     def size(self, name: str) -> int:
         return len(self._found(name).data)
+
+    def identity(self, name: str) -> FileIdentity:
+        return identity_of(self._found(name))
 
     def list(self, directory: str) -> list[str]:
         places = [*self.names, *(place for place in self.directories if place)]

@@ -85,7 +85,7 @@ def test_a_directory_that_was_moved_away_is_not_begun_anew(launch, tmp_path: Pat
             ids.append(made)
             return False
         assert str(made).startswith("MISCONF Errors writing to the AOF file: "), made
-        assert "is not the directory that this server has locked" in str(made)
+        assert "is not the directory that this process has locked" in str(made)
         return True
 
     wait_until(is_refused)

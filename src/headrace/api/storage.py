@@ -7,6 +7,9 @@
 Requests are counted by `batches`: the engine's offset is the number of the batch that its effects will be
 taken in, so a session that has written in batch 7 is safe as soon as `safe` is more than 7.
 
+The files of the log are compared with what was written to them before a commit, about once a second, and
+before close() and compact(): an idle program learns at its next write that they were removed or replaced.
+
 The disk refuses: what is in memory stays there and is tried again by the keeper (or the next commit), the
 thread that wrote it gets NotOnDisk, and writes are refused before they are done until the disk has it all.
 
@@ -35,6 +38,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
 from headrace.persistence.aof.log import SYNC_EVERY_MS, Log, refusal_of
+from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.aof.names import Names
 from headrace.persistence.files import DirectoryInUse, DiskFiles, File, Files
@@ -76,6 +80,7 @@ class Storage:
         self._sync_batches = 0
         self._rewrite_at = 0  # bytes of log that call for a rewrite
         self._retry_ms = 0
+        self._rewrite_error = ""  # logged already
 
     # From the start to the end.
 
@@ -121,6 +126,7 @@ class Storage:
             if self.closed:
                 return
             try:
+                self.log.check_files(0, force=True)
                 if self.log.needs_rewrite:
                     self._rewrite_if_possible()
                 self._write()
@@ -180,7 +186,9 @@ class Storage:
         """Have the log take what was done; whether it has it all."""
         with self.door.lock:
             self._take()
-        return self.log.commit(self.taken, self.door.engine.keyspace.now)
+        now_ms = self.door.engine.keyspace.now
+        self.log.check_files(now_ms)
+        return self.log.commit(self.taken, now_ms)
 
     def _take(self) -> None:
         """The next batch. In one statement that calls nothing: see persistence/aof/log.py, 7."""
@@ -312,8 +320,11 @@ class Storage:
     def _rewrite_if_possible(self) -> None:
         try:
             self._rewrite()
+            self._rewrite_error = ""
         except (OSError, HeadraceError) as wrong:
-            logging.getLogger("headrace").error("the log was not rewritten: %s", wrong)
+            if str(wrong) != self._rewrite_error:  # it is tried again every second
+                self._rewrite_error = str(wrong)
+                logging.getLogger("headrace").error("the log was not rewritten: %s", wrong)
             self._rewrite_at = self.log.size + self.log.size // 4
 
     def _rewrite(self) -> None:
@@ -322,7 +333,10 @@ class Storage:
         Nobody changes data while it is written, and nobody waits for the disk to sync it but who writes.
         """
         name = self.names.temporary(f"{self.names.base}.rewrite")
+        self.log.check_files(0, force=True)
         try:
+            if self.log.needs_rewrite:
+                restore_directory(self.files, self.names)
             with self.door.lock:
                 self._take()
                 now_ms = self.door.engine.keyspace.now

@@ -19,8 +19,9 @@ import contextlib
 import fcntl
 import functools
 import os
+import stat
 import threading
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from headrace.errors import HeadraceError
 
@@ -59,7 +60,23 @@ class DirectoryGone(HeadraceError):
     """What has the directory's name is another one than this process has locked, or there is none."""
 
     def __init__(self, root: str) -> None:
-        super().__init__(f"{os.path.abspath(root)} is not the directory that this server has locked")
+        super().__init__(f"{os.path.abspath(root)} is not the directory that this process has locked")
+
+
+class FileIdentity(NamedTuple):
+    """What tells a file from another one that has its name."""
+
+    device: int
+    inode: int
+    size: int  # in bytes; of a symbolic link, of the file it leads to
+    modified_ns: int
+    is_regular: bool  # itself, or the file that a symbolic link leads to
+    is_link: bool = False
+
+    def is_same_file(self, other: FileIdentity) -> bool:
+        """Return whether both are one file, however it has changed."""
+        mine = (self.device, self.inode, self.is_link)
+        return mine == (other.device, other.inode, other.is_link)
 
 
 class File(Protocol):
@@ -81,6 +98,9 @@ class File(Protocol):
 
     def size(self) -> int:
         """Its length in bytes."""
+
+    def identity(self) -> FileIdentity:
+        """What tells it from another file. OSError."""
 
     def close(self) -> None:
         """Give the file back; this syncs nothing."""
@@ -121,10 +141,13 @@ class Files(Protocol):
         """A file to read; FileNotFoundError if there is none."""
 
     def exists(self, name: str) -> bool:
-        """Whether something has that name."""
+        """Whether something has that name. OSError if that cannot be known."""
 
     def size(self, name: str) -> int:
         """The length of a file in bytes; FileNotFoundError if there is none."""
+
+    def identity(self, name: str) -> FileIdentity:
+        """What has that name now; FileNotFoundError if nothing has."""
 
     def list(self, directory: str) -> list[str]:
         """The names in a directory ("" is the data directory), sorted; none if it is missing."""
@@ -149,6 +172,12 @@ class Files(Protocol):
 
     def unlock(self) -> None:
         """Let others have the directory."""
+
+
+def identity_of(found: os.stat_result) -> FileIdentity:
+    """Return what stat() says of a file's identity."""
+    regular = stat.S_ISREG(found.st_mode)
+    return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, regular)
 
 
 class DiskFile:
@@ -177,6 +206,9 @@ class DiskFile:
 
     def size(self) -> int:
         return os.fstat(self.descriptor).st_size
+
+    def identity(self) -> FileIdentity:
+        return identity_of(os.fstat(self.descriptor))
 
     def close(self) -> None:
         os.close(self.descriptor)
@@ -218,10 +250,21 @@ class DiskFiles:
         return DiskSource(open(self.path(name), "rb"))
 
     def exists(self, name: str) -> bool:
-        return os.path.lexists(self.path(name))
+        try:
+            os.lstat(self.path(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size(self, name: str) -> int:
         return os.stat(self.path(name)).st_size
+
+    def identity(self, name: str) -> FileIdentity:
+        path = self.path(name)
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            return identity_of(os.stat(path))._replace(is_link=True)
+        return identity_of(found)
 
     def list(self, directory: str) -> list[str]:
         try:

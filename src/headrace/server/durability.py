@@ -194,6 +194,17 @@ class Durability:
             self._begin_trouble()
         self._tell_synced()
 
+    def check_files(self, now: int, force: bool = False) -> bool:
+        """Refuse writes if files of the log were removed, replaced or changed; return whether they were.
+
+        The log is rewritten from memory then. Compares the files about once a second unless forced.
+        """
+        log = self.log
+        if log is None or self.beginning or not log.check_files(now, force):
+            return False
+        self.tick(now)
+        return True
+
     def due_ms(self) -> int:
         """In how many milliseconds tick() is wanted at the latest; -1 for never."""
         log = self.log
@@ -209,6 +220,8 @@ class Durability:
         if log is None:
             return True
         items = self.engine.effects.take()
+        if not self.beginning:
+            log.check_files(now, force=True)
         if items or log.trouble:
             log.commit(items, now)
             self._move_on()

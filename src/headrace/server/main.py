@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -138,9 +139,7 @@ class Server:
 
     def _open(self) -> None:
         start_log(self.config)
-        directory = self.config.text("dir")
-        if not os.path.isdir(directory):
-            raise UsageError(f"dir {directory}: no such directory")
+        check_directory(self.config.text("dir"))
         for warning in self.config.warnings:
             logging.getLogger("headrace").warning("%s", warning)
         self.apply()
@@ -163,7 +162,8 @@ class Server:
         self.disk.holder = ", ".join(self.names)
         self.startup.lock()
         if self.disk.lock_descriptor >= 0:
-            self.saving.remove_leftovers()
+            with plain_words():
+                self.saving.remove_leftovers()
         self.running_log = self.config.flag("appendonly")
         found = self.startup.load(self.clock.now_ms())
         self.saving.saved_changes = self.engine.keyspace.changes
@@ -328,6 +328,17 @@ class Server:
             raise HeadraceError(f"cannot write {directive} {path}: {wrong.strerror}") from None
         if path not in self.files:
             self.files.append(path)
+
+
+def check_directory(path: str) -> None:
+    """Raise UsageError unless path leads to a directory."""
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            raise UsageError(f"dir {path}: it is not a directory")
+    except FileNotFoundError:
+        raise UsageError(f"dir {path}: no such directory") from None
+    except OSError as error:
+        raise UsageError(f"dir {path}: {error.strerror}; the server must be able to write there") from None
 
 
 @contextmanager

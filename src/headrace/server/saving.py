@@ -19,6 +19,7 @@ from headrace.commands.saving import OtherChildRunning, RewriteRunning, SaveRunn
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
 from headrace.persistence.aof.log import Rewrite
+from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.persistence.files import File, Files
@@ -231,10 +232,8 @@ class Saving:
         log = self.durability.log
         if log is None:
             raise HeadraceError("the log is off")
-        if log.needs_rewrite:  # it may have been taken away, directory and all
-            self.files.check_lock()
-            self.files.make_directory(log.names.directory)
-            self.files.sync_directory("")
+        if log.needs_rewrite:
+            restore_directory(self.files, log.names)
         self.rewrite = log.begin_rewrite(self.config.flag("aof-use-rdb-preamble"))
         name = self.rewrite.temporary
         self._fork(name, lambda: self._write(name, lambda file: self._write_base(file, now)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 
+from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS
 from headrace.server.clock_watch import ClockWatch
 from headrace.server.config import Config
 from headrace.server.durability import Durability
@@ -13,13 +14,12 @@ from headrace.server.heap import Crowd, give_back
 from headrace.server.host import ServerHost
 from headrace.server.saving import Saving
 from headrace.server.turn import Turn
-from headrace.server.whereabouts import Whereabouts
 
 SLOW_MS = 1000  # how often idle clients are looked for while nothing else happens
 
 
 class Timers:
-    """Runs `hz` times a second while there is traffic, once a second for idle clients, else not at all."""
+    """Runs `hz` times a second while there is traffic, else once a second for idle clients or a log."""
 
     def __init__(
         self, config: Config, host: ServerHost, turn: Turn, durability: Durability, saving: Saving
@@ -31,7 +31,6 @@ class Timers:
         self.saving = saving
         self.crowd = Crowd()
         self.watch = ClockWatch(turn.clock)
-        self.whereabouts = Whereabouts(saving.files, durability, saving)
 
     def run(self, now: int) -> int:
         """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
@@ -53,12 +52,18 @@ class Timers:
         if self.crowd.has_gone(len(self.turn.connections)):
             give_back()
         self.durability.tick(now)
-        self.whereabouts.look(now)
+        self._check_log_files(now)
         self.saving.tick(now)
         waits = [self.durability.due_ms(), self.saving.due_ms(now, interval)]
+        waits.append(-1 if self.durability.log is None else CHECK_INTERVAL_MS)
         watching = seconds or self.turn.handshakes.going or self.turn.unread.lagging
         waits.append(interval if moved else SLOW_MS if watching else -1)
         return min((wait for wait in waits if wait >= 0), default=-1)
+
+    def _check_log_files(self, now: int) -> None:
+        """Refuse writes and rewrite the log if its files are not those that it has written."""
+        if self.durability.check_files(now):
+            self.saving.drop_rewrite()
 
     def _close_idle(self, since: int) -> None:
         """Close whoever has asked for nothing since then. Who waits for an answer or listens is not idle."""

@@ -18,6 +18,7 @@ cdef class Log:
     cdef public long long base_size
     cdef public object rewrite
     cdef public object manifest
+    cdef public object monitor
     cdef public Recorder _recorder
     cdef public Py_ssize_t _recorded
     cdef public object _file

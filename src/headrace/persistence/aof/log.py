@@ -23,6 +23,8 @@ a crash between any two steps, or the failure of any of them, leaves a log that 
    so the manifest is stored anew before the next record is written.
 7. A signal handler may raise at any call made here. commit() and tick() can be broken off by that, and the
    next one goes on: what belongs together changes in one statement without a call. See also distrust().
+8. Files that were removed, replaced or changed by others are detected by check_files(), about once a second.
+   The log is then given up as after a failed sync (5), and rewritten from memory.
 
 A rewrite, step by step, and what a start finds after a crash behind each:
 
@@ -47,6 +49,9 @@ from dataclasses import dataclass
 import cython
 
 from headrace.errors import HeadraceError
+from headrace.persistence.aof import log_files
+from headrace.persistence.aof.log_file_monitor import LogFileMonitor
+from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
 from headrace.persistence.aof.records import Item, Recorder
@@ -102,6 +107,7 @@ class Log:
         self.base_size = 0  # bytes of all files when the last rewrite ended; at a start, of the base
         self.rewrite: Rewrite | None = None
         self.manifest = Manifest()
+        self.monitor = LogFileMonitor(files, names)
         self._recorder = Recorder()
         self._recorded = 0  # bytes in the recorder that count; behind them lies what was broken off
         self._file: File | None = None  # the newest incr file, as long as it can be trusted
@@ -150,18 +156,18 @@ class Log:
         files.make_directory(names.directory)
         files.sync_directory("")
         files.sync_directory(names.directory)  # a killed process may have renamed and not synced
-        self._remove_leftovers(manifest)
+        log_files.remove_leftovers(files, names, manifest)
         if manifest is None:
             self.trouble = "there is no log yet"
             return
         self.manifest = manifest
-        sizes = [files.size(names.path(line.file)) for line in manifest.read_lines()]
+        sizes = self.monitor.start(manifest)
         if manifest.incrs:
             self._file = files.append(names.path(manifest.incrs[-1].file))
             self._file.sync()
             self._file_size = sizes.pop()
         else:
-            number = self._next_number()
+            number = log_files.free_number(self.files, self.names, self.manifest)
             self._open_next(Line(names.incr_name(number), number))
         self._older_size = sum(sizes)
         self.base_size = sizes[0] if manifest.base else 0
@@ -225,13 +231,13 @@ class Log:
             raise HeadraceError(f"the log cannot be rewritten now: {self.trouble}")
         old = self._file
         try:
-            number = self._next_number()
+            number = log_files.free_number(self.files, self.names, self.manifest)
             incr = Line(self.names.incr_name(number), number)
             if old is not None:
                 self._open_next(incr)
                 _close(old)
         except OSError as error:
-            raise HeadraceError(f"the log cannot be rewritten now: {_said(error)}") from error
+            raise HeadraceError(f"the log cannot be rewritten now: {describe_error(error)}") from error
         base = Line(self.names.base_name(number, rdb), number)
         self._recorder.forget_database()
         self.rewrite = Rewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
@@ -246,14 +252,14 @@ class Log:
                 self._adopt(rewrite)
                 done = True
             except OSError as error:
-                rewrite.trouble = _said(error)
+                rewrite.trouble = describe_error(error)
         else:
             rewrite.trouble = self.trouble if ok else "the new base was not finished"
         if done:
             self._flush(self._syncs_always())
             self._forget_history()
         else:
-            self._remove(rewrite.temporary)
+            log_files.remove(self.files, rewrite.temporary)
         return done
 
     def close(self, clean: bool) -> bool:
@@ -279,8 +285,23 @@ class Log:
         """
         self.trouble = f"the log is not known to be whole and must be rewritten: {why}"
         self._pending = None
-        self.rewrite = None
+        rewrite, self.rewrite = self.rewrite, None
+        if rewrite is not None:
+            rewrite.usable = False
         self.abandon()
+
+    def check_files(self, now_ms: int, force: bool = False) -> bool:
+        """Give up a log whose files were removed, replaced or changed; return whether it was given up.
+
+        Compares them at most once in CHECK_INTERVAL_MS unless forced. See log_file_monitor.py.
+        """
+        if self._file is None or self._unsettled or not (force or self.monitor.is_due(now_ms)):
+            return False
+        self.monitor.checked_ms = now_ms
+        change = self.monitor.find_change(self.manifest, self._file_size, not self._cut_due)
+        if change:
+            self.distrust(change)
+        return bool(change)
 
     @cython.ccall
     def _syncs_always(self) -> cython.bint:
@@ -316,7 +337,7 @@ class Log:
             if self._recorded:
                 self._append(self._file)
         except OSError as error:
-            self.trouble = f"the log could not be written: {_said(error)}"
+            self.trouble = f"the log could not be written: {describe_error(error)}"
             return False
         if sync and self.synced < self.written and not self._sync():
             return False
@@ -376,15 +397,17 @@ class Log:
 
     def _give_up(self, file: File, error: Exception) -> None:
         """A sync failed: this file, and a rewrite that relies on it, are worth nothing."""
-        self.trouble = f"{UNSYNCED}: {_said(error)}"
+        self.trouble = f"{UNSYNCED}: {describe_error(error)}"
         if self.rewrite is not None:
             self.rewrite.usable = False
         _close(file)
 
     def _open_next(self, incr: Line) -> None:
         """Go on in a new incr file. OSError: all is as before, but for an empty file that nobody names."""
-        file = self._create(incr)
+        file, old = self._create(incr), self._file
         try:
+            if old is not None:
+                self.monitor.record(old.name, old.identity())
             manifest = self.manifest
             self._store(Manifest(manifest.base, manifest.history, [*manifest.incrs, incr]))
         except OSError:
@@ -400,15 +423,17 @@ class Log:
         size = files.size(rewrite.temporary)
         with contextlib.closing(files.append(rewrite.temporary)) as file:
             file.sync()
+            identity = file.identity()
         fresh = self._create(rewrite.incr) if self._file is None else None
         past = self.manifest
         history = [line for line in past.lines() if line != rewrite.incr]
         try:
             files.rename(rewrite.temporary, base)
             files.sync_directory(names.directory)
+            self.monitor.record(base, identity)
             self._store(Manifest(rewrite.base, history, [rewrite.incr]))
         except OSError:
-            self._remove(base)
+            log_files.remove(files, base)
             if fresh is not None:
                 _close(fresh)
             raise
@@ -425,18 +450,11 @@ class Log:
         file = self.files.create(self.names.path(incr.file))
         try:
             self.files.sync_directory(self.names.directory)
+            self.monitor.record(self.names.path(incr.file), file.identity())
         except OSError:
             _close(file)
             raise
         return file
-
-    def _next_number(self) -> int:
-        """A number for a new incr file. One that holds a log, though no manifest names it, is left alone."""
-        number = self.manifest.newest() + 1
-        names, files = self.names, self.files
-        while files.exists(path := names.path(names.incr_name(number))) and files.size(path) > 0:
-            number += 1
-        return number
 
     def _use(self, file: File) -> None:
         self._file = file
@@ -447,10 +465,11 @@ class Log:
         """Make it the manifest. OSError: the one before is. Unsettled counts as done, but see _flush()."""
         try:
             manifest.store(self.files, self.names)
+            self.monitor.record_manifest(manifest.text(), manifest)
             self._unsettled = False
         except Unsettled as error:
             self._unsettled = True
-            self.trouble = f"the log's manifest could not be stored: {_said(error)}"
+            self.trouble = f"the log's manifest could not be stored: {describe_error(error)}"
         self.manifest = manifest
 
     def _forget_history(self) -> None:
@@ -458,25 +477,10 @@ class Log:
         manifest = self.manifest
         if self.disable_gc or self._unsettled or not manifest.history:
             return
-        needed = {line.file for line in manifest.read_lines()}
-        with contextlib.suppress(OSError):
-            for line in manifest.history:
-                if line.file not in needed:
-                    self.files.remove(self.names.path(line.file))
-            self._store(Manifest(manifest.base, [], manifest.incrs))
-
-    def _remove_leftovers(self, manifest: Manifest | None) -> None:
-        """Remove what a killed rewrite left: temporary files, and a base that no manifest came to name."""
-        named = {line.file for line in manifest.lines()} if manifest else set()
-        newest = manifest.newest() if manifest else 0
-        for name in self.files.list(self.names.directory):
-            unnamed_base = name not in named and 0 < self.names.base_number(name) <= newest
-            if self.names.is_temporary(name) or unnamed_base:
-                self._remove(self.names.path(name))
-
-    def _remove(self, path: str) -> None:
-        with contextlib.suppress(OSError):
-            self.files.remove(path)
+        left = log_files.remove_history(self.files, self.names, manifest, self.monitor)
+        if len(left) < len(manifest.history):
+            with contextlib.suppress(OSError):
+                self._store(Manifest(manifest.base, left, manifest.incrs))
 
 
 def refusal_of(trouble: str) -> bytes:
@@ -488,10 +492,3 @@ def _close(file: File) -> None:
     """What a close reports was a failed sync already, or does not matter."""
     with contextlib.suppress(OSError):
         file.close()
-
-
-def _said(error: Exception) -> str:
-    """An error in a line."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
