@@ -1,0 +1,232 @@
+"""A server's event loop and log on a simulated disk whose background syncs fail.
+
+Real: the engine, the turn, Durability, the log, and clients on socket pairs. Simulated: disk, clock, and the
+thread that syncs. All of it follows from one seed:
+
+    clients send ─ a background sync ends ─ turn: execute, commit, reply or hold ─ clients read ─ timer ...
+                                                      └ noted: place in the disk's journal, value
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from concurrent.futures import Future
+from random import Random
+
+from disk import Image, SimulatedFile, SimulatedFiles
+from world import BIRTH_MS, Setup, new_engine, recovered_on, write_keyspace
+
+from headrace.commands.host import Host
+from headrace.engine.clock import SetClock
+from headrace.engine.engine import Engine
+from headrace.errors import HeadraceError
+from headrace.persistence.aof.log import Rewrite
+from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.server.config import Config
+from headrace.server.durability import Durability
+from headrace.server.turn import Turn
+from speaking import encoded
+
+CLIENTS = 4
+STEPS_MS = (0, 0, 1, 10, 100, 1100)
+
+
+class SimulatedSync(Future[None]):
+    """A sync in the other thread. It ends when the test says so, or when the event loop waits for it."""
+
+    def __init__(self, file: SimulatedFile) -> None:
+        super().__init__()
+        self.file = file
+        self.operations = file.inode.operations
+
+    def end(self) -> None:
+        """Succeed or fail, as the disk is now."""
+        try:
+            self.file.sync_up_to(self.operations)
+        except OSError as error:
+            self.set_exception(error)
+        else:
+            self.set_result(None)
+
+    def result(self, timeout: float | None = None) -> None:
+        if not self.done():
+            self.end()
+        super().result(timeout)
+
+
+class SyncThread:
+    """In place of a ThreadPoolExecutor of one thread."""
+
+    def __init__(self) -> None:
+        self.syncs: list[SimulatedSync] = []
+
+    @property
+    def waiting(self) -> list[SimulatedSync]:
+        self.syncs = [sync for sync in self.syncs if not sync.done()]
+        return self.syncs
+
+    def submit(self, sync: Callable[[], None]) -> SimulatedSync:
+        self.syncs.append(SimulatedSync(sync.__self__))  # type: ignore[attr-defined]
+        return self.syncs[-1]
+
+    def shutdown(self) -> None:
+        for sync in self.waiting:
+            sync.end()
+
+
+class LogHost(Host):
+    """A host that tells WAITAOF how much of the log is synced."""
+
+    durability: Durability
+
+    def log_synced(self) -> int:
+        return self.durability.synced_offset()
+
+
+class SimulatedClient:
+    """A client that sends a few requests at once and waits for their replies."""
+
+    def __init__(self, turn: Turn, chance: Random, number: int) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        turn.add(theirs.detach(), b"client", b"server")
+        self.sock = ours
+        self.parser = ReplyParser()
+        self.chance = chance
+        self.number = number
+        self.count = 0
+        self.expected: list[list[bytes]] = []  # for each reply: the values of which it tells
+        self.sent: list[bytes] = []  # values since the last WAITAOF
+
+    def send(self) -> None:
+        """Send one request or a few, unless replies are missing."""
+        if self.expected:
+            return
+        kind = self.chance.choice(("one", "one", "pipeline", "transaction", "waitaof"))
+        requests: list[bytes] = []
+        if kind == "transaction":
+            values = [self.value(), self.value()]
+            requests = [encoded("MULTI"), *(self.xadd(value) for value in values), encoded("EXEC")]
+            self.expected = [[], [], [], values]
+        else:
+            for _ in range(3 if kind == "pipeline" else 1):
+                value = self.value()
+                requests.append(self.xadd(value))
+                self.expected.append([value])
+        if kind == "waitaof":
+            requests.append(encoded("WAITAOF", 1, 0, 0))
+            self.expected.append([])
+        self.sock.send(b"".join(requests))
+
+    def value(self) -> bytes:
+        self.count += 1
+        return b"%d-%d" % (self.number, self.count)
+
+    def xadd(self, value: bytes) -> bytes:
+        return encoded("XADD", "s", "*", "v", value)
+
+    def receive(self) -> tuple[list[bytes], list[bytes]]:
+        """Return the values that were acknowledged, and those of which WAITAOF said that they are synced."""
+        with contextlib.suppress(BlockingIOError):
+            self.parser.feed(self.sock.recv(1 << 16))
+        added: list[bytes] = []
+        synced: list[bytes] = []
+        while self.expected and (reply := self.parser.next()) is not INCOMPLETE:
+            values = self.expected.pop(0)
+            if isinstance(reply, bytes) or (isinstance(reply, list) and values):
+                added += values
+                self.sent += values
+            elif reply == [1, 0]:
+                synced, self.sent = synced + self.sent, []
+        return added, synced
+
+
+class ServerLife:
+    """See the head. `added` and `synced`: (place in the journal, value) of everything acknowledged."""
+
+    def __init__(self, seed: int, policy: str) -> None:
+        self.chance = Random(seed)
+        self.setup = Setup(policy=policy)
+        self.clock = SetClock(BIRTH_MS)
+        self.files = SimulatedFiles({}, self.chance)
+        self.files.lock()
+        host = LogHost()
+        self.engine = Engine(host.settings, host)
+        self.turn = Turn(self.engine, self.clock)
+        config = Config()
+        config.read_arguments(["--appendonly", "yes", "--appendfsync", policy])
+        self.durability = Durability(config, self.engine, self.turn, self.files, lambda: None)
+        self.syncs = self.durability.syncer = SyncThread()
+        host.durability = self.durability
+        self.durability.open(None, lambda file: self.write_base(file))
+        self.turn.commit = self.durability.commit
+        self.clients = [SimulatedClient(self.turn, self.chance, number) for number in range(CLIENTS)]
+        self.rewrite: Rewrite | None = None
+        self.added: list[tuple[int, bytes]] = []
+        self.synced: list[tuple[int, bytes]] = []
+
+    def write_base(self, file: object) -> None:
+        now = self.clock.now_ms()
+        write_keyspace(file, self.engine.keyspace, self.setup, now, log=True, rdb=True)  # type: ignore[arg-type]
+
+    def run(self, steps: int) -> None:
+        """Live on for so many turns of the event loop."""
+        for _ in range(steps):
+            self.step()
+        self.files.faults.failing = {}
+
+    def step(self) -> None:
+        chance = self.chance
+        if chance.random() < 0.15:
+            self.files.faults.failing = {"sync": 1.0} if not self.files.faults.failing else {}
+        self.clock.advance(chance.choice(STEPS_MS))
+        if chance.random() < 0.5:
+            self.timer()
+        for client in self.clients:
+            if chance.random() < 0.7:
+                client.send()
+        if self.syncs.waiting and chance.random() < 0.4:
+            self.syncs.waiting[0].end()
+        self.turn.once(0)
+        place = len(self.files.journal)
+        for client in self.clients:
+            added, synced = client.receive()
+            self.added += [(place, value) for value in added]
+            self.synced += [(place, value) for value in synced]
+
+    def timer(self) -> None:
+        """Do what the server does between two turns: syncs that are due, and rewrites."""
+        now = self.clock.now_ms()
+        self.durability.tick(now)
+        log = self.durability.log
+        assert log is not None
+        rewrite, self.rewrite = self.rewrite, None
+        if rewrite is not None:
+            log.finish_rewrite(rewrite, True)
+            self.durability.tick(now)
+        elif log.needs_rewrite or self.chance.random() < 0.05:
+            with contextlib.suppress(HeadraceError, OSError):
+                begun = log.begin_rewrite(True)
+                with contextlib.closing(self.files.create(begun.temporary)) as file:
+                    self.write_base(file)
+                self.rewrite = begun  # commits follow before it is finished
+
+    def close(self) -> None:
+        """Let go of the sockets."""
+        self.turn.close()
+        for client in self.clients:
+            client.sock.close()
+
+    def values_in(self, image: Image) -> set[bytes]:
+        """Return the values of all entries that a start on this image finds."""
+        files = SimulatedFiles(image, self.chance)
+        engine, _ = recovered_on(files, self.setup, self.clock.now_ms(), new_engine(self.setup))
+        session = engine.session()
+        engine.execute(session, [b"XRANGE", b"s", b"-", b"+"], self.clock.now_ms())
+        parser = ReplyParser()
+        parser.feed(bytes(session.answer.take()))
+        entries = parser.next()
+        return {entry[1][1] for entry in entries} if isinstance(entries, list) else set()
