@@ -143,3 +143,15 @@ def test_a_full_disk_takes_a_part_and_then_refuses(files: DiskFiles) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
         file.close()
+
+
+def test_a_pipe_in_place_of_a_file_is_an_error_and_not_waited_for(tmp_path):
+    disk = DiskFiles(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        disk.source("pipe")
+    with pytest.raises(OSError, match="No such device"):
+        disk.append("pipe")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(IsADirectoryError):
+        disk.source("directory")

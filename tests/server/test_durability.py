@@ -177,6 +177,33 @@ def test_a_log_that_cannot_be_written_forbids_the_end_unless_forced(start_loggin
     assert other.is_closed()
 
 
+def test_a_reply_stays_held_when_two_requests_of_a_turn_fail_to_end_it(start_logging):
+    running, disk = start_logging()
+    client = running.connect()
+    disk.full = True
+    client.send(b"SET k v\r\nSHUTDOWN\r\nSHUTDOWN\r\n")
+    wait_until(lambda: running.server.durability.trouble)
+    assert client.is_silent()
+    disk.full = False
+    assert client.reply() == "OK"
+
+
+@pytest.mark.parametrize("policy", ["everysec", "no"])
+def test_a_log_that_cannot_be_synced_forbids_the_end(start_logging, policy: str):
+    running, disk = start_logging("--appendfsync", policy)
+    client = running.connect()
+    assert client.request("SET", "k", "v") == "OK"
+    disk.broken = True
+    assert str(client.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
+    assert str(client.request("SET", "k", "w")).startswith("MISCONF Errors writing to the AOF file: ")
+    disk.broken = False
+    wait_until(lambda: not running.server.durability.trouble)
+    client.send(b"SHUTDOWN\r\n")
+    assert client.is_closed()
+    running.thread.join()
+    assert start_logging()[0].connect().request("GET", "k") == b"v"
+
+
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 def test_waitaof_answers_when_the_disk_has_it(start_logging, policy: str):
     running, _ = start_logging("--appendfsync", policy)

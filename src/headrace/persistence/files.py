@@ -16,6 +16,7 @@ Names are relative to the data directory, with "/" between.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -180,6 +181,17 @@ def identity_of(found: os.stat_result) -> FileIdentity:
     return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, regular)
 
 
+def open_regular(path: str, flags: int) -> int:
+    """Open a file to read it. Raises OSError also for a pipe or a device: a pipe would be waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    raise OSError(code, os.strerror(code) if code == errno.EISDIR else "It is not a regular file", path)
+
+
 class DiskFile:
     """A File by its descriptor."""
 
@@ -247,7 +259,7 @@ class DiskFiles:
         return self._open(name, 0)
 
     def source(self, name: str) -> DiskSource:
-        return DiskSource(open(self.path(name), "rb"))
+        return DiskSource(open(self.path(name), "rb", opener=open_regular))
 
     def exists(self, name: str) -> bool:
         try:
@@ -346,5 +358,5 @@ class DiskFiles:
             self.lock_descriptor = -1
 
     def _open(self, name: str, flag: int) -> DiskFile:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | flag
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | flag  # a pipe is an error, no wait
         return DiskFile(name, os.open(self.path(name), flags, 0o644))

@@ -225,10 +225,10 @@ class Durability:
         if items or log.trouble:
             log.commit(items, now)
             self._move_on()
-            if log.trouble and not self.beginning:
-                self.unsafe = not self.trouble
-                self.turn.unsettled = True
-                self._begin_trouble()
+        if not log.flush() and not self.beginning:
+            self.unsafe = self.unsafe or not self.trouble
+            self.turn.unsettled = True
+            self._begin_trouble()
         return not log.trouble
 
     def synced_offset(self) -> int:

@@ -202,6 +202,10 @@ class Log:
             self._collect(wait=True)
         return self._flush(self._syncs_always())
 
+    def flush(self) -> bool:
+        """Write and sync all that was given, whatever the policy; return whether that worked."""
+        return self._flush(True)
+
     def tick(self, now_ms: int) -> None:
         """To be called ten times a second or so: starts and ends syncs, and tries again after trouble."""
         self._collect(wait=False)
