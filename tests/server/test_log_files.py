@@ -54,7 +54,7 @@ def test_shutdown_is_refused_when_the_log_was_removed(start, tmp_path: Path):
     running = start("--appendonly", "yes")
     client = running.connect()
     assert client.request("XADD", "s", "1-1", "f", "v") == b"1-1"
-    running.server.durability.log.monitor.checked_ms = running.server.clock.now_ms()
+    running.server.durability.log.checked_ms = running.server.clock.now_ms()
     shutil.rmtree(tmp_path / "appendonlydir")
     assert str(client.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
     wait_until(lambda: running.server.saving.rewrites == 1)

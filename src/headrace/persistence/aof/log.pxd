@@ -19,6 +19,7 @@ cdef class Log:
     cdef public object rewrite
     cdef public object manifest
     cdef public object monitor
+    cdef public long long checked_ms
     cdef public Recorder _recorder
     cdef public Py_ssize_t _recorded
     cdef public object _file

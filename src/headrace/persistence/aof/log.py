@@ -50,7 +50,7 @@ import cython
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof import log_files
-from headrace.persistence.aof.log_file_monitor import LogFileMonitor
+from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFileMonitor
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
@@ -108,6 +108,7 @@ class Log:
         self.rewrite: Rewrite | None = None
         self.manifest = Manifest()
         self.monitor = LogFileMonitor(files, names)
+        self.checked_ms = 0  # when files were compared last
         self._recorder = Recorder()
         self._recorded = 0  # bytes in the recorder that count; behind them lies what was broken off
         self._file: File | None = None  # the newest incr file, as long as it can be trusted
@@ -294,14 +295,13 @@ class Log:
             rewrite.usable = False
         self.abandon()
 
-    def check_files(self, now_ms: int, force: bool = False) -> bool:
-        """Give up a log whose files were removed, replaced or changed; return whether it was given up.
-
-        Compares them at most once in CHECK_INTERVAL_MS unless forced. See log_file_monitor.py.
-        """
-        if self._file is None or self._unsettled or not (force or self.monitor.is_due(now_ms)):
+    def check_files(self, now_ms: cython.longlong, force: cython.bint = False) -> bool:
+        """Give up a log whose files were changed by others (8); return whether. Seldom, unless forced."""
+        if not force and 0 <= now_ms - self.checked_ms < CHECK_INTERVAL_MS:
             return False
-        self.monitor.checked_ms = now_ms
+        if self._file is None or self._unsettled:
+            return False
+        self.checked_ms = now_ms
         change = self.monitor.find_change(self.manifest, self._file_size, not self._cut_due)
         if change:
             self.distrust(change)
