@@ -81,6 +81,110 @@ def python_without_headrace(folder: pathlib.Path) -> pathlib.Path:
     return python
 
 
+OTHER_PYTHON = """
+import os
+import sys
+from pyspark.sql import SparkSession
+import headrace.spark
+
+url, how, folder = sys.argv[1:]
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+if how == "nothing":
+    try:
+        spark.read.format("headrace").load()
+    except Exception as error:
+        print("explained:", headrace.spark.explain(error))
+    raise SystemExit
+try:
+    headrace.spark.register(spark)
+except headrace.HeadraceError as error:
+    raise SystemExit(f"refused: {error}")
+options = {"url": url, "subscribe": "s", "startingOffsets": "earliest"}
+rows = spark.read.format("headrace").options(**options).schema("n LONG").load()
+print("sum:", rows.agg({"n": "sum"}).first()[0])
+
+def write(df, batch):
+    headrace.spark.write_stream(df, batch, url=url, stream="copy", query_id="q")
+
+live = spark.readStream.format("headrace").options(**options).schema("n LONG").load()
+each = live.writeStream.foreachBatch(write).option("checkpointLocation", folder + "/each")
+sink = live.writeStream.format("headrace").option("url", url).option("stream", "again")
+for writer in (each, sink.option("checkpointLocation", folder + "/sink")):
+    writer.trigger(availableNow=True).start().awaitTermination(120)
+"""
+
+
+def run_beside_another_python(
+    job: str, folder: pathlib.Path, *words: str, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program whose virtual environment is not activated: python3 of the PATH has no headrace."""
+    other = folder / "bin"
+    other.mkdir()
+    (other / "python3").symlink_to(python_without_headrace(folder))
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON"))}
+    env |= {"PATH": f"{other}{os.pathsep}{env['PATH']}", **more}
+    return subprocess.run(
+        [sys.executable, *([job] if job == "-m" else ["-c", job]), *words],
+        cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.whole
+def test_register_makes_spark_run_the_python_of_the_program(
+    client: redis.Redis, server_url: str, tmp_path: pathlib.Path
+) -> None:
+    for n in range(100):
+        client.xadd("s", {"n": n})
+    done = run_beside_another_python(OTHER_PYTHON, tmp_path, server_url, "register", str(tmp_path))
+    assert f"sum: {sum(range(100))}" in done.stdout, done.stdout + done.stderr
+    assert [client.xlen(name) for name in ("copy", "again")] == [100, 100], done.stderr
+
+
+@pytest.mark.whole
+def test_without_register_the_error_is_explained_by_what_to_do(
+    server_url: str, tmp_path: pathlib.Path
+) -> None:
+    done = run_beside_another_python(OTHER_PYTHON, tmp_path, server_url, "nothing", str(tmp_path))
+    assert "explained: Spark does not find the format headrace" in done.stdout, done.stdout + done.stderr
+    assert f"PYSPARK_PYTHON={sys.executable}" in done.stdout
+
+
+@pytest.mark.whole
+def test_register_refuses_a_chosen_python_without_headrace_in_one_line(
+    server_url: str, tmp_path: pathlib.Path
+) -> None:
+    chosen = str(tmp_path / "bin" / "python3")
+    done = run_beside_another_python(
+        OTHER_PYTHON, tmp_path, server_url, "register", str(tmp_path), PYSPARK_PYTHON=chosen
+    )
+    said = f"refused: Spark runs {chosen} for its Python workers, which has no headrace, redis: set"
+    assert done.stderr.splitlines()[-1].startswith(said), done.stderr
+    assert f"PYSPARK_PYTHON={sys.executable} in the environment" in done.stderr
+
+
+@pytest.mark.whole
+def test_a_command_runs_the_python_of_the_program_and_announces_spark(
+    client: redis.Redis, server_url: str, tmp_path: pathlib.Path
+) -> None:
+    client.xadd("s", {"n": 7})
+    words = ("headrace", "query", "SELECT n FROM s", "--csv", "--url", server_url)
+    done = run_beside_another_python("-m", tmp_path, *words, PYSPARK_DRIVER_PYTHON="jupyter")
+    assert (done.returncode, done.stdout) == (0, "n\n7\n"), done.stderr
+    assert done.stderr.startswith("Starting Spark…\n")
+
+
+@pytest.mark.whole
+def test_a_command_refuses_a_chosen_python_without_headrace_in_one_line(
+    server_url: str, tmp_path: pathlib.Path
+) -> None:
+    words = ("headrace", "query", "SELECT n FROM s", "--csv", "--url", server_url)
+    chosen = str(tmp_path / "bin" / "python3")
+    done = run_beside_another_python("-m", tmp_path, *words, PYSPARK_PYTHON=chosen)
+    assert done.returncode == 2
+    told = f"headrace: PYSPARK_PYTHON is {chosen}, which has no headrace, redis: unset it, or set it to "
+    assert done.stderr.splitlines()[1:] == [told + sys.executable]
+
+
 def submit(python: pathlib.Path | str, job: str, folder: pathlib.Path, *words: str, **env: str) -> str:
     """What a job says that spark-submit runs, out and error."""
     file = folder / "job.py"

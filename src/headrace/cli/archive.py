@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from headrace.cli.drawing import progress_bar
+from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import lengths, url_option, wanted_streams
 from headrace.cli.values import finite, time_zone
 from headrace.errors import HeadraceError
@@ -22,7 +23,6 @@ from headrace.pipeline.compact import compact
 from headrace.pipeline.inference import SAMPLE, infer, sample
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import Batch
-from headrace.pipeline.sessions import local_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,9 +108,8 @@ def command(
     try:
         with ExitStack() as stack:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
-            with console.status("Starting Spark"):
-                log = Path(scratch) / "spark.log"
-                spark = stack.enter_context(local_spark("headrace archive", log, time_zone))
+            log = Path(scratch) / "spark.log"
+            spark = stack.enter_context(announced_spark("headrace archive", log, time_zone))
             wanted.fields = None if fields is None else schema_of(fields)
             check_names(wanted.fields)
             run(console, spark, wanted, streams)

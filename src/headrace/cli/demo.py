@@ -30,12 +30,12 @@ from headrace.cli.demo_query import (
     worst_hours,
 )
 from headrace.cli.drawing import progress_bar
+from headrace.cli.spark_session import announced_spark
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import Check, archive, check, schema_of
 from headrace.pipeline.link import Link
 from headrace.pipeline.load import Report, load
 from headrace.pipeline.progress import Batch
-from headrace.pipeline.sessions import local_spark
 
 STREAM = "flights"
 MICRO_BATCHES = 5
@@ -102,8 +102,7 @@ def query_and_archive(
 ) -> tuple[dict[Window, Delays], int, Check]:
     """Both streaming queries in turn: the windows, how many entries were archived, what is there."""
     with ExitStack() as stack:
-        with console.status("Starting Spark"):
-            spark = stack.enter_context(local_spark("headrace demo", output / LOG, ZONE))
+        spark = stack.enter_context(announced_spark("headrace demo", output / LOG, ZONE))
         about = f"delays by carrier and hour, watermark {WATERMARK}, Spark {spark.version}"
         console.print(f"[bold]3 Query[/]    {about}")
         per_batch = -(-rows // MICRO_BATCHES)

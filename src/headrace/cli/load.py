@@ -154,15 +154,14 @@ def load_by_spark(
     job: str | None,
 ) -> None:
     """Loads what Spark reads."""
+    from headrace.cli.spark_session import announced_spark
     from headrace.pipeline.load_spark import load_source
-    from headrace.pipeline.sessions import local_spark
 
     options = dict(name_and_value(each) for each in given)
     console = Console(highlight=False)
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-load-"))
-        with console.status("Starting Spark"):
-            spark = stack.enter_context(local_spark("headrace load", Path(scratch) / "spark.log"))
+        spark = stack.enter_context(announced_spark("headrace load", Path(scratch) / "spark.log"))
         with progress_bar(console) as bar:
             task = bar.add_task(stream, total=None, rows=0)
             rows = load_source(

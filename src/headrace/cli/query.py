@@ -19,13 +19,13 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import url_option
 from headrace.cli.values import time_zone
 from headrace.errors import UsageError
 from headrace.pipeline.archive import schema_of
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.query import Table, ask, keep_asking, register
-from headrace.pipeline.sessions import local_spark
 
 ROWS_SHOWN = 50
 
@@ -81,9 +81,8 @@ def command(
     told = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
-        with told.status("Starting Spark"):
-            log = Path(scratch) / "spark.log"
-            spark = stack.enter_context(local_spark("headrace query", log, time_zone))
+        log = Path(scratch) / "spark.log"
+        spark = stack.enter_context(announced_spark("headrace query", log, time_zone))
         archive = None if directory is None else directory.absolute()
         fields = dict(columns_of(each) for each in said)
         tables = register(spark, sql, url, archive=archive, fields=fields, following=following)

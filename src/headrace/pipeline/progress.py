@@ -10,6 +10,7 @@ from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.interrupts import raise_if_noted
+from headrace.spark.errors import explain
 
 POLL_SECONDS = 0.1
 
@@ -67,14 +68,5 @@ def batches_of(query: StreamingQuery) -> list[Batch]:
 
 
 def cause(error: Exception) -> str:
-    """The line of a query's failure that says what happened: an error of ours, the last one, or the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in reversed(lines):
-        head, _, said = line.partition(": ")
-        if said and head.startswith("headrace.") and " " not in head:
-            return said
-    for line in reversed(lines):
-        head = line.partition(":")[0]
-        if head.endswith(("Error", "Exception")) and not line.startswith("at "):
-            return line
-    return lines[0] if lines else type(error).__name__
+    """Return the line of a query's failure that says what happened."""
+    return explain(error)

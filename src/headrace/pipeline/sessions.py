@@ -21,8 +21,11 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import hold, interrupts_held, raise_if_noted
+from headrace.spark import register
+from headrace.spark.errors import as_headrace_error
+from headrace.spark.interpreter import DRIVER_PYTHON, PYTHON, missing_packages
 
 CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -78,8 +81,9 @@ def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSessio
     if SUBMITTED in os.environ:
         with interrupts_held():
             builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", zone)
-            with builder.getOrCreate() as spark:
+            with builder.getOrCreate() as spark, spark_errors_explained():
                 hold()
+                register(spark)
                 yield spark
         return
     scratch = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
@@ -88,34 +92,56 @@ def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSessio
         with interrupts_held(), logging_to(log):
             spark = start(name, settings(scratch, zone), log)
             try:
-                hold()
-                raise_if_noted()
-                yield spark
-            except PySparkException as error:
-                # Its text comes from the JVM: it must be read while that is still there.
-                raise HeadraceError(f"Spark: {str(error).splitlines()[0]}") from error
-            except Py4JJavaError as error:  # what PySpark has no exception of its own for
-                raise HeadraceError(f"Spark: {error.java_exception.getMessage()}") from error
+                with spark_errors_explained():
+                    hold()
+                    raise_if_noted()
+                    yield spark
             finally:
                 stop(spark)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def spark_errors_explained() -> Iterator[None]:
+    """Convert errors of Spark's to errors of one line, while the JVM, which has their text, is there."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise as_headrace_error(error) from error
+
+
 def start(name: str, conf: dict[str, str], log: Path) -> SparkSession:
-    """Starts the JVM with its stderr on the log file, and the session in it."""
+    """Start the JVM with its stderr on the log file, and the session in it."""
     if SparkContext._active_spark_context is not None:
         raise HeadraceError("this process has a Spark session already; stop it first")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise HeadraceError(
             "Spark needs Java 17 or later, and there is none (no java on the PATH, no JAVA_HOME)"
         )
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    choose_interpreter()
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
     with stderr_on(log):
         return builder.getOrCreate()
+
+
+def choose_interpreter() -> None:
+    """Have Spark run its Python workers with this interpreter, or with the one that the user has set.
+
+    PYSPARK_DRIVER_PYTHON is replaced: it may be `jupyter` or `ipython`, which cannot run workers.
+
+    Raises:
+        UsageError: if the one that the user has set has no Headrace.
+    """
+    python = os.environ.setdefault(PYTHON, sys.executable)
+    os.environ[DRIVER_PYTHON] = python
+    if python != sys.executable and (missing := missing_packages(python)):
+        raise UsageError(
+            f"{PYTHON} is {python}, which has no {', '.join(missing)}: "
+            f"unset it, or set it to {sys.executable}"
+        )
 
 
 def stop(spark: SparkSession) -> None:

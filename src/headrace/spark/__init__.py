@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.spark.errors import explain
     from headrace.spark.lag import progress
     from headrace.spark.marker import Marker
     from headrace.spark.sender import write_batches, write_stream
     from headrace.spark.source import HeadraceSource
 
-__all__ = ["HeadraceSource", "Marker", "progress", "register", "write_batches", "write_stream"]
+__all__ = ["HeadraceSource", "Marker", "explain", "progress", "register", "write_batches", "write_stream"]
 
 # Loaded on first use: the decoder and the planner need no PySpark, and this module must be light.
 LATE = {
     "HeadraceSource": "headrace.spark.source",
     "Marker": "headrace.spark.marker",
+    "explain": "headrace.spark.errors",
     "progress": "headrace.spark.lag",
     "write_batches": "headrace.spark.sender",
     "write_stream": "headrace.spark.sender",
@@ -26,14 +28,33 @@ LATE = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("headrace") known to a session that does not find it by itself (`--py-files`)."""
+    """Make format("headrace") known to a session, and see that Spark's Python workers can import it.
+
+    It is needed where Spark does not find the format by itself: in a virtual environment that is not
+    activated (`.venv/bin/python job.py`, an IDE, a notebook), and with `--py-files`. Elsewhere it does no
+    harm. If Spark runs on this machine and PYSPARK_PYTHON is not set, the session's Python workers, those of
+    UDFs included, are from now on the interpreter of this program.
+
+    Args:
+        spark: the session.
+
+    Raises:
+        HeadraceError: if the Python of Spark's workers has no Headrace; the text says what to set.
+    """
+    from headrace.spark.interpreter import check_interpreter, use_this_interpreter
     from headrace.spark.source import HeadraceSource
 
+    use_this_interpreter(spark)
+    check_interpreter(spark)
     spark.dataSource.register(HeadraceSource)
 
 
 def __getattr__(name: str) -> Any:
-    """What LATE names."""
+    """Import what LATE names."""
     if name not in LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(LATE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

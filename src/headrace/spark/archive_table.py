@@ -30,6 +30,7 @@ from headrace.errors import HeadraceError
 from headrace.spark.archive_files import DAYS_APART_MAX, Archive, ArchivedFile, archived_files, look
 from headrace.spark.archive_rows import ArchivePart, ArchiveRows, Piece, check_columns
 from headrace.spark.arrow_path import range_reader
+from headrace.spark.errors import brief_errors
 from headrace.spark.offsets import START, Offsets, in_order, parse_id, raised
 from headrace.spark.options import Options
 from headrace.spark.planner import Range, plan
@@ -61,6 +62,7 @@ class LivePart:
     witness: str | None = None
 
 
+@brief_errors
 class ArchiveReader(HeadraceReader):
     """spark.read.format("headrace").option("archive", path)
 

@@ -60,7 +60,8 @@ class Link:
     """One connection to the server of a stream, and what comes in over it."""
 
     def __init__(self, servers: Servers, stream: bytes) -> None:
-        self._wire = servers.wire(stream.decode(errors="surrogateescape"))
+        self._stream = stream.decode(errors="surrogateescape")
+        self._wire = servers.wire(self._stream)
         self._buffer = bytearray(RECEIVE_BYTES)
         self._tally = Tally()
         self._answers = ReplyParser()
@@ -98,7 +99,7 @@ class Link:
             if text.startswith("MOVED"):
                 self._wire.moved(text)
             raise Moved(text)
-        raise CommandError(f"{text} (adding entries)")
+        raise CommandError(f"{text} (adding entries to the stream {self._stream!r})")
 
     def close(self) -> None:
         """Close the connection."""

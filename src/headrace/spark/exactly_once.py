@@ -207,7 +207,9 @@ class ExactlyOnce(Delivery):
     def _tell_of_refused_rows(self, chunk: Chunk, texts: list[str]) -> None:
         """The transaction ran, but not all its XADDs: no later attempt may take the marker at its word."""
         self._servers.patiently(lambda: self._amend(chunk, texts))
-        raise CommandError(f"{texts[0]} (adding entries; {len(texts)} of {chunk.rows} were refused)")
+        name = chunk.stream.decode(errors="surrogateescape")
+        counts = f"{len(texts)} of {chunk.rows} were refused"
+        raise CommandError(f"{texts[0]} (adding entries to the stream {name!r}; {counts})")
 
     def _amend(self, chunk: Chunk, texts: list[str]) -> None:
         """Set the marker back if nothing was added, as if not tried; else write down what happened."""

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from headrace.spark.errors import brief_errors
 from headrace.spark.offsets import START, U64_MAX, Offsets, format_id, in_order, parse_id
 from headrace.spark.reader import HeadraceReader
 
@@ -68,6 +69,7 @@ class Wanted:
         self.upto = (0, 0)
 
 
+@brief_errors
 class PushReader(HeadraceReader):
     """The batch reader where Spark pushes filters down."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from headrace.spark.arrow_path import range_reader
+from headrace.spark.errors import brief_errors
 from headrace.spark.offsets import Offsets, at_most, in_order
 from headrace.spark.options import Options
 from headrace.spark.planner import plan
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+@brief_errors
 class Reader:
     """What both readers share: the options, the layout, the servers, which streams there are, and read()."""
 
@@ -62,6 +64,7 @@ class Reader:
             yield from range_reader(partition.value, self._layout, self._options).batches()
 
 
+@brief_errors
 class HeadraceReader(Reader, DataSourceReader):
     """spark.read.format("headrace"): from where the options say it starts to where they say it ends."""
 

@@ -25,6 +25,7 @@ from headrace.spark.arrow_cells import cells, map_cells
 from headrace.spark.delivery import AtLeastOnce, Chunk
 from headrace.spark.encoder import XaddEncoder
 from headrace.spark.exactly_once import ExactlyOnce
+from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.marker import ALL, Marker
 from headrace.spark.options import Options, parse_options
 from headrace.spark.shards import Servers
@@ -283,6 +284,7 @@ def write_stream(
     """
     parsed = sink_options(url, stream, options)
     trimming(parsed)
+    use_this_interpreter(df.sparkSession)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+
+from headrace.errors import HeadraceError
+from headrace.spark.errors import brief_errors, is_spark_worker
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.spark.reader import HeadraceReader
-    from headrace.spark.stream_reader import HeadraceStreamReader
     from headrace.spark.writer import HeadraceStreamWriter, HeadraceWriter
 
+STREAM_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
+
+@brief_errors
+class FailedStreamReader(DataSourceStreamReader):
+    """Raise an error at the first thing that Spark asks a stream reader for.
+
+    PySpark's runner of streaming sources replaces an exception that streamReader() raises by one of its own,
+    an UnboundLocalError.
+    """
+
+    def __init__(self, error: HeadraceError) -> None:
+        self._error = error
+
+    def _fail(self, *arguments: Any) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raise the error."""
+        self._fail()
+
+    def getDefaultReadLimit(self) -> Any:
+        """Raise the error."""
+        self._fail()
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        """Raise the error."""
+        self._fail()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+        """Raise the error."""
+        self._fail()
+
+    def read(self, partition: Any) -> Any:
+        """Raise the error."""
+        self._fail()
+
+
+@brief_errors
 class HeadraceSource(DataSource):
     """Streams of a Redis, Valkey or Headrace server as a Spark source and sink."""
 
@@ -41,12 +81,17 @@ class HeadraceSource(DataSource):
             return (PushArchiveReader if is_pushing() else ArchiveReader)(options, schema)
         return (PushReader if is_pushing() else HeadraceReader)(options, schema)
 
-    def streamReader(self, schema: StructType) -> HeadraceStreamReader:
-        """The stream reader."""
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the stream reader; in Spark's worker for it, one that raises the error if it cannot be."""
         from headrace.spark.options import parse_options
         from headrace.spark.stream_reader import HeadraceStreamReader
 
-        return HeadraceStreamReader(parse_options(self.options, "stream"), schema)
+        try:
+            return HeadraceStreamReader(parse_options(self.options, "stream"), schema)
+        except HeadraceError as error:
+            if not is_spark_worker(STREAM_RUNNER):
+                raise
+            return FailedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> HeadraceWriter:
         """The batch writer."""

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from headrace.spark.admission import Admission, default_limit
 from headrace.spark.entry_numbers import EntryNumbers
+from headrace.spark.errors import brief_errors
 from headrace.spark.groups import GroupProgress
 from headrace.spark.offsets import START, Offsets, at_most, in_order, is_time, parse_id, raised
 from headrace.spark.options import Options
@@ -37,6 +38,7 @@ TAIL_BLOCK_MS = 200
 log = logging.getLogger(__name__)
 
 
+@brief_errors
 class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """spark.readStream.format("headrace")"""
 

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import CommandError, UsageError
+from headrace.spark.errors import brief_errors
 from headrace.spark.marker import Marker
 from headrace.spark.options import Options
 from headrace.spark.range_reader import warn_if_interpreted
@@ -49,6 +50,7 @@ def check(options: Options, schema: StructType) -> Roles:
     return roles(to_arrow_schema(schema, timezone="UTC"), options)
 
 
+@brief_errors
 class HeadraceWriter(DataSourceArrowWriter):
     """df.write.format("headrace").mode("append" or "overwrite")"""
 
@@ -91,6 +93,7 @@ class HeadraceWriter(DataSourceArrowWriter):
             self._replacement.abort()
 
 
+@brief_errors
 class HeadraceStreamWriter(DataSourceStreamArrowWriter):
     """df.writeStream.format("headrace")"""
 

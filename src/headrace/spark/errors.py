@@ -1,0 +1,179 @@
+"""Errors of the source and the sink as a Spark user sees them: one sentence, without a traceback.
+
+Spark calls readers and writers in Python processes of its own. It copies the traceback of whatever they raise
+into the message of its own exception, so a sentence that says what to do would be lost between 50 lines. It
+leaves the traceback out where SPARK_HIDE_TRACEBACK is set; `brief_errors` sets that in the worker that is
+about to fail for a reason that the sentence explains. That worker exits afterwards. Errors that Headrace does
+not raise on purpose keep their traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from redis.exceptions import RedisError
+
+from headrace.errors import HeadraceError, UsageError
+from headrace.server_url import lost
+
+HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # PySpark reads it when it reports an exception of a worker
+
+# The methods of data sources, readers and writers that Spark calls in its workers.
+CALLED_BY_SPARK = {
+    "reader", "streamReader", "writer", "streamWriter",
+    "partitions", "pushFilters", "read",
+    "initialOffset", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow",
+    "getDefaultReadLimit", "stop",
+    "write", "commit", "abort",
+}  # fmt: skip
+
+UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
+
+# `headrace.errors.UsageError: sentence`, as Python and Spark print an exception of ours.
+OURS = re.compile(r"\b(headrace(?:\.\w+)+): (\S.*)")
+SQLSTATE = re.compile(r"( SQLSTATE: \w+)+$")
+NOT_FOUND = "DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace"
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def brief_errors(kind: type[T]) -> type[T]:
+    """Wrap the methods of a class that Spark calls, so that their errors are shown as one sentence."""
+    for name, method in list(vars(kind).items()):
+        if name in CALLED_BY_SPARK:
+            setattr(kind, name, _wrapped(method))
+    return kind
+
+
+def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.isgeneratorfunction(method):
+
+        @functools.wraps(method)
+        def generate(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+            with _in_brief(self):
+                yield from method(self, *arguments, **named)
+
+        return generate
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        with _in_brief(self):
+            return method(self, *arguments, **named)
+
+    return call
+
+
+@contextmanager
+def _in_brief(source: Any) -> Iterator[None]:
+    """Explain a lost server; hide the traceback of errors that explain themselves."""
+    try:
+        yield
+    except HeadraceError:
+        _hide_traceback()
+        raise
+    except (RedisError, OSError) as error:
+        if not _is_connection_failure(error):
+            raise
+        _hide_traceback()
+        raise lost(_url(source), error) from error
+
+
+def _is_connection_failure(error: Exception) -> bool:
+    """Whether a server is the reason; an OSError may be about a file as well."""
+    if isinstance(error, RedisError | ConnectionError | TimeoutError | socket.gaierror):
+        return True
+    return isinstance(error, OSError) and error.errno in UNREACHABLE
+
+
+def _url(source: Any) -> str:
+    """The URL of a reader or a writer, or what the options of a data source say."""
+    options = getattr(source, "_options", None)
+    return str(options.url if options is not None else source.options.get("url", "the server"))
+
+
+def _hide_traceback() -> None:
+    """Tell PySpark to report this error without its traceback. Only in a worker of Spark's."""
+    log.debug("An error that is shown without its traceback", exc_info=True)
+    if is_spark_worker():
+        os.environ[HIDE_TRACEBACK] = "1"
+
+
+def is_spark_worker(module: str | None = None) -> bool:
+    """Return whether Spark started this process to run Python for it.
+
+    Args:
+        module: the module of PySpark that it must run; any if None.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    name = "" if spec is None else str(spec.name)
+    return name.startswith("pyspark.") and (module in (None, name) or module in sys.modules)
+
+
+def explain(error: BaseException) -> str:
+    """Say in one line why Spark failed: the sentence of Headrace, or else Spark's own first line.
+
+        try:
+            rows.show()
+        except Exception as error:
+            print(headrace.spark.explain(error))
+
+    Call it while the Spark session is open: the text of most errors is kept there.
+
+    Args:
+        error: what Spark raised, or the exception() of a streaming query.
+
+    Returns:
+        One line without a stack trace.
+    """
+    found = _own_error(str(error))
+    return found[1] if found else _spark_sentence(error)
+
+
+def as_headrace_error(error: Exception) -> HeadraceError:
+    """Convert an error of Spark's to one that the command line shows in one line.
+
+    Returns:
+        UsageError if a worker raised one, else HeadraceError.
+    """
+    found = _own_error(str(error))
+    if found is None:
+        return HeadraceError(f"Spark: {_spark_sentence(error)}")
+    return UsageError(found[1]) if found[0].endswith(".UsageError") else HeadraceError(found[1])
+
+
+def _own_error(text: str) -> tuple[str, str] | None:
+    """The class and the sentence of the last error of ours in a text of Spark's."""
+    found = OURS.findall(text)
+    if not found:
+        return None
+    kind, sentence = found[-1]
+    return kind, SQLSTATE.sub("", sentence.strip())
+
+
+def _spark_sentence(error: BaseException) -> str:
+    text = str(error)
+    if NOT_FOUND in text:
+        return (
+            "Spark does not find the format headrace, as it runs another Python than this one: call "
+            f"headrace.spark.register(spark), or set PYSPARK_PYTHON={sys.executable} before Spark starts."
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):  # an exception of other Python code in a worker
+        head = line.partition(":")[0]
+        if head.endswith(("Error", "Exception")) and not line.startswith("at "):
+            return SQLSTATE.sub("", line)
+    java = getattr(error, "java_exception", None)  # of Py4JJavaError, whose first line says nothing
+    if java is not None:
+        lines = [*str(java.getMessage()).splitlines(), *lines]
+    return SQLSTATE.sub("", lines[0]) if lines else type(error).__name__

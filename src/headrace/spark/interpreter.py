@@ -1,0 +1,101 @@
+"""Which Python Spark runs for its workers, and whether that one can import Headrace.
+
+    who looks for the format     a process that the JVM starts at the first format("…") of a session
+    which Python it runs         PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else python3 of the PATH; read
+                                 from the environment of the JVM, so nothing can change it once Spark runs
+    a registered format          the Python that the SparkContext notes when it starts (PYSPARK_PYTHON, else
+                                 python3), for planning, reading and writing; noted in SparkContext.pythonExec
+
+So a program that runs as `.venv/bin/python job.py`, in an IDE or in a notebook, has workers of another Python
+than its own. On one machine `use_this_interpreter` corrects that, also when the session exists already. For a
+cluster only the user knows the path of Python on its nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+PYTHON = "PYSPARK_PYTHON"
+DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
+NEEDED = ("headrace", "redis", "pyarrow")  # PySpark itself comes with Spark
+LIST_MISSING = (
+    "import sys, importlib.util; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) is None))"
+)
+CHECK_SECONDS = 60.0
+
+
+def use_this_interpreter(spark: SparkSession) -> None:
+    """Run the Python workers of a session on this machine with the interpreter of this program.
+
+    It does nothing if the user has chosen one by PYSPARK_PYTHON, on a cluster, and under Spark Connect.
+    """
+    context = _context_of(spark)
+    if context is not None and PYTHON not in os.environ and _is_local(context) and sys.executable:
+        context.pythonExec = sys.executable
+
+
+def check_interpreter(spark: SparkSession) -> None:
+    """Check that the Python of Spark's workers can import Headrace.
+
+    Raises:
+        HeadraceError: if it cannot; the text says what to set.
+    """
+    context = _context_of(spark)
+    if context is None or context.pythonExec == sys.executable:
+        return
+    missing = missing_packages(context.pythonExec, _shipped(context))
+    if missing:
+        where = sys.executable if _is_local(context) else "a Python with headrace on every node"
+        raise HeadraceError(
+            f"Spark runs {shutil.which(context.pythonExec)} for its Python workers, which has no "
+            f"{', '.join(missing)}: set {PYTHON}={where} in the environment before Spark starts."
+        )
+
+
+def missing_packages(python: str, path: list[str] | None = None) -> list[str]:
+    """List what an interpreter lacks to run the source and the sink; nothing if it cannot be asked.
+
+    Args:
+        python: its name or path.
+        path: further entries of its PYTHONPATH.
+    """
+    found = shutil.which(python)
+    if found is None:
+        return []
+    given = os.environ.get("PYTHONPATH", "")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [given, *(path or [])]))}
+    try:
+        done = subprocess.run(
+            [found, "-c", LIST_MISSING, *NEEDED],
+            env=environment, capture_output=True, text=True, timeout=CHECK_SECONDS, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return []  # Spark will say what is wrong with it
+    return done.stdout.split()
+
+
+def _context_of(spark: SparkSession) -> Any:
+    """The SparkContext; None under Spark Connect, where the server runs the workers."""
+    return getattr(spark, "_sc", None)
+
+
+def _is_local(context: SparkContext) -> bool:
+    return str(context.master).startswith("local")
+
+
+def _shipped(context: SparkContext) -> list[str]:
+    """The files that `--py-files` and addPyFile() have sent to the workers."""
+    from pyspark import SparkFiles
+
+    root = SparkFiles.getRootDirectory()
+    return [os.path.join(root, name) for name in context._python_includes or ()]
