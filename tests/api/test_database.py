@@ -126,4 +126,5 @@ def test_a_database_says_what_it_is(tmp_path: Path) -> None:
     with headrace.open() as db:
         assert repr(db) == "Database(in memory)"
     with headrace.open(tmp_path) as db:
-        assert repr(db) == f"Database({tmp_path})"
+        assert repr(db) == f"Database({str(tmp_path)!r}, fsync='always')"
+    assert repr(db) == f"Database({str(tmp_path)!r}, fsync='always', closed)"

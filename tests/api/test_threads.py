@@ -175,7 +175,7 @@ def test_an_exception_in_a_waiting_thread_leaves_nothing_behind() -> None:
         assert db.execute("CLIENT", "LIST").count(b"\n") <= before
 
 
-def test_the_child_of_a_fork_is_told_to_open_again(tmp_path) -> None:
+def test_the_child_of_a_fork_is_told_what_it_can_do(tmp_path) -> None:
     with headrace.open(tmp_path) as db, headrace.open() as memory:
         db.link.add(b"s", b"*", {"a": "b"})
         size = db.info().log_bytes
@@ -188,7 +188,7 @@ def test_the_child_of_a_fork_is_told_to_open_again(tmp_path) -> None:
                     try:
                         one.link.add(b"s", b"*", {"a": "b"})
                     except HeadraceError as error:
-                        told += "open it again" in str(error)
+                        told += "headrace.connect()" in str(error)
                 db.close()
                 code = 0 if told == 2 else 2
             finally:

@@ -44,6 +44,9 @@ class ManualClock:
         self._lock = threading.Lock()
         self._sleepers: dict[Bell, int] = {}
 
+    def __repr__(self) -> str:
+        return f"ManualClock({self._now})"
+
     def now_ms(self) -> int:
         """The time it was set to."""
         return self._now

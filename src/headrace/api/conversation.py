@@ -43,6 +43,9 @@ class Conversation:
             return True
         return session.closing and session.answer.pending() == 0
 
+    def __repr__(self) -> str:
+        return f"Conversation({'closed' if self.closed else 'open'})"
+
     def send(self, data: bytes) -> None:
         """Execute the requests in data, which may be cut anywhere; what they changed is durable.
 

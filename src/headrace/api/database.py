@@ -186,7 +186,15 @@ class Database:
             ON_DISK.discard(self.link)
 
     def __repr__(self) -> str:
-        return f"Database({self.link if self.link.far else self.path or 'in memory'})"
+        door = self.link if isinstance(self.link, Door) else None
+        if door is None:
+            about = repr(str(getattr(self.link, "place", self.link)))
+        elif door.storage is None:
+            about = "in memory"
+        else:
+            about = f"{self.path!r}, fsync={door.storage.policy!r}"
+        closed = door.refusal is not None if door is not None else getattr(self.link, "closed", False)
+        return f"Database({about}{', closed' if closed else ''})"
 
     def __enter__(self) -> Database:
         return self
@@ -291,10 +299,26 @@ def close_all() -> None:
 
 
 def forked() -> None:
-    """This process is the child of a fork: what was open belongs to the parent."""
+    """Close every database in the child of a fork: they belong to the parent."""
     for door in list(DOORS):
-        door.forked()
+        if door.refusal is None:
+            door.forked(after_fork(door))
     ON_DISK.clear()
+
+
+def after_fork(door: Door) -> str:
+    """Say what the child of a fork can do for data that its parent has open."""
+    if door.storage is None:
+        return (
+            "this database in memory belongs to the process that this one was forked from: open a new one "
+            "here, with headrace.open(), or share one through a server (headrace serve, headrace.connect())"
+        )
+    path = getattr(door.storage.files, "root", "the directory")
+    return (
+        f"{path} is open in the process that this one was forked from, and one process has it at a time: "
+        "open it here when that process has closed it, or share it through a server: `headrace serve --dir "
+        f"{path}`, and headrace.connect() in every process"
+    )
 
 
 atexit.register(close_all)

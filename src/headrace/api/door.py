@@ -36,7 +36,6 @@ FAR_MS = cython.declare(cython.longlong, 1 << 62)  # no clock comes that far
 FAR_S = 1e9  # thirty years: for ever
 CLOSED = "the database is closed"
 PAUSED = "ERR CLIENT PAUSE holds this back: use a client of its own to wait for the end of the pause"
-FORKED = "this process was forked from the one that opened the database: open it again here"
 
 
 @cython.final
@@ -475,12 +474,12 @@ class Door:
                     bell.ring()
             if self.keeper is not None:
                 self.keeper.bell.ring()
-        if self.storage is not None and self.refusal is not FORKED:
+        if self.storage is not None and not self.storage.closed:
             self.storage.close()
 
-    def forked(self) -> None:
-        """This is the child of a fork: the lock may be held by a thread that does not exist here."""
-        self.refusal = FORKED
+    def forked(self, refusal: str) -> None:
+        """Refuse everything in the child of a fork: a thread that is not here may hold the lock."""
+        self.refusal = refusal
         if self.storage is not None:
             self.storage.abandon()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator, KeysView
 from typing import Any, Generic, TypeVar
 
 from headrace.api.codecs import PLAIN, Codec
@@ -18,8 +18,11 @@ class Entry(Generic[T]):
     >>> entry = Entry(StreamID(5, 0), {b"customer": b"ada", b"cents": b"999"})
     >>> entry["customer"], entry.text
     (b'ada', {'customer': 'ada', 'cents': '999'})
+    >>> dict(entry)
+    {b'customer': b'ada', b'cents': b'999'}
 
-    Of fields that have the same name, which other clients may write, the last one is seen.
+    Another client may write several fields of one name in an entry; `fields`, and so dict(entry), has the
+    last one.
     """
 
     __slots__ = ("_codec", "_value", "fields", "id")
@@ -61,6 +64,14 @@ class Entry(Generic[T]):
     def get(self, name: str | bytes, default: bytes | None = None) -> bytes | None:
         """The value of a field, or default if the entry has none of that name."""
         return self.fields.get(name.encode() if isinstance(name, str) else name, default)
+
+    def keys(self) -> KeysView[bytes]:
+        """Return the names of the fields, as bytes; with them `dict(entry)` works."""
+        return self.fields.keys()
+
+    def items(self) -> ItemsView[bytes, bytes]:
+        """Return names and values of the fields, as bytes."""
+        return self.fields.items()
 
     def __contains__(self, name: str | bytes) -> bool:
         return (name.encode() if isinstance(name, str) else name) in self.fields

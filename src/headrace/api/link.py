@@ -64,6 +64,9 @@ class Stop:
         """Whether set() was called."""
         return self._set
 
+    def __repr__(self) -> str:
+        return f"Stop({'set' if self._set else 'not set'})"
+
     def listen(self, bell: Any) -> None:
         """Call bell.ring(), which must neither block nor raise, when set, or now if it is set already."""
         self._bells.append(bell)

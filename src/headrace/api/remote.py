@@ -68,6 +68,11 @@ class RemoteLink:
         self._met = False  # the server has answered before
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._closed
+
     def __repr__(self) -> str:
         return f"RemoteLink({self.place!r})"
 
