@@ -88,7 +88,8 @@ def test_a_second_load_is_refused_and_tells_the_choices(
 def test_what_spark_does_not_know_is_one_line(file: Path, server_url: str) -> None:
     done = load(file, server_url, "--format", "nonsense")
     assert done.returncode == 1
-    assert done.stderr.startswith("headrace: Spark: [DATA_SOURCE_NOT_FOUND]") and done.stderr.count("\n") == 1
+    starting, told = done.stderr.splitlines()
+    assert starting == "Starting Spark…" and told.startswith("headrace: Spark: [DATA_SOURCE_NOT_FOUND]")
 
 
 @pytest.mark.whole
