@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.markup import escape
 
 from headrace.cli.drawing import progress_bar
 from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import lengths, url_option, wanted_streams
 from headrace.cli.values import finite, time_zone
+from headrace.console.rich_text import line
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
 from headrace.pipeline.compact import compact
@@ -104,7 +104,7 @@ def command(
     streams = wanted_streams(url, names, pattern)
     if fields == INFER:
         fields = infer(sample(url, streams, sampled))
-        console.print(f"Fields: {fields}", markup=False, soft_wrap=True)
+        console.print(line(f"Fields: {fields}"), soft_wrap=True)
     try:
         with ExitStack() as stack:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
@@ -122,7 +122,7 @@ def command(
         if once or not wanted.written:
             raise
     console.print(
-        f"[bold]{wanted.written:,}[/] entries written to [bold]{escape(str(wanted.directory))}[/]",
+        line((f"{wanted.written:,}", "bold"), " entries written to ", (wanted.directory, "bold")),
         soft_wrap=True,
     )
     if once:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from headrace.console.rich_text import line
 from headrace.errors import HeadraceError
 
 
@@ -12,4 +13,4 @@ def add_hint(console: Console, stop: HeadraceError | KeyboardInterrupt, hint: st
     if isinstance(stop, HeadraceError):
         stop.args = (f"{stop}; {hint}",)
     else:
-        console.print(hint)
+        console.print(line(hint))

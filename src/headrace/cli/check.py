@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.console.escaping import printable
+from headrace.console.rich_text import line
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError
@@ -46,7 +48,7 @@ def command(file: str, fixing: bool) -> int:
     if report.damage is None:
         console.print("[green]All is good[/]")
         return 0
-    console.print(Text(str(report.damage), "red"), soft_wrap=True)
+    console.print(line((report.damage, "red")), soft_wrap=True)
     if report.obstacle:
         raise HeadraceError(f"{report.damage.file} is damaged and cannot be fixed here: {report.obstacle}")
     size = report.damaged.size
@@ -56,7 +58,7 @@ def command(file: str, fixing: bool) -> int:
             f" cut off {size - report.valid:,} and keep a copy"
         )
     copy = fix(report)
-    kept = Text(f"Cut off the last {size - report.valid:,} bytes; the file as it was is {copy}")
+    kept = line(f"Cut off the last {size - report.valid:,} bytes; the file as it was is {copy}")
     console.print(kept, soft_wrap=True)
     if read(file, console).damage is not None:
         raise HeadraceError(f"{file} is still damaged: check it again")
@@ -67,7 +69,7 @@ def command(file: str, fixing: bool) -> int:
 def read(file: str, console: Console) -> Report:
     """Check the file as of now."""
     try:
-        with console.status(Text(f"Reading {file}")):
+        with console.status(line(f"Reading {file}")):
             return check_file(file, player, time.time_ns() // 1_000_000)
     except OSError as error:
         raise HeadraceError(f"{error.filename or file}: {(error.strerror or str(error)).lower()}") from error
@@ -92,7 +94,8 @@ def show(report: Report, console: Console) -> None:
     for file in report.files:
         records = f"{file.records:,}" if file.records or not file.version else ""
         state = Text(file.state, STYLES[file.state])
-        table.add_row(os.path.basename(file.path), f"{file.size:,}", file.version, records, state)
+        name, version = line(os.path.basename(file.path)), line(file.version)
+        table.add_row(name, f"{file.size:,}", version, records, state)
     console.print(table)
     for file in report.files:
         show_origin(file, console)
@@ -100,16 +103,16 @@ def show(report: Report, console: Console) -> None:
         console.print(keys_table(report))
     if report.commands:
         names = (f"{name} {count:,}" for name, count in report.commands.most_common())
-        console.print(Text("records of ", "dim") + Text(", ".join(names)), soft_wrap=True)
+        console.print(line(("records of ", "dim"), ", ".join(names)), soft_wrap=True)
     for note in report.notes:
-        console.print(Text(note, "yellow"), soft_wrap=True)
+        console.print(line((note, "yellow")), soft_wrap=True)
 
 
 def show_origin(file: FileReport, console: Console) -> None:
     """Who wrote a snapshot, and when: its auxiliary fields."""
     if file.aux:
-        text = ", ".join(f"{name.decode(errors='replace')} {shown(name, v)}" for name, v in file.aux.items())
-        console.print(Text("written with ", "dim") + Text(text), soft_wrap=True)
+        text = ", ".join(f"{printable(name)} {shown(name, v)}" for name, v in file.aux.items())
+        console.print(line(("written with ", "dim"), text), soft_wrap=True)
 
 
 def shown(name: bytes, value: bytes) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.markup import escape
 
 from headrace import __version__
 from headrace.cli.child import own_server
@@ -31,6 +30,7 @@ from headrace.cli.demo_query import (
 )
 from headrace.cli.drawing import progress_bar
 from headrace.cli.spark_session import announced_spark
+from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import Check, archive, check, schema_of
 from headrace.pipeline.link import Link
@@ -201,9 +201,8 @@ def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -
 
 def what_next(console: Console, output: Path, seconds: float) -> None:
     """Says where everything is and what to try."""
-    console.print(
-        f"\nDone in {seconds:.0f} s; the server has stopped. In [bold]{escape(str(here(output)))}[/]:"
-    )
+    console.print()
+    console.print(line(f"Done in {seconds:.0f} s; the server has stopped. In ", (here(output), "bold"), ":"))
     console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
     console.print(f"  {HOURS:<20} the query's result, one line a carrier and hour")
     console.print(f"  {ARCHIVE + '/':<20} the flights as Parquet, one directory a day")
@@ -211,13 +210,13 @@ def what_next(console: Console, output: Path, seconds: float) -> None:
     called = Path(sys.argv[0])
     program = here(called) if called.name == "headrace" else "headrace"
     flights = here(data_file("flights.csv.zip"))
-    for line in (
+    for command_line in (
         f"{program} serve",
         f"{program} load {flights} --stream flights --sort --null NA",
         f"redis-cli -p {PORT} XRANGE flights - + COUNT 1",
         f"{program} archive --stream flights --to flights-archive",
     ):
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        console.print(line(f"  {command_line}"), soft_wrap=True)
 
 
 def here(path: Path) -> Path:

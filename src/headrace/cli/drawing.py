@@ -9,13 +9,26 @@ from rich.progress import (
     ProgressColumn,
     Task,
     TaskProgressColumn,
-    TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Column
 from rich.text import Text
 
+from headrace.console.escaping import printable
+
 BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+class Description(ProgressColumn):
+    """The name of a task, which may be the name of a stream."""
+
+    def get_table_column(self) -> Column:
+        """Return the layout: one line, cut where there is little room."""
+        return Column(no_wrap=True, overflow="ellipsis")
+
+    def render(self, task: Task) -> Text:
+        """Return the text for one task."""
+        return Text(f"  {printable(task.description):<8}")
 
 
 class Rows(ProgressColumn):
@@ -35,7 +48,7 @@ class Rows(ProgressColumn):
 def progress_bar(console: Console) -> Progress:
     """A bar with the share done, rows, rows a second and time; silent when the output is no terminal."""
     return Progress(
-        TextColumn("  {task.description:<8}", markup=False),
+        Description(),
         BarColumn(bar_width=None),
         TaskProgressColumn(),
         Rows(),

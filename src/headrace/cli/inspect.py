@@ -12,6 +12,7 @@ from rich.text import Text
 
 from headrace.cli.streams import servers_at, url_option
 from headrace.console import ink
+from headrace.console.escaping import printable
 from headrace.console.group_picture import group_picture
 from headrace.console.pack_picture import PackPicture
 from headrace.console.specimen import Specimen, from_file, from_payload
@@ -60,7 +61,7 @@ def command(
     picture = draw(specimen, node, entries, pending, only or PARTS)
     Console(highlight=False).print(picture)
     if svg is not None:
-        save_svg(picture, svg, f"headrace inspect {key}")
+        save_svg(picture, svg, f"headrace inspect {printable(key)}")
 
 
 def save_svg(picture: RenderableType, path: Path, title: str) -> None:
@@ -68,7 +69,7 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
     console = Console(record=True, width=SVG_WIDTH, file=io.StringIO(), highlight=False, force_terminal=True)
     console.print(picture)
     try:
-        path.write_text(console.export_svg(title=title))
+        path.write_text(console.export_svg(title=title), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
@@ -128,8 +129,8 @@ def about(specimen: Specimen) -> Text:
     stream = specimen.stream
     data = sum(len(pack.data) for pack in specimen.packs)
     text = Text.assemble(
-        (specimen.name, "bold"),
-        (f" at {specimen.where}\n", ink.GREY),
+        (printable(specimen.name), "bold"),
+        (f" at {printable(specimen.where)}\n", ink.GREY),
         (ink.plural(stream.length, "entry", "entries"), "bold"),
         (f" in {ink.plural(len(specimen.packs), 'node')} of {ink.size(data)}", ink.GREY),
     )

@@ -9,12 +9,12 @@ from tempfile import TemporaryDirectory
 
 import click
 from rich.console import Console
-from rich.markup import escape
 
 from headrace.cli.broken_off import add_hint
 from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
+from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.link import Link
 from headrace.pipeline.load import ROWS_PER_BATCH, Report, in_time_order, load
@@ -119,7 +119,7 @@ def command(
             raise UsageError(f"{file}: has no rows")
         times = choose_time_column(first, time_column)
         chosen = "" if time_column else " (chosen)"
-        console.print(f"IDs from column [bold]{escape(times.name)}[/]{chosen}")
+        console.print(line("IDs from column ", (times.name, "bold"), chosen))
         rows = chain([first], batches)
         with progress_bar(console) as bar:
             task = bar.add_task(stream, total=None, rows=0)
@@ -192,7 +192,7 @@ def name_and_value(text: str) -> tuple[str, str]:
 def tell_rate(console: Console, rows: int, seconds: float, stream: str) -> None:
     """Says how many rows are in, and how fast they went."""
     rate = rows / max(seconds, 1e-9)
-    console.print(f"[bold]{rows:,}[/] rows in stream [bold]{escape(stream)}[/], {rate:,.0f} rows/s")
+    console.print(line((f"{rows:,}", "bold"), " rows in stream ", (stream, "bold"), f", {rate:,.0f} rows/s"))
 
 
 def tell(console: Console, report: Report, stream: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from types import FrameType
 import click
 
 from headrace import HeadraceError, __version__
+from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError
 
 # A command lives in the module of its name and is loaded only when it is used.
@@ -77,6 +79,8 @@ def program() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the program and returns its exit code; what is wrong is said in one line on stderr."""
     previous = signal.signal(signal.SIGTERM, stop_cleanly)
+    if logging.lastResort is not None:  # what warnings of a job come out of
+        logging.lastResort.setFormatter(EscapingFormatter("%(message)s"))
     try:
         result = program.main(arguments, prog_name="headrace", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -111,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def complain(text: str, code: int) -> int:
     """Says in one line what is wrong; returns the exit code."""
-    click.echo(f"headrace: {' '.join(text.split())}", err=True)
+    click.echo(f"headrace: {one_line(text)}", err=True)
     return code
 
 

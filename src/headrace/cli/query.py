@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from rich.text import Text
 from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import url_option
 from headrace.cli.values import time_zone
+from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
 from headrace.pipeline.archive import schema_of
 from headrace.pipeline.interrupts import raise_if_noted
@@ -108,7 +108,7 @@ def tell_guess(told: Console, table: Table) -> None:
         )
         if columns:
             guess = f"{table.stream}: {columns} (from {table.sampled} entries; --fields says otherwise)"
-            told.print(Text(guess, style="dim"))
+            told.print(Text(printable(guess), style="dim"))
 
 
 def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None:
@@ -167,9 +167,9 @@ def grid(names: Sequence[str], rows: Sequence[Row]) -> Grid:
     for place, name in enumerate(names):
         numbers = any(isinstance(row[place], int | float) for row in rows)
         # Where it is narrow a value goes on in the next line: no ID is cut.
-        made.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
+        made.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text("" if value is None else str(value)) for value in row))
+        made.add_row(*(Text("" if value is None else printable(value)) for value in row))
     return made
 
 
@@ -178,13 +178,19 @@ def write(form: str, names: Sequence[str], rows: Iterable[Row], head: bool = Tru
     if form == "csv":
         sheet = csv.writer(sys.stdout, lineterminator="\n")
         if head:
-            sheet.writerow(names)
-        sheet.writerows(rows)
+            sheet.writerow(shown_cells(names) if sys.stdout.isatty() else names)
+        # CSV has no escapes: a terminal is shown what the table shows, a file or a pipe gets the data.
+        sheet.writerows(map(shown_cells, rows) if sys.stdout.isatty() else rows)
     else:
         for row in rows:
             pairs = dict(zip(names, (as_json(value) for value in row), strict=True))
-            print(json.dumps(pairs, ensure_ascii=False, default=str))
+            print(json_text(pairs))
     sys.stdout.flush()
+
+
+def shown_cells(row: Iterable[Any]) -> list[Any]:
+    """Return a row of CSV for a terminal, its texts escaped."""
+    return [value if value is None else printable(value) for value in row]
 
 
 def as_json(value: Any) -> Any:

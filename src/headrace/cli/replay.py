@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from headrace.cli.broken_off import add_hint
-from headrace.cli.drawing import Rows
+from headrace.cli.drawing import Description, Rows
 from headrace.cli.streams import url_option
+from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import interrupts_held
 from headrace.pipeline.pace import Pace
@@ -137,7 +137,7 @@ def name_of(source: Source, url: str, after: str, upto: str) -> str:
 def progress(console: Console, target: str) -> Progress:
     """A bar that runs over the time in which the entries came."""
     bar = Progress(
-        TextColumn("  {task.description:<8}", markup=False),
+        Description(),
         BarColumn(bar_width=None),
         TaskProgressColumn(),
         Rows(),
@@ -174,9 +174,8 @@ def tell(console: Console, report: Report, target: str) -> None:
         console.print(f"Went on after {report.resumed_after}")
     rate = report.rows / max(report.seconds, 1e-9)
     kept = "with the IDs they had" if report.kept else "with new IDs"
-    console.print(
-        f"[bold]{report.rows:,}[/] entries in stream [bold]{escape(target)}[/] {kept}, {rate:,.0f} entries/s"
-    )
+    ending = f" {kept}, {rate:,.0f} entries/s"
+    console.print(line((f"{report.rows:,}", "bold"), " entries in stream ", (target, "bold"), ending))
     if report.rows:
         first, last = (clock(parse_id(each)[0]) for each in (report.first_id, report.last_id))
         console.print(f"They came from {first} to {last}")

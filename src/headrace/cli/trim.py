@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.markup import escape
 
 from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option, wanted_streams
+from headrace.console.rich_text import line
 from headrace.pipeline.durations import milliseconds_in
 from headrace.pipeline.floor import Wishes
 from headrace.pipeline.trim import Trimmed, trim
@@ -71,10 +71,10 @@ def tell(console: Console, result: Trimmed, dry_run: bool) -> None:
     did = "would be removed" if dry_run else "removed"
     about = "at least " if result.at_least else ""
     console.print(
-        f"[bold]{escape(result.stream)}[/]: {about}{result.removed:,} entries {did}, {result.left:,} left",
+        line((result.stream, "bold"), f": {about}{result.removed:,} entries {did}, {result.left:,} left"),
         soft_wrap=True,
     )
     first, *others = result.whys
-    console.print(f"  stopped by: {first}", markup=False, soft_wrap=True)
+    console.print(line(f"  stopped by: {first}"), soft_wrap=True)
     for other in others:
-        console.print(f"  then        {other}", markup=False, soft_wrap=True)
+        console.print(line(f"  then        {other}"), soft_wrap=True)

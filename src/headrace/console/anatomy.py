@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from headrace.console.escaping import printable
 from headrace.errors import HeadraceError
 
 HEADER_BYTES = 6
@@ -233,24 +234,16 @@ def _entry(first: Element, walk: Iterator[Element], names: list[Element], ms: in
         parts.append(Part(what, DELTA, element))
     if flags & SAME_FIELDS:
         for name in names:
-            parts.append(Part(f"= {text(name.value)}", VALUE, _next(walk, "a value")))
+            parts.append(Part(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
     else:
         element = _next(walk, "num-fields")
         parts.append(Part("num-fields", MASTER, element))
         for number in range(_number(element, "num-fields")):
             name = _next(walk, "a field's name")
             parts.append(Part(f"field {number + 1}", FIELD, name))
-            parts.append(Part(f"= {text(name.value)}", VALUE, _next(walk, "a value")))
+            parts.append(Part(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
     count = _next(walk, "lp-count")
     if _number(count, "lp-count") != len(parts):
         raise NoNode(f"the lp-count at {count.at} is {count.value!r}, of {len(parts)} elements")
     parts.append(Part("lp-count", COUNT, count))
     return Entry((ms + deltas[0]) & MASK, (seq + deltas[1]) & MASK, flags, parts)
-
-
-def text(value: int | bytes) -> str:
-    """A value for eyes: whatever cannot be printed as an escape."""
-    if isinstance(value, int):
-        return str(value)
-    raw = value.decode(errors="backslashreplace")
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in raw)

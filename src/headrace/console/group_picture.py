@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.console import ink
-from headrace.console.anatomy import text
+from headrace.console.escaping import printable
 from headrace.console.specimen import Pending, Specimen, pending_of
 from headrace.streams.group import Group as StreamGroup
 
@@ -51,7 +51,7 @@ def legend() -> Text:
 def one_group(specimen: Specimen, group: StreamGroup, most: int) -> Iterator[RenderableType]:
     """A ribbon, and below it the pending list."""
     pending = list(pending_of(group))
-    name = Text.assemble((text(group.name), "bold"))
+    name = Text.assemble((printable(group.name), "bold"))
     name.append(f"   last delivered {group.last_ms}-{group.last_seq}", ink.GREY)
     behind = specimen.stream.length - delivered(specimen, group)
     name.append(
@@ -134,7 +134,7 @@ def names_line(columns: list[bytes]) -> Text:
 
 def short(name: bytes) -> str:
     """A consumer's name in a column."""
-    return ink.clip(text(name), NAME_MAX)
+    return ink.clip(printable(name), NAME_MAX)
 
 
 def span(shown: list[Pending], name: bytes) -> range:
@@ -150,7 +150,7 @@ def threads(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: 
         mark = "●" if name == owner else "│" if row in spans[name] else " "
         line.append(mark.ljust(len(short(name)) + 2), ink.CONSUMERS[at])
     if owner not in columns:
-        line.append("○ " + text(owner) if owner else "○ nobody", ink.GREY)
+        line.append("○ " + printable(owner) if owner else "○ nobody", ink.GREY)
     return line
 
 

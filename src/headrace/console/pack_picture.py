@@ -15,6 +15,7 @@ from rich.text import Text
 
 from headrace.console import anatomy, ink
 from headrace.console.anatomy import Element, Entry, NodeParts, Part
+from headrace.console.escaping import printable
 
 MAP_WIDTH = 64  # bytes in half a line of the map
 MAP_MAX = 64 * 128  # bytes in the map
@@ -170,7 +171,7 @@ def shown(part: Part) -> str:
         return f"{value}{' same' if value & anatomy.SAME_FIELDS else ''}{' gone' if value & 1 else ''}"
     if isinstance(value, int):
         return str(value)
-    return ink.clip(f'"{anatomy.text(value)}"', VALUE_MAX) if part.name != "end" else ""
+    return ink.clip(f'"{printable(value)}"', VALUE_MAX) if part.name != "end" else ""
 
 
 def strip(row: list[Cell]) -> Iterator[Text]:

@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.console import ink
-from headrace.console.anatomy import text as printable
+from headrace.console.escaping import printable
 from headrace.console.figures import Figures, GroupFigures, StreamFigures
+from headrace.console.rich_text import line
 
 MOMENTS = 8  # of rates, in the line of blocks
 HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -133,7 +134,7 @@ def server_lines(history: History, figures: Figures, where: str) -> Text:
     info = figures.info
     program = "headrace" if "headrace_version" in info else "valkey" if "valkey_version" in info else "redis"
     version = info.get(f"{program}_version", info.get("redis_version", ""))
-    text = Text.assemble((f"{program} {version}", "bold"), (f" at {where}", ink.GREY))
+    text = line((f"{program} {version}", "bold"), (f" at {where}", ink.GREY))
     uptime = figures.number("uptime_in_seconds")
     if uptime is not None:
         text.append(f", up {ink.ago(uptime * 1000)}", ink.GREY)
@@ -148,7 +149,7 @@ def server_lines(history: History, figures: Figures, where: str) -> Text:
     )
     for number, (name, value) in enumerate(said):
         text.append("   " if number else "")
-        text.append(value, "bold")
+        text.append(printable(value), "bold")
         text.append(f" {name}", ink.GREY)
         if number == 0:
             text.append(f" {blocks(history.commands)}", ink.DONE)

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from headrace.console.escaping import EscapingFormatter, json_text
 from headrace.errors import HeadraceError
 from headrace.server.config import Config
 
@@ -41,7 +41,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return json_text(fields)
 
 
 class LogFile(logging.FileHandler):
@@ -117,7 +117,7 @@ def apply_log(config: Config) -> None:
     """Act on loglevel and log-format as they are now."""
     logger = logging.getLogger("headrace")
     logger.setLevel(LEVELS[config.text("loglevel")])
-    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    text = EscapingFormatter("%(asctime)s %(levelname)s %(message)s")
     for handler in logger.handlers:
         handler.setFormatter(JsonLines() if config.text("log-format") == "json" else text)
 

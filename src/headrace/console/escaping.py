@@ -1,0 +1,90 @@
+"""Escape data for a terminal: names and values may hold control sequences.
+
+A terminal obeys some characters instead of showing them: ESC sequences write to the title, the clipboard or
+other lines, and bidirectional overrides reorder text. A stream's name and values come from any client, so
+everything printed from data passes through `printable`. Output for programs stays exact: `json_text` escapes
+the same characters as JSON does.
+
+    bytes 6F 72 1B 5B 32 4A    ->  or\\x1b[2J
+    bytes 6F 72 FF             ->  or\\xff         (not UTF-8)
+    text with U+202E           ->  \\u202e
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import Any
+
+# Letters and marks that str.isprintable() accepts although they take no space on the screen.
+INVISIBLE = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef\u2800"
+)
+# U+DC80 to U+DCFF stand for bytes that are not UTF-8 (errors="surrogateescape").
+FIRST_ESCAPED_BYTE, LAST_ESCAPED_BYTE = 0xDC80, 0xDCFF
+_invisible = re.compile(f"[{INVISIBLE}]")
+
+
+def is_printable(text: str) -> bool:
+    """Return whether a terminal shows every character of the text."""
+    return text.isprintable() and (text.isascii() or not _invisible.search(text))
+
+
+def printable(value: object) -> str:
+    """Return a value as text that a terminal shows and does not obey.
+
+    Args:
+        value: Bytes are read as UTF-8. Anything else that is not a string is converted by `str`.
+
+    Returns:
+        The text, with `\\xNN`, `\\uNNNN` or `\\n` in place of control characters, bidirectional and
+        zero-width characters, line separators and bytes that are not UTF-8. A backslash stays as it is.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        text = bytes(value).decode(errors="surrogateescape")
+    else:
+        text = value if isinstance(value, str) else str(value)
+    return text if is_printable(text) else "".join(map(_escaped, text))
+
+
+def _escaped(letter: str) -> str:
+    if is_printable(letter):
+        return letter
+    code = ord(letter)
+    if FIRST_ESCAPED_BYTE <= code <= LAST_ESCAPED_BYTE:
+        return f"\\x{code & 0xFF:02x}"
+    # repr() keeps what isprintable() accepts, so the invisible letters are written here.
+    if letter.isprintable():
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return repr(letter)[1:-1]
+
+
+def one_line(text: object) -> str:
+    """Return a message as one printable line: line breaks and runs of spaces become one space."""
+    return printable(" ".join(str(text).split()))
+
+
+def json_text(value: Any) -> str:
+    """Return a value as one line of JSON that a terminal can show.
+
+    The data are exact: characters that a terminal could obey are written as JSON escapes.
+    """
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if is_printable(text) else "".join(map(_json_escaped, text))
+
+
+def _json_escaped(letter: str) -> str:
+    return letter if is_printable(letter) else json.dumps(letter)[1:-1] if letter != "\x7f" else "\\u007f"
+
+
+class EscapingFormatter(logging.Formatter):
+    """Formats log records whose messages hold names and values; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, without a traceback."""
+        return printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """Return the traceback, each line printable."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))

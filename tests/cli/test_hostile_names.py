@@ -1,0 +1,112 @@
+"""No command prints a character from data that a terminal obeys."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import redis
+
+from headrace.cli import query
+from headrace.cli.main import main
+from headrace.pipeline.watermark import publish
+from hostile import NAME, VALUE, unsafe
+from terminal import in_terminal
+
+
+@pytest.fixture
+def hostile(server_url: str, client: redis.Redis) -> str:
+    """The URL of a server with a stream whose name, group, consumer, fields and values are hostile."""
+    with redis.Redis.from_url(server_url) as raw:
+        for n in range(1, 21):
+            raw.xadd(NAME, {VALUE: VALUE, NAME: NAME, "n": n}, f"{n}-0")
+        raw.xgroup_create(NAME, NAME, "0")
+        raw.xreadgroup(NAME, NAME, {NAME: ">"}, count=3)
+        raw.xgroup_createconsumer(NAME, NAME, VALUE)
+        publish(client, NAME, "10-0")
+    return server_url
+
+
+COMMANDS = [
+    ["trim", "--stream", NAME, "--dry-run"],
+    ["trim", "--stream", NAME + "x"],
+    ["trim", "--pattern", NAME + "("],
+    ["inspect", NAME, "--entries", "20"],
+    ["inspect", NAME + "x"],
+    ["inspect", NAME, "--file", NAME],
+    ["top", "--once", "--every", "0.1"],
+    ["replay", "--stream", NAME, "--into", NAME + "2"],
+    ["replay", "--stream", NAME + "x", "--into", NAME + "2"],
+    ["load", NAME, "--stream", NAME],
+    ["archive", "--stream", NAME + "x", "--to", "archive"],
+    ["check", NAME],
+    [NAME],
+    ["trim", "--" + NAME],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: f"{words[0][:7]}-{len(words)}")
+def test_nothing_raw_is_printed(
+    words: list[str],
+    hostile: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if words[0] not in ("check", NAME):
+        words = [*words, "--url", hostile]
+    main(words)
+    printed = capsys.readouterr()
+    assert printed.out + printed.err and not unsafe(printed.out + printed.err)
+
+
+@pytest.mark.parametrize("words", COMMANDS[:7], ids=lambda words: f"{words[0][:7]}-{len(words)}")
+def test_nothing_raw_is_printed_on_a_terminal(words: list[str], hostile: str) -> None:
+    _, output = in_terminal(*words, "--url", hostile)
+    assert "or\\x1b" in output and not unsafe(output, terminal=True)
+
+
+def test_a_loaded_file_with_hostile_columns_prints_nothing_raw(
+    hostile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([[NAME, "v"], ["2013-01-01", NAME]])
+    assert main(["load", str(path), "--stream", NAME + "2", "--time-column", NAME, "--url", hostile]) == 0
+    printed = capsys.readouterr()
+    assert "rows in stream" in printed.out and not unsafe(printed.out + printed.err)
+
+
+def test_an_svg_of_hostile_data_is_well_formed(
+    hostile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "orders.svg"
+    assert main(["inspect", NAME, "--entries", "20", "--svg", str(path), "--url", hostile]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert not unsafe(text)
+    drawn = "".join(ElementTree.fromstring(text).itertext()).replace("\xa0", " ")
+    assert "or\\x1b]0;owned" in drawn and "[red]:smile:[/]" in drawn
+
+
+def test_query_escapes_tables_and_keeps_csv_and_json_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    value = VALUE.decode(errors="replace")
+    query.Console(file=None).print(query.grid([NAME], [query.Row(value)]))
+    assert not unsafe(capsys.readouterr().out)
+    query.write("json", [NAME], [query.Row(value)])
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {NAME: value} and not unsafe(printed)
+    query.write("csv", [NAME], [query.Row(value)])
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out, newline=""))) == [[NAME], [value]]
+
+
+def test_csv_on_a_terminal_is_escaped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    query.write("csv", [NAME], [query.Row(VALUE.decode(errors="replace")), query.Row(None)])
+    assert not unsafe(capsys.readouterr().out)
