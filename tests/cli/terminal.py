@@ -13,7 +13,7 @@ import termios
 from waiting import SECONDS_MAX
 
 
-def in_terminal(*words: str | bytes, columns: int = 100, env: dict[str, str] | None = None) -> tuple[int, str]:
+def in_terminal(*words: str, columns: int = 100, env: dict[str, str] | None = None) -> tuple[int, str]:
     """Run a command of the program in a terminal; return its exit code and all that it printed."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))

@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 import redis
+from hostile import NAME, VALUE, unsafe
+from terminal import in_terminal
 
 from headrace.cli import query
 from headrace.cli.main import main
 from headrace.pipeline.watermark import publish
-from hostile import NAME, VALUE, unsafe
-from terminal import in_terminal
 
 
 @pytest.fixture
