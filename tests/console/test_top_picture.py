@@ -108,3 +108,41 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
     assert main(["top", "--once", "--url", "redis://127.0.0.1:1"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["top", "--url", "cluster://127.0.0.1:1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (40, ["entries", "lag"]),
+        (60, ["entries", "per", "s", "lag", "pending", "oldest"]),
+        (80, ["entries", "per", "s", "memory", "lag", "pending", "oldest"]),
+        (120, ["entries", "per", "s", "memory", "lag", "pending", "oldest"]),
+    ],
+)
+def test_names_stay_readable_and_columns_give_way(width: int, titles: list[str]) -> None:
+    names = [b"orders:europe", b"orders:america", b"payments"]
+    group = replace(GROUP, name=b"billing-workers", oldest_idle_ms=4200)
+    streams = [replace(STREAM, key=name, length=1_471_210, groups=[group]) for name in names]
+    history = History()
+    history.add(Figures(10.0, {}, streams))
+    history.add(Figures(11.0, {}, [replace(stream, entries_added=12_510) for stream in streams]))
+    console = Console(width=width, file=io.StringIO())
+    console.print(top_picture(history, "redis://127.0.0.1:7777", "name", None))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("stream / group"))
+    assert lines[head].split()[3:] == titles
+    shown = [line.split()[0] for line in lines[head + 1 :] if line.strip()]
+    expected = [[name.decode(), "billing-workers"] for name in sorted(names)]
+    assert shown == [name for pair in expected for name in pair]
+    assert all(len(line) <= width for line in lines)
+
+
+def test_a_long_name_is_cut_only_as_far_as_the_console_needs() -> None:
+    history = History()
+    history.add(Figures(10.0, {}, [replace(STREAM, key=b"n" * 30), replace(STREAM, key=b"m" * 30)]))
+    for width, shown in ((120, "n" * 30), (40, "n" * 15)):
+        console = Console(width=width, file=io.StringIO())
+        console.print(top_picture(history, "here", "name", None))
+        assert isinstance(console.file, io.StringIO)
+        assert shown in console.file.getvalue()

@@ -14,13 +14,13 @@ from rich.live import Live
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
 from headrace.console.figures import Ask, Words, collect
-from headrace.console.top_picture import ORDERS, History, top_picture
+from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
 from headrace.server_url import failures_explained, parse_server_url, without_password
 from headrace.spark.shards import Servers
 
 MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
-HEAD_LINES = 5  # of a frame that are no streams
+TABLE_LINES = 3  # of a frame: an empty one, the titles, and how many streams are left out
 
 
 @click.command(
@@ -65,11 +65,18 @@ def command(url: str, every: float, order: str, once: bool) -> None:
         frames = 0
         with screen(console) as draw, suppress(KeyboardInterrupt):
             while True:
-                lines = console.height - HEAD_LINES if console.is_terminal else None
+                lines = lines_for_streams(console, history, where) if console.is_terminal else None
                 draw(top_picture(history, where, order, lines))
                 time.sleep(every)
                 frames += 1
                 history.add(collect(ask, consumers=False, memory=frames % MEMORY_EVERY == 0))
+
+
+def lines_for_streams(console: Console, history: History, where: str) -> int:
+    """Return how many lines of the screen are left for streams; a narrow one wraps the server's lines."""
+    assert history.now is not None
+    head = console.render_lines(server_lines(history, history.now, where), pad=False)
+    return max(console.height - len(head) - TABLE_LINES, 1)
 
 
 @contextmanager

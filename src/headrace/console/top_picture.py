@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +28,10 @@ DASH = "-"
 LATE_MS = 60_000  # a pending entry older than that is shown in red
 ORDERS = ("rate", "length", "lag", "memory", "name")
 NAME_MAX = 36
+NAME_MIN = 16  # cells of a name, or a third of the console; columns are left out first
+TITLES = ("stream / group", "entries", "per s", "", "memory", "lag", "pending", "oldest")
+DROPPED = (3, 4, 7, 2, 6, 5, 1)  # which column goes first when there is little room
+GAP = 2  # cells between columns
 
 Place = tuple[int, bytes]
 
@@ -93,26 +98,58 @@ def top_picture(history: History, where: str, order: str, lines: int | None) -> 
     """The frame; at most so many lines of streams and groups."""
     figures = history.now
     assert figures is not None
-    table = Table(box=None, pad_edge=False, header_style=ink.GREY, padding=(0, 2, 0, 0))
-    table.add_column("stream / group", overflow="ellipsis")  # which gives way when there is little room
-    for title in ("entries", "per s", "", "memory", "lag", "pending", "oldest"):
-        table.add_column(title, justify="left" if not title else "right", no_wrap=True)
+    rows: list[list[Text]] = []
     streams = sorted(figures.streams, key=lambda stream: sort_key(history, stream, order))
     left = len(streams) + figures.left_out
     for stream in streams:
-        rows = 1 + len(stream.groups)
-        if lines is not None and table.row_count and table.row_count + rows > lines:
+        if lines is not None and rows and len(rows) + 1 + len(stream.groups) > lines:
             break
-        stream_row(table, history, stream)
-        for group in stream.groups:
-            group_row(table, history, stream, group)
+        rows.append(stream_row(history, stream))
+        rows += [group_row(history, stream, group) for group in stream.groups]
         left -= 1
-    parts: list[RenderableType] = [server_lines(history, figures, where), Text(), table]
+    parts: list[RenderableType] = [server_lines(history, figures, where), Text(), TopTable(rows)]
     if not figures.streams:
         parts = [*parts[:2], Text("There are no streams.", ink.GREY)]
     if left:
         parts.append(Text(f"… {ink.plural(left, 'stream')} more", ink.GREY))
     return Group(*parts)
+
+
+class TopTable:
+    """The streams and groups; a narrow console gets the names and the most important columns."""
+
+    def __init__(self, rows: list[list[Text]]) -> None:
+        self.rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        chosen = self.columns(options.max_width)
+        table = Table(box=None, pad_edge=False, header_style=ink.GREY, padding=(0, GAP, 0, 0))
+        for column in chosen:
+            if column == 0:  # the only one that is cut
+                table.add_column(TITLES[0], no_wrap=True, overflow="ellipsis")
+            else:
+                table.add_column(TITLES[column], justify="right" if TITLES[column] else "left", no_wrap=True)
+        for row in self.rows:
+            table.add_row(*(row[column] for column in chosen))
+        yield table
+
+    def columns(self, width: int) -> list[int]:
+        """Return the numbers of the columns for which there is room beside readable names.
+
+        Args:
+            width: Of the console, in cells.
+        """
+        widths = [
+            max(cell_len(title), *(row[number].cell_len for row in self.rows))
+            for number, title in enumerate(TITLES)
+        ]
+        chosen = list(range(len(TITLES)))
+        names = min(widths[0], max(NAME_MIN, width // 3))
+        for number in DROPPED:
+            if names + sum(widths[column] + GAP for column in chosen[1:]) <= width:
+                break
+            chosen.remove(number)
+        return chosen
 
 
 def sort_key(history: History, stream: StreamFigures, order: str) -> tuple[float, int, bytes]:
@@ -175,29 +212,30 @@ def blocks(values: deque[float]) -> str:
     return "".join(HEIGHTS[min(int(8 * value / largest), 7)] for value in values)
 
 
-def stream_row(table: Table, history: History, stream: StreamFigures) -> None:
-    """The line of a stream."""
+def stream_row(history: History, stream: StreamFigures) -> list[Text]:
+    """Return the cells of a stream's line, one for each of TITLES."""
     place = (stream.database, stream.key)
     name = Text(ink.clip(printable(stream.key), NAME_MAX), "bold")
     if stream.database:
         name.append(f"  db{stream.database}", ink.GREY)
     held = history.memory.get(place)
-    table.add_row(
+    return [
         name,
         Text(f"{stream.length:,}", "bold"),
         Text(rated(history.added_rate(stream)), ink.MS),
         Text(blocks(history.rates[place]), ink.MS),
         Text(DASH if held is None else ink.size(held)),
-    )
+        *(Text() for _ in ("lag", "pending", "oldest")),
+    ]
 
 
-def group_row(table: Table, history: History, stream: StreamFigures, group: GroupFigures) -> None:
-    """The line of a group."""
+def group_row(history: History, stream: StreamFigures, group: GroupFigures) -> list[Text]:
+    """Return the cells of a group's line, one for each of TITLES."""
     lag = DASH if group.lag is None else f"{group.lag:,}"
     share = min((group.lag or 0) / max(stream.length, 1), 1)
     oldest = group.oldest_idle_ms
     late = oldest is not None and oldest > LATE_MS
-    table.add_row(
+    return [
         Text(f"  {ink.clip(printable(group.name), NAME_MAX - 2)}", ink.SEQ),
         Text(),
         Text(rated(history.read_rate(stream, group)), ink.DONE),
@@ -206,4 +244,4 @@ def group_row(table: Table, history: History, stream: StreamFigures, group: Grou
         Text(lag, ink.LATE if share > 0.5 else ink.PENDING if group.lag else ink.GREY),
         Text(f"{group.pending:,}", ink.PENDING if group.pending else ink.GREY),
         Text(DASH if oldest is None else ink.ago(oldest), ink.LATE if late else ink.GREY),
-    )
+    ]
