@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.patience import HOPELESS, LOST
 
 PORTS = {"sentinel": 26379, "cluster": 6379}
+RESERVED = "/ ? # [ ] @ :"
 FORMS = "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
 
 
@@ -45,7 +46,9 @@ def parse_server_url(url: str) -> ServerUrl:
         if kind in PORTS:
             return _several(kind, scheme != kind, rest)
         return ServerUrl("one", parse_url(url))  # type: ignore[no-untyped-call]
-    except ValueError as wrong:
+    except ValueError as error:
+        # The parser cuts a password with such letters at the wrong place, and would show a part of it.
+        wrong = f"write {RESERVED} of a password as %XX" if "@" in url else str(error)
         raise UsageError(
             f"{without_password(url)}: not a server's address ({wrong}); expected {FORMS}"
         ) from None
@@ -75,9 +78,14 @@ def failures_explained(url: str) -> Iterator[None]:
 
 
 def without_password(url: str) -> str:
-    """The URL as messages may show it."""
+    """Return the URL as messages may show it; less of it where it is unclear what is the password."""
     scheme, mark, rest = url.partition("://")
-    return f"{scheme}{mark}{rest.partition('?')[0].rpartition('@')[2]}"
+    if not mark:
+        return url.rpartition("@")[2].partition("?")[0]
+    place = rest.partition("?")[0]
+    if "@" in rest and "@" not in place:  # a "?" in the password, or an "@" in a setting
+        place = "…"
+    return f"{scheme}{mark}{place.rpartition('@')[2]}"
 
 
 def _several(kind: str, tls: bool, rest: str) -> ServerUrl:

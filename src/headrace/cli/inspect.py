@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from headrace.cli.streams import servers_at, url_option
+from headrace.cli.streams import no_stream, servers_at, url_option
 from headrace.console import ink
 from headrace.console.escaping import printable
 from headrace.console.group_picture import group_picture
@@ -82,10 +82,9 @@ def from_server(key: str, url: str, large: bool) -> Specimen:
         client = servers.client()
         kind = client.type(name)
         if kind != b"stream":
-            raise UsageError(
-                f"{where}: there is no stream {key!r}"
-                + ("" if kind == b"none" else ": it is a " + kind.decode())
-            )
+            if kind == b"none":
+                raise no_stream(servers, key)
+            raise UsageError(f"{where}: there is no stream {key!r}: it is a {kind.decode()}")
         taken = client.memory_usage(name) or 0
         if taken > BYTES_MAX and not large:
             raise UsageError(

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
+from typing import Any, TypeVar
 
 import click
 
+from headrace.cli.profiles import DEFAULT_PROFILE, PROFILE_VARIABLE, URL_VARIABLE, resolve_url
+from headrace.cli.suggestions import did_you_mean
 from headrace.errors import UsageError
 from headrace.server_url import failures_explained, without_password
 from headrace.spark.options import DEFAULT_URL
-from headrace.spark.shards import Servers
+from headrace.spark.shards import SCAN_COUNT, Servers
 from headrace.spark.tails import tail
 
-url_option = click.option(
-    "--url",
-    default=DEFAULT_URL,
-    show_default=True,
-    help="The server: redis://, rediss://, unix://, sentinel:// or cluster://.",
-)
+CANDIDATES_MAX = 10_000  # names among which one is looked for that was meant
+PROFILE_KEY = "headrace.profile"  # in the context of click
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def url_option(command: C) -> C:
+    """Give a command the options --url and --profile; it gets the URL that they and the environment say."""
+    url = click.option(
+        "--url",
+        metavar="URL",
+        callback=lambda context, option, value: chosen_url(context, value),
+        help="The server: redis://, rediss://, unix://, sentinel:// or cluster://. If left out: --profile, "
+        f"{URL_VARIABLE}, the profile {DEFAULT_PROFILE!r}, or {DEFAULT_URL}.",
+    )
+    profile = click.option(
+        "--profile",
+        metavar="NAME",
+        envvar=PROFILE_VARIABLE,
+        is_eager=True,  # before --url, which reads it
+        expose_value=False,
+        callback=lambda context, option, value: context.meta.__setitem__(PROFILE_KEY, value),
+        help=f"The server of this profile in profiles.toml; also {PROFILE_VARIABLE}.",
+    )
+    return url(profile(command))
+
+
+def chosen_url(context: click.Context, given: str | None) -> str | None:
+    """Return the URL that a command gets; what was given while click only completes words."""
+    return given if context.resilient_parsing else resolve_url(given, context.meta.get(PROFILE_KEY))
 
 
 @contextmanager
@@ -45,8 +74,16 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
         there = tail(servers, names)
         for name in names:
             if name not in there:
-                raise UsageError(f"{without_password(url)}: there is no stream {name!r}")
+                raise no_stream(servers, name)
         return list(dict.fromkeys(names))
+
+
+def no_stream(servers: Servers, name: str) -> UsageError:
+    """Return what to raise when a stream does not exist: it says which one may be meant."""
+    scan = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
+    candidates = (os.fsdecode(key) for key in islice(scan, CANDIDATES_MAX))
+    hint = did_you_mean(name, candidates)
+    return UsageError(f"{without_password(servers.url)}: there is no stream {name!r}{hint}")
 
 
 def lengths(url: str, streams: list[str]) -> int:

@@ -18,6 +18,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.in_order import entries_in_order
+from headrace.server_url import without_password
 from headrace.spark.archive_files import ArchivedFile, look
 from headrace.spark.archive_rows import CORRUPT
 from headrace.spark.arrow_path import range_reader
@@ -61,7 +62,8 @@ class Source:
                 servers.close()
         files, seam = self._archived()
         if live is None and not files:
-            where = " and ".join(str(place) for place in (self.archive, self.url) if place)
+            url = None if self.url is None else without_password(self.url)
+            where = " and ".join(str(place) for place in (self.archive, url) if place)
             raise UsageError(f"there is no stream {self.stream!r} in {where}")
         return max(live or START, seam, key=parse_id)
 

@@ -1,0 +1,23 @@
+"""Propose the name that was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+SIMILARITY_MIN = 0.6
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate most like the name, without regard to case; None if none is like it."""
+    by_folded: dict[str, str] = {}
+    for candidate in candidates:
+        by_folded.setdefault(candidate.casefold(), candidate)
+    found = difflib.get_close_matches(name.casefold(), by_folded, 1, SIMILARITY_MIN)
+    return by_folded[found[0]] if found else None
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Return the end of an error message, such as "; did you mean 'orders'?", or nothing."""
+    found = nearest(name, candidates)
+    return "" if found is None else f"; did you mean {found!r}?"
