@@ -19,19 +19,26 @@ from types import FrameType
 import click
 
 from headrace import HeadraceError, __version__
+from headrace.cli.suggestions import did_you_mean
 from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError
 
 # A command lives in the module of its name and is loaded only when it is used.
 COMMANDS = {
+    "ack": "Acknowledge entries for a consumer group.",
+    "add": "Add entries to a stream.",
     "archive": "Write streams to Parquet files, a directory a stream and day.",
     "check": "Say what a snapshot or a log holds, and what is wrong with it.",
     "demo": "A year of real flights: stream, Spark, Parquet archive, chart.",
+    "groups": "List the consumer groups of a stream: consumers, lag, pending.",
     "inspect": "Draw a stream as it lies in memory: tree, nodes, pending lists.",
     "load": "Load a CSV, JSON lines or Parquet file into a stream.",
+    "ls": "List the streams: entries, times, memory, groups.",
+    "pending": "List the entries that a group has not acknowledged.",
     "query": "Ask streams, and their archives, in SQL.",
     "replay": "Add entries of the past to a stream, at their own speed or faster.",
     "serve": "Run the server.",
+    "tail": "Print the last entries of streams, and those that come.",
     "top": "Watch a server: throughput, streams, groups, lag, memory.",
     "trim": "Remove from streams what is archived and acknowledged.",
 }
@@ -59,6 +66,16 @@ class Program(click.Group):
             raise UsageError(f"{name} needs {package}: pip install {package}") from error
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names. UsageError names the one that may be meant."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(
+                f"No such command {args[0]!r}{did_you_mean(args[0], COMMANDS) or '.'}", context
+            )
+        return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in --help, written from COMMANDS so that nothing needs importing."""

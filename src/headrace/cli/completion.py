@@ -1,0 +1,34 @@
+"""Names that a shell completes: those of the server's streams."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import click
+from click.shell_completion import CompletionItem
+from redis.exceptions import RedisError
+
+from headrace.cli.profiles import resolve_url
+from headrace.cli.streams import PROFILE_KEY
+from headrace.console.escaping import is_printable
+from headrace.errors import HeadraceError
+from headrace.patience import LOST
+from headrace.spark.shards import SCAN_COUNT, Servers
+
+NAMES_MAX = 1000
+
+
+def complete_streams(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of streams that begin as what was typed; none when the server cannot be asked."""
+    try:
+        url = resolve_url(context.params.get("url"), context.meta.get(PROFILE_KEY))
+        servers = Servers(url, patience=0)
+        try:
+            keys = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
+            names = (key.decode(errors="surrogateescape") for key in keys)
+            fitting = (name for name in names if name.startswith(incomplete) and is_printable(name))
+            return [CompletionItem(name) for name in sorted(islice(fitting, NAMES_MAX))]
+        finally:
+            servers.close()
+    except (HeadraceError, RedisError, *LOST):
+        return []

@@ -1,0 +1,90 @@
+"""`headrace groups`: the consumer groups of a stream, and how far behind they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from headrace.cli.completion import complete_streams
+from headrace.cli.output import json_bytes, print_json, print_table
+from headrace.cli.stream_client import StreamClient, clients_of
+from headrace.cli.streams import servers_at, url_option
+from headrace.console import ink
+from headrace.console.escaping import printable
+from headrace.console.figures import ConsumerFigures, consumer_figures
+
+TITLES = ("group", "consumers", "lag", "pending", "oldest pending", "last delivered")
+CONSUMER_TITLES = ("group", "consumer", "pending", "idle")
+
+
+@click.command(
+    "groups",
+    epilog="""\b
+Examples:
+  headrace groups orders
+  headrace groups --consumers orders
+  headrace groups --json orders | jq 'select(.lag > 1000)'
+""",
+)
+@click.argument("stream", shell_complete=complete_streams)
+@click.option("--consumers", "by_consumer", is_flag=True, help="A line for each consumer.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each group, with its consumers.")
+@url_option
+def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
+    """List the consumer groups of a stream: consumers, lag, pending entries.
+
+    The lag is how many entries were not delivered to the group yet; a dash if the server cannot tell.
+    """
+    with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
+        groups = client.groups()
+        consumers = {group["name"]: consumers_of(client, group["name"]) for group in groups}
+        idle = {group["name"]: oldest_idle_ms(client, group["name"]) for group in groups}
+    if as_json:
+        for group in groups:
+            print_json(as_object(group, consumers[group["name"]], idle[group["name"]]))
+    elif not groups:
+        click.echo(f"stream {printable(stream)} has no groups", err=True)
+    elif by_consumer:
+        rows = [
+            [name, consumer.name, consumer.pending, ink.ago(consumer.idle_ms)]
+            for name, members in consumers.items()
+            for consumer in members
+        ]
+        print_table(CONSUMER_TITLES, rows, right=("pending", "idle"))
+    else:
+        print_table(TITLES, [as_row(group, idle[group["name"]]) for group in groups], right=TITLES[1:5])
+
+
+def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerFigures]:
+    """Return the consumers of a group."""
+    return list(consumer_figures(client.call("XINFO", "CONSUMERS", client.key, group)))
+
+
+def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
+    """Return how long ago the first pending entry was delivered; None without one, or after XNACK."""
+    first = client.call("XPENDING", client.key, group, "-", "+", 1)
+    return first[0][2] if first and first[0][2] >= 0 else None
+
+
+def as_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
+    """Return what a table shows of a group; servers before Redis 7 do not tell the lag."""
+    idle = None if idle_ms is None else ink.ago(idle_ms)
+    lag, last = group.get("lag"), group["last-delivered-id"]
+    return [group["name"], group["consumers"], lag, group["pending"], idle, last]
+
+
+def as_object(group: dict[str, Any], consumers: list[ConsumerFigures], idle_ms: int | None) -> dict[str, Any]:
+    """Return what a program is told of a group."""
+    return {
+        "group": json_bytes(group["name"]),
+        "lag": group.get("lag"),
+        "pending": group["pending"],
+        "oldest_pending_idle_ms": idle_ms,
+        "last_delivered_id": group["last-delivered-id"].decode(),
+        "entries_read": group.get("entries-read"),
+        "consumers": [
+            {"consumer": json_bytes(each.name), "pending": each.pending, "idle_ms": each.idle_ms}
+            for each in consumers
+        ],
+    }

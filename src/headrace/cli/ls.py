@@ -1,0 +1,123 @@
+"""`headrace ls`: the streams of a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from redis.exceptions import ResponseError
+
+from headrace.cli.output import id_time, json_bytes, print_json, print_table
+from headrace.cli.stream_client import name_bytes
+from headrace.cli.streams import servers_at, url_option
+from headrace.console import ink
+from headrace.errors import UsageError
+from headrace.spark.shards import SCAN_COUNT, Servers
+
+AT_ONCE = 100  # streams asked about together
+TITLES = ("stream", "entries", "first", "last", "memory", "groups")
+
+
+@dataclass(frozen=True)
+class StreamLine:
+    """What is listed of a stream.
+
+    Attributes:
+        key: Its name.
+        length: How many entries it has.
+        first: The ID of its first entry; None if it is empty.
+        last: The ID of its last entry; None if it is empty.
+        memory: Bytes; None if the server does not tell.
+        groups: How many consumer groups it has.
+    """
+
+    key: bytes
+    length: int
+    first: str | None
+    last: str | None
+    memory: int | None
+    groups: int
+
+
+@click.command(
+    "ls",
+    epilog="""\b
+Examples:
+  headrace ls
+  headrace ls --pattern 'orders:.*'
+  headrace ls --json | jq -r 'select(.groups == 0).stream'
+""",
+)
+@click.option("--pattern", metavar="REGEX", help="Only streams whose whole name matches.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each stream.")
+@url_option
+def command(pattern: str | None, as_json: bool, url: str) -> None:
+    """List the streams: entries, times of the first and the last one (UTC), memory, groups."""
+    try:
+        matches = re.compile(pattern or ".*", 0 if pattern else re.DOTALL).fullmatch
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
+    with servers_at(url) as servers:
+        keys = set(servers.client().scan_iter(count=SCAN_COUNT, _type="stream"))
+        names = sorted(key.decode(errors="surrogateescape") for key in keys)
+        lines = list(stream_lines(servers, [name for name in names if matches(name)]))
+    if as_json:
+        for each in lines:
+            print_json(as_object(each))
+        return
+    rows = [
+        [
+            each.key,
+            each.length,
+            None if each.first is None else id_time(each.first),
+            None if each.last is None else id_time(each.last),
+            None if each.memory is None else ink.size(each.memory),
+            each.groups,
+        ]
+        for each in lines
+    ]
+    if rows:
+        print_table(TITLES, rows, right=("entries", "memory", "groups"))
+    else:
+        click.echo("there are no streams" if pattern is None else f"no stream matches {pattern!r}", err=True)
+
+
+def stream_lines(servers: Servers, names: list[str]) -> Iterator[StreamLine]:
+    """Return what is listed of these streams; those that are deleted meanwhile are left out."""
+
+    def put(pipe: Any, name: str) -> None:
+        pipe.xinfo_stream(name_bytes(name))
+        pipe.memory_usage(name_bytes(name))
+
+    for start in range(0, len(names), AT_ONCE):
+        for name, (about, memory) in servers.ask_each(names[start : start + AT_ONCE], put).items():
+            if isinstance(about, ResponseError) and "no such key" in str(about).lower():
+                continue
+            if isinstance(about, Exception):
+                raise about
+            first, last = about["first-entry"], about["last-entry"]
+            yield StreamLine(
+                name_bytes(name),
+                int(about["length"]),
+                first[0].decode() if first else None,
+                last[0].decode() if last else None,
+                memory if isinstance(memory, int) else None,
+                int(about["groups"]),
+            )
+
+
+def as_object(stream: StreamLine) -> dict[str, Any]:
+    """Return what a program is told of a stream."""
+    return {
+        "stream": json_bytes(stream.key),
+        "entries": stream.length,
+        "first_id": stream.first,
+        "last_id": stream.last,
+        "first_time": None if stream.first is None else id_time(stream.first),
+        "last_time": None if stream.last is None else id_time(stream.last),
+        "memory_bytes": stream.memory,
+        "groups": stream.groups,
+    }

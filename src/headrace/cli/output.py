@@ -1,0 +1,127 @@
+"""Print results: tables on a terminal, aligned text in a pipe, JSON for programs.
+
+JSON keeps the data exactly. Bytes that are not UTF-8 are {"$base64": "..."}; fields are an object, or a list
+of [name, value] pairs if a name occurs twice or is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+
+from headrace.console.escaping import json_text, printable
+from headrace.console.rich_text import line
+from headrace.spark.offsets import parse_id
+
+BASE64 = "$base64"
+MISSING = "-"  # in a cell whose value the server does not tell
+GAP = 2
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]], right: Iterable[str] = ()) -> None:
+    """Print rows under their titles.
+
+    Args:
+        titles: Of the columns.
+        rows: A value for each column; None is shown as a dash.
+        right: The titles of columns of numbers.
+    """
+    console = Console(highlight=False)
+    numbers = set(right)
+    if console.is_terminal:
+        table = Table(box=None, pad_edge=False, header_style="grey50", padding=(0, GAP, 0, 0))
+        for title in titles:
+            table.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(line(cell(value)) for value in row))
+        console.print(table)
+        return
+    shown = [list(titles), *([printable(cell(value)) for value in row] for row in rows)]
+    widths = [max(cell_len(row[column]) for row in shown) for column in range(len(titles))]
+    for row in shown:
+        padded = (
+            " " * (width - cell_len(text)) + text
+            if title in numbers
+            else text + " " * (width - cell_len(text))
+            for title, text, width in zip(titles, row, widths, strict=True)
+        )
+        click.echo((" " * GAP).join(padded).rstrip())
+
+
+def cell(value: object) -> object:
+    """Return what a table shows of a value."""
+    return MISSING if value is None else f"{value:,}" if type(value) is int else value
+
+
+def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    click.echo(json_text(value))
+
+
+def json_bytes(value: bytes) -> str | dict[str, str]:
+    """Return bytes as JSON can say them, reversibly."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {BASE64: base64.b64encode(value).decode()}
+
+
+def json_fields(fields: Sequence[bytes]) -> Any:
+    """Return the fields of an entry, names and values in turn, as JSON can say them, reversibly."""
+    pairs = [(json_bytes(name), json_bytes(value)) for name, value in pairs_of(fields)]
+    names = [name for name, _ in pairs]
+    if all(isinstance(name, str) for name in names) and len(set(map(str, names))) == len(names):
+        return dict(pairs)
+    return [list(pair) for pair in pairs]
+
+
+def bytes_from_json(value: Any) -> bytes:
+    """Return the bytes that `json_bytes` wrote; of any other value its JSON text, as `headrace load` does.
+
+    Raises:
+        ValueError: if the value is null, has half of a surrogate pair, or is not valid base64.
+    """
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, Mapping) and list(value) == [BASE64]:
+        if not isinstance(value[BASE64], str):
+            raise ValueError(f"{BASE64} needs a string")
+        return base64.b64decode(value[BASE64], validate=True)
+    if value is None:
+        raise ValueError("null is not a value of a field")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def pairs_of(fields: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return names and values that come in turn as pairs."""
+    return list(zip(fields[::2], fields[1::2], strict=True))
+
+
+def shown_fields(fields: Sequence[bytes]) -> str:
+    """Return the fields of an entry for a person: name=value, quoted where it is unclear where one ends."""
+    return "  ".join(f"{quoted(name)}={quoted(value)}" for name, value in pairs_of(fields))
+
+
+def quoted(value: bytes) -> str:
+    """Return a printable name or value, in quotes if it is empty or has spaces, quotes or =."""
+    text = printable(value)
+    if text and not any(letter in text for letter in ' "='):
+        return text
+    return '"' + text.replace('"', '\\"') + '"'
+
+
+def id_time(entry_id: str) -> str:
+    """Return the time of an ID in UTC; a dash for one that no calendar has."""
+    try:
+        time = datetime.datetime.fromtimestamp(parse_id(entry_id)[0] / 1000, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return MISSING
+    return time.strftime("%Y-%m-%d %H:%M:%S.") + f"{time.microsecond // 1000:03d}"

@@ -1,0 +1,90 @@
+"""`headrace pending`: the entries that a group was given and has not acknowledged."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import click
+
+from headrace.cli.completion import complete_streams
+from headrace.cli.output import print_json, print_table
+from headrace.cli.pending_entries import pending_entries
+from headrace.cli.stream_client import clients_of, name_bytes
+from headrace.cli.streams import servers_at, url_option
+from headrace.cli.suggestions import did_you_mean
+from headrace.console.escaping import printable
+from headrace.console.figures import consumer_figures
+from headrace.errors import UsageError
+from headrace.pipeline.durations import milliseconds_in
+
+SHOWN = 100
+TITLES = ("id", "consumer", "idle", "deliveries")
+
+
+@click.command(
+    "pending",
+    epilog="""\b
+Examples:
+  headrace pending orders billing
+  headrace pending --idle 10min --consumer worker-3 orders billing
+  headrace pending --all --json orders billing | jq -r .id | headrace ack orders billing -
+""",
+)
+@click.argument("stream", shell_complete=complete_streams)
+@click.argument("group")
+@click.option("--consumer", metavar="NAME", help="Only those of this consumer.")
+@click.option("--idle", metavar="TIME", help="Only those delivered so long ago or longer: 45s, 30min, 2h.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
+    default=SHOWN,
+    show_default=True,
+    help="At most so many.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show all of them.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each entry.")
+@url_option
+def command(
+    stream: str,
+    group: str,
+    consumer: str | None,
+    idle: str | None,
+    count: int,
+    everything: bool,
+    as_json: bool,
+    url: str,
+) -> None:
+    """List the pending entries of a group, oldest first: consumer, time since the delivery, deliveries."""
+    idle_ms = 0 if idle is None else milliseconds_in(idle)
+    with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
+        client.group(group)
+        if consumer is not None:
+            members = client.call("XINFO", "CONSUMERS", client.key, name_bytes(group))
+            check_consumer(group, consumer, members)
+        found = pending_entries(client, group, consumer=consumer, idle_ms=idle_ms)
+        shown = list(found if everything else islice(found, count + 1))
+    is_cut = not everything and len(shown) > count
+    if is_cut:
+        shown.pop()
+    if as_json:
+        for each in shown:
+            print_json({"id": each.id, **each.as_json()})
+    elif shown:
+        rows = [[each.id, each.consumer, each.shown_idle(), each.deliveries] for each in shown]
+        print_table(TITLES, rows, right=("idle", "deliveries"))
+    else:
+        click.echo(
+            f"nothing is pending in group {printable(group)}{' that fits' if idle or consumer else ''}",
+            err=True,
+        )
+    if is_cut:
+        click.echo(f"… there are more; -n shows more than {count:,}, --all shows all", err=True)
+
+
+def check_consumer(group: str, name: str, members: list[Any]) -> None:
+    """Raise UsageError if the group has no consumer of that name."""
+    known = [member.name.decode(errors="surrogateescape") for member in consumer_figures(members)]
+    if name not in known:
+        raise UsageError(f"group {group!r} has no consumer {name!r}{did_you_mean(name, known)}")

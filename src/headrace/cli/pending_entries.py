@@ -1,0 +1,114 @@
+"""The pending entries of a group, looked at without taking them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.output import MISSING, json_bytes
+from headrace.cli.stream_client import StreamClient, name_bytes, next_id
+from headrace.console import ink
+from headrace.console.escaping import printable
+from headrace.spark.offsets import format_id, parse_id
+
+if TYPE_CHECKING:
+    from headrace.cli.tail import EntryPrinter
+
+PAGE = 100  # whose entries are asked for together
+
+
+@dataclass(frozen=True)
+class PendingEntry:
+    """One line of XPENDING.
+
+    Attributes:
+        id: Of the entry.
+        consumer: The owner; None if the entry was given back (XNACK).
+        idle_ms: Since the last delivery; None if it was given back.
+        deliveries: How often it was delivered.
+    """
+
+    id: str
+    consumer: bytes | None
+    idle_ms: int | None
+    deliveries: int
+
+    def as_json(self) -> dict[str, object]:
+        """Return what a program is told beside the ID."""
+        consumer = None if self.consumer is None else json_bytes(self.consumer)
+        return {"consumer": consumer, "idle_ms": self.idle_ms, "deliveries": self.deliveries}
+
+    def shown_idle(self) -> str:
+        """Return the time since the last delivery for a person."""
+        return MISSING if self.idle_ms is None else ink.ago(self.idle_ms)
+
+
+def pending_entries(
+    client: StreamClient, group: str, *, consumer: str | None = None, idle_ms: int = 0
+) -> Iterator[PendingEntry]:
+    """Return the pending entries of a group by ID, a page at a time.
+
+    Args:
+        client: Of the stream.
+        group: Its name; it exists.
+        consumer: Only those of this consumer.
+        idle_ms: Only those that were delivered so long ago or longer.
+    """
+    start = "-"
+    while True:
+        words: list[bytes | str | int] = ["XPENDING", client.key, name_bytes(group)]
+        words += ["IDLE", idle_ms] if idle_ms else []
+        words += [start, "+", PAGE, *([] if consumer is None else [name_bytes(consumer)])]
+        page = client.call(*words)
+        for entry_id, owner, idle, deliveries in page:
+            yield PendingEntry(entry_id.decode(), owner or None, None if idle < 0 else idle, deliveries)
+        if len(page) < PAGE:
+            return
+        start = format_id(next_id(parse_id(page[-1][0].decode())))
+
+
+def print_pending_entries(clients: list[StreamClient], group: str, most: int, printer: EntryPrinter) -> None:
+    """Print the oldest pending entries of a group with their fields, and how many more there are."""
+    totals = {client.name: client.group(group)["pending"] for client in clients}
+    for client in clients:
+        shown = 0
+        page: list[PendingEntry] = []
+        for pending in pending_entries(client, group) if most else ():
+            page.append(pending)
+            if len(page) == min(PAGE, most - shown):
+                shown += print_page(client, page, printer)
+                page = []
+            if shown == most or printer.is_done:
+                break
+        shown += print_page(client, page, printer)
+        printer.flush()
+        if printer.is_done:
+            return
+        left = totals[client.name] - shown
+        if left > 0:
+            number = ink.plural(left, "pending entry", "pending entries")
+            text = f"… {number} more in {printable(client.name)}; -n shows more"
+            click.echo(text, err=True)
+
+
+def print_page(client: StreamClient, page: list[PendingEntry], printer: EntryPrinter) -> int:
+    """Print pending entries with their fields; return how many were printed."""
+    if not page:
+        return 0
+    replies = client.pipeline([("XRANGE", client.key, pending.id, pending.id) for pending in page])
+    shown = 0
+    for pending, reply in zip(page, replies, strict=True):
+        if isinstance(reply, Exception):
+            raise reply
+        if printer.is_done:
+            break
+        fields = reply[0][1] if reply else None
+        owner = MISSING if pending.consumer is None else printable(pending.consumer)
+        times = ink.plural(pending.deliveries, "delivery", "deliveries")
+        notes = (f"{owner}, idle {pending.shown_idle()}, {times}:",)
+        printer.show(client.name, (pending.id, fields), *notes, about=pending.as_json())
+        shown += 1
+    return shown

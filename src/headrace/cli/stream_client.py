@@ -1,0 +1,215 @@
+"""One connection to the server that has a stream, whose replies are left as the server sent them.
+
+redis-py turns entries into dictionaries, which lose fields of the same name, and sends a command again when
+the connection was lost, which may add an entry twice. Here a reply is bytes, integers and lists, and a
+command is sent again only if a server said that it did not execute it (a failover, a cluster moving a slot).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import redis
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+
+from headrace.cli.streams import no_stream
+from headrace.cli.suggestions import did_you_mean
+from headrace.console.figures import named
+from headrace.errors import UsageError
+from headrace.spark.offsets import Id, format_id, parse_id
+from headrace.spark.shards import Moved, Servers
+
+Words = Sequence[bytes | str | int]
+RawEntry = tuple[str, list[bytes] | None]  # ID, names and values in turn; None if the entry was deleted
+
+ATTEMPTS = 50  # of a command that another server has to execute, or the same one later
+ATTEMPT_PAUSE_S = 0.1
+PAGE = 500  # entries in one reply
+LATER = (BusyLoadingError,)  # the one among them that is no ResponseError
+NOT_EXECUTED = {
+    MovedError: "MOVED",
+    AskError: "ASK",
+    TryAgainError: "TRYAGAIN",
+    ClusterDownError: "CLUSTERDOWN",
+    BusyLoadingError: "LOADING",
+    ReadOnlyError: "READONLY",
+    MasterDownError: "MASTERDOWN",
+}
+
+
+def name_bytes(name: str) -> bytes:
+    """Return a name from the command line as the bytes that were typed."""
+    return name.encode(errors="surrogateescape")
+
+
+class StreamClient:
+    """A connection to the server that has the stream, opened on first use and again after a failover."""
+
+    def __init__(self, servers: Servers, name: str) -> None:
+        self.servers = servers
+        self.name = name
+        self.key = name_bytes(name)
+        self._connection: redis.Connection | None = None
+        self._asking = False
+
+    def close(self) -> None:
+        """Close the connection; the next command opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+
+    def call(self, *words: bytes | str | int) -> Any:
+        """Send one command and return its reply. ResponseError if the server rejects it."""
+        [reply] = self.pipeline([words])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def pipeline(self, commands: Sequence[Words]) -> list[Any]:
+        """Send commands together and return their replies in order, errors among them.
+
+        Raises:
+            redis.ConnectionError: the server was lost; some of the commands may have been executed.
+        """
+        replies: list[Any] = [None] * len(commands)
+        left = list(range(len(commands)))
+        for attempt in range(ATTEMPTS):
+            try:
+                for number, reply in zip(left, self._exchange([commands[n] for n in left]), strict=True):
+                    replies[number] = reply
+                left = [number for number in left if type(replies[number]) in NOT_EXECUTED]
+                if not left:
+                    return replies
+                error = replies[left[0]]
+                self.servers.elsewhere(self.key, f"{NOT_EXECUTED[type(error)]} {error}")  # type: ignore[arg-type]
+            except Moved:
+                self.close()
+                if attempt + 1 == ATTEMPTS:
+                    raise
+            except BaseException:
+                self.close()  # replies may still be on their way
+                raise
+            time.sleep(ATTEMPT_PAUSE_S if attempt else 0)
+        raise AssertionError("every attempt returns or raises")
+
+    def _exchange(self, commands: list[Words]) -> Iterator[Any]:
+        if self._connection is None:
+            self._connection, self._asking = self.servers.connection(self.key)  # type: ignore[arg-type]
+        connection = self._connection
+        for part in [[command] for command in commands] if self._asking else [commands]:
+            sent = [("ASKING",), *part] if self._asking else part
+            packed = connection.pack_commands(sent)  # type: ignore[no-untyped-call]
+            connection.send_packed_command(packed, check_health=False)  # type: ignore[no-untyped-call]
+            if self._asking:
+                connection.read_response()
+            for _ in part:
+                try:
+                    yield connection.read_response()
+                except (ResponseError, *LATER) as error:
+                    yield error
+
+    def about(self) -> dict[str, Any]:
+        """Return what XINFO STREAM says. UsageError if there is no such stream."""
+        try:
+            return named(self.call("XINFO", "STREAM", self.key))
+        except ResponseError as error:
+            if "no such key" in str(error).lower():
+                raise no_stream(self.servers, self.name) from None
+            if str(error).startswith("WRONGTYPE") or "wrong kind of value" in str(error):
+                raise UsageError(f"{self.name!r} is not a stream") from None
+            raise
+
+    def last_id(self) -> Id:
+        """Return the last ID that the stream ever gave."""
+        return parse_id(self.about()["last-generated-id"].decode())
+
+    def range(self, first: Id, last: Id) -> Iterator[RawEntry]:
+        """Return the entries from one ID to another, both included, a page at a time."""
+        start = format_id(first)
+        while True:
+            page = self.call("XRANGE", self.key, start, format_id(last), "COUNT", PAGE)
+            for entry_id, fields in page:
+                yield entry_id.decode(), fields
+            if len(page) < PAGE:
+                return
+            following = next_id(parse_id(page[-1][0].decode()))
+            if following > last:
+                return
+            start = format_id(following)
+
+    def start_of_last(self, count: int, upto: Id) -> Id | None:
+        """Return the ID of the count-th last entry, or of the first one; None if there is none.
+
+        Args:
+            count: How many entries there should be from that ID on, at least 1.
+            upto: The last ID that counts.
+        """
+        found, end = None, format_id(upto)
+        while count > 0:
+            page = self.call("XREVRANGE", self.key, end, "-", "COUNT", min(count, PAGE))
+            if not page:
+                break
+            found = parse_id(page[-1][0].decode())
+            count -= len(page)
+            if found == (0, 0) or len(page) < PAGE:
+                break
+            end = format_id(previous_id(found))
+        return found
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return what XINFO GROUPS says of each group. UsageError if there is no such stream."""
+        self.about()
+        return [named(group) for group in self.call("XINFO", "GROUPS", self.key)]
+
+    def group(self, name: str) -> dict[str, Any]:
+        """Return what XINFO GROUPS says of one group. UsageError names the one that may be meant."""
+        groups = {group["name"]: group for group in self.groups()}
+        if name_bytes(name) not in groups:
+            known = [found.decode(errors="surrogateescape") for found in groups]
+            hint = did_you_mean(name, known) or (f"; it has {', '.join(map(repr, known))}" if known else "")
+            raise UsageError(f"stream {self.name!r} has no group {name!r}{hint}")
+        return groups[name_bytes(name)]
+
+
+@contextmanager
+def clients_of(servers: Servers, names: Sequence[str]) -> Iterator[list[StreamClient]]:
+    """Give a client for each stream, closed in the end."""
+    clients = [StreamClient(servers, name) for name in names]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            with suppress(OSError, redis.RedisError):
+                client.close()
+
+
+def next_id(entry_id: Id) -> Id:
+    """Return the ID after this one."""
+    ms, seq = entry_id
+    return (ms, seq + 1) if seq < (1 << 64) - 1 else (ms + 1, 0)
+
+
+def previous_id(entry_id: Id) -> Id:
+    """Return the ID before this one, which is not 0-0."""
+    ms, seq = entry_id
+    return (ms, seq - 1) if seq else (ms - 1, (1 << 64) - 1)
+
+
+def checked_ids(texts: Sequence[str]) -> list[str]:
+    """Return entry IDs in full, as 5-0 for 5. UsageError for what is not an ID."""
+    try:
+        return [format_id(parse_id(text)) for text in texts]
+    except ValueError as error:
+        raise UsageError(f"{error}; expected one such as 1763676000000-0") from None

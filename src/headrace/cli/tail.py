@@ -1,0 +1,179 @@
+"""`headrace tail`: the last entries of streams, and those that come."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Iterator
+from itertools import islice
+
+import click
+from rich.console import Console
+
+from headrace.cli.completion import complete_streams
+from headrace.cli.following import follow
+from headrace.cli.output import id_time, json_bytes, json_fields, shown_fields
+from headrace.cli.stream_client import RawEntry, StreamClient, clients_of
+from headrace.cli.streams import servers_at, url_option
+from headrace.cli.values import first_id_of
+from headrace.console import ink
+from headrace.console.escaping import json_text, printable
+from headrace.console.rich_text import line
+from headrace.errors import UsageError
+from headrace.spark.offsets import U64_MAX, Id, parse_id
+
+LAST = 10
+END: Id = (U64_MAX, U64_MAX)
+
+
+@click.command(
+    "tail",
+    epilog="""\b
+Examples:
+  headrace tail orders
+  headrace tail -f -n 0 orders payments
+  headrace tail --from 2026-03-01T09:30 --json orders > orders.jsonl
+  headrace tail --from 15min orders
+  headrace tail --group billing orders
+""",
+)
+@click.argument("streams", nargs=-1, required=True, metavar="STREAM...", shell_complete=complete_streams)
+@click.option(
+    "-n",
+    "--last",
+    type=click.IntRange(min=0),
+    help=f"The last so many entries of each stream; {LAST} if left out.",
+)
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
+@click.option(
+    "--from",
+    "begin",
+    metavar="ID|TIME",
+    help="From this ID or time (UTC) on; 15min: since then.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many entries.")
+@click.option(
+    "--group", metavar="GROUP", help="Show what is pending in this group, oldest first; nothing is taken."
+)
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON for each entry.")
+@url_option
+def command(
+    streams: tuple[str, ...],
+    last: int | None,
+    following: bool,
+    begin: str | None,
+    count: int | None,
+    group: str | None,
+    as_json: bool,
+    url: str,
+) -> None:
+    """Print the last entries of streams, oldest first; with -f go on with those that are added.
+
+    Several streams are merged in the order of their IDs. Following survives restarts of the server.
+    """
+    if last is not None and begin is not None:
+        raise UsageError("-n and --from exclude each other: use --from with --count")
+    if group is not None and (following or begin is not None):
+        raise UsageError("--group shows what is pending: leave out -f and --from")
+    names = list(dict.fromkeys(streams))
+    printer = EntryPrinter(as_json, len(names) > 1, count)
+    with servers_at(url) as servers, clients_of(servers, names) as clients:
+        if group is not None:
+            from headrace.cli.pending_entries import print_pending_entries
+
+            print_pending_entries(clients, group, LAST if last is None else last, printer)
+            return
+        first = None if begin is None else first_id_of(begin)
+        positions = {client.name: client.last_id() for client in clients}
+        found = heapq.merge(
+            *(
+                entries_of(client, positions[client.name], first, LAST if last is None else last)
+                for client in clients
+            ),
+            key=lambda entry: parse_id(entry[1]),
+        )
+        for stream, entry_id, fields in islice(found, count):
+            printer.show(stream, (entry_id, fields))
+        printer.flush()
+        if following and not printer.is_done:
+            follow_streams(clients, positions, printer)
+
+
+def entries_of(
+    client: StreamClient, upto: Id, first: Id | None, last: int
+) -> Iterator[tuple[str, str, list[bytes] | None]]:
+    """Return the entries of a stream that are there: from an ID on, or the last ones."""
+    if first is None:
+        first = client.start_of_last(last, upto) if last else None
+    if first is not None and first <= upto:
+        for entry_id, fields in client.range(first, upto):
+            yield client.name, entry_id, fields
+
+
+def follow_streams(clients: list[StreamClient], positions: dict[str, Id], printer: EntryPrinter) -> None:
+    """Print what comes after the positions, until Ctrl-C or until the printer has enough."""
+    try:
+        for stream, entry in follow(clients, positions):
+            if entry is None:  # the end of what came together
+                printer.flush()
+                continue
+            printer.show(stream, entry)
+            if printer.is_done:
+                break
+        printer.flush()
+    except KeyboardInterrupt:  # the usual way to end it
+        printer.flush()
+
+
+class EntryPrinter:
+    """Prints entries, each in one line.
+
+    Args:
+        as_json: Print JSON.
+        naming: Begin each line with the name of the stream.
+        count: How many entries are enough; None if there is no limit.
+    """
+
+    def __init__(self, as_json: bool, naming: bool, count: int | None) -> None:
+        self.as_json = as_json
+        self.naming = naming
+        self.left = count
+        self.console = Console(highlight=False)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether enough entries were printed."""
+        return self.left == 0
+
+    def show(self, stream: str, entry: RawEntry, *notes: str, about: dict[str, object] | None = None) -> None:
+        """Print one entry.
+
+        Args:
+            stream: Its name.
+            entry: Its ID and its fields.
+            notes: What else a person is told.
+            about: What else a program is told.
+        """
+        entry_id, fields = entry
+        if self.as_json:
+            name = json_bytes(stream.encode(errors="surrogateescape"))
+            shown = None if fields is None else json_fields(fields)
+            print(json_text({"stream": name, "id": entry_id, **(about or {}), "fields": shown}))
+        else:
+            text = "(deleted)" if fields is None else shown_fields(fields)
+            self._print(stream, entry_id, *notes, text)
+        if self.left is not None:
+            self.left -= 1
+
+    def _print(self, stream: str, entry_id: str, *parts: str) -> None:
+        name = f"{printable(stream)}  " if self.naming else ""
+        time = id_time(entry_id)
+        if not self.console.is_terminal:  # rich is slow where there is nothing to color
+            print(f"{name}{entry_id}  {time}  {'  '.join(parts)}")
+            return
+        text = line((name, ink.GREY), (entry_id, ink.MS), (f"  {time}  ", ink.GREY), "  ".join(parts))
+        self.console.print(text, soft_wrap=True)
+
+    def flush(self) -> None:
+        """Have a reader at the other end of a pipe see what was printed."""
+        sys.stdout.flush()
