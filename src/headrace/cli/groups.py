@@ -15,6 +15,7 @@ from headrace.console.escaping import printable
 from headrace.console.figures import ConsumerFigures, consumer_figures
 
 TITLES = ("group", "consumers", "lag", "pending", "oldest pending", "last delivered")
+DROPPED = ("last delivered", "consumers", "oldest pending")
 CONSUMER_TITLES = ("group", "consumer", "pending", "idle")
 
 
@@ -53,7 +54,7 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         ]
         print_table(CONSUMER_TITLES, rows, right=("pending", "idle"))
     else:
-        print_table(TITLES, [as_row(group, idle[group["name"]]) for group in groups], right=TITLES[1:5])
+        print_table(TITLES, [as_row(group, idle[group["name"]]) for group in groups], TITLES[1:5], DROPPED)
 
 
 def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerFigures]:

@@ -18,6 +18,7 @@ from headrace.errors import UsageError
 from headrace.spark.shards import SCAN_COUNT, Servers
 
 AT_ONCE = 100  # streams asked about together
+DROPPED = ("memory", "groups", "first", "last")
 TITLES = ("stream", "entries", "first", "last", "memory", "groups")
 
 
@@ -80,7 +81,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         for each in lines
     ]
     if rows:
-        print_table(TITLES, rows, right=("entries", "memory", "groups"))
+        print_table(TITLES, rows, right=("entries", "memory", "groups"), dropped=DROPPED)
     else:
         click.echo("there are no streams" if pattern is None else f"no stream matches {pattern!r}", err=True)
 

@@ -14,38 +14,46 @@ from typing import Any
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
+from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import json_text, printable
-from headrace.console.rich_text import line
 from headrace.spark.offsets import parse_id
 
 BASE64 = "$base64"
 MISSING = "-"  # in a cell whose value the server does not tell
-GAP = 2
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]], right: Iterable[str] = ()) -> None:
-    """Print rows under their titles.
+def print_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    right: Iterable[str] = (),
+    dropped: Sequence[str] = (),
+) -> None:
+    """Print rows under their titles, the first column a name.
 
     Args:
         titles: Of the columns.
         rows: A value for each column; None is shown as a dash.
         right: The titles of columns of numbers.
+        dropped: The titles of columns in the order in which a narrow terminal leaves them out.
     """
     console = Console(highlight=False)
     numbers = set(right)
-    if console.is_terminal:
-        table = Table(box=None, pad_edge=False, header_style="grey50", padding=(0, GAP, 0, 0))
-        for title in titles:
-            table.add_column(title, justify="right" if title in numbers else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(line(cell(value)) for value in row))
-        console.print(table)
-        return
     shown = [list(titles), *([printable(cell(value)) for value in row] for row in rows)]
     widths = [max(cell_len(row[column]) for row in shown) for column in range(len(titles))]
+    if console.is_terminal:
+        chosen = columns_that_fit(widths, [titles.index(title) for title in dropped], console.width)
+        table = Table(box=None, pad_edge=False, header_style="grey50", padding=(0, GAP, 0, 0))
+        for column in chosen:
+            justify: JustifyMethod = "right" if titles[column] in numbers else "left"
+            table.add_column(titles[column], justify=justify, overflow="fold", no_wrap=column > 0)
+        for row in shown[1:]:
+            table.add_row(*(Text(row[column]) for column in chosen))
+        console.print(table)
+        return
     for row in shown:
         padded = (
             " " * (width - cell_len(text)) + text

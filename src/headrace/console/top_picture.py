@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.console import ink
+from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import printable
 from headrace.console.figures import Figures, GroupFigures, StreamFigures
 from headrace.console.rich_text import line
@@ -28,10 +29,8 @@ DASH = "-"
 LATE_MS = 60_000  # a pending entry older than that is shown in red
 ORDERS = ("rate", "length", "lag", "memory", "name")
 NAME_MAX = 36
-NAME_MIN = 16  # cells of a name, or a third of the console; columns are left out first
 TITLES = ("stream / group", "entries", "per s", "", "memory", "lag", "pending", "oldest")
 DROPPED = (3, 4, 7, 2, 6, 5, 1)  # which column goes first when there is little room
-GAP = 2  # cells between columns
 
 Place = tuple[int, bytes]
 
@@ -143,13 +142,7 @@ class TopTable:
             max(cell_len(title), *(row[number].cell_len for row in self.rows))
             for number, title in enumerate(TITLES)
         ]
-        chosen = list(range(len(TITLES)))
-        names = min(widths[0], max(NAME_MIN, width // 3))
-        for number in DROPPED:
-            if names + sum(widths[column] + GAP for column in chosen[1:]) <= width:
-                break
-            chosen.remove(number)
-        return chosen
+        return columns_that_fit(widths, DROPPED, width)
 
 
 def sort_key(history: History, stream: StreamFigures, order: str) -> tuple[float, int, bytes]:
