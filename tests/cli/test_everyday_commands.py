@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -357,3 +359,13 @@ def test_first_id_of_takes_ids_times_and_time_ago() -> None:
     assert first_id_of("2026-03-01") == (1_772_323_200_000, 0)
     assert first_id_of("999999999d") == (0, 0)
     assert id_time("18446744073709551615-0") == "-"
+
+
+def test_a_full_disk_under_the_output_is_not_a_lost_server(url: str, orders: redis.Redis) -> None:
+    for words in (["tail", "orders"], ["add", "orders", "n=1"], ["ls"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "headrace", *words, "--url", url],
+                stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            )  # fmt: skip
+        assert (done.returncode, done.stderr) == (1, "headrace: the output: no space left on device\n")

@@ -11,6 +11,7 @@ import click
 
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import bytes_from_json
+from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import StreamClient, Words, clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
 from headrace.console.ink import plural
@@ -89,7 +90,8 @@ class Adder:
             if isinstance(reply, Exception):
                 failed = failed or reply
             else:
-                click.echo(reply.decode())
+                with writing():
+                    click.echo(reply.decode())
                 self.added += 1
         if failed is not None:
             raise HeadraceError(f"the server rejected an entry: {failed}; {self.told()}")

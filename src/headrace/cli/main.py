@@ -19,6 +19,7 @@ from types import FrameType
 import click
 
 from headrace import HeadraceError, __version__
+from headrace.cli.output_errors import OutputLostError
 from headrace.cli.suggestions import did_you_mean
 from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError
@@ -118,16 +119,23 @@ def main(arguments: list[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         word = error.object[error.start : error.end]
         return complain(f"{word!r} cannot be written in {error.encoding}: {error.reason}", 2)
+    except OutputLostError as error:
+        return end_output(error.cause)
     except OSError as error:
         if error.errno not in OUTPUT_GONE:
             raise
-        # Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno == errno.EPIPE:  # whoever read it has seen enough: `| head`
-            return 1
-        return complain(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 1)
+        return end_output(error)
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def end_output(error: OSError) -> int:
+    """Give up on standard output, which takes no more; return the exit code."""
+    # Python would complain again when it flushes at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:  # its reader has seen enough: `| head`
+        return 1
+    return complain(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 1)
 
 
 def complain(text: str, code: int) -> int:

@@ -13,6 +13,7 @@ from rich.console import Console
 from headrace.cli.completion import complete_streams
 from headrace.cli.following import follow
 from headrace.cli.output import id_time, json_bytes, json_fields, shown_fields
+from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import RawEntry, StreamClient, clients_of
 from headrace.cli.streams import servers_at, url_option
 from headrace.cli.values import first_id_of
@@ -154,16 +155,20 @@ class EntryPrinter:
             notes: What else a person is told.
             about: What else a program is told.
         """
+        with writing():
+            self._show(stream, entry, notes, about or {})
+        if self.left is not None:
+            self.left -= 1
+
+    def _show(self, stream: str, entry: RawEntry, notes: tuple[str, ...], about: dict[str, object]) -> None:
         entry_id, fields = entry
         if self.as_json:
             name = json_bytes(stream.encode(errors="surrogateescape"))
             shown = None if fields is None else json_fields(fields)
-            print(json_text({"stream": name, "id": entry_id, **(about or {}), "fields": shown}))
+            print(json_text({"stream": name, "id": entry_id, **about, "fields": shown}))
         else:
             text = "(deleted)" if fields is None else shown_fields(fields)
             self._print(stream, entry_id, *notes, text)
-        if self.left is not None:
-            self.left -= 1
 
     def _print(self, stream: str, entry_id: str, *parts: str) -> None:
         name = f"{printable(stream)}  " if self.naming else ""
@@ -176,4 +181,5 @@ class EntryPrinter:
 
     def flush(self) -> None:
         """Have a reader at the other end of a pipe see what was printed."""
-        sys.stdout.flush()
+        with writing():
+            sys.stdout.flush()
