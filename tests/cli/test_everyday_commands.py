@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from terminal import in_terminal
 
 from headrace.cli.add import fields_from_json, parse_line
+from headrace.cli.entry_times import first_id_of
 from headrace.cli.main import main
 from headrace.cli.output import bytes_from_json, id_time, json_bytes, json_fields, shown_fields
-from headrace.cli.values import first_id_of
 from headrace_server import headrace_server
 
 

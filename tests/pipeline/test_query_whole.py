@@ -11,10 +11,11 @@ from pyspark.sql import Row, SparkSession
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
-from headrace.errors import UsageError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import interrupts
 from headrace.pipeline.load_spark import load_source
 from headrace.pipeline.query import ask, keep_asking, register
+from headrace.pipeline.sql_errors import query_failures_explained
 
 pytestmark = pytest.mark.whole
 
@@ -49,8 +50,21 @@ def test_sql_over_an_archive_and_what_is_live(
     with pytest.raises(UsageError, match="Spark"):
         ask(spark, "SELECT FROM WHERE")
     typo = "SELECT knd FROM names"
-    with pytest.raises(UsageError, match=r"UNRESOLVED_COLUMN.*`knd`.*; names has kind, called$"):
+    with pytest.raises(UsageError, match=r"`knd`.*did you mean `kind`.; names has kind, called$"):
         ask(spark, typo, register(spark, typo, stream_server.url))
+    typo = "SELECT * FROM names JOIN nams USING (kind)"
+    with pytest.raises(UsageError, match=r"Spark: there is no stream 'nams'; did you mean 'names'\?$"):
+        ask(spark, typo, register(spark, typo, stream_server.url), ["names"])
+    with pytest.raises(UsageError, match=r"^there is no stream 'nams'; did you mean 'names'\?$"):
+        register(spark, "SELECT * FROM nams", stream_server.url)
+    wrong = "SELECT CAST(called AS INT) FROM names"
+    found = ask(spark, wrong, register(spark, wrong, stream_server.url))
+    for fetch in (found.collect, lambda: list(found.toLocalIterator())):
+        with (
+            pytest.raises(HeadraceError, match=r"the query failed: \[CAST_INVALID_INPUT\].*SQLSTATE: 22018$"),
+            query_failures_explained(),
+        ):
+            fetch()
 
 
 def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_server: StreamServer) -> None:

@@ -20,9 +20,9 @@ import click
 
 from headrace import HeadraceError, __version__
 from headrace.cli.output_errors import OutputLostError
-from headrace.cli.suggestions import did_you_mean
 from headrace.console.escaping import EscapingFormatter, one_line
 from headrace.errors import UsageError
+from headrace.pipeline.suggestions import did_you_mean
 
 # A command lives in the module of its name and is loaded only when it is used.
 COMMANDS = {

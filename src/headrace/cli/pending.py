@@ -12,11 +12,11 @@ from headrace.cli.output import print_json, print_table
 from headrace.cli.pending_entries import pending_entries
 from headrace.cli.stream_client import clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
-from headrace.cli.suggestions import did_you_mean
 from headrace.console.escaping import printable
 from headrace.console.figures import consumer_figures
 from headrace.errors import UsageError
 from headrace.pipeline.durations import milliseconds_in
+from headrace.pipeline.suggestions import did_you_mean
 
 SHOWN = 100
 TITLES = ("id", "consumer", "idle", "deliveries")

@@ -26,9 +26,9 @@ from urllib.parse import parse_qsl
 
 import click
 
-from headrace.cli.suggestions import did_you_mean
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
+from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.options import DEFAULT_URL
 
 URL_VARIABLE = "HEADRACE_URL"

@@ -19,13 +19,15 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from headrace.cli.spark_session import announced_spark
-from headrace.cli.streams import url_option
+from headrace.cli.streams import servers_at, url_option
 from headrace.cli.values import time_zone
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
 from headrace.pipeline.archive import schema_of
+from headrace.pipeline.catalog import catalog_rows, catalog_statement, check_reads
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.query import Table, ask, keep_asking, register
+from headrace.pipeline.sql_errors import query_failures_explained
 
 ROWS_SHOWN = 50
 
@@ -36,6 +38,8 @@ ROWS_SHOWN = 50
 Examples:
   headrace query --rows 5 'SELECT carrier, count(*) n FROM flights GROUP BY carrier ORDER BY n DESC'
   headrace query --archive archive --csv 'SELECT * FROM `orders:eu` WHERE total > 100' > large.csv
+  headrace query 'SHOW TABLES'
+  headrace query 'DESCRIBE flights'
   headrace query --follow 'SELECT city, avg(t) FROM weather GROUP BY city'
 """,
 )
@@ -79,19 +83,36 @@ def command(
     if following and directory is not None:
         raise UsageError("--follow reads what is live: leave out --archive")
     told = Console(stderr=True, highlight=False)
+    check_reads(sql)
+    statement = catalog_statement(sql)
+    if statement is not None and following:
+        raise UsageError("--follow is for queries: leave it out with SHOW TABLES and DESCRIBE")
+    if statement is not None and not said:  # quick: only --fields needs Spark, to read its types
+        print_rows(*catalog_rows(statement, url, directory), rows, form)
+        return
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
         log = Path(scratch) / "spark.log"
         spark = stack.enter_context(announced_spark("headrace query", log, time_zone))
         archive = None if directory is None else directory.absolute()
         fields = dict(columns_of(each) for each in said)
+        if statement is not None:
+            print_rows(*catalog_rows(statement, url, archive, fields), rows, form)
+            return
         tables = register(spark, sql, url, archive=archive, fields=fields, following=following)
         for table in tables:
             tell_guess(told, table)
         if following:
-            follow_it(ask(spark, sql, tables), rows, form)
+            follow_it(ask(spark, sql, tables, names_at(url)), rows, form)
         else:
-            answer(told, ask(spark, sql, tables), rows, form)
+            with query_failures_explained():
+                answer(told, ask(spark, sql, tables, names_at(url)), rows, form)
+
+
+def names_at(url: str) -> Iterator[str]:
+    """Return the names of the server's streams, asked for when the first one is wanted."""
+    with servers_at(url) as servers:
+        yield from servers.scan(".*")
 
 
 def columns_of(text: str) -> tuple[str, StructType]:
@@ -120,6 +141,14 @@ def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None
         Console(highlight=False).print(picture(found.columns, first, most))
         return
     write(form, found.columns, until_noted(found.toLocalIterator(prefetchPartitions=True)))
+
+
+def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int, form: str | None) -> None:
+    """Print rows that are all there."""
+    if form is None:
+        Console(highlight=False).print(picture(names, rows, most))
+    else:
+        write(form, names, rows)
 
 
 def until_noted(rows: Iterator[Row]) -> Iterator[Row]:
@@ -153,7 +182,7 @@ def follow_it(found: DataFrame, most: int, form: str | None) -> None:
         keep_asking(found, most + 1 if form is None else None, show)
 
 
-def picture(names: Sequence[str], rows: Sequence[Row], most: int) -> RenderableType:
+def picture(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> RenderableType:
     """The first rows for the terminal, and a word if there are more."""
     if len(rows) <= most:
         return grid(names, rows)
@@ -161,7 +190,7 @@ def picture(names: Sequence[str], rows: Sequence[Row], most: int) -> RenderableT
     return Group(grid(names, rows[:most]), more)
 
 
-def grid(names: Sequence[str], rows: Sequence[Row]) -> Grid:
+def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
     """The rows as a table for the terminal."""
     made = Grid()
     for place, name in enumerate(names):
@@ -173,7 +202,7 @@ def grid(names: Sequence[str], rows: Sequence[Row]) -> Grid:
     return made
 
 
-def write(form: str, names: Sequence[str], rows: Iterable[Row], head: bool = True) -> None:
+def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: bool = True) -> None:
     """Prints rows for other programs; head: whether CSV begins with the names."""
     if form == "csv":
         sheet = csv.writer(sys.stdout, lineterminator="\n")

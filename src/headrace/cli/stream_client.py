@@ -25,9 +25,9 @@ from redis.exceptions import (
 )
 
 from headrace.cli.streams import no_stream
-from headrace.cli.suggestions import did_you_mean
 from headrace.console.figures import named
 from headrace.errors import UsageError
+from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.offsets import Id, format_id, parse_id
 from headrace.spark.shards import Moved, Servers
 

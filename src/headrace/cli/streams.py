@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import click
 
 from headrace.cli.profiles import DEFAULT_PROFILE, PROFILE_VARIABLE, URL_VARIABLE, resolve_url
-from headrace.cli.suggestions import did_you_mean
 from headrace.errors import UsageError
+from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import failures_explained, without_password
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.shards import SCAN_COUNT, Servers

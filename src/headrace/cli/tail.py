@@ -11,12 +11,12 @@ import click
 from rich.console import Console
 
 from headrace.cli.completion import complete_streams
+from headrace.cli.entry_times import first_id_of
 from headrace.cli.following import follow
 from headrace.cli.output import id_time, json_bytes, json_fields, shown_fields
 from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import RawEntry, StreamClient, clients_of
 from headrace.cli.streams import servers_at, url_option
-from headrace.cli.values import first_id_of
 from headrace.console import ink
 from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,9 @@ from pyspark.sql.types import (
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.inference import both_ends, kinds_of
 from headrace.pipeline.interrupts import raise_if_noted
-from headrace.pipeline.progress import cause, follow
+from headrace.pipeline.progress import follow
+from headrace.pipeline.sql_errors import sql_message
+from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import failures_explained
 from headrace.spark.archive_files import Archive, look
 from headrace.spark.archive_rows import is_map
@@ -56,6 +58,7 @@ METADATA = StructType(
 )
 ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record"}
 WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
+TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|\w+)", re.IGNORECASE)
 TEXTS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
 
 
@@ -123,6 +126,11 @@ def streams_named(sql: str, servers: Servers, held: Archive | None) -> list[str]
     archived = {file.stream for file in held.files} if held else set()
     names = [word for word in words if kinds[word] == b"stream" or word in archived]
     if not names:
+        wanted = TABLE.search(plain(sql))
+        if wanted is not None:
+            name = words_of(wanted[1])[0]
+            if hint := did_you_mean(name, [*archived, *servers.scan(".*")]):
+                raise UsageError(f"there is no stream {name!r}{hint}")
         raise UsageError(
             "the query names no stream that exists; write its name as it is, between backticks if it has "
             "more than letters, digits and _, as in SELECT * FROM `orders:eu`"
@@ -209,18 +217,22 @@ def view(
     rows.createOrReplaceTempView("`" + table.stream.replace("`", "``") + "`")
 
 
-def ask(spark: SparkSession, sql: str, tables: Iterable[Table] = ()) -> DataFrame:
-    """The query's rows, not computed yet. UsageError if Spark does not understand the SQL.
+def ask(spark: SparkSession, sql: str, tables: Sequence[Table] = (), known: Iterable[str] = ()) -> DataFrame:
+    """Return the query's rows, not computed yet.
 
-    What it misses is among the columns that the query does not name, of which Spark knows nothing: so these
-    are told for each of the tables.
+    Args:
+        spark: The session that `register` made the views in.
+        sql: The query.
+        tables: What `register` returned; all their columns are told when the query names a missing one.
+        known: The names of all streams, read when the query names a table that does not exist.
+
+    Raises:
+        UsageError: if Spark does not understand the SQL.
     """
     try:
         return spark.sql(sql)
     except PySparkException as error:
-        missing = "UNRESOLVED_COLUMN" in str(error)
-        told = [f"; {table.stream} has {', '.join(table.fields)}" for table in tables if missing]
-        raise UsageError(f"Spark: {cause(error).rstrip(';')}{''.join(told)}") from error
+        raise UsageError(f"Spark: {sql_message(error, tables, known)}") from error
 
 
 def keep_asking(
@@ -252,7 +264,7 @@ def keep_asking(
         except PySparkException as error:
             if whole:
                 continue  # it does not aggregate: its rows come once each
-            raise HeadraceError(f"Spark cannot follow this query: {cause(error)}") from error
+            raise HeadraceError(f"Spark cannot follow this query: {sql_message(error)}") from error
         for _ in follow(query):
             raise_if_noted()
         return
