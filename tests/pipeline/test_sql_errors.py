@@ -25,7 +25,7 @@ COLUMN = (
     "'Project ['itm]\n+- SubqueryAlias payments\n"
 )
 TABLE = (
-    "[TABLE_OR_VIEW_NOT_FOUND] The table or view `ordrs:eu` cannot be found. Verify the spelling.\nSearch path: "
+    "[TABLE_OR_VIEW_NOT_FOUND] The table or view `ordrs:eu` cannot be found. Verify it.\nSearch path: "
     "[`system`.`builtin`].\nSQLSTATE: 42P01; line 1 pos 28;\n'Project [*]\n+- 'Join Inner, true\n"
 )
 GROUP = (

@@ -73,7 +73,7 @@ def command(
             print_json({"id": each.id, **each.as_json()})
     elif shown:
         rows = [[each.id, each.consumer, each.shown_idle(), each.deliveries] for each in shown]
-        print_table(TITLES, rows, right=("idle", "deliveries"))
+        print_table(TITLES, rows, right=("idle", "deliveries"), dropped=("deliveries",))
     else:
         click.echo(
             f"nothing is pending in group {printable(group)}{' that fits' if idle or consumer else ''}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from itertools import islice
 
 import click
@@ -78,7 +79,8 @@ def command(
         raise UsageError("--group shows what is pending: leave out -f and --from")
     names = list(dict.fromkeys(streams))
     printer = EntryPrinter(as_json, len(names) > 1, count)
-    with servers_at(url) as servers, clients_of(servers, names) as clients:
+    ending = suppress(KeyboardInterrupt) if following else nullcontext()  # the usual way to end -f
+    with ending, servers_at(url) as servers, clients_of(servers, names) as clients:
         if group is not None:
             from headrace.cli.pending_entries import print_pending_entries
 
@@ -112,18 +114,15 @@ def entries_of(
 
 
 def follow_streams(clients: list[StreamClient], positions: dict[str, Id], printer: EntryPrinter) -> None:
-    """Print what comes after the positions, until Ctrl-C or until the printer has enough."""
-    try:
-        for stream, entry in follow(clients, positions):
-            if entry is None:  # the end of what came together
-                printer.flush()
-                continue
-            printer.show(stream, entry)
-            if printer.is_done:
-                break
-        printer.flush()
-    except KeyboardInterrupt:  # the usual way to end it
-        printer.flush()
+    """Print what comes after the positions until the printer has enough."""
+    for stream, entry in follow(clients, positions):
+        if entry is None:  # the end of what came together
+            printer.flush()
+            continue
+        printer.show(stream, entry)
+        if printer.is_done:
+            break
+    printer.flush()
 
 
 class EntryPrinter:
