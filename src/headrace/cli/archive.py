@@ -15,7 +15,7 @@ from rich.console import Console
 from headrace.cli.drawing import progress_bar
 from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import lengths, url_option, wanted_streams
-from headrace.cli.values import finite, time_zone
+from headrace.cli.values import LocalPath, finite, time_zone
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
@@ -58,7 +58,7 @@ Examples:
 )
 @click.option("--stream", "names", multiple=True, help="The stream to archive; may be said several times.")
 @click.option("--pattern", metavar="REGEX", help="All streams whose whole name matches.")
-@click.option("--to", "directory", required=True, type=click.Path(path_type=Path), help="Where the files go.")
+@click.option("--to", "directory", required=True, type=LocalPath(), help="Where the files go.")
 @url_option
 @click.option(
     "--fields",

@@ -21,6 +21,7 @@ from headrace.pipeline.load import ROWS_PER_BATCH, Report, in_time_order, load
 from headrace.pipeline.pace import Rate
 from headrace.pipeline.tables import Table
 from headrace.pipeline.times import choose_time_column
+from headrace.spark.local_paths import local_path
 
 
 @click.command(
@@ -33,7 +34,7 @@ Examples:
   headrace load --format delta --option path=/lake/orders --stream orders --job orders-1
 """,
 )
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", required=False)
 @click.option("--stream", required=True, help="The stream to load into.")
 @url_option
 @click.option(
@@ -71,7 +72,7 @@ Examples:
     "--job", metavar="NAME", help="With --format: a name; begun again by it, only what is missing is added."
 )
 def command(
-    file: Path | None,
+    file: str | None,
     stream: str,
     url: str,
     time_column: str | None,
@@ -112,7 +113,7 @@ def command(
         report = now
         bar.update(task, completed=table.position, total=table.size, rows=now.rows + now.skipped)
 
-    with Table(file, ("", *null_values)) as table, Link(url) as link:
+    with Table(local_path(file), ("", *null_values)) as table, Link(url) as link:
         batches = table.batches()
         first = next(batches, None)
         if first is None:
@@ -144,7 +145,7 @@ def command(
 
 def load_by_spark(
     kind: str,
-    file: Path | None,
+    file: str | None,
     given: tuple[str, ...],
     url: str,
     stream: str,
@@ -170,7 +171,7 @@ def load_by_spark(
                 options,
                 url,
                 stream,
-                path=None if file is None else str(file),
+                path=file,
                 time_by=time_column,
                 rate=rate,
                 maxlen=maxlen,

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import servers_at, url_option
-from headrace.cli.values import time_zone
+from headrace.cli.values import LocalPath, time_zone
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
 from headrace.pipeline.archive import schema_of
@@ -48,7 +48,7 @@ Examples:
 @click.option(
     "--archive",
     "directory",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     help="An archive: it and what is live are one table.",
 )
 @click.option(

@@ -14,6 +14,7 @@ from rich.table import Column
 from headrace.cli.broken_off import add_hint
 from headrace.cli.drawing import Description, Rows
 from headrace.cli.streams import url_option
+from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import interrupts_held
@@ -39,7 +40,7 @@ Examples:
 @click.option(
     "--archive",
     "directory",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     help="Its archive: what is there is read from there, the rest from the server.",
 )
 @click.option("--archive-only", is_flag=True, help="Leave out what is not archived.")

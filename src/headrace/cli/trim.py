@@ -9,6 +9,7 @@ from rich.console import Console
 
 from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option, wanted_streams
+from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
 from headrace.pipeline.durations import milliseconds_in
 from headrace.pipeline.floor import Wishes
@@ -28,7 +29,7 @@ Examples:
 @url_option
 @click.option(
     "--archive",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=LocalPath(existing_directory=True),
     help="The archive that counts; if left out, what archives have told the server.",
 )
 @click.option("--keep", type=click.IntRange(min=1), help="Keep at least so many entries.")

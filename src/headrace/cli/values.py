@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import zoneinfo
+from pathlib import Path
 
 import click
+
+from headrace.errors import UsageError
+from headrace.spark.local_paths import local_path
 
 
 def finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
@@ -20,3 +25,21 @@ def time_zone(context: click.Context, option: click.Parameter, name: str) -> str
     if name not in zoneinfo.available_timezones():
         raise click.BadParameter(f"no time zone {name!r}; expected a name such as UTC or Europe/Berlin")
     return name
+
+
+class LocalPath(click.ParamType):
+    """A path that this machine sees, or a file:// URL. UsageError for other URL schemes."""
+
+    name = "path"
+
+    def __init__(self, *, existing_directory: bool = False) -> None:
+        self._existing_directory = existing_directory
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
+        """Return the path."""
+        path = local_path(value)
+        if self._existing_directory and not path.is_dir():
+            raise UsageError(f"{path}: there is no such directory")
+        return path

@@ -25,6 +25,7 @@ from headrace.pipeline.archive_home import Home, claim, held
 from headrace.pipeline.inference import quoted
 from headrace.pipeline.progress import Batch, follow
 from headrace.pipeline.watermark import Watermark
+from headrace.spark.local_paths import local_path
 
 ENTRIES_PER_BATCH = 250_000
 
@@ -61,6 +62,7 @@ def archive(
     holds something else; HeadraceError if another process is at work there, or the query fails.
     """
     names = [streams] if isinstance(streams, str) else list(streams)
+    directory = local_path(directory)
     check_names(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     home = claim(directory, names, None if fields is None else fields.simpleString(), zone)

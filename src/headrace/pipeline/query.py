@@ -38,6 +38,7 @@ from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import failures_explained
 from headrace.spark.archive_files import Archive, look
 from headrace.spark.archive_rows import is_map
+from headrace.spark.local_paths import local_path
 from headrace.spark.shards import Servers
 
 SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
@@ -91,6 +92,7 @@ def register(
     options: of the source, for all. UsageError if the SQL names no stream; HeadraceError without a server.
     """
     said = fields or {}
+    archive = None if archive is None else local_path(archive)
     held = None if archive is None else look(archive)
     tables = []
     with closing(Servers(url, patience=0)) as servers, failures_explained(url):

@@ -22,6 +22,7 @@ from headrace.server_url import without_password
 from headrace.spark.archive_files import ArchivedFile, look
 from headrace.spark.archive_rows import CORRUPT
 from headrace.spark.arrow_path import range_reader
+from headrace.spark.local_paths import local_path
 from headrace.spark.offsets import START, U64_MAX, Id, format_id, parse_id
 from headrace.spark.options import parse_options
 from headrace.spark.planner import Range
@@ -50,6 +51,10 @@ class Source:
     stream: str
     url: str | None
     archive: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.archive is not None:
+            object.__setattr__(self, "archive", local_path(self.archive))
 
     def end(self) -> str:
         """The last ID there is now; 0-0 if there is none. UsageError if there is no such stream anywhere."""

@@ -30,6 +30,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.floor import PAGE, Floor, Wishes, look
 from headrace.pipeline.watermark import published, seams
 from headrace.server_url import failures_explained, without_password
+from headrace.spark.local_paths import local_path
 from headrace.spark.offsets import Id, format_id, parse_id
 from headrace.spark.shards import Servers
 from headrace.spark.tails import text
@@ -99,7 +100,7 @@ def trim(
     each step's entries. HeadraceError if the server refuses; UsageError if a stream does not exist.
     """
     wishes = wishes or Wishes()
-    seen = None if archive is None else seams(archive)
+    seen = None if archive is None else seams(local_path(archive))
     with closing(Servers(url, patience=0)) as servers, failures_explained(url):
         client = servers.client()
         done = []

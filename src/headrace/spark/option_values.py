@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from headrace.errors import UsageError
+from headrace.spark.local_paths import local_path
 from headrace.spark.offsets import U64_MAX, parse_id
 
 WORDS = ("earliest", "latest")
@@ -32,6 +34,14 @@ def name(text: str) -> str:
     if not text:
         raise ValueError("must not be empty")
     return text
+
+
+def directory(text: str) -> str:
+    """A local path, or a file:// URL."""
+    try:
+        return str(local_path(name(text)))
+    except UsageError as wrong:
+        raise ValueError(str(wrong)) from None
 
 
 def names(text: str) -> tuple[str, ...]:

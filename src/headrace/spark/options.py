@@ -165,7 +165,7 @@ OPTIONS = (
         "An archive that `headrace archive` has made: read it and what is live of its streams as one table. "
         "Up to the ID where a stream's archive ends its files are read, after it the server. The path must "
         "be the same on every node. Without `subscribe` and the like: all streams that are in the archive.",
-        of.name,
+        of.directory,
     ),
     Option(
         "maxOffsetsPerTrigger",

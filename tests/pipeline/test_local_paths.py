@@ -1,0 +1,87 @@
+"""Paths of archives and files: URLs of other file systems are rejected before anything is read or written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.main import main
+from headrace.errors import UsageError
+from headrace.pipeline.replay_source import Source
+from headrace.pipeline.trim import trim
+from headrace.spark.local_paths import local_path
+from headrace.spark.options import parse_options
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("orders", "orders"),
+        ("/srv/orders", "/srv/orders"),
+        ("a:b/c", "a:b/c"),
+        ("dir/s3://x", "dir/s3:/x"),
+        ("file:///srv/a%20b", "/srv/a b"),
+        ("file://localhost/srv/orders", "/srv/orders"),
+        ("file:/srv/orders", "/srv/orders"),
+        ("FILE:///srv/orders", "/srv/orders"),
+        (Path("file:///srv/orders"), "/srv/orders"),
+        (Path("C:/orders"), "C:/orders"),
+    ],
+)
+def test_local_paths_and_file_urls_are_accepted(given: str | Path, path: str) -> None:
+    assert local_path(given) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ("s3://bucket/x", "s3://bucket/x: s3:// is not supported"),
+        (Path("s3://bucket/x"), "s3:// is not supported"),
+        ("S3A://bucket/x", "s3a:// is not supported"),
+        ("hdfs:/x", "hdfs:// is not supported"),
+        ("abfss://c@account.dfs.core.windows.net/x", "abfss:// is not supported"),
+        ("https://example.org/x.csv", "https:// is not supported"),
+        ("file://other/srv/x", "'other' is not this machine"),
+        ("", "path is empty"),
+    ],
+)
+def test_other_urls_are_rejected_with_what_to_do(given: str | Path, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        local_path(given)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["archive", "--stream", "s", "--to", "s3://bucket/x"],
+        ["trim", "--stream", "s", "--archive", "s3://bucket/x"],
+        ["query", "SELECT * FROM s", "--archive", "s3://bucket/x"],
+        ["replay", "--stream", "s", "--into", "t", "--archive", "s3://bucket/x"],
+        ["load", "s3://bucket/x.csv", "--stream", "s"],
+    ],
+)
+def test_every_job_rejects_an_unsupported_url_in_one_line(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s3:" / "bucket" / "x").mkdir(parents=True)  # an earlier version wrote there
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "s3:// is not supported; give a path of a file system that this machine sees" in error
+    assert error.count("\n") == 1
+    assert list((tmp_path / "s3:" / "bucket" / "x").iterdir()) == []
+
+
+def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> None:
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        trim("redis://127.0.0.1:1", ["s"], archive=Path("s3://bucket/x"))
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        Source("s", None, Path("s3://bucket/x"))
+    with pytest.raises(UsageError, match="gs:// is not supported"):
+        parse_options({"archive": "gs://bucket/x"}, "batch")
+    assert parse_options({"archive": "file:///srv/x"}, "batch").archive == "/srv/x"
+    assert Source("s", None, Path("file:///srv/x")).archive == Path("/srv/x")
