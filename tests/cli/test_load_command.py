@@ -72,12 +72,12 @@ def test_a_second_load_is_refused_and_tells_the_choices(
     again = load(file, server_url)
     assert again.returncode == 2
     assert again.stderr.startswith("headrace: stream 's' already has entries up to 1357171200000-0")
-    assert "--append" in again.stderr and "--resume" in again.stderr and again.stderr.count("\n") == 1
+    assert "--append" in again.stderr and "--new-ids" in again.stderr and again.stderr.count("\n") == 1
     assert client.xlen("s") == 3
 
     resumed = load(file, server_url, "--resume")
     assert resumed.returncode == 0
-    assert "0 rows in stream s" in resumed.stdout and "3 rows were there already" in resumed.stdout
+    assert "The load is complete: all 3 rows are in stream s already" in resumed.stdout
     assert client.xlen("s") == 3
 
     assert load(file, server_url, "--append").returncode == 0
@@ -103,7 +103,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path, server_url: str, client: redis
     process.send_signal(signal.SIGINT)
     output, error = process.communicate(timeout=60)
     assert (process.returncode, error.strip()) == (130, b"headrace: interrupted")
-    assert b" rows are in, --resume goes on from there" in output
+    assert b" rows are in; the same command with --resume adds the others" in output
     assert subprocess.run([*command, "--resume"], timeout=60).returncode == 0
     assert client.xlen("s") == 2000
 
@@ -116,11 +116,12 @@ def test_a_file_that_goes_bad_half_way_says_how_to_go_on(
     file.write_text(good + "{\n")
     done = load(file, server_url)
     assert done.returncode == 2
-    assert "line 12001 is not JSON" in done.stderr and "--resume goes on from there" in done.stderr
-    loaded = client.xlen("s")
-    assert 0 < loaded < 12_000
-
-    file.write_text(good)
-    assert load(file, server_url, "--resume").returncode == 0
+    assert "line 12001: not JSON" in done.stderr
+    assert "12,000 rows are in; the same command with --resume adds the others" in done.stderr
     assert client.xlen("s") == 12_000
-    assert client.xinfo_stream("s")["entries-added"] == 12_000
+
+    file.write_text(good + '{"ts": 1400000099999}\n')
+    done = load(file, server_url, "--resume")
+    assert done.returncode == 0
+    assert "1 rows in stream s" in done.stdout and "12,000 rows were there already" in done.stdout
+    assert client.xinfo_stream("s")["entries-added"] == 12_001

@@ -16,6 +16,12 @@ def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+def chosen(rows: pa.RecordBatch, wanted: str | None = None) -> TimeColumn:
+    found = choose_time_column(rows, wanted)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -25,7 +31,6 @@ def batch(**columns: Any) -> pa.RecordBatch:
         (["2013-01-01T10:00:00.1239Z", "2013-01-01T10:00:00.000999Z"], [MS + 123, MS]),
         (["2013-01-01T10:00:00.123456789"], [MS + 123]),
         (["2013-01-01"], [MS - 10 * 3600 * 1000]),
-        (["1969-12-31T23:59:59.9995Z"], [-1]),
         (pa.array([datetime.date(2013, 1, 1)]), [MS - 10 * 3600 * 1000]),
         (pa.array([MS * 1000 + 999], pa.timestamp("us", "Europe/Berlin")), [MS]),
         (pa.array([MS // 1000], pa.timestamp("s")), [MS]),
@@ -33,7 +38,7 @@ def batch(**columns: Any) -> pa.RecordBatch:
 )
 def test_timestamps_of_all_kinds_become_milliseconds(values: Any, expected: list[int | None]) -> None:
     rows = batch(name=["x"] * len(values), when=values)
-    column = choose_time_column(rows)
+    column = chosen(rows)
     assert column == TimeColumn("when")
     assert column.milliseconds(rows) == expected
 
@@ -56,7 +61,7 @@ def test_timestamps_of_all_kinds_become_milliseconds(values: Any, expected: list
 def test_bare_numbers_tell_their_unit_by_their_size(value: Any, expected: int | None) -> None:
     known = str(MS) if isinstance(value, str) else MS
     rows = batch(size=[3, 3], ts=[known if expected is None else value, value])
-    column = choose_time_column(rows)
+    column = chosen(rows)
     assert column.name == "ts"
     assert column.milliseconds(rows)[1] == expected
 
@@ -65,22 +70,21 @@ def test_infinite_numbers_are_no_times() -> None:
     endless = batch(ts=[1.5e9, float("inf")])
     with pytest.raises(UsageError, match="column 'ts' is not a time"):
         choose_time_column(endless, "ts")
-    with pytest.raises(UsageError, match="'ts' holds an infinite number"):
-        choose_time_column(batch(ts=[1.5e9])).milliseconds(endless)
+    with pytest.raises(UsageError, match="'ts' holds 'inf', which is not a number of seconds"):
+        chosen(batch(ts=[1.5e9])).milliseconds(endless)
 
 
 def test_a_well_known_name_wins_then_a_time_of_day_then_the_first() -> None:
     day, time = ["2013-01-01"], ["2013-01-01T10:00:00"]
-    assert choose_time_column(batch(born=day, seen=time, left=time)).name == "seen"
-    assert choose_time_column(batch(born=day, seen=time, timestamp=time)).name == "timestamp"
-    assert choose_time_column(batch(born=day, name=["x"])).name == "born"
+    assert chosen(batch(born=day, seen=time, left=time)).name == "seen"
+    assert chosen(batch(born=day, seen=time, timestamp=time)).name == "timestamp"
+    assert chosen(batch(born=day, name=["x"])).name == "born"
 
 
 def test_years_and_counts_are_no_times_unless_named() -> None:
     rows = batch(year=["2013"], count=[5])
-    with pytest.raises(UsageError, match=r"no column looks like a time.*year, count"):
-        choose_time_column(rows)
-    assert choose_time_column(rows, "count").milliseconds(rows) == [5000]
+    assert choose_time_column(rows) is None
+    assert chosen(rows, "count").milliseconds(rows) == [5000]
 
 
 @pytest.mark.parametrize("wanted", ["name", "empty"])
@@ -98,8 +102,57 @@ def test_a_wanted_column_must_be_there() -> None:
 def test_a_later_value_that_is_no_time_is_named() -> None:
     with pytest.raises(UsageError, match="'soon', which is not a time"):
         TimeColumn("at").milliseconds(batch(at=["2013-01-01", "soon"]))
-    with pytest.raises(UsageError, match="not a number"):
+    with pytest.raises(UsageError, match="'soon', which is not a number of milliseconds"):
         TimeColumn("at", 1_000_000).milliseconds(batch(at=["12", "soon"]))
+
+
+def test_times_before_1970_and_after_9999_are_no_times() -> None:
+    for value in ("1969-12-31T23:59:59.9995Z", "1066-10-14"):
+        with pytest.raises(UsageError, match=f"{value}.*not a time from 1970 to 9999"):
+            TimeColumn("at").milliseconds(batch(at=[value]))
+    with pytest.raises(UsageError, match="in seconds is not a time from 1970 to 9999"):
+        TimeColumn("at", 1_000_000_000).milliseconds(batch(at=[MS // 1000, MS]))
+
+
+def test_each_wrong_value_is_named_and_the_others_are_read() -> None:
+    rows = batch(at=["2013-01-01T10:00:00Z", "soon", None, "2013-01-01T12:00:00+02:00", "1013-01-01"])
+    found, wrong = TimeColumn("at").readings(rows)
+    assert found == [MS, None, None, MS, None]
+    assert sorted(wrong) == [1, 4] and "'soon', which is not a time" in wrong[1]
+
+
+def test_naive_and_zoned_times_in_one_column_are_both_read() -> None:
+    rows = batch(at=["2013-01-01T10:00:00", "2013-01-01T12:00:00+02:00"])
+    assert TimeColumn("at").milliseconds(rows) == [MS, MS]
+
+
+@pytest.mark.parametrize(
+    ("unit_ns", "name"),
+    [(1_000_000_000, "seconds"), (1_000_000, "milliseconds"), (1_000, "microseconds"), (1, "nanoseconds")],
+)
+def test_the_unit_of_numbers_is_found_and_named(unit_ns: int, name: str) -> None:
+    values = [MS * 1_000_000 // unit_ns] * 2 + [0, None]
+    for texts in (values, [None if v is None else str(v) for v in values]):
+        column = chosen(batch(ts=texts))
+        assert (column.unit_ns, column.unit) == (unit_ns, name)
+
+
+def test_numbers_of_several_units_are_ambiguous() -> None:
+    rows = batch(ts=[MS, MS // 1000])
+    assert choose_time_column(rows) is None
+    with pytest.raises(UsageError, match="holds numbers of milliseconds and of seconds"):
+        choose_time_column(rows, "ts")
+
+
+def test_small_numbers_under_a_well_known_name_are_not_taken_for_times() -> None:
+    assert choose_time_column(batch(time=["45", "61"])) is None
+
+
+def test_a_few_wrong_values_do_not_hide_a_time_column() -> None:
+    rows = batch(at=["soon"] + ["2013-01-01T10:00:00Z"] * 19)
+    assert chosen(rows) == TimeColumn("at")
+    rows = batch(ts=["n/a"] + [str(MS)] * 19)
+    assert chosen(rows) == TimeColumn("ts", 1_000_000)
 
 
 def test_rows_of_a_batch_without_the_column_have_no_time() -> None:

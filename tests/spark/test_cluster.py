@@ -19,9 +19,10 @@ from headrace.cli.streams import servers_at
 from headrace.errors import UsageError
 from headrace.pipeline import trim as trim_module
 from headrace.pipeline.link import Link
+from headrace.pipeline.load import load
+from headrace.pipeline.loader import LoadJob
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
-from headrace.pipeline.requests import pack
 from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import key_of, publish, published
 from headrace.spark.admission import Admission
@@ -222,15 +223,16 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
         Servers("redis://127.0.0.1:1", patience=0).wire("s")
 
 
-def test_batches_of_rows_go_to_the_master_that_owns_the_stream(cluster: Cluster) -> None:
+def test_a_load_goes_to_the_master_that_owns_the_stream_with_its_marker(cluster: Cluster) -> None:
+    rows = pa.record_batch({"n": [1, 2, 3]})
     with Link(cluster.url) as link:
         for node in cluster.masters:
             stream = cluster.stream_of(node)
             assert link.last_id(stream) is None
-        request = pack(stream.encode(), [b"5-0", b"5-1"], pa.record_batch({"n": [1, 2]}))
-        link.send(stream, request)
-        link.confirm(request)
-        assert link.last_id(stream) == (5, 1) and link.length(stream) == 2
+            job = LoadJob("job")
+            assert load([rows.slice(0, 2)], None, link, stream, job=job).rows == 2
+            report = load([rows], None, link, stream, job=job, resume=True)
+            assert (report.rows, report.skipped) == (1, 2) and link.length(stream) == 3
 
 
 def give(cluster: Cluster, stream: str) -> None:

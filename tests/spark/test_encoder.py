@@ -63,7 +63,7 @@ def test_decimals_are_exact() -> None:
 
 
 def test_nested_values_are_json() -> None:
-    assert written(pa.array([[1, 2], None, []])) == [b"[1, 2]", None, b"[]"]
+    assert written(pa.array([[1, 2], None, []])) == [b"[1,2]", None, b"[]"]
     column = pa.array([{"a": 1, "b": "ü"}, None])
     assert [t and json.loads(t) for t in written(column)] == [{"a": 1, "b": "ü"}, None]
     inner = pa.array([[("a", 1.5)]], pa.map_(pa.string(), pa.float64()))

@@ -34,7 +34,8 @@ from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import Check, archive, check, schema_of
 from headrace.pipeline.link import Link
-from headrace.pipeline.load import Report, load
+from headrace.pipeline.load import load
+from headrace.pipeline.loader import Report
 from headrace.pipeline.progress import Batch
 
 STREAM = "flights"

@@ -27,7 +27,7 @@ def time_zone(context: click.Context, option: click.Parameter, name: str) -> str
     return name
 
 
-class LocalPath(click.ParamType):
+class LocalPath(click.ParamType[Path]):
     """A path that this machine sees, or a file:// URL. UsageError for other URL schemes."""
 
     name = "path"

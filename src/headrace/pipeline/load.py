@@ -1,140 +1,110 @@
-"""From a file into a stream: every row an entry, its time the ID, its columns the fields."""
+"""From a file into a stream: every row an entry, its columns the fields, its time the ID.
+
+Without a time column the server generates the IDs. A load that broke off is resumed right after the last
+row that is in the stream, whatever others add to the stream meanwhile (loader, load_marker).
+"""
 
 from __future__ import annotations
 
-import time
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import UsageError
+from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.link import Link
+from headrace.pipeline.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
+from headrace.pipeline.loader import Loader, LoadJob, OnBad, Report
 from headrace.pipeline.pace import Rate
-from headrace.pipeline.requests import Request, pack
+from headrace.pipeline.row_checks import checked
 from headrace.pipeline.times import TimeColumn
+from headrace.server_url import failures_explained
 
-ROWS_PER_BATCH = 2000
-
-# A batch is cut smaller when its rows are large: what is on its way is held twice.
-BATCH_BYTES = 16 * 1024 * 1024
-
-# Batches sent and not yet confirmed: one is packed while the server works on the other.
-BATCHES_ON_THE_WAY = 2
-
-
-@dataclass
-class Report:
-    """What a load has done so far; `moved` and `untimed` rows took the time of the row before them."""
-
-    rows: int = 0
-    skipped: int = 0
-    moved: int = 0
-    untimed: int = 0
-    first_id: str = ""
-    last_id: str = ""
-    seconds: float = 0.0
-
-
-@dataclass
-class Ids:
-    """Growing IDs from times: a row that goes back in time takes the last time, and is counted."""
-
-    ms: int = 0
-    seq: int = 0
-    moved: int = 0
-    untimed: int = 0
-
-    def of(self, times: Iterable[int | None]) -> Iterator[tuple[int, int]]:
-        """The next IDs, one a time."""
-        for ms in times:
-            if ms is None:
-                self.untimed += 1
-            elif ms > self.ms:
-                self.ms, self.seq = ms, 0
-                yield ms, 0
-                continue
-            elif ms < self.ms:
-                if ms < 0:
-                    raise UsageError(f"a row's time lies before 1970 ({ms} ms), which no ID can say")
-                self.moved += 1
-            self.seq += 1
-            yield self.ms, self.seq
+Rows = Iterable[pa.RecordBatch | BadRow]
 
 
 def load(
-    batches: Iterable[pa.RecordBatch],
-    times: TimeColumn,
+    rows: Rows,
+    times: TimeColumn | None,
     link: Link,
     stream: str,
     *,
-    existing: str = "refuse",
+    job: LoadJob | None = None,
+    append: bool = False,
+    resume: bool = False,
     maxlen: int | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
     rate: Rate | None = None,
+    on_bad: OnBad | None = None,
     on_progress: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Appends the rows to the stream, at most at a rate, and returns what was done.
+    """Add rows to a stream, each exactly once.
 
-    `existing` says what to do if the stream has entries at or after the first row's ID: refuse; append (rows
-    go after the last entry); resume (rows up to the last ID are taken for loaded, and skipped). A batch is in
-    the stream whole or not at all, so after a failure resume goes on exactly where the load stopped.
+    Args:
+        rows: the rows, and those that could not be read.
+        times: the column that gives the IDs; None to have the server generate them.
+        link: the server.
+        stream: the stream's name.
+        job: which load this is. By default it has no name and cannot be resumed.
+        append: whether IDs go after the stream's last entry if their times are earlier.
+        resume: whether to skip the rows that an earlier run of the job has added.
+        maxlen: trim the stream to about this many entries.
+        rows_per_batch: rows in one transaction.
+        rate: rows per second.
+        on_bad: called with a row that is left out, and with the number of good rows before it. Without it a
+            bad row ends the load.
+        on_progress: called when rows are confirmed.
+
+    Returns:
+        What was done. `rows` is 0 and `skipped` is not if the job was complete.
+
+    Raises:
+        UsageError: for a bad row, an ID that the stream has passed, or a file that is not the one resumed.
+            The rows before are in the stream.
+        HeadraceError: if the server cannot be reached, or rejects rows.
     """
-    started = time.monotonic()
-    report = Report()
-    last = link.last_id(stream) or (0, 0)
-    ids = Ids(*last) if existing == "append" else Ids()
-    on_the_way: deque[Request] = deque()
-    rate = rate or Rate(None)
-    most_on_the_way = BATCHES_ON_THE_WAY if rate.rows_per_second is None else 1
-
-    def confirm_oldest() -> None:
-        request = on_the_way.popleft()
-        link.confirm(request)
-        report.rows += request.rows
-        report.first_id = report.first_id or request.first_id
-        report.last_id = request.last_id
-        report.seconds = time.monotonic() - started
-        on_progress(report)
-
-    for batch in cut(batches, rate.at_once(rows_per_batch)):
-        numbered = list(ids.of(times.milliseconds(batch)))
-        report.moved, report.untimed = ids.moved, ids.untimed
-        if numbered[0] <= last:
-            if existing != "resume":
-                raise UsageError(taken(stream, last, numbered[0]))
-            loaded = bisect_right(numbered, last)
-            report.skipped += loaded
-            numbered, batch = numbered[loaded:], batch.slice(loaded)
-        if numbered:
-            if not times.is_field:
-                batch = batch.drop_columns([times.name])
-            request = pack(stream.encode(), [b"%d-%d" % each for each in numbered], batch, maxlen)
-            rate.wait(request.rows)
-            link.send(stream, request)
-            on_the_way.append(request)
-        if len(on_the_way) == most_on_the_way:
-            confirm_oldest()
-    while on_the_way:
-        confirm_oldest()
-    return report
+    job = job or LoadJob()
+    with failures_explained(link.url):
+        loader = Loader(
+            link, stream, job, times, append, maxlen, rows_per_batch, rate or Rate(None), on_progress
+        )
+        try:
+            loader.begin(resume)
+            for each in rows:
+                if isinstance(each, BadRow):
+                    loader.reject(each, on_bad)
+                else:
+                    loader.take(each, on_bad)
+            loader.finish(named=bool(job.name))
+        except BaseException as stop:
+            loader.broken_off(stop)
+            raise
+        finally:
+            loader.close()
+    return loader.report
 
 
-def cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of so many at most, and of BATCH_BYTES at most on average."""
-    for batch in batches:
-        share = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
-        step = max(1, min(rows, share))
-        for start in range(0, batch.num_rows, step):
-            yield batch.slice(start, step)
+def in_time_order(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | BadRow]:
+    """Yield all rows sorted by time, rows of one time in the order they came.
 
-
-def in_time_order(batches: Iterable[pa.RecordBatch], times: TimeColumn) -> Iterator[pa.RecordBatch]:
-    """All rows sorted by time, rows of one time in the order they came; the whole file is held in memory."""
-    table = pa.Table.from_batches(aligned(list(batches)))
+    The whole file is held in memory. Bad rows come first.
+    """
+    batches: list[pa.RecordBatch] = []
+    given = 0
+    for each in rows:
+        if isinstance(each, BadRow):
+            yield each
+            continue
+        for part in checked(each, replace(times, is_field=True), given):  # the column is still needed
+            if isinstance(part, BadRow):
+                yield part
+            else:
+                batches.append(part.rows)
+        given += each.num_rows
+    if not batches:
+        return
+    table = pa.Table.from_batches(aligned(batches))
     stamps: list[int | None] = []
     for batch in table.to_batches():
         stamps += times.milliseconds(batch)
@@ -157,12 +127,3 @@ def aligned(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         )
         for batch in batches
     ]
-
-
-def taken(stream: str, last: tuple[int, int], first: tuple[int, int]) -> str:
-    """Why the rows cannot simply be appended, and what the choices are."""
-    return (
-        f"stream {stream!r} already has entries up to {last[0]}-{last[1]}, and the first row would be "
-        f"{first[0]}-{first[1]}; choose --append to put the rows after them, --resume to go on with a load "
-        "that stopped, or another --stream"
-    )

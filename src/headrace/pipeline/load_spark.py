@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import raise_if_noted
-from headrace.pipeline.load import ROWS_PER_BATCH, Ids
+from headrace.pipeline.loader import ROWS_PER_BATCH, Ids
 from headrace.pipeline.pace import Rate
 from headrace.pipeline.progress import cause
 from headrace.pipeline.times import TimeColumn, time_column

@@ -16,8 +16,20 @@ WELL_KNOWN = (
     "created_at",
 )  # fmt: skip
 
-# A bare number below this is in units of so many nanoseconds: seconds until the year 5138, and so on.
-UNITS = ((1e11, 1_000_000_000), (1e14, 1_000_000), (1e17, 1_000))
+# What a bare number counts is seen by its size: (smallest, nanoseconds of the unit, name). The ranges do not
+# overlap for times between 1973 and 5138: seconds have 9 to 11 digits, milliseconds 12 to 14, and so on.
+UNITS = (
+    (1e17, 1, "nanoseconds"),
+    (1e14, 1_000, "microseconds"),
+    (1e11, 1_000_000, "milliseconds"),
+    (1e8, 1_000_000_000, "seconds"),
+)
+UNIT_NAMES = {unit_ns: name for _, unit_ns, name in UNITS}
+MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
+
+# A column with a few wrong values is still a time: these rows are reported as wrong.
+VALUES_SAMPLED = 200
+SHARE_OF_TIMES = 0.9
 
 
 @dataclass(frozen=True)
@@ -31,11 +43,41 @@ class TimeColumn:
     unit_ns: int | None = None
     is_field: bool = True
 
+    @property
+    def unit(self) -> str:
+        """The unit of a column of bare numbers, such as `seconds`; empty for timestamps."""
+        return "" if self.unit_ns is None else UNIT_NAMES[self.unit_ns]
+
     def milliseconds(self, batch: pa.RecordBatch) -> list[int | None]:
-        """Each row's time in milliseconds since 1970, UTC; None where the row has none."""
+        """Return each row's time in milliseconds since 1970, UTC; None where the row has none.
+
+        Raises:
+            UsageError: if a value is not a time, or is before 1970 or after the year 9999.
+        """
+        found, wrong = self.readings(batch)
+        for reason in wrong.values():
+            raise UsageError(reason)
+        return found
+
+    def readings(self, batch: pa.RecordBatch) -> tuple[list[int | None], dict[int, str]]:
+        """Return each row's time in milliseconds, and by row number why a value is not a time.
+
+        A row with a wrong value has the time None.
+        """
         if self.name not in batch.schema.names:
-            return [None] * batch.num_rows
+            return [None] * batch.num_rows, {}
         column = batch.column(self.name)
+        try:
+            found = self._converted(column)
+        except UsageError:
+            return self._one_by_one(column)
+        stray = [row for row, ms in enumerate(found) if ms is not None and not 0 <= ms <= MS_MAX]
+        wrong = {row: self._out_of_range(column[row]) for row in stray}
+        for row in stray:
+            found[row] = None
+        return found, wrong
+
+    def _converted(self, column: pa.Array) -> list[int | None]:
         if self.unit_ns is None:
             stamps = timestamps(column)
             if stamps is None:
@@ -53,15 +95,41 @@ class TimeColumn:
         except OverflowError as error:
             raise UsageError(f"column {self.name!r} holds an infinite number, which is not a time") from error
 
+    def _one_by_one(self, column: pa.Array) -> tuple[list[int | None], dict[int, str]]:
+        found: list[int | None] = []
+        wrong = {}
+        for row in range(len(column)):
+            try:
+                [ms] = self._converted(column[row : row + 1])
+            except UsageError:
+                ms = None
+                kind = f"a number of {self.unit}" if self.unit else "a time"
+                wrong[row] = f"column {self.name!r} holds {str(column[row])!r}, which is not {kind}"
+            if ms is not None and not 0 <= ms <= MS_MAX:
+                wrong[row], ms = self._out_of_range(column[row]), None
+            found.append(ms)
+        return found, wrong
 
-def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> TimeColumn:
-    """The column for the ids: the one wanted, or the best of those that look like times in these rows."""
+    def _out_of_range(self, value: pa.Scalar) -> str:
+        unit = f" in {self.unit}" if self.unit else ""
+        return f"column {self.name!r} holds {str(value)!r}, which{unit} is not a time from 1970 to 9999"
+
+
+def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> TimeColumn | None:
+    """Return the column for the IDs: the one wanted, or the best of those that look like times.
+
+    Returns:
+        None if no column is wanted and none looks like a time.
+
+    Raises:
+        UsageError: if the wanted column does not exist or is not a time.
+    """
     if wanted is not None:
         if wanted not in batch.schema.names:
             raise UsageError(f"no column {wanted!r}; the columns are {', '.join(batch.schema.names)}")
-        found = time_column(batch, wanted)
+        found = time_column(batch, wanted, share=0.5)
         if found is None:
-            raise UsageError(f"column {wanted!r} is not a time: {odd_one_out(batch.column(wanted))!r}")
+            raise UsageError(not_a_time(wanted, batch.column(wanted)))
         return found
     candidates = []
     for place, name in enumerate(batch.schema.names):
@@ -69,29 +137,64 @@ def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> Time
         column = batch.column(name)
         if column.null_count == len(column) or (is_number(column) and not known):
             continue
-        if found := time_column(batch, name):
-            candidates.append((not known, is_date(column), place, found))
-    if not candidates:
-        columns = ", ".join(batch.schema.names)
-        raise UsageError(f"no column looks like a time; name one with --time-column ({columns})")
-    return min(candidates, key=lambda candidate: candidate[:3])[3]
+        found = time_column(batch, name)
+        if found is None or (found.unit_ns is not None and not (known and counts_since_1970(column))):
+            continue
+        candidates.append((not known, is_date(column), place, found))
+    return min(candidates, key=lambda candidate: candidate[:3])[3] if candidates else None
 
 
-def time_column(batch: pa.RecordBatch, name: str) -> TimeColumn | None:
-    """The named column as a time, or None if it cannot be one."""
+def time_column(batch: pa.RecordBatch, name: str, share: float = SHARE_OF_TIMES) -> TimeColumn | None:
+    """Return the named column as a time, or None if too few of its values are times."""
     column = batch.column(name)
+    found = as_time_column(column, name)
+    if found is not None or not is_text(column):
+        return found
+    sample = column.drop_null()[:VALUES_SAMPLED]
+    singles = [sample[at : at + 1] for at in range(len(sample))]
+    for unit in (None, 1_000_000):  # texts of times, or of numbers
+        times = [each for each in singles if (numbers if unit else timestamps)(each) is not None]
+        if times and len(times) >= share * len(sample):
+            return as_time_column(pa.concat_arrays(times), name) or (None if unit else TimeColumn(name))
+    return None
+
+
+def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
+    """Return a column, all of whose values are times, as a time; else None."""
     if timestamps(column) is not None and not is_number(column):
         return TimeColumn(name)
     values = numbers(column)
     if values is None or values.null_count == len(values):
         return None
-    largest = float(pc.max(pc.abs(values)).as_py())
-    if math.isinf(largest):
+    sizes = pc.abs(values).drop_null()
+    if math.isinf(float(pc.max(sizes).as_py())):
         return None
-    for below, unit_ns in UNITS:
-        if largest < below:
-            return TimeColumn(name, unit_ns)
-    return TimeColumn(name, 1)
+    units = {unit_of(size) for size in sizes.to_pylist()} - {None}
+    if len(units) > 1:
+        return None
+    return TimeColumn(name, units.pop() if units else 1_000_000_000)
+
+
+def unit_of(size: float) -> int | None:
+    """Return the unit in nanoseconds that a number counts, by its size; None if it is too small to tell."""
+    return next((unit_ns for smallest, unit_ns, _ in UNITS if size >= smallest), None)
+
+
+def counts_since_1970(column: pa.Array) -> bool:
+    """Return whether most of a column's numbers are large enough to count from 1970."""
+    sizes = [abs(value) for value in numbers_of_texts(column)]
+    return sum(unit_of(size) is not None for size in sizes) * 2 > len(sizes)
+
+
+def numbers_of_texts(column: pa.Array) -> list[float]:
+    """Return a sample of the column's values that are numbers."""
+    sample = column.drop_null()[:VALUES_SAMPLED]
+    found: list[float] = []
+    for at in range(len(sample)):
+        value = numbers(sample[at : at + 1])
+        if value is not None and value.null_count == 0 and math.isfinite(value[0].as_py()):
+            found.append(value[0].as_py())
+    return found
 
 
 def milliseconds(value: float, unit_ns: int) -> int:
@@ -153,6 +256,15 @@ def is_date(column: pa.Array) -> bool:
     if pa.types.is_date(column.type):
         return True
     return is_text(column) and (pc.max(pc.binary_length(column)).as_py() or 0) <= len("2013-01-01")
+
+
+def not_a_time(name: str, column: pa.Array) -> str:
+    """Return why a column cannot give the IDs."""
+    units = list(dict.fromkeys(unit_of(abs(value)) for value in numbers_of_texts(column)))
+    names = [UNIT_NAMES[unit] for unit in units if unit is not None]
+    if len(names) > 1:
+        return f"column {name!r} holds numbers of {' and of '.join(names)}: give all its times in one unit"
+    return f"column {name!r} is not a time: {odd_one_out(column)!r}"
 
 
 def odd_one_out(column: pa.Array) -> str:

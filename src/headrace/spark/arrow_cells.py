@@ -6,11 +6,11 @@ times), it first turns into a column of texts; arrays, maps and structs become J
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from headrace.resp.request import bulk
 from headrace.spark.encoder import Cells
+from headrace.spark.nested_json import nested_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ def plain(column: pa.Array, timestamp_format: str) -> pa.Array:
     if types.is_run_end_encoded(kind):
         return plain(pc.run_end_decode(column), timestamp_format)
     if types.is_nested(kind):
-        return pa.array([_json(v) for v in column.to_pylist(maps_as_pydicts="lossy")], pa.string())
+        return pa.array(nested_texts(column, lambda leaf: plain(leaf, "iso8601")), pa.string())
     if types.is_timestamp(kind):
         return _time(column, timestamp_format)
     if types.is_string_view(kind) or types.is_binary_view(kind):
@@ -87,6 +87,9 @@ def plain(column: pa.Array, timestamp_format: str) -> pa.Array:
         return column
     if types.is_float16(kind):
         column = column.cast(pa.float32())
+    if types.is_floating(column.type):
+        # The shortest decimal of the narrow number, then spelled as all doubles are.
+        return column.cast(pa.string()).cast(pa.float64())
     try:
         return column.cast(pa.string())
     except pa.ArrowNotImplementedError:
@@ -113,12 +116,3 @@ def _time(column: pa.Array, timestamp_format: str) -> pa.Array:
     if kind.tz is None:
         return pc.strftime(column, "%Y-%m-%dT%H:%M:%S")
     return pc.strftime(column.cast(pa.timestamp(kind.unit, "UTC")), "%Y-%m-%dT%H:%M:%SZ")
-
-
-def _json(value: object) -> str | None:
-    return None if value is None else json.dumps(value, default=_json_text, ensure_ascii=False)
-
-
-def _json_text(value: object) -> str:
-    """What JSON has no form for: bytes as text if they are text, all else as Python says it."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

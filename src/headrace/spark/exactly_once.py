@@ -30,6 +30,10 @@ BECAUSE = "because of: "  # how EXECABORT names what it is about
 NO_ID = (0, 0)
 
 
+class IdNotAbove(UsageError):
+    """An ID that a row asks for is not above the stream's last one: other entries were added meanwhile."""
+
+
 class Forgotten(HeadraceError):
     """The server no longer has rows that it had confirmed."""
 
@@ -259,7 +263,7 @@ def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> No
         except ValueError as wrong:
             raise UsageError(f"{wrong}, like 1763676000000-0.") from None
         if entry_id <= last:
-            raise UsageError(
+            raise IdNotAbove(
                 f"The ID {text} is not above {last[0]}-{last[1]}, where the stream {stream.decode()!r} "
                 "has got to. Rows with IDs must come sorted, and in one partition for each stream."
             )

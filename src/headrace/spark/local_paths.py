@@ -1,7 +1,7 @@
 """Paths that users give for local files: plain paths and file:// URLs. Other URL schemes are rejected.
 
-`Path("s3://bucket/x")` is the relative path `s3:/bucket/x`. Without this check an archive would be written to a
-local folder named `s3:`, and `trim` would delete the originals.
+`Path("s3://bucket/x")` is the relative path `s3:/bucket/x`. Without this check an archive would be written
+to a local folder named `s3:`, and `trim` would delete the originals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def local_path(given: str | os.PathLike[str]) -> Path:
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme != "file":
         raise UsageError(
-            f"{text}: {scheme}:// is not supported; give a path of a file system that this machine sees, or mount it"
+            f"{text}: {scheme}:// is not supported; give a path of a file system that this machine sees, "
+            "or mount it"
         )
     if rest.startswith("//"):
         host, _, path = rest[2:].partition("/")

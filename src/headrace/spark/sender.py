@@ -105,10 +105,23 @@ def trimming(options: Options) -> list[bytes]:
 
 
 class Sender:
-    """Sends the rows of one task. Holds a connection to each server it writes to; close() it."""
+    """Sends the rows of one task. Holds a connection to each server it writes to; close() it.
 
-    def __init__(self, options: Options, marker: Marker | None = None) -> None:
+    given_roles: what the columns of a schema are for, if it is not their names that say so. chunk_rows: how
+    many rows go into one transaction at most.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        marker: Marker | None = None,
+        *,
+        given_roles: Callable[[pa.Schema], Roles] | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
         self._options = options
+        self._roles_of = given_roles or (lambda schema: roles(schema, options))
+        self._chunk_rows = chunk_rows or CHUNK_ROWS
         self._trim = trimming(options)
         self._marker = marker
         self._servers = Servers(options.url)
@@ -123,7 +136,7 @@ class Sender:
     def send(self, batch: pa.RecordBatch) -> None:
         """Send the rows of a batch; the last ones may not be confirmed yet."""
         if batch.schema != self._schema:
-            self._roles = roles(batch.schema, self._options)
+            self._roles = self._roles_of(batch.schema)
             self._schema = batch.schema
         if batch.num_rows == 0:
             return
@@ -156,6 +169,11 @@ class Sender:
         """Wait until every row is confirmed; how many were not yet written when the task began."""
         for delivery in self._deliveries.values():
             delivery.finish()
+        return self.confirmed
+
+    @property
+    def confirmed(self) -> int:
+        """How many rows are confirmed that were not yet written when the task began."""
         return sum(delivery.rows for delivery in self._deliveries.values())
 
     def close(self) -> None:
@@ -206,7 +224,7 @@ class Sender:
 
         at = 0
         while (at := max(at, delivery.done(stream) - base)) < count:
-            stop = self._encoder.encode(rows, at, min(at + CHUNK_ROWS, count), CHUNK_BYTES)
+            stop = self._encoder.encode(rows, at, min(at + self._chunk_rows, count), CHUNK_BYTES)
             delivery.add(Chunk(stream, self._encoder.take(), base + at, at, stop, encode, ids))
             at = stop
         if delivery.done(stream) == ALL and not self._warned and self._marker is not None:

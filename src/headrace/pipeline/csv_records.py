@@ -1,0 +1,243 @@
+"""Cut a CSV file into records, so that a bad record can be named and skipped, and the others kept.
+
+A record is a line, or several lines if a quoted value has line breaks. Arrow parses whole blocks of records.
+Only a block that Arrow rejects is looked at record by record.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.csv
+
+QUOTE = b'"'
+RECORD_BYTES_MAX = 16 * 1024 * 1024
+EXCERPT_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be loaded, and why.
+
+    line, text      the first of its lines, and its bytes; or else
+    row, values     which row it is, counted from 1, and its values
+    """
+
+    line: int
+    reason: str
+    text: bytes = b""
+    row: int = 0
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        where = f"line {self.line}" if self.line else f"row {self.row}"
+        return f"{where}: {self.reason}"
+
+
+class Lines(Protocol):
+    """A binary file that is read by lines."""
+
+    def readlines(self, hint: int, /) -> list[bytes]:
+        """Return whole lines of about `hint` bytes."""
+        ...
+
+    def readline(self) -> bytes:
+        """Return one line; empty at the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Block:
+    """Records that follow each other.
+
+    number      the line number of the first
+    records     their bytes, line ends included; blank lines are among them
+    unclosed    indexes of the records with an opening quote that is never closed
+    """
+
+    number: int
+    records: list[bytes]
+    unclosed: frozenset[int] = frozenset()
+
+
+class RecordCutter:
+    """Reads blocks of whole records from a file."""
+
+    def __init__(self, file: Lines, delimiter: bytes) -> None:
+        self._file = file
+        d = re.escape(delimiter)
+        field = rb'(?:"(?:[^"]++|"")*+"[^%b]*+|[^"%b][^%b]*+|)' % (d, d, d)
+        self._whole = re.compile(rb"%b(?:%b%b)*+" % (field, d, field), re.DOTALL)
+        self._opening = re.compile(rb'(?:\A|%b)"' % d)
+        self._closing = re.compile(rb'(?:[^"]++|"")*+"')
+        self._number = 1
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Yield blocks of about `size` bytes."""
+        while block := self.block(size):
+            yield block
+
+    def first_record(self, size: int) -> tuple[Block, Block | None]:
+        """Return the first record that is not blank, and the rest of its block."""
+        block = self.block(size)
+        while block is not None:
+            for at, record in enumerate(block.records):
+                if record.strip(b"\r\n"):
+                    head = self._part(block, at, at + 1)
+                    return head, self._part(block, at + 1, len(block.records))
+            block = self.block(size)
+        return Block(1, []), None
+
+    @staticmethod
+    def _part(block: Block, start: int, stop: int) -> Block:
+        number = block.number + sum(record.count(b"\n") for record in block.records[:start])
+        unclosed = frozenset(at - start for at in block.unclosed if start <= at < stop)
+        return Block(number, block.records[start:stop], unclosed)
+
+    def block(self, size: int) -> Block | None:
+        """Return the next block; None at the end."""
+        lines = self._file.readlines(size)
+        if not lines:
+            return None
+        number = self._number
+        records, unclosed = self._records(lines)
+        self._number += sum(record.count(b"\n") for record in records)
+        return Block(number, records, unclosed)
+
+    def _records(self, lines: list[bytes]) -> tuple[list[bytes], frozenset[int]]:
+        if QUOTE not in b"".join(lines):
+            return lines, frozenset()
+        records: list[bytes] = []
+        unclosed = set()
+        at = 0
+        while at < len(lines):
+            if QUOTE not in lines[at] or self._whole.fullmatch(lines[at]):
+                records.append(lines[at])
+                at += 1
+                continue
+            stop = self._end(lines, at)
+            if stop is None:
+                unclosed.add(len(records))
+                stop = at + 1
+            records.append(b"".join(lines[at:stop]))
+            at = stop
+        return records, frozenset(unclosed)
+
+    def _end(self, lines: list[bytes], at: int) -> int | None:
+        """Return where the record that begins at a line ends; None if its quote is not closed.
+
+        Lines that are read in search of the end are added to `lines`.
+        """
+        inside, size = self._inside(lines[at], False), len(lines[at])
+        while inside:
+            at += 1
+            if at == len(lines):
+                more = self._file.readline()
+                if not more:
+                    return None
+                lines.append(more)
+            size += len(lines[at])
+            if size > RECORD_BYTES_MAX:
+                return None
+            inside = self._inside(lines[at], True)
+        return at + 1
+
+    def _inside(self, line: bytes, inside: bool) -> bool:
+        """Return whether a line ends within a quoted value; inside: whether it begins within one."""
+        at = 0
+        while True:
+            match = self._closing.match(line, at) if inside else self._opening.search(line, at)
+            if match is None:
+                return inside
+            at, inside = match.end(), not inside
+
+
+class CsvParser:
+    """Parses blocks of records as columns of text."""
+
+    def __init__(self, names: Sequence[str], delimiter: str, null_values: Sequence[str]) -> None:
+        self._names = list(names)
+        self._parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        self._convert = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=list(null_values),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+
+    def rows(self, block: Block) -> Iterator[pa.RecordBatch | BadRow]:
+        """Yield the good rows of a block and, in their places, the bad ones."""
+        if not block.unclosed:
+            try:
+                yield from self._batches(b"".join(block.records))
+                return
+            except pa.ArrowInvalid:
+                pass
+        yield from self._bisected(block, 0, len(block.records), self._numbers(block))
+
+    @staticmethod
+    def _numbers(block: Block) -> list[int]:
+        numbers, number = [], block.number
+        for record in block.records:
+            numbers.append(number)
+            number += record.count(b"\n")
+        return numbers
+
+    def _bisected(
+        self, block: Block, start: int, stop: int, numbers: list[int]
+    ) -> Iterator[pa.RecordBatch | BadRow]:
+        """Yield the rows of some records: all of them, or those of one half and then of the other."""
+        if start == stop:
+            return
+        if start + 1 == stop and start in block.unclosed:
+            yield BadRow(numbers[start], "a quoted value is not closed", block.records[start])
+            return
+        if block.unclosed.isdisjoint(range(start, stop)):
+            try:
+                yield from self._batches(b"".join(block.records[start:stop]))
+                return
+            except pa.ArrowInvalid as error:
+                if start + 1 == stop:
+                    yield BadRow(
+                        numbers[start], self._reason(block.records[start], error), block.records[start]
+                    )
+                    return
+        middle = (start + stop) // 2
+        yield from self._bisected(block, start, middle, numbers)
+        yield from self._bisected(block, middle, stop, numbers)
+
+    def _batches(self, data: bytes) -> list[pa.RecordBatch]:
+        if not data:
+            return []
+        read = pyarrow.csv.ReadOptions(column_names=self._names, block_size=len(data) + 1, use_threads=False)
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(data), read_options=read, parse_options=self._parse, convert_options=self._convert
+        )
+        return [batch for batch in table.to_batches() if batch.num_rows]
+
+    def _reason(self, record: bytes, error: Exception) -> str:
+        said = str(error)
+        if "columns, got" in said:
+            found = said.partition("columns, got ")[2].partition(":")[0]
+            columns = "column" if len(self._names) == 1 else "columns"
+            return f"expected {len(self._names)} {columns}, found {found}: {excerpt(record)}"
+        if "UTF8" in said:
+            return f"not UTF-8 (--encoding names another encoding): {excerpt(record)}"
+        return f"{said.splitlines()[0]}: {excerpt(record)}"
+
+
+def excerpt(text: bytes) -> str:
+    """Return the beginning of a row for a message, with control characters escaped."""
+    shown = text.rstrip(b"\r\n").decode(errors="backslashreplace")
+    return repr(shown[:EXCERPT_CHARACTERS]) + ("…" if len(shown) > EXCERPT_CHARACTERS else "")
+
+
+def header_names(record: bytes, delimiter: str) -> list[str]:
+    """Return the column names of a CSV file's first record."""
+    text = record.decode("utf-8-sig").rstrip("\r\n")
+    return next(csv.reader(text.splitlines(keepends=True), delimiter=delimiter), [])

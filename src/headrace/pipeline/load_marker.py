@@ -1,0 +1,176 @@
+"""How far a load is, remembered by the server: a marker set by the transactions that add the rows.
+
+    {orders}:headrace:load:<name>  =  {"run": 2, "run_rows": 4000, "rows": 9000, "digest": "5f0c…", …}
+        run 2 has added 4000 rows; with the runs before it the first 9000 rows of the file are in the stream
+
+The digest is of the fields of these rows. A load that is resumed reads them again and compares, so a file
+that has changed is noticed. A key expires 30 days after its last use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import CommandError, HeadraceError
+from headrace.spark.arrow_cells import cells
+from headrace.spark.encoder import XaddEncoder
+from headrace.spark.marker import Marker, tagged
+
+DIGEST_BYTES = 16
+BATCHES_KEPT = 8  # whose rows a transaction that is not yet confirmed may hold
+ENCODED_MAX = 1 << 62
+
+
+class RowDigest:
+    """A digest of rows one after the other, however they are cut into batches."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._encoder = XaddEncoder()
+
+    def copy(self) -> RowDigest:
+        """Return a digest of the same rows."""
+        made = RowDigest()
+        made._hash = self._hash.copy()
+        return made
+
+    def update(self, rows: pa.RecordBatch) -> None:
+        """Add rows: the names and the texts of their fields."""
+        columns = [cells(name, rows.column(at), "iso8601") for at, name in enumerate(rows.schema.names)]
+        self._encoder.load(rows.num_rows, columns, None)
+        self._encoder.aim([])
+        self._encoder.encode(None, 0, rows.num_rows, ENCODED_MAX)
+        self._hash.update(self._encoder.take())
+
+    def text(self) -> str:
+        """Return the digest in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+@dataclass(frozen=True)
+class LoadState:
+    """What a marker says.
+
+    run, run_rows   the run of the job that wrote last, and how many rows that run has added
+    rows            rows of the file that are in the stream, by all runs
+    digest          of these rows
+    file, size      the file's name, and its bytes
+    append          whether IDs go after the stream's last entry
+    done            whether the file was loaded to its end
+    """
+
+    run: int
+    run_rows: int
+    rows: int
+    digest: str
+    file: str = ""
+    size: int = 0
+    append: bool = False
+    done: bool = False
+
+    def encoded(self) -> bytes:
+        """Return the marker's value."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, value: bytes | None, key: bytes) -> LoadState | None:
+        """Return what a marker's value says; None if there is no marker.
+
+        Raises:
+            CommandError: if the value is not a marker, or says that the server refused some rows.
+        """
+        if value is None:
+            return None
+        shown = key.decode(errors="replace")
+        try:
+            said: dict[str, Any] = json.loads(value)
+            refused = said.pop("refused", None)
+            state = cls(**said)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CommandError(
+                f"the key {shown!r} holds {value[:80]!r}, which is not the marker of a load; delete the "
+                "key to load from the beginning"
+            ) from error
+        if refused:
+            raise CommandError(
+                f"the server refused some rows of this load: {refused}. Delete the key {shown!r} to load "
+                "from the beginning"
+            )
+        return state
+
+
+@dataclass(frozen=True)
+class LoadMarker(Marker):
+    """The marker of a load: `query` is its name, `batch` its run.
+
+    base    what was loaded before this run
+    start   the digest of that
+    """
+
+    base: LoadState = field(default_factory=lambda: LoadState(0, 0, 0, ""))
+    start: RowDigest = field(default_factory=RowDigest)
+    _sent: deque[tuple[int, RowDigest, pa.RecordBatch]] = field(
+        default_factory=lambda: deque(maxlen=BATCHES_KEPT)
+    )
+    _digests: dict[int, str] = field(default_factory=dict)
+
+    def key(self, stream: bytes) -> bytes:
+        """Return the key of this load into the stream."""
+        return b"%b:headrace:load:%b" % (tagged(stream), self.query.encode())
+
+    def note(self, first: int, digest: RowDigest, rows: pa.RecordBatch) -> None:
+        """Remember rows that are about to be sent: the number of the first in this run, the digest before."""
+        self._sent.append((first, digest, rows))
+        self._digests.clear()
+
+    def digest_at(self, rows: int) -> RowDigest:
+        """Return the digest of what is loaded when so many rows of this run are.
+
+        Raises:
+            HeadraceError: if these rows were confirmed too long ago to be remembered.
+        """
+        if rows == 0:
+            return self.start
+        for first, digest, batch in reversed(self._sent):
+            if first < rows:
+                found: RowDigest = digest.copy()
+                found.update(batch.slice(0, rows - first))
+                return found
+        raise HeadraceError(f"the server has only {rows:,} rows of this run, fewer than it had confirmed")
+
+    def state(self, rows: int) -> LoadState:
+        """Return the state when so many rows of this run are written."""
+        if rows not in self._digests:
+            self._digests[rows] = self.digest_at(rows).text()
+        total = self.base.rows + rows
+        return replace(self.base, run=self.batch, run_rows=rows, rows=total, digest=self._digests[rows])
+
+    def value(self, rows: int) -> bytes:
+        """Return what the key holds when so many rows of this run are written."""
+        return self.state(rows).encoded()
+
+    def flawed(self, rows: int, reason: str) -> bytes:
+        """Return what the key holds when the server refused some of these rows."""
+        return json.dumps(asdict(self.state(rows)) | {"refused": reason}).encode()
+
+    def rows_done(self, value: bytes | None, stream: bytes) -> int:
+        """Return how many rows of this run are written.
+
+        Raises:
+            CommandError: if another run of the same load has begun meanwhile.
+        """
+        state = LoadState.of(value, self.key(stream))
+        if state is None or state.run < self.batch:
+            return 0
+        if state.run > self.batch:
+            raise CommandError(
+                f"this load into {stream.decode(errors='replace')!r} also runs elsewhere, and has gone on "
+                "there"
+            )
+        return state.run_rows

@@ -1,0 +1,135 @@
+"""The JSON text of nested values, one spelling for every way into a stream: JSON lines, Parquet, Spark.
+
+No spaces, keys in their order, null kept, non-ASCII text as it is. Values inside are spelled as they would be
+at the top: doubles as repr() writes them, decimals with all their digits, times in ISO 8601.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NULL = "null"
+Plain = Callable[["pa.Array"], "pa.Array"]
+
+
+def float_text(value: float) -> str:
+    """Return a double as the shortest decimal that reads back as the same double."""
+    return repr(value)
+
+
+def json_text(value: object) -> str:
+    """Return a value of Python's json module as JSON text."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quoted(key)}:{json_text(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, float):
+        return _float(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def nested_texts(column: pa.Array, plain: Plain) -> list[str | None]:
+    """Return the JSON text of each value of a nested Arrow column; None for null.
+
+    Args:
+        column: a list, struct or map column.
+        plain: what the values inside are written as, if they are neither nested nor JSON's own.
+    """
+    valid = column.is_valid().to_pylist()
+    return [text if there else None for text, there in zip(_texts(column, plain), valid, strict=True)]
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _float(value: float) -> str:
+    # JSON has no number for these.
+    return float_text(value) if math.isfinite(value) else _quoted(float_text(value))
+
+
+def _texts(column: pa.Array, plain: Plain) -> list[str]:
+    """Return the JSON text of each value, `null` among them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types = pa.types
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    kind = column.type
+    if types.is_dictionary(kind):
+        return _texts(column.dictionary_decode(), plain)
+    if types.is_run_end_encoded(kind):
+        return _texts(pc.run_end_decode(column), plain)
+    if types.is_struct(kind):
+        names = [_quoted(field.name) for field in kind]
+        children = [_texts(child, plain) for child in column.flatten()]
+        rows: Iterator[Any] = zip(*children, strict=True) if children else iter([()] * len(column))
+        texts = ["{" + ",".join(f"{n}:{v}" for n, v in zip(names, row, strict=True)) + "}" for row in rows]
+        return _with_nulls(column, texts)
+    if types.is_map(kind):
+        first, size, spans = _spans(column)
+        keys = [_key(text) for text in _texts(column.keys.slice(first, size), plain)]
+        items = _texts(column.items.slice(first, size), plain)
+        pairs = [f"{key}:{item}" for key, item in zip(keys, items, strict=True)]
+        return _with_nulls(column, ["{" + ",".join(pairs[a:b]) + "}" for a, b in spans])
+    if types.is_nested(kind):
+        return _list_texts(column, plain)
+    return _leaf_texts(column, plain)
+
+
+def _list_texts(column: pa.Array, plain: Plain) -> list[str]:
+    """Return the texts of lists of any layout."""
+    import pyarrow as pa
+
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        column = column.cast(pa.large_list(column.type.value_type))
+    first, size, spans = _spans(column)
+    elements = _texts(column.values.slice(first, size), plain)
+    return _with_nulls(column, ["[" + ",".join(elements[a:b]) + "]" for a, b in spans])
+
+
+def _spans(column: pa.Array) -> tuple[int, int, list[tuple[int, int]]]:
+    """Return which elements a list or map column uses, and [start, stop) among them for each of its values.
+
+    A slice of a column has all elements of the whole.
+    """
+    offsets = column.offsets.to_pylist()
+    first = offsets[0] if offsets else 0
+    ends = [offset - first for offset in offsets]
+    return first, ends[-1] if ends else 0, list(pairwise(ends))
+
+
+def _with_nulls(column: pa.Array, texts: list[str]) -> list[str]:
+    if not column.null_count:
+        return texts
+    return [text if there else NULL for text, there in zip(texts, column.is_valid().to_pylist(), strict=True)]
+
+
+def _leaf_texts(column: pa.Array, plain: Plain) -> list[str]:
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        values = [None if v is None else v.decode(errors="backslashreplace") for v in column.to_pylist()]
+    elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
+        values = column.to_pylist()
+    else:
+        values = plain(column).to_pylist()
+        values = [v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in values]
+    return [NULL if value is None else json_text(value) for value in values]
+
+
+def _key(text: str) -> str:
+    """Return a map's key as a string of JSON: a number or a nested value in quotes."""
+    return text if text.startswith('"') else _quoted(text)

@@ -1,0 +1,290 @@
+"""Loads that break off: exactly the rows before are in the stream, and a resumed load adds the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import redis
+from stream_server import StreamServer
+
+from headrace.errors import CommandError, HeadraceError, UsageError
+from headrace.pipeline.csv_records import BadRow
+from headrace.pipeline.link import Link
+from headrace.pipeline.load import load
+from headrace.pipeline.load_marker import RowDigest
+from headrace.pipeline.loader import LoadJob, Report
+from headrace.pipeline.tables import Table
+from headrace.pipeline.times import TimeColumn
+
+TIMES = TimeColumn("at", is_field=False)
+JOB = LoadJob("x", "rows.csv", 100)
+
+
+@pytest.fixture
+def link(stream_server: StreamServer) -> Iterator[Link]:
+    with Link(stream_server.url) as link:
+        yield link
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    """Rows of these numbers, each with its number as its time in milliseconds."""
+    return pa.RecordBatch.from_pydict(
+        {"at": pa.array(numbers, pa.timestamp("ms")), "n": [str(n) for n in numbers]}
+    )
+
+
+def numbers(server: StreamServer, stream: str = "s") -> list[int]:
+    """The numbers of a load's entries, in the stream's order; entries of others have none."""
+    return [int(fields[b"n"]) for _, fields in server.client.xrange(stream) if b"n" in fields]
+
+
+def stop_after(count: int) -> Callable[[Report], None]:
+    def stop(report: Report) -> None:
+        if report.loaded >= count:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+@pytest.mark.parametrize("times", [None, TIMES])
+def test_a_load_that_is_broken_off_again_and_again_is_exact(
+    stream_server: StreamServer, link: Link, times: TimeColumn | None
+) -> None:
+    every = [rows(*range(1, 400)), rows(*range(400, 1001))]
+    for stop in (1, 250, 399, 700):
+        seen: list[Report] = []
+        broken: list[bool] = []
+
+        def break_off(
+            report: Report, stop: int = stop, seen: list[Report] = seen, broken: list[bool] = broken
+        ) -> None:
+            seen.append(report)
+            if report.loaded >= stop and not broken:
+                broken.append(True)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            load(every, times, link, "s", job=JOB, resume=True, rows_per_batch=7, on_progress=break_off)
+        assert seen[-1].loaded == len(numbers(stream_server))
+        assert not seen[-1].uncertain
+    report = load(every, times, link, "s", job=JOB, resume=True, rows_per_batch=13)
+    assert numbers(stream_server) == list(range(1, 1001))
+    assert report.loaded == 1000 and report.skipped >= 700
+    assert stream_server.client.xinfo_stream("s")["length"] == 1000
+
+
+def test_a_complete_load_that_is_resumed_adds_nothing(stream_server: StreamServer, link: Link) -> None:
+    load([rows(1, 2, 3)], None, link, "s", job=JOB)
+    report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
+    assert (report.rows, report.skipped) == (0, 3)
+    assert numbers(stream_server) == [1, 2, 3]
+    report = load([rows(1, 2, 3), rows(4)], None, link, "s", job=JOB, resume=True)
+    assert (report.rows, report.skipped) == (1, 3)
+    assert numbers(stream_server) == [1, 2, 3, 4]
+
+
+def test_a_complete_load_that_is_run_again_adds_all_rows_again(
+    stream_server: StreamServer, link: Link
+) -> None:
+    for _ in range(2):
+        assert load([rows(1, 2)], None, link, "s", job=JOB).rows == 2
+    assert numbers(stream_server) == [1, 2, 1, 2]
+
+
+def test_entries_of_others_are_not_taken_for_rows_of_the_file(
+    stream_server: StreamServer, link: Link
+) -> None:
+    stream_server.client.xadd("s", {"other": "1"}, id="9999-0")
+    report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
+    assert (report.rows, report.skipped) == (3, 0)
+    assert numbers(stream_server) == [1, 2, 3]
+
+
+def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, link: Link) -> None:
+    done = threading.Event()
+
+    def produce() -> None:
+        with redis.Redis(port=stream_server.port) as client:
+            while not done.is_set():
+                client.xadd("s", {"other": "1"})
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        every = [rows(*range(1, 1001))]
+        with pytest.raises(KeyboardInterrupt):
+            load(every, None, link, "s", job=JOB, rows_per_batch=10, on_progress=stop_after(200))
+        there = len(numbers(stream_server))
+        report = load(every, None, link, "s", job=JOB, resume=True, rows_per_batch=10)
+    finally:
+        done.set()
+        producer.join()
+    assert report.skipped == there and report.rows == 1000 - there
+    assert numbers(stream_server) == list(range(1, 1001))
+
+
+def test_an_append_that_is_overtaken_by_others_goes_on_after_them(
+    stream_server: StreamServer, link: Link
+) -> None:
+    def intrude(report: Report) -> None:
+        if report.rows == 4:
+            stream_server.client.xadd("s", {"other": "1"}, id="500-7")
+
+    report = load([rows(*range(1, 11))], TIMES, link, "s", append=True, rows_per_batch=4, on_progress=intrude)
+    assert report.rows == 10
+    assert numbers(stream_server) == list(range(1, 11))
+    ids = [i.decode() for i, _ in stream_server.client.xrange("s")]
+    assert ids[4:6] == ["500-7", "500-8"] and ids[-1] == "500-13"
+
+
+def test_a_load_that_is_overtaken_by_others_says_how_to_go_on(
+    stream_server: StreamServer, link: Link
+) -> None:
+    seen: list[int] = []
+
+    def intrude(report: Report) -> None:
+        seen.append(report.loaded)
+        if len(seen) == 1:
+            stream_server.client.xadd("s", {"other": "1"}, id="7-0")
+
+    every = [rows(*range(1, 11))]
+    with pytest.raises(UsageError, match=r"not above 7-0.*--append --resume"):
+        load(every, TIMES, link, "s", job=JOB, rows_per_batch=4, on_progress=intrude)
+    assert seen[-1] == 4 and numbers(stream_server) == [1, 2, 3, 4]
+    with pytest.raises(UsageError, match=r"not above 7-0.*--append --resume"):
+        load(every, TIMES, link, "s", job=JOB, resume=True)
+    report = load(every, TIMES, link, "s", job=JOB, resume=True, append=True)
+    assert (report.rows, report.skipped) == (6, 4)
+    assert numbers(stream_server) == list(range(1, 11))
+
+
+@pytest.mark.parametrize("times", [None, TIMES])
+def test_good_rows_before_a_bad_one_are_loaded_and_it_goes_on_right_after_them(
+    stream_server: StreamServer, link: Link, times: TimeColumn | None
+) -> None:
+    seen: list[Report] = []
+    bad = BadRow(4, "expected 2 columns, found 1", b"oops\n")
+    with pytest.raises(UsageError, match=r"rows.csv: line 4: expected 2 columns"):
+        load([rows(1, 2, 3), bad, rows(5)], times, link, "s", job=JOB, on_progress=seen.append)
+    assert numbers(stream_server) == [1, 2, 3] and seen[-1].loaded == 3
+    report = load([rows(1, 2, 3, 4, 5)], times, link, "s", job=JOB, resume=True)
+    assert (report.rows, report.skipped) == (2, 3)
+    assert numbers(stream_server) == [1, 2, 3, 4, 5]
+
+
+def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(stream_server: StreamServer, link: Link) -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"at": ["2020-01-01", "soon", "2020-01-02", None], "n": ["1", "2", "3", None]}
+    )
+    times = TimeColumn("at")
+    with pytest.raises(UsageError, match="row 2: column 'at' holds 'soon', which is not a time"):
+        load([batch], times, link, "s", job=JOB)
+    assert numbers(stream_server) == [1]
+    bad: list[tuple[str, int]] = []
+    report = load(
+        [batch], times, link, "s", job=JOB, resume=True, on_bad=lambda row, n: bad.append((str(row), n))
+    )
+    assert numbers(stream_server) == [1, 3] and report.bad == 2
+    assert bad == [
+        ("row 2: column 'at' holds 'soon', which is not a time", 1),
+        ("row 4: no column has a value", 2),
+    ]
+    assert load([batch], times, link, "s", job=JOB, resume=True).bad == 0, "they were left out before"
+
+
+def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(
+    stream_server: StreamServer, link: Link
+) -> None:
+    load([rows(1, 2, 3)], None, link, "s", job=JOB)
+    for other in ([rows(1, 2)], [rows(1, 9, 3, 4)], [rows(2, 1, 3)]):
+        with pytest.raises(UsageError, match=r"first 3 rows of rows.csv are not those that were loaded"):
+            load(other, None, link, "s", job=JOB, resume=True)
+    assert numbers(stream_server) == [1, 2, 3]
+
+
+def test_a_load_that_broke_off_is_not_begun_again_by_mistake(stream_server: StreamServer, link: Link) -> None:
+    with pytest.raises(UsageError):
+        load([rows(1, 2), BadRow(4, "bad")], None, link, "s", job=JOB)
+    with pytest.raises(UsageError, match=r"broke off after 2 rows; choose --resume .* or --append"):
+        load([rows(1, 2, 3)], None, link, "s", job=JOB)
+    assert numbers(stream_server) == [1, 2]
+    load([rows(1, 2, 3)], None, link, "s", job=LoadJob("y"))
+    load([rows(1, 2, 3)], None, link, "s", job=JOB, append=True)
+    assert numbers(stream_server) == [1, 2, 1, 2, 3, 1, 2, 3]
+
+
+def test_a_stream_that_was_deleted_is_loaded_from_the_beginning(
+    stream_server: StreamServer, link: Link
+) -> None:
+    load([rows(1, 2)], None, link, "s", job=JOB)
+    stream_server.client.delete("s")
+    assert load([rows(1, 2)], None, link, "s", job=JOB, resume=True).rows == 2
+    assert numbers(stream_server) == [1, 2]
+
+
+def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: Link) -> None:
+    load([rows(1, 2)], None, link, "s")
+    assert stream_server.client.keys() == [b"s"]
+    load([rows(1, 2)], None, link, "s", job=JOB)
+    [key] = stream_server.client.keys("*headrace*")
+    assert key == b"{s}:headrace:load:x" and stream_server.client.pttl(key) > 0
+
+
+def test_what_the_server_rejects_is_counted_exactly(stream_server: StreamServer, link: Link) -> None:
+    seen: list[Report] = []
+
+    def fill(report: Report) -> None:
+        seen.append(report)
+        if report.rows == 20:
+            stream_server.client.config_set("maxmemory", "1")
+
+    try:
+        with pytest.raises(HeadraceError, match="OOM"):
+            load([rows(*range(1, 101))], None, link, "s", job=JOB, rows_per_batch=10, on_progress=fill)
+    finally:
+        stream_server.client.config_set("maxmemory", "0")
+    assert seen[-1].loaded == len(numbers(stream_server)) < 100 and not seen[-1].uncertain
+    load([rows(*range(1, 101))], None, link, "s", job=JOB, resume=True)
+    assert numbers(stream_server) == list(range(1, 101))
+
+
+def test_a_marker_that_makes_no_sense_is_reported(stream_server: StreamServer, link: Link) -> None:
+    stream_server.client.xadd("s", {"a": "1"})
+    stream_server.client.set("{s}:headrace:load:x", "nonsense")
+    with pytest.raises(CommandError, match="'nonsense', which is not the marker of a load"):
+        load([rows(1)], None, link, "s", job=JOB, resume=True)
+
+
+def test_columns_with_names_that_the_spark_sink_reserves_are_fields(
+    stream_server: StreamServer, link: Link
+) -> None:
+    batch = pa.RecordBatch.from_pydict({"_id": ["a"], "_stream": ["b"], "id": ["c"], "_fields": ["d"]})
+    load([batch], None, link, "s")
+    [(_, fields)] = stream_server.client.xrange("s")
+    assert fields == {b"_id": b"a", b"_stream": b"b", b"id": b"c", b"_fields": b"d"}
+
+
+def test_a_digest_does_not_depend_on_how_rows_are_cut() -> None:
+    whole, pieces = RowDigest(), RowDigest()
+    batch = pa.RecordBatch.from_pydict({"a": ["x", None, "z"], "b": [1.0, 2.5, None], "c": [[1], [], None]})
+    whole.update(batch)
+    for at in range(3):
+        pieces.update(batch.slice(at, 1))
+    assert whole.text() == pieces.text() != RowDigest().text()
+
+
+def test_a_file_that_grew_is_resumed_after_its_first_rows(
+    stream_server: StreamServer, link: Link, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(500)))
+    for grown in (500, 700):
+        with path.open("a") as file:
+            file.writelines(f'{{"m": 1, "n": {n}}}\n' for n in range(500, grown))
+        with Table(path) as table:
+            load(table.rows(), None, link, "s", job=JOB, resume=True)
+    assert numbers(stream_server) == list(range(700))
