@@ -30,7 +30,7 @@ def test_a_load_says_what_it_did(file: Path, server_url: str, client: redis.Redi
     done = load(file, server_url)
     assert (done.returncode, done.stderr) == (0, "")
     assert "IDs from column at (chosen)" in done.stdout
-    assert "3 rows in stream s" in done.stdout
+    assert "3 rows added to stream s" in done.stdout
     assert "IDs 1357084800000-0 to 1357171200000-0" in done.stdout
     assert "1 rows went back in time" in done.stdout
     assert client.xrange("s") == [
@@ -58,7 +58,7 @@ def test_names_are_said_as_they_are(
     words = ["--url", server_url, "--stream", "[/s]"]
     assert main(["load", str(tmp_path / "rows.csv"), *words]) == 0
     said = capsys.readouterr().out
-    assert "IDs from column [/at] (chosen)" in said and "1 rows in stream [/s]," in said
+    assert "IDs from column [/at] (chosen)" in said and "1 rows added to stream [/s]," in said
     assert main(["trim", *words]) == 0
     assert "[/s]: 0 entries removed, 1 left" in capsys.readouterr().out
     assert main(["replay", *words, "--into", "[/t]"]) == 0
@@ -123,5 +123,5 @@ def test_a_file_that_goes_bad_half_way_says_how_to_go_on(
     file.write_text(good + '{"ts": 1400000099999}\n')
     done = load(file, server_url, "--resume")
     assert done.returncode == 0
-    assert "1 rows in stream s" in done.stdout and "12,000 rows were there already" in done.stdout
+    assert "1 rows added to stream s" in done.stdout and "12,000 rows were there already" in done.stdout
     assert client.xinfo_stream("s")["entries-added"] == 12_001

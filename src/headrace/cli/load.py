@@ -352,7 +352,9 @@ def name_and_value(text: str) -> tuple[str, str]:
 def tell_rate(console: Console, rows: int, seconds: float, stream: str) -> None:
     """Says how many rows are in, and how fast they went."""
     rate = rows / max(seconds, 1e-9)
-    console.print(line((f"{rows:,}", "bold"), " rows in stream ", (stream, "bold"), f", {rate:,.0f} rows/s"))
+    console.print(
+        line((f"{rows:,}", "bold"), " rows added to stream ", (stream, "bold"), f", {rate:,.0f} rows/s")
+    )
 
 
 def tell(console: Console, report: Report, stream: str, resumed: bool) -> None:

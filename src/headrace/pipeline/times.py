@@ -137,7 +137,7 @@ def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> Time
         column = batch.column(name)
         if column.null_count == len(column) or (is_number(column) and not known):
             continue
-        found = time_column(batch, name)
+        found = time_column(batch, name, share=0.5 if known else SHARE_OF_TIMES)
         if found is None or (found.unit_ns is not None and not (known and counts_since_1970(column))):
             continue
         candidates.append((not known, is_date(column), place, found))

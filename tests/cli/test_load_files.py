@@ -1,0 +1,222 @@
+"""What `headrace load` reads: files and standard input of any delimiter and encoding, with bad rows among them."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import redis
+
+from headrace.cli.main import main
+from headrace.pipeline.file_progress import FileProgress
+from headrace.pipeline.tables import Table
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def fields(client: redis.Redis, stream: str = "s") -> list[dict[str, str]]:
+    return [fields for _, fields in client.xrange(stream)]
+
+
+def piped(data: bytes, url: str, *more: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "headrace", "load", "-", "--stream", "s", "--url", url, *more]
+    return subprocess.run(command, input=data, capture_output=True, timeout=60)
+
+
+def test_the_orders_of_the_readme_are_loaded_beside_an_entry_that_is_there(
+    here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.xadd("orders", {"item": "pear", "count": 3})
+    Path("orders.csv").write_text("item,count\npear,3\nplum,5\n")
+    assert main(["load", "orders.csv", "--stream", "orders", "--url", server_url]) == 0
+    said = capsys.readouterr().out
+    assert "IDs from the server; no column looks like a time" in said
+    assert "2 rows added to stream orders" in said
+    assert fields(client, "orders") == [
+        {"item": "pear", "count": "3"},
+        {"item": "pear", "count": "3"},
+        {"item": "plum", "count": "5"},
+    ]
+
+
+def test_new_ids_are_the_servers_even_if_there_is_a_time_column(
+    here: Path, server_url: str, client: redis.Redis
+) -> None:
+    client.xadd("s", {"a": "1"})
+    Path("x.csv").write_text("at,n\n2013-01-01,1\n")
+    words = ["load", "x.csv", "--stream", "s", "--url", server_url]
+    assert main(words) == 2
+    assert main([*words, "--new-ids"]) == 0
+    assert fields(client)[1] == {"at": "2013-01-01", "n": "1"}
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input_is_csv_or_json_lines(pack: Any, server_url: str, client: redis.Redis) -> None:
+    for data in (b"a,b\n1,2\n", b'{"a": 1, "b": "2"}\n'):
+        done = piped(pack(data), server_url)
+        assert (done.returncode, done.stderr) == (0, b"")
+    assert fields(client) == [{"a": "1", "b": "2"}] * 2
+    assert client.keys() == ["s"]
+
+
+def test_standard_input_is_resumed_under_its_job(server_url: str, client: redis.Redis) -> None:
+    done = piped(b"a,b\n1,2\n3\n5,6\n", server_url, "--job", "orders-1")
+    assert done.returncode == 2
+    assert b"line 3: expected 2 columns, found 1: '3'; 1 rows are in; the same" in done.stderr
+    done = piped(b"a,b\n1,2\n3,4\n5,6\n", server_url, "--job", "orders-1", "--resume")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [row["a"] for row in fields(client)] == ["1", "3", "5"]
+
+
+def test_standard_input_that_is_parquet_is_rejected(server_url: str, client: redis.Redis) -> None:
+    done = piped(b"PAR1xxxx", server_url)
+    assert done.returncode == 2 and b"holds Parquet" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "options"),
+    [
+        ("x.csv", b"a;b\n\xe4;1,5\n", ["--delimiter", ";", "--encoding", "latin-1"]),
+        ("x.csv", "a\tb\nä\t1,5\n".encode("utf-16"), ["--delimiter", "tab", "--encoding", "utf-16"]),
+        ("x.tsv", "a\tb\nä\t1,5\n".encode(), []),
+        ("x.csv.gz", gzip.compress("a|b\nä|1,5\n".encode()), ["--delimiter", "|"]),
+        ("x.jsonl", '{"a": "ä", "b": "1,5"}\n'.encode("cp1252"), ["--encoding", "cp1252"]),
+    ],
+)
+def test_delimiters_and_encodings_are_as_they_are_given(
+    here: Path, server_url: str, client: redis.Redis, name: str, data: bytes, options: list[str]
+) -> None:
+    Path(name).write_bytes(data)
+    assert main(["load", name, "--stream", "s", "--url", server_url, *options]) == 0
+    assert fields(client) == [{"a": "ä", "b": "1,5"}]
+
+
+def test_bad_rows_are_left_out_counted_and_kept_in_the_form_of_the_file(
+    here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["2020-01-01,a", "2020-01-02", "soon,c", '2020-01-04,"d', "2020-01-05,e", "2020-01-06,f,g"]
+    Path("x.csv").write_bytes("\n".join(["at,n", *lines]).encode() + b"\n2020-01-07,\xff\n2020-01-08,h\n")
+    words = ["load", "x.csv", "--stream", "s", "--url", server_url, "--skip-bad", "--time-column", "at"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "3 rows added to stream s" in said and "5 bad rows were left out, see x.rejects.csv" in said
+    assert "line 3: expected 2 columns, found 1: '2020-01-02'" in said and "and 2 more" in said
+    assert [row["n"] for row in fields(client)] == ["a", "e", "h"]
+    rejected = Path("x.rejects.csv").read_bytes()
+    wrong = ["2020-01-02", '2020-01-04,"d', "2020-01-06,f,g"]
+    assert rejected == "\n".join(["at,n", wrong[0], "soon,c", *wrong[1:]]).encode() + b"\n2020-01-07,\xff\n"
+    assert main([*words, "--append"]) == 2
+    assert "x.rejects.csv: already exists" in capsys.readouterr().err
+
+
+def test_a_resumed_load_writes_each_rejected_row_once(
+    here: Path, server_url: str, client: redis.Redis
+) -> None:
+    lines = [f'{{"n": {n}}}' if n % 5 else "oops" for n in range(1, 100)]
+    Path("x.jsonl").write_text("\n".join(lines) + "\n")
+    words = ["load", "x.jsonl", "--stream", "s", "--url", server_url, "--skip-bad", "--batch", "4"]
+    client.config_set("maxmemory", "1")
+    try:
+        assert main(words) == 1
+    finally:
+        client.config_set("maxmemory", "0")
+    for _ in range(2):
+        assert main([*words, "--resume"]) == 0
+    assert [int(row["n"]) for row in fields(client)] == [n for n in range(1, 100) if n % 5]
+    assert Path("x.rejects.jsonl").read_text() == "oops\n" * 19
+
+
+def test_values_of_json_lines_and_parquet_have_the_same_text(
+    here: Path, server_url: str, client: redis.Redis
+) -> None:
+    plain = {
+        "int": 7, "big": 2**62, "half": 0.5, "whole": 1.0, "large": 1e300, "small": 1e-05, "yes": True,
+        "no": False, "none": None, "text": 'ä "x"',
+        "list": [[1, None], [], [3]], "struct": {"x": None, "y": ["ü", None], "z": {"w": 1.5}},
+        "empty": {"l": []},
+    }  # fmt: skip
+    Path("x.jsonl").write_text(json.dumps(plain) + "\n")
+    pyarrow.parquet.write_table(pa.Table.from_pylist([plain]), "x.parquet")
+    for kind in ("jsonl", "parquet"):
+        assert main(["load", f"x.{kind}", "--stream", kind, "--url", server_url]) == 0
+    [lines], [parquet] = fields(client, "jsonl"), fields(client, "parquet")
+    assert lines == parquet
+    assert parquet["struct"] == '{"x":null,"y":["ü",null],"z":{"w":1.5}}'
+    assert (parquet["list"], parquet["whole"], parquet["yes"]) == ("[[1,null],[],[3]]", "1.0", "true")
+
+
+def test_times_and_decimals_of_parquet_are_iso_8601_and_exact_also_inside_others(
+    here: Path, server_url: str, client: redis.Redis
+) -> None:
+    at = datetime.datetime(2020, 1, 2, 3, 4, 5, 600_000, tzinfo=datetime.UTC)
+    plain = {"at": at, "day": at.date(), "price": Decimal("1.50"), "raw": b"x", "f": 0.25}
+    row = {**plain, "inside": plain}
+    pyarrow.parquet.write_table(pa.Table.from_pylist([row]), "x.parquet")
+    assert main(["load", "x.parquet", "--stream", "s", "--url", server_url, "--new-ids"]) == 0
+    [found] = fields(client)
+    inside = json.loads(found.pop("inside"), parse_float=str)
+    assert inside == found
+    assert found == {
+        "at": "2020-01-02T03:04:05.600000Z", "day": "2020-01-02", "price": "1.50", "raw": "x", "f": "0.25"
+    }  # fmt: skip
+
+
+def test_json_numbers_that_no_double_holds_keep_their_digits(
+    here: Path, server_url: str, client: redis.Redis
+) -> None:
+    Path("x.jsonl").write_text('{"a": 0.1234567890123456789, "b": [12345678901234567890.5], "c": 1.50}\n')
+    assert main(["load", "x.jsonl", "--stream", "s", "--url", server_url]) == 0
+    assert fields(client) == [{"a": "0.1234567890123456789", "b": "[12345678901234567890.5]", "c": "1.5"}]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"a": 1, "a": 2}', "the key 'a' stands there twice"),
+        ('{"a": "\\ud800"}', "half a surrogate pair"),
+        ('{"a": ' + "[" * 100_000, "line 1: "),
+    ],
+)
+def test_json_that_would_lose_something_is_a_bad_row(
+    here: Path, server_url: str, client: redis.Redis, line: str, reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    Path("x.jsonl").write_text(line + "\n")
+    assert main(["load", "x.jsonl", "--stream", "s", "--url", server_url]) == 2
+    error = capsys.readouterr().err
+    assert reason in error and error.count("\n") == 1 and client.keys() == []
+
+
+def test_a_record_of_several_lines_is_cut_nowhere(here: Path, server_url: str, client: redis.Redis) -> None:
+    values = ["two\nlines", 'a "quoted" word', "a,comma", "", "\n"]
+    text = "n,v\n" + "".join(f'{n},"{v.replace(chr(34), chr(34) * 2)}"\n' for n, v in enumerate(values))
+    Path("x.csv").write_text(text)
+    assert main(["load", "x.csv", "--stream", "s", "--url", server_url]) == 0
+    assert [row["v"] for row in fields(client)] == values
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_progress_is_that_of_the_rows_not_of_what_was_read_ahead(here: Path, packed: bool) -> None:
+    data = b"n\n" + b"".join(b"%d\n" % (n + 1_000_000) for n in range(20_000))
+    path = Path("x.csv.gz" if packed else "x.csv")
+    path.write_bytes(gzip.compress(data) if packed else data)
+    with Table(path) as table:
+        progress = FileProgress(table)
+        rows = progress.watch(table.rows())
+        next(rows)  # the whole file is read
+        assert table.position == table.size
+        assert progress.position(800) == pytest.approx(table.size * 0.04, rel=0.01)
+        assert progress.position(20_000) == table.size
