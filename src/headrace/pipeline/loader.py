@@ -1,4 +1,4 @@
-"""One run of a load: rows in transactions that also set the load's marker; what follows when it breaks off."""
+"""One run of a load: rows in transactions that also set the load's marker, and what it does when it fails."""
 
 from __future__ import annotations
 

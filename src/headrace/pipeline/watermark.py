@@ -19,12 +19,13 @@ from typing import Any
 
 import redis
 
-from headrace.errors import HeadraceError
+from headrace.errors import CommandError, HeadraceError
 from headrace.spark.archive_files import LOG, OURS, last_batch, logged_files
 from headrace.spark.archive_files import seams as seams
 from headrace.spark.marker import tagged
 from headrace.spark.offsets import parse_id
-from headrace.spark.shards import Servers
+from headrace.spark.shards import LOST, Servers
+from headrace.spark.silence import timeouts_explained
 
 MAGIC = b"PAR1"  # how a Parquet file ends that was written to its end
 
@@ -91,7 +92,16 @@ class Watermark:
         self._told = batch
 
     def _publish(self, stream: str, entry_id: str) -> None:
-        publish(self._servers.client(), stream, entry_id)
+        try:
+            with timeouts_explained(self._servers, stream):
+                publish(self._servers.client(), stream, entry_id)
+        except (CommandError, redis.ResponseError) as error:
+            if isinstance(error, (redis.exceptions.AskError, *LOST)):  # another server is to be asked
+                raise
+            raise HeadraceError(
+                f"the server was not told that stream {stream!r} is archived up to {entry_id}: {error}. The files "
+                "are written; archive again to tell it"
+            ) from error
 
     def close(self) -> None:
         """Closes the connection."""

@@ -15,6 +15,7 @@ from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.patience import LOST, Patience
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.spark.shards import Moved, Servers
+from headrace.spark.silence import DISK_ERROR, explained, wait_for_reply
 from headrace.spark.tally import Tally
 
 RECEIVE_BYTES = 1 << 16
@@ -60,6 +61,7 @@ class Link:
     """One connection to the server of a stream, and what comes in over it."""
 
     def __init__(self, servers: Servers, stream: bytes) -> None:
+        self._servers = servers
         self._stream = stream.decode(errors="surrogateescape")
         self._wire = servers.wire(self._stream)
         self._buffer = bytearray(RECEIVE_BYTES)
@@ -90,6 +92,7 @@ class Link:
         return answers
 
     def _receive(self) -> bytes:
+        wait_for_reply(self._wire, self._servers, self._stream)
         n = self._wire.receive(self._buffer)
         return bytes(memoryview(self._buffer)[:n])
 
@@ -99,6 +102,8 @@ class Link:
             if text.startswith("MOVED"):
                 self._wire.moved(text)
             raise Moved(text)
+        if text.startswith(DISK_ERROR):
+            raise CommandError(explained(text))
         raise CommandError(f"{text} (adding entries to the stream {self._stream!r})")
 
     def close(self) -> None:

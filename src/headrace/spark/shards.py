@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import logging
 import re
+import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -55,8 +57,12 @@ class StreamRefused(HeadraceError):
 
 
 def retry() -> Retry:
-    """How often, and how patiently, redis-py makes a lost connection again."""
-    return Retry(ExponentialBackoff(cap=2, base=0.1), RETRIES, supported_errors=LOST)
+    """How often, and how patiently, redis-py makes a lost connection again.
+
+    A timeout is not retried: it has taken TIMEOUT_S, and the server may have a reason.
+    """
+    lost = tuple(error for error in LOST if error is not redis.TimeoutError)
+    return Retry(ExponentialBackoff(cap=2, base=0.1), RETRIES, supported_errors=lost)
 
 
 class Servers:
@@ -253,6 +259,8 @@ class Wire:
         self._connection: Any
         self._connection, self._asking = self._servers.connection(stream)
         self._socket: socket.socket = self._connection._sock
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._okays = 0  # bytes to come that answer ASKING
 
     def send(self, *words: bytes | int) -> None:
@@ -268,6 +276,12 @@ class Wire:
             commands = (b"*1\r\n$6\r\nASKING\r\n", *commands)
             self._okays += len(OKAY)
         self._connection.send_packed_command(commands, check_health=False)
+
+    def readable(self, seconds: float) -> bool:
+        """Wait for something to receive; False if there is nothing after so many seconds."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        return bool(self._poll.poll(seconds * 1000))
 
     def receive(self, buffer: bytearray | memoryview) -> int:
         """Read what has arrived into buffer, waiting for the first byte; how many bytes there are."""

@@ -1,0 +1,124 @@
+"""A server whose disk is full: every job that writes says so, and goes on exactly when there is room again."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import redis
+from stream_server import StreamServer, start_server
+
+from archives import ArchiveMaker
+from headrace.cli.main import main
+from headrace.errors import CommandError, HeadraceError
+from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_source import Source
+from headrace.pipeline.watermark import Watermark, published
+from headrace.spark.marker import Marker
+from headrace.spark.sender import write_batches
+from redis_server import free_port
+from waiting import wait_until
+
+FULL = "MISCONF .*No space left on device"
+ROWS = 400
+TEXT = "x" * 5000
+
+
+class FullDisk:
+    """A server that keeps its log on a small disk, and what fills the disk."""
+
+    def __init__(self, directory: Path, server: StreamServer) -> None:
+        self.server = server
+        self._ballast = directory / "ballast"
+
+    def fill(self) -> None:
+        """Leave 100 KB of the disk."""
+        free = shutil.disk_usage(self._ballast.parent).free
+        self._ballast.write_bytes(bytes(max(0, free - 100_000)))
+
+    def make_room(self) -> None:
+        """Empty it, and wait until the server writes again."""
+        self._ballast.unlink()
+        wait_until(self._accepts_writes, "the server to write again")
+
+    def _accepts_writes(self) -> bool:
+        try:
+            return bool(self.server.client.set("room", "yes"))
+        except redis.ResponseError:
+            return False
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[FullDisk]:
+    directory = tmp_path / "small"
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True) if shutil.which("mount") else None
+    if done is None or done.returncode:
+        pytest.skip("no small file system can be mounted")
+    port = free_port()
+    process = start_server("headrace", port, directory, "--appendfsync", "always")
+    try:
+        yield FullDisk(directory, StreamServer(port))
+    finally:
+        process.kill()
+        process.wait(10)
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+def numbers(server: StreamServer, stream: str) -> list[int]:
+    return [int(fields[b"n"]) for _, fields in server.client.xrange(stream)]
+
+
+def test_a_load_says_that_the_disk_is_full_and_can_be_resumed(
+    full_disk: FullDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("n,text\n" + "".join(f"{n},{TEXT}\n" for n in range(ROWS)))
+    words = ["load", str(path), "--stream", "s", "--url", full_disk.server.url, "--batch", "10"]
+    full_disk.fill()
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert "No space left on device" in error and "Timeout" not in error and error.count("\n") == 1
+    there = len(numbers(full_disk.server, "s"))
+    assert there < ROWS and f"{there} rows are in; the same command with --resume adds the others" in error
+    full_disk.make_room()
+    assert main([*words, "--resume"]) == 0
+    assert numbers(full_disk.server, "s") == list(range(ROWS))
+
+
+def test_a_replay_says_that_the_disk_is_full_and_goes_on(full_disk: FullDisk, tmp_path: Path) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", [(f"{n + 1}-0", {"n": n, "text": TEXT}) for n in range(ROWS)])
+    source = Source("s", None, tmp_path / "archive")
+    full_disk.fill()
+    with pytest.raises(CommandError, match=FULL):
+        replay(source, full_disk.server.url, "t", name="x")
+    full_disk.make_room()
+    replay(source, full_disk.server.url, "t", name="x")
+    assert numbers(full_disk.server, "t") == list(range(ROWS))
+
+
+@pytest.mark.parametrize("marker", [None, Marker("q")])
+def test_the_sink_says_that_the_disk_is_full(full_disk: FullDisk, marker: Marker | None) -> None:
+    batch = pa.record_batch({"n": list(range(ROWS)), "text": [TEXT] * ROWS})
+    full_disk.fill()
+    with pytest.raises(CommandError, match=FULL):
+        write_batches([batch], full_disk.server.url, "s", marker)
+
+
+def test_an_archive_whose_watermark_cannot_be_written_says_so(full_disk: FullDisk, tmp_path: Path) -> None:
+    watermark = Watermark(full_disk.server.url, tmp_path)
+    full_disk.fill()
+    with pytest.raises(CommandError, match=FULL):
+        write_batches([pa.record_batch({"text": [TEXT] * ROWS})], full_disk.server.url, "s")
+    with pytest.raises(HeadraceError, match=f"'s' is archived up to 5-0: .*{FULL}.*archive again"):
+        watermark._publish("s", "5-0")
+    full_disk.make_room()
+    watermark._publish("s", "5-0")
+    assert published(full_disk.server.client, "s") == "5-0"
+    watermark.close()
