@@ -1,4 +1,4 @@
-"""What `headrace load` reads: files and standard input of any delimiter and encoding, and bad rows in them."""
+"""What `headrace load` reads: files and standard input of any delimiter and encoding, with bad rows."""
 
 from __future__ import annotations
 

@@ -86,7 +86,14 @@ def test_ctrl_c_leaves_whole_entries_and_the_same_command_goes_on(
     output = finished(replay(server_url, "--new-ids"))
     assert f"Went on after {FIRST + (there - 1) * 20}-0" in output
     assert numbers(stream) == list(range(200))
-    assert stream.keys("*replay*") == []
+    output = finished(replay(server_url, "--new-ids"))
+    assert "is complete up to" in output and "--restart replays it again" in output
+    assert numbers(stream) == list(range(200))
+    stream.xadd("s", {"n": 200})
+    output = finished(replay(server_url, "--new-ids"))
+    assert f"Newer entries are not part of it: --from {FIRST + 199 * 20}-1 replays them" in output
+    finished(replay(server_url, "--new-ids", "--from", f"{FIRST + 199 * 20}-1"))
+    assert numbers(stream) == list(range(201))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +102,11 @@ def test_ctrl_c_leaves_whole_entries_and_the_same_command_goes_on(
         (("--speed", "fast"), "--speed fast"),
         (("--speed", "0"), "--speed 0"),
         (("--from", "yesterday"), "'yesterday' is neither"),
+        (("--speed", "-1"), "--speed -1"),
+        (("--speed", "nan"), "--speed nan"),
+        (("--from", "2020-01-02", "--to", "2020-01-01"), "--from 2020-01-02 is not before --to 2020-01-01"),
+        (("--from", "2020-01-02", "--to", "2020-01-02"), "--from 2020-01-02 is not before --to 2020-01-02"),
+        (("--to", "0-0"), "--from 0-0 is not before --to 0-0"),
         (("--archive-only",), "--archive-only needs an --archive"),
         (("--archive", "/nowhere"), "/nowhere: there is no archive"),
     ],

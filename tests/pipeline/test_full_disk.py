@@ -1,4 +1,4 @@
-"""A server whose disk is full: every job that writes says so, and goes on exactly when there is room again."""
+"""A server whose disk is full: every job that writes says so, and goes on exactly when there is room."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def test_a_live_range_comes_again_with_its_ids_into_an_empty_stream(stream_serve
     assert held(stream_server, "b") == some[100:4001]
     assert (report.rows, report.kept) == (3901, True)
     assert (report.first_id, report.last_id) == (some[100][0], some[4000][0])
-    assert stream_server.client.keys("*headrace*") == []
+    [key] = stream_server.client.keys("*headrace*")
+    assert key == b"{b}:headrace:replay:x" and stream_server.client.pttl(key) > 0
 
 
 def test_bytes_that_are_no_text_are_copied_as_they_are(stream_server: StreamServer) -> None:
@@ -199,6 +200,53 @@ def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: Strea
     replay(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
     replay(source, stream_server.url, "b", name="y", keep_ids=False)
     assert numbers(stream_server, "b") == [*range(first), *range(1000), *range(1000)]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: StreamServer, keep: bool) -> None:
+    some = entries(700)
+    stream_server.add("a", some)
+    source = Source("a", stream_server.url)
+    with pytest.raises(KeyboardInterrupt):
+        replay(source, stream_server.url, "b", name="x", keep_ids=keep, pace=Slices(), on_progress=break_off)
+    for _ in range(2):
+        report = replay(source, stream_server.url, "b", name="x", keep_ids=keep)
+    assert (report.rows, report.complete, report.newer, report.upto) == (0, True, False, some[-1][0])
+    assert numbers(stream_server, "b") == list(range(700))
+
+    stream_server.add("a", [("9999999999999-0", {"n": 700})])
+    report = replay(source, stream_server.url, "b", name="x")
+    assert (report.rows, report.complete, report.newer) == (0, True, True)
+    replay(source, stream_server.url, "b", name="y", after=report.upto)
+    assert numbers(stream_server, "b") == list(range(701))
+
+    report = replay(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
+    assert (report.rows, report.complete) == (701, False)
+    assert numbers(stream_server, "b") == [*range(701), *range(701)]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_replay_whose_stream_is_gone_begins_again(stream_server: StreamServer, complete: bool) -> None:
+    stream_server.add("a", entries(700))
+    source = Source("a", stream_server.url)
+    if complete:
+        replay(source, stream_server.url, "b", name="x")
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            replay(source, stream_server.url, "b", name="x", pace=Slices(), on_progress=break_off)
+    stream_server.client.delete("b")
+    report = replay(source, stream_server.url, "b", name="x")
+    assert (report.rows, report.gone, report.complete) == (700, True, False)
+    assert numbers(stream_server, "b") == list(range(700))
+
+
+def test_a_replay_of_nothing_is_refused_or_leaves_no_marker(stream_server: StreamServer) -> None:
+    stream_server.add("a", entries(2))
+    source = Source("a", stream_server.url)
+    with pytest.raises(UsageError, match="no entry can be after 9-0 and not after 8-0"):
+        replay(source, stream_server.url, "b", name="x", after="9-0", upto="8-0")
+    assert replay(source, stream_server.url, "b", name="x", upto="8-0").rows == 0
+    assert stream_server.client.keys("*headrace*") == []
 
 
 def test_a_place_that_makes_no_sense_is_told(stream_server: StreamServer) -> None:

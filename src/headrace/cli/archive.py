@@ -17,7 +17,7 @@ from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import lengths, url_option, wanted_streams
 from headrace.cli.values import LocalPath, finite, time_zone
 from headrace.console.rich_text import line
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
 from headrace.pipeline.compact import compact
 from headrace.pipeline.inference import SAMPLE, infer, sample
@@ -66,8 +66,8 @@ Examples:
     help="Fields as typed columns, in SQL, or `infer` to have them proposed; all as one map if left out.",
 )
 @click.option(
-    "--sample", "sampled", type=click.IntRange(min=2), default=SAMPLE, show_default=True,
-    help="Entries of each stream to infer fields from.",
+    "--sample", "sampled", type=click.IntRange(min=2),
+    help=f"Entries of each stream to infer fields from.  [default: {SAMPLE}]",
 )  # fmt: skip
 @click.option(
     "--time-zone", callback=time_zone, default="UTC", show_default=True,
@@ -79,8 +79,8 @@ Examples:
 )  # fmt: skip
 @click.option("--once/--follow", default=True, help="Archive what is there and end, or go on until Ctrl-C.")
 @click.option(
-    "--every", type=click.FloatRange(min=0), callback=finite, default=EVERY_SECONDS, show_default=True,
-    help="With --follow: seconds from one look to the next.",
+    "--every", type=click.FloatRange(min=0, min_open=True), callback=finite,
+    help=f"With --follow: seconds from one look to the next.  [default: {EVERY_SECONDS:g}]",
 )  # fmt: skip
 @click.option(
     "--allow-loss",
@@ -91,19 +91,24 @@ Examples:
     "--compact/--no-compact", "compaction", default=True, help="Put the files of past days together."
 )
 def command(
-    names: tuple[str, ...], pattern: str | None, directory: Path, url: str, fields: str | None, sampled: int,
-    time_zone: str, batch: int, once: bool, every: float, allow_loss: bool, compaction: bool,
+    names: tuple[str, ...], pattern: str | None, directory: Path, url: str, fields: str | None,
+    sampled: int | None, time_zone: str, batch: int, once: bool, every: float | None, allow_loss: bool,
+    compaction: bool,
 ) -> None:  # fmt: skip
     """Write streams to Parquet files, a directory a stream and day, each entry exactly once.
 
     Run again, it adds what has come since. The archive is plain Parquet: any tool reads it. The server is
     told how far it has got, so that `headrace trim` may remove the rest.
     """
+    if every is not None and once:
+        raise UsageError("--every is for --follow")
+    if sampled is not None and fields != INFER:
+        raise UsageError("--sample is for --fields infer")
     console = Console(highlight=False)
     wanted = Wanted(names, pattern, url, directory.absolute(), batch, allow_loss, compaction)
     streams = wanted_streams(url, names, pattern)
     if fields == INFER:
-        fields = infer(sample(url, streams, sampled))
+        fields = infer(sample(url, streams, sampled or SAMPLE))
         console.print(line(f"Fields: {fields}"), soft_wrap=True)
     try:
         with ExitStack() as stack:
@@ -114,7 +119,7 @@ def command(
             check_names(wanted.fields)
             run(console, spark, wanted, streams)
             while not once:
-                wait(every)
+                wait(every or EVERY_SECONDS)
                 run(console, spark, wanted, wanted_streams(url, names, pattern))
             with console.status("Counting"):
                 held = check(spark, wanted.directory)

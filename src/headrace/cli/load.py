@@ -167,6 +167,7 @@ def command(
         of_files = {
             "--sort": sort, "--append": append, "--resume": resume, "--null": null_values,
             "--delimiter": delimiter is not None, "--encoding": encoding != "utf-8", "--skip-bad": skip_bad,
+            "--batch": batch != ROWS_PER_BATCH, "--new-ids": new_ids,
         }  # fmt: skip
         if wrong := [name for name, said in of_files.items() if said]:
             raise UsageError(f"{wrong[0]} is for files that are read without --format; see Spark's --option")

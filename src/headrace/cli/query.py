@@ -59,9 +59,9 @@ Examples:
     help="The fields as typed columns, in SQL; guessed from some entries if left out.",
 )
 @click.option("--follow", "following", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
-@click.option("--rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True, help="To show.")
-@click.option("--csv", "form", flag_value="csv", help="All rows, as CSV.")
-@click.option("--json", "form", flag_value="json", help="All rows, a line of JSON each.")
+@click.option("--rows", type=click.IntRange(min=1), help=f"Rows to show.  [default: {ROWS_SHOWN}]")
+@click.option("--csv", "as_csv", is_flag=True, help="All rows, as CSV.")
+@click.option("--json", "as_json_lines", is_flag=True, help="All rows, a line of JSON each.")
 @click.option(
     "--time-zone", callback=time_zone, default="UTC", show_default=True, help="In which times are shown."
 )
@@ -71,8 +71,9 @@ def command(
     directory: Path | None,
     said: tuple[str, ...],
     following: bool,
-    rows: int,
-    form: str | None,
+    rows: int | None,
+    as_csv: bool,
+    as_json_lines: bool,
     time_zone: str,
 ) -> None:
     """Ask streams in SQL. Each stream is a table of its name; its fields are the columns.
@@ -82,13 +83,19 @@ def command(
     """
     if following and directory is not None:
         raise UsageError("--follow reads what is live: leave out --archive")
+    if as_csv and as_json_lines:
+        raise UsageError("--csv and --json exclude each other")
+    form = "csv" if as_csv else "json" if as_json_lines else None
+    if form is not None and rows is not None:
+        raise UsageError(f"--rows is for the terminal, --{form} writes all rows: put a LIMIT into the SQL")
+    shown = rows or ROWS_SHOWN
     told = Console(stderr=True, highlight=False)
     check_reads(sql)
     statement = catalog_statement(sql)
     if statement is not None and following:
         raise UsageError("--follow is for queries: leave it out with SHOW TABLES and DESCRIBE")
     if statement is not None and not said:  # quick: only --fields needs Spark, to read its types
-        print_rows(*catalog_rows(statement, url, directory), rows, form)
+        print_rows(*catalog_rows(statement, url, directory), shown, form)
         return
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
@@ -97,16 +104,18 @@ def command(
         archive = None if directory is None else directory.absolute()
         fields = dict(columns_of(each) for each in said)
         if statement is not None:
-            print_rows(*catalog_rows(statement, url, archive, fields), rows, form)
+            print_rows(*catalog_rows(statement, url, archive, fields), shown, form)
             return
         tables = register(spark, sql, url, archive=archive, fields=fields, following=following)
+        if unknown := sorted(set(fields) - {"", *(table.stream for table in tables)}):
+            raise UsageError(f"--fields {unknown[0]}=…: the query names no stream {unknown[0]!r}")
         for table in tables:
             tell_guess(told, table)
         if following:
-            follow_it(ask(spark, sql, tables, names_at(url)), rows, form)
+            follow_it(ask(spark, sql, tables, names_at(url)), shown, form)
         else:
             with query_failures_explained():
-                answer(told, ask(spark, sql, tables, names_at(url)), rows, form)
+                answer(told, ask(spark, sql, tables, names_at(url)), shown, form)
 
 
 def names_at(url: str) -> Iterator[str]:

@@ -62,7 +62,9 @@ Examples:
     default=None,
     help="Whether the entries get the IDs they had; so by default if there was no entry in --into yet.",
 )
-@click.option("--restart", is_flag=True, help="Begin anew, although an earlier run was not finished.")
+@click.option(
+    "--restart", is_flag=True, help="Replay from the beginning, also what an earlier run has added."
+)
 def command(
     stream: str,
     target: str,
@@ -78,13 +80,16 @@ def command(
 ) -> None:
     """Add the entries of a stream, or of its archive, to a stream again.
 
-    Stopped or broken off, the same command goes on where it was: no entry is lost, none comes twice.
+    Stopped or broken off, the same command goes on where it was: no entry is lost, none comes twice. A
+    replay that is complete adds nothing when it is run again, unless --restart is given.
     """
     if archive_only and directory is None:
         raise UsageError("--archive-only needs an --archive")
     pace = Pace(factor(speed))
     source = Source(stream, None if archive_only else url, directory)
     after, upto = before(begin) if begin else START, until(end) if end else LAST
+    if parse_id(after) >= parse_id(upto):
+        raise UsageError(f"--from {begin or '0-0'} is not before --to {end}: no entry can be between them")
     console = Console(highlight=False)
     report = Report()
 
@@ -101,7 +106,7 @@ def command(
                 target,
                 name=name_of(source, url, after, upto),
                 after=after,
-                upto=upto,
+                upto=upto if end else None,
                 keep_ids=keep_ids,
                 pace=pace,
                 restart=restart,
@@ -171,6 +176,18 @@ def clock(ms: int) -> str:
 
 def tell(console: Console, report: Report, target: str) -> None:
     """Says what the replay did."""
+    if report.complete:
+        console.print(
+            f"The replay into [bold]{escape(target)}[/] is complete up to {report.upto}, nothing was added; "
+            "--restart replays it again",
+            soft_wrap=True,
+        )
+        if report.newer:
+            ms, seq = parse_id(report.upto)
+            console.print(f"Newer entries are not part of it: --from {ms}-{seq + 1} replays them")
+        return
+    if report.gone:
+        console.print(f"Stream [bold]{escape(target)}[/] is gone since an earlier run: began again")
     if report.resumed_after:
         console.print(f"Went on after {report.resumed_after}")
     rate = report.rows / max(report.seconds, 1e-9)

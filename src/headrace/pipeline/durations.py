@@ -7,6 +7,7 @@ import re
 from headrace.errors import UsageError
 
 MILLISECONDS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+MILLISECONDS_MAX = 365_250 * 86_400_000
 FORM = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|m|h|d)")
 
 
@@ -16,7 +17,10 @@ def milliseconds_in(text: str) -> int:
     if match is None:
         raise UsageError(f"{text!r} is no length of time; expected one such as 45s, 30min, 2h or 7d")
     unit = "min" if match[2] == "m" else match[2]
-    return int(float(match[1]) * MILLISECONDS[unit])
+    found = float(match[1]) * MILLISECONDS[unit]
+    if found > MILLISECONDS_MAX:
+        raise UsageError(f"{text!r} is no length of time to wait or keep: it is more than 1000 years")
+    return int(found)
 
 
 def duration(milliseconds: int) -> str:

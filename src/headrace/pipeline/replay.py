@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.pace import Pace
 from headrace.pipeline.replay_source import LAST, Source
@@ -21,11 +22,18 @@ from headrace.pipeline.replay_target import Target
 from headrace.server_url import failures_explained
 from headrace.spark.archive_files import numbers_of
 from headrace.spark.offsets import START, parse_id
+from headrace.spark.silence import timeouts_explained
 
 
 @dataclass
 class Report:
-    """What a replay has done so far. behind: seconds by which it lags the pace asked for."""
+    """What a replay has done so far.
+
+    behind      seconds by which it lags the pace asked for
+    complete    whether an earlier run has done it all, so that nothing was added
+    newer       whether the source has entries after the end that was fixed for it then
+    gone        whether the stream of an earlier run is no longer there, so that the replay began again
+    """
 
     rows: int = 0
     first_id: str = ""
@@ -35,6 +43,9 @@ class Report:
     kept: bool = False
     seconds: float = 0.0
     behind: float = 0.0
+    complete: bool = False
+    newer: bool = False
+    gone: bool = False
 
 
 def replay(
@@ -50,23 +61,52 @@ def replay(
     restart: bool = False,
     on_progress: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Adds the source's entries after one ID, up to and including another, to a stream; says what was done.
+    """Add the source's entries after one ID, up to and including another, to a stream.
 
-    name tells this replay from others into the same stream: begun again under it, it goes on where it was, or
-    with restart from its beginning. keep_ids: by default, if the stream has had no entry. UsageError if the
-    IDs cannot be kept. KeyboardInterrupt, if interrupts are held, between two transactions.
+    Args:
+        source: what to replay.
+        url: the server to replay to.
+        stream: the stream to replay into.
+        name: tells this replay from others into the same stream. Begun again under it, the replay goes on
+            where it was; if it was complete, it adds nothing.
+        after: the ID after which to begin.
+        upto: the last ID to replay; by default the last one there is.
+        keep_ids: whether entries keep their IDs; by default, if the stream has had no entry.
+        pace: how fast.
+        restart: whether to begin again, whatever an earlier run has done.
+        on_progress: called while it goes on.
+
+    Returns:
+        What was done.
+
+    Raises:
+        UsageError: if no ID lies between `after` and `upto`, or IDs cannot be kept.
+        KeyboardInterrupt: if interrupts are held, between two transactions.
     """
     pace = pace or Pace(None)
-    with closing(Target(url, stream, name)) as target, failures_explained(url):
-        stand = None if restart else target.stand()
+    if upto is not None and parse_id(after) >= parse_id(upto):
+        raise UsageError(f"no entry can be after {after} and not after {upto}")
+    with (
+        closing(Target(url, stream, name)) as target,
+        failures_explained(url),
+        timeouts_explained(target.servers, stream),
+    ):
+        before = target.stand()
+        gone = before is not None and not restart and not target.exists()
+        stand = None if restart or gone else before
+        if stand is not None and stand.done:
+            newer = upto is None and parse_id(source.end()) > parse_id(stand.upto)
+            report = Report(last_id=stand.last, upto=stand.upto, kept=stand.keep, complete=True, newer=newer)
+            on_progress(report)
+            return report
         begin = stand.last if stand else after
         end = stand.upto if stand else min(upto or LAST, source.end(), key=parse_id)
         keep = target.keeps_ids(stand.keep if stand and keep_ids is None else keep_ids, begin)
-        report = Report(resumed_after=stand.last if stand else "", upto=end, kept=keep)
+        report = Report(resumed_after=stand.last if stand else "", upto=end, kept=keep, gone=gone)
         on_progress(report)
-        target.open(keep, (stand.run if stand else 0) + 1, end, restart)
+        target.open(keep, (before.run if before else 0) + 1, end, restart)
         _play(source.batches(begin, end, stand is not None), target, pace, report, on_progress)
-        target.forget()
+        target.complete(stand)
         return report
 
 

@@ -6,7 +6,9 @@ Where a replay stands is kept in the server, by the transaction that adds the en
         run 2, entries of this run, last entry replayed, last one to replay, IDs kept or new
 
 So it can be stopped, or killed, at any point: begun again it goes on behind the last entry that is there. The
-end is fixed when a replay begins, so a stream can be replayed into itself. When all is done the key goes.
+end is fixed when a replay begins, so a stream can be replayed into itself. When all is done `:done` is
+added to the value, so that the same replay, begun again, adds nothing. The key expires 30 days after its
+last use.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from headrace.spark.shards import Servers
 from headrace.spark.tails import tail
 
 WORDS = ("new", "kept")  # of the IDs
+DONE = "done"
 REFUSED = "!"
 BATCHES_KEPT = 8  # whose IDs a chunk that is not yet confirmed may still need
 
@@ -72,13 +75,17 @@ class Place(Marker):
 
 @dataclass(frozen=True)
 class Stand:
-    """Where a replay stands: rows of its run, the last entry replayed, the last to replay, the IDs' fate."""
+    """Where a replay stands: rows of its run, the last entry replayed, the last to replay, the IDs' fate.
+
+    done: whether it has come to its end.
+    """
 
     run: int
     rows: int
     last: str
     upto: str
     keep: bool
+    done: bool = False
 
     @classmethod
     def of(cls, value: bytes | None, key: bytes) -> Stand | None:
@@ -91,9 +98,10 @@ class Stand:
                 f"entries of this replay were refused: {rest}. Delete the key {key.decode()!r} to begin anew"
             )
         upto, _, word = rest.partition(":")
+        word, _, end = word.partition(":")
         try:
-            parse_id(last), parse_id(upto)
-            return cls(int(run), int(rows), last, upto, WORDS.index(word) == 1)
+            parse_id(last), parse_id(upto), ("", DONE).index(end)
+            return cls(int(run), int(rows), last, upto, WORDS.index(word) == 1, end == DONE)
         except ValueError as error:
             raise CommandError(
                 f"the key {key.decode()!r} holds {value!r}, not where a replay stands"
@@ -109,7 +117,7 @@ class Target:
     def __init__(self, url: str, stream: str, name: str) -> None:
         self._url = url
         self._stream = stream
-        self._servers = Servers(url)
+        self.servers = Servers(url)
         self._place = Place(name)
         self._sender: Sender | None = None
         self._keep = False
@@ -123,11 +131,15 @@ class Target:
 
     def stand(self) -> Stand | None:
         """Where an earlier run was left."""
-        return Stand.of(self._servers.client().get(self._key), self._key)
+        return Stand.of(self.servers.client().get(self._key), self._key)
+
+    def exists(self) -> bool:
+        """Return whether the stream is there."""
+        return self._stream in tail(self.servers, [self._stream])
 
     def keeps_ids(self, wanted: bool | None, begin: str) -> bool:
         """Whether the entries get the IDs they had. UsageError if they should and cannot."""
-        last = tail(self._servers, [self._stream]).get(self._stream, START)
+        last = tail(self.servers, [self._stream]).get(self._stream, START)
         if wanted is None:
             return last == START
         if wanted and parse_id(last) > parse_id(begin):
@@ -172,12 +184,21 @@ class Target:
         assert self._sender is not None
         self._sender.finish()
 
+    def complete(self, earlier: Stand | None) -> None:
+        """Note that the replay has come to its end; earlier: where the run before this one was left."""
+        if not self.rows and earlier is None:
+            return  # nothing was added: it may as well be run again
+        last = self.last_id or (earlier.last if earlier else START)
+        place = self._place
+        value = f"{place.batch}:{self.rows}:{last}:{place.upto}:{WORDS[place.keep]}:{DONE}"
+        self.servers.client().set(self._key, value, px=place.life_ms)
+
     def forget(self) -> None:
-        """The replay is done, or begins anew."""
-        self._servers.client().delete(self._key)
+        """Remove the marker: the replay begins again."""
+        self.servers.client().delete(self._key)
 
     def close(self) -> None:
         """Close the connections."""
         if self._sender is not None:
             self._sender.close()
-        self._servers.close()
+        self.servers.close()

@@ -63,6 +63,8 @@ class Table(AbstractContextManager["Table"]):
         self._stdin: io.BufferedReader | None = None
         self._encoding = encoding_name(encoding)
         self.kind, self.packing = self._peek() if path == STDIN else kind_of(path)
+        if self.kind != "csv" and any(null_values):
+            raise UsageError(f"{self.name}: --null is for CSV, and this is {KIND_NAMES[self.kind]}")
         if delimiter is not None and self.kind != "csv":
             raise UsageError(f"{self.name}: --delimiter is for CSV, and this is {KIND_NAMES[self.kind]}")
         if self.kind == "parquet" and self._encoding != "utf-8":

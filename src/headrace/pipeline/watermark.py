@@ -99,8 +99,8 @@ class Watermark:
             if isinstance(error, (redis.exceptions.AskError, *LOST)):  # another server is to be asked
                 raise
             raise HeadraceError(
-                f"the server was not told that stream {stream!r} is archived up to {entry_id}: {error}. The files "
-                "are written; archive again to tell it"
+                f"the server was not told that stream {stream!r} is archived up to {entry_id}: {error}. "
+                "The files are written; archive again to tell it"
             ) from error
 
     def close(self) -> None:

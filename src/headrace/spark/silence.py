@@ -1,7 +1,8 @@
 """Why a server does not answer a write: its disk may be full.
 
 Headrace holds the reply to a write that it cannot put on its disk, until the disk has room again, and rejects
-further writes with MISCONF. So whoever waits for a reply asks on a second connection whether writes are rejected.
+further writes with MISCONF. A client that waits for a reply asks on a second connection whether writes
+are rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DISK_ERROR = "MISCONF"
 
 
 def disk_error(servers: Servers, stream: str) -> str:
-    """Return the error with which the stream's server rejects writes because of its disk; empty if it does not.
+    """Return the error with which a server rejects writes because of its disk; empty if it accepts them.
 
     The request adds an entry to a stream that does not exist, if it exists: it changes nothing.
     """
