@@ -131,6 +131,15 @@ def test_any_source_of_spark_is_loaded(
     )
     assert load_source(spark, "orc", {}, url, "b", path=path, job="once") == 3000
     assert load_source(spark, "orc", {}, url, "b", path=path, job="once") == 0
+    others: list[int] = []
+
+    def produce(rows: int) -> None:
+        client.xadd("d", {"other": 1})
+        others.append(rows)
+
+    assert load_source(spark, "orc", {}, url, "d", path=path, on_progress=produce) == 3000
+    assert others and client.xlen("d") == 3000 + len(others), "entries of others are not counted"
+    assert client.keys("*headrace-load*") == client.keys("*load-*") == []
     with pytest.raises(UsageError, match="no column 'when'"):
         load_source(spark, "orc", options, url, "c", time_by="when")
 

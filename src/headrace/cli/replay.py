@@ -159,7 +159,7 @@ def progress(console: Console, target: str) -> Progress:
 def draw(bar: Progress, now: Report) -> None:
     """Moves the bar to where the replay is."""
     [task] = bar.task_ids
-    if not now.last_id:
+    if not now.first_id:
         return
     first, last, upto = (parse_id(each)[0] for each in (now.first_id, now.last_id, now.upto))
     late = f"  {now.behind:,.1f} s behind" if now.behind >= 1 else ""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import redis
@@ -23,6 +25,7 @@ from headrace.pipeline.loader import ROWS_PER_BATCH, Ids
 from headrace.pipeline.pace import Rate
 from headrace.pipeline.progress import cause
 from headrace.pipeline.times import TimeColumn, time_column
+from headrace.spark.marker import Marker
 from headrace.spark.options import parse_options
 from headrace.spark.shards import Servers
 
@@ -43,7 +46,7 @@ def load_source(
     job: str | None = None,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> int:
-    """Adds the rows of spark.read.format(kind) to the stream; returns how many entries came in meanwhile.
+    """Adds the rows of spark.read.format(kind) to the stream; returns how many this run has added.
 
     time_by: the column whose times become the IDs. rate: rows a second at most. job: a name under which the
     same load, begun again, adds only what is missing. UsageError for a column that is not there;
@@ -60,12 +63,19 @@ def load_source(
         settings = {"url": url, "stream": stream, "timestampFormat": "iso8601", "delivery": "exactly-once"}
         if maxlen is not None:
             settings["maxLength"] = str(maxlen)
-        if job is not None:
-            settings["queryId"] = job
+        settings["queryId"] = job or f"load-{uuid4().hex}"
         parse_options(settings, "sink")
     except PySparkException as error:
         raise HeadraceError(f"Spark: {cause(error)}") from error
-    return watched(spark, rows, settings, url, stream, on_progress)
+    servers = Servers(url)
+    try:
+        written = WrittenRows(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
+        count = watched(spark, rows, settings, written, on_progress)
+        if job is None:
+            written.forget()
+    finally:
+        servers.close()
+    return count
 
 
 def with_ids(rows: DataFrame, column: str) -> DataFrame:
@@ -108,24 +118,20 @@ def watched(
     spark: SparkSession,
     rows: DataFrame,
     settings: Mapping[str, str],
-    url: str,
-    stream: str,
+    written: WrittenRows,
     on_progress: Callable[[int], None],
 ) -> int:
-    """Writes the rows; a thread tells meanwhile how many have come in, and cancels the job after a signal.
-
-    The server counts them: entries that others add at the same time are counted, too.
-    """
-    servers = Servers(url)
-    before = added(servers, stream)
-    group = f"headrace-load-{before}-{stream}"
+    """Writes the rows; a thread tells meanwhile how many have come in, and cancels the job after a signal."""
+    stream = settings["stream"]
+    before = written.count()
+    group = f"headrace-load-{uuid4().hex}"
     done = threading.Event()
     count = 0
 
     def tell() -> None:
         nonlocal count
         with suppress(redis.RedisError, OSError, HeadraceError):  # the job will say what is wrong
-            count = added(servers, stream) - before
+            count = written.count() - before
         on_progress(count)
 
     def watch() -> None:
@@ -148,11 +154,28 @@ def watched(
         done.set()
         watcher.join()
         tell()
-        servers.close()
     return count
 
 
-def added(servers: Servers, stream: str) -> int:
-    """How many entries the stream was ever given."""
-    answer = servers.ask([stream], lambda pipe, s: pipe.xinfo_stream(s))[stream]
-    return 0 if isinstance(answer, Exception) else int(answer.get("entries-added", answer["length"]))
+class WrittenRows:
+    """How many rows a job has written, by the markers of its tasks: entries that others add do not count."""
+
+    def __init__(self, servers: Servers, stream: str, job: str, partitions: int) -> None:
+        self._servers = servers
+        self._stream = stream
+        self._keys = [Marker(job, number).key(stream.encode()) for number in range(partitions)]
+
+    def count(self) -> int:
+        """Return how many rows are written, by this run of the job and by earlier ones."""
+
+        def get_each(pipe: Any, stream: str) -> None:
+            for key in self._keys:
+                pipe.get(key)
+
+        values = self._servers.ask_each([self._stream], get_each)[self._stream]
+        return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
+
+    def forget(self) -> None:
+        """Remove the markers of a job without a name, which cannot be run again."""
+        for key in self._keys:
+            self._servers.client().delete(key)
