@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
 from headrace.errors import HeadraceError, UsageError
@@ -131,6 +132,18 @@ def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
     missing = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace. Make sure"
     assert "headrace.spark.register(spark)" in explain(RuntimeError(missing))
     assert explain(RuntimeError("")) == "RuntimeError"
+
+
+def test_a_batch_read_warns_of_a_stream_that_is_not_there(
+    headrace_server: StreamServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    headrace_server.client.xadd("here", {"n": 1})
+    options = {"url": headrace_server.url, "subscribe": "here,nope"}
+    schema = StructType([StructField("n", LongType())])
+    assert len(HeadraceSource(options).reader(schema).partitions()) >= 1
+    assert [record.message for record in caplog.records] == [
+        "There is no stream 'nope': a batch read of it has no rows."
+    ]
 
 
 def test_outside_of_a_worker_an_error_leaves_the_environment_alone() -> None:

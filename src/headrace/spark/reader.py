@@ -6,6 +6,7 @@ task needs travels in its Range. Nothing here connects before it has to.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ from headrace.spark.tails import tail
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
 
 
 @brief_errors
@@ -73,6 +76,8 @@ class HeadraceReader(Reader, DataSourceReader):
         tails = self._tails()
         self._subscription.check(tails)
         streams = {*self._streams(), *tails}
+        for stream in sorted(streams - tails.keys()):
+            log.warning("There is no stream %r: a batch read of it has no rows.", stream)
         start = resolved(starts(self._options, streams, "earliest"), tails)
         end = resolved(ends(self._options, streams), tails)
         return self._partitions(start, at_most(end, tails))
