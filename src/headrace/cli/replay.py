@@ -177,17 +177,14 @@ def clock(ms: int) -> str:
 def tell(console: Console, report: Report, target: str) -> None:
     """Says what the replay did."""
     if report.complete:
-        console.print(
-            f"The replay into [bold]{escape(target)}[/] is complete up to {report.upto}, nothing was added; "
-            "--restart replays it again",
-            soft_wrap=True,
-        )
+        complete = f" is complete up to {report.upto}, nothing was added; --restart replays it again"
+        console.print(line("The replay into ", (target, "bold"), complete), soft_wrap=True)
         if report.newer:
             ms, seq = parse_id(report.upto)
             console.print(f"Newer entries are not part of it: --from {ms}-{seq + 1} replays them")
         return
     if report.gone:
-        console.print(f"Stream [bold]{escape(target)}[/] is gone since an earlier run: began again")
+        console.print(line("Stream ", (target, "bold"), " is gone since an earlier run: began again"))
     if report.resumed_after:
         console.print(f"Went on after {report.resumed_after}")
     rate = report.rows / max(report.seconds, 1e-9)
