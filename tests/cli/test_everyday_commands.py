@@ -344,6 +344,31 @@ def test_ack_counts_and_says_which_were_not_pending(run: Command, orders: redis.
     ]
 
 
+@pytest.mark.parametrize("setting", ["protocol=3", "decode_responses=True"])
+def test_settings_that_change_how_replies_are_read_are_rejected(
+    setting: str, orders: redis.Redis, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (
+        ["ls"],
+        ["tail", "orders"],
+        ["top", "--once"],
+        ["inspect", "orders"],
+        ["trim", "--stream", "s"],
+    ):
+        assert main([*words, "--url", f"{url}?{setting}"]) == 2
+        name = setting.partition("=")[0]
+        assert f"leave {name} out of the URL" in capsys.readouterr().err
+        assert main([*words[:1], "--help"]) == 0
+        capsys.readouterr()
+
+
+def test_a_user_that_may_not_scan_is_told_that_a_stream_is_missing(run: Command, orders: redis.Redis) -> None:
+    orders.execute_command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@all", "-scan")
+    run.url = run.url.replace("//", "//reader:pw@")
+    assert run("tail", "ordres", code=2) == [] and run.error.endswith("there is no stream 'ordres'\n")
+    orders.execute_command("ACL", "DELUSER", "reader")
+
+
 def test_tables_on_a_terminal_are_as_wide_as_it_is(url: str, orders: redis.Redis) -> None:
     orders.xadd("a-very-long-name-of-a-stream-that-needs-more-than-one-line", {"n": 1})
     for columns in (40, 80, 120):

@@ -80,6 +80,15 @@ def said_in(path: Path) -> list[str]:
     return [line.split()[-1] for line in path.read_text().splitlines()]
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_name_in_a_message_cannot_control_the_terminal_that_shows_the_log(tmp_path: Path, form: str):
+    path = tmp_path / "log"
+    start_log(configured("--logfile", str(path), "--log-format", form))
+    LOG.warning("client %s was closed", "x\x1b[2J\x9b\u202e\u2028\nWARNING forged")
+    (line,) = path.read_text().splitlines()
+    assert line.isprintable() and "x\\" in line and "forged" in line
+
+
 def test_a_file_that_was_moved_is_left_alone(tmp_path: Path):
     path, moved = tmp_path / "log", tmp_path / "log.1"
     start_log(configured("--logfile", str(path)))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import Any, TypeVar
 
 import click
+from redis.exceptions import ResponseError
 
 from headrace.cli.profiles import DEFAULT_PROFILE, PROFILE_VARIABLE, URL_VARIABLE, resolve_url
 from headrace.errors import UsageError
@@ -80,9 +81,10 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
 
 def no_stream(servers: Servers, name: str) -> UsageError:
     """Return what to raise when a stream does not exist: it says which one may be meant."""
-    scan = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
-    candidates = (os.fsdecode(key) for key in islice(scan, CANDIDATES_MAX))
-    hint = did_you_mean(name, candidates)
+    hint = ""
+    with suppress(ResponseError):  # a user that may not SCAN gets no proposal
+        scan = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
+        hint = did_you_mean(name, (os.fsdecode(key) for key in islice(scan, CANDIDATES_MAX)))
     return UsageError(f"{without_password(servers.url)}: there is no stream {name!r}{hint}")
 
 

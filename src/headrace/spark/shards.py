@@ -27,7 +27,7 @@ from redis.exceptions import AskError, MovedError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UsageError
 from headrace.patience import LOST as LOST
 from headrace.patience import patiently
 from headrace.server_url import node_of_a_cluster, parse_server_url, without_password
@@ -38,6 +38,7 @@ FAILOVER_S = 90.0  # or for another to take its place: Sentinels look for 30 s b
 RETRIES = 6  # of redis-py's own, with waits of 0.1 to 2 s between
 SCAN_COUNT = 1000
 POLL_S = 0.1  # between looks at streams that no single XREAD can wait for
+FIXED = {"protocol": 2, "decode_responses": False}  # how replies are read here
 OKAY = b"+OK\r\n"
 ELSEWHERE = {"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN"}
 
@@ -74,6 +75,11 @@ class Servers:
     def __init__(self, url: str, patience: float | None = None) -> None:
         self.url = url
         self._place = parse_server_url(url)
+        for name, value in FIXED.items():
+            if str(self._place.settings.get(name, value)) != str(value):
+                raise UsageError(
+                    f"{without_password(url)}: leave {name} out of the URL; it is always {value}"
+                )
         self._given = patience
         usual = RESTART_S if self._place.kind == "one" else FAILOVER_S
         self.patience = usual if patience is None else patience
