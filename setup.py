@@ -54,6 +54,8 @@ COMPILED = [
     "headrace.keyspace.blocking",
     "headrace.keyspace.events",
     "headrace.keyspace.expiry",
+    "headrace.keyspace.glob",
+    "headrace.keyspace.glob_elements",
     "headrace.keyspace.keyspace",
     "headrace.keyspace.scan",
     "headrace.keyspace.settings",

@@ -36,6 +36,10 @@ REPLY_DEPTH_MAX = 64
 # A client with this much unread gets no further requests executed until it reads; one answer may be longer.
 UNSENT_BYTES_MAX = 1024 * 1024
 
+# Replies of one client that are not sent yet, those of one request or transaction included. Beyond this they
+# are dropped and the client is closed. A hard client-output-buffer-limit replaces it. Strings may be longer.
+REPLY_BYTES_MAX = 256 * 1024 * 1024
+
 # What a blocked client may send ahead; further bytes stay in its socket until it is served.
 AHEAD_BYTES_MAX = 64 * 1024
 
@@ -47,3 +51,6 @@ KEY_PLACE_BYTES = 24 * 3 // 2 + 8
 
 # To know when a key dies takes a place in another dictionary, the time, and a pair and its place in a heap.
 KEY_TIME_BYTES = KEY_PLACE_BYTES + 32 + 80 + 8
+
+# A glob segment between two stars, with `?` or classes in it, is found in so many steps a byte divided by 64.
+GLOB_SEGMENT_MAX = 1024

@@ -9,8 +9,12 @@ import time
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+    """Return milliseconds since 1970, never negative.
+
+    A clock that is set before 1970 is replaced by the monotonic clock: time goes on from a moment in 1970.
+    """
+    now = time.time_ns() // 1_000_000
+    return now if now >= 0 else time.monotonic_ns() // 1_000_000
 
 
 def monotonic_ns() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from driver import Target
 
 from headrace.errors import ProtocolError
-from headrace.keyspace.scan import matches
+from headrace.keyspace.glob import matches
 from headrace.resp.inline import split_line
 from headrace.resp.parser import RequestParser
 from headrace.resp.replies import INCOMPLETE, Push, ReplyError, ReplyParser

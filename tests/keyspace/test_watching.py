@@ -21,7 +21,7 @@ def test_who_lets_go_is_spoilt_no_more_and_leaves_nothing_behind():
     for key in (b"a", b"b", b"a"):
         database.watch(key, watch)
     database.watch(b"a", other)
-    assert watch.keys == [(0, b"a"), (0, b"b")]
+    assert list(watch.keys) == [(0, b"a"), (0, b"b")]
     keyspace.unwatch(watch)
     database.touched(b"a")
     assert not watch.spoilt and other.spoilt

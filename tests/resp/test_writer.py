@@ -187,3 +187,39 @@ def test_headers_of_every_length() -> None:
         assert answer.take() == b"$%d\r\n%s\r\n" % (n, b"x" * n)
         answer.array(n)
         assert answer.take() == b"*%d\r\n" % n
+
+
+def test_an_answer_beyond_its_limit_keeps_nothing_and_stays_small() -> None:
+    made = answer()
+    made.limit = 1_000_000
+    for _ in range(100):
+        mark = made.open_array()
+        for _ in range(100):
+            made.bulk(b"x" * 1000)
+        made.stream_id(1, 2)
+        made.close_array(mark, 101)
+    assert made.overflowed
+    assert made.cap < 100_000
+    assert made.pending() > 10_000_000  # distances go on: a budget in bytes still ends
+    made.rewind(made.mark() - 5)
+    made.bulk(b"y" * 300_000)
+    assert made.overflowed
+
+
+def test_one_string_may_be_longer_than_the_limit() -> None:
+    made = answer()
+    made.limit = 1000
+    made.array(2)
+    made.bulk(b"x" * 5000)
+    assert not made.overflowed
+    made.bulk(b"x" * 5000)
+    assert made.overflowed
+
+
+def test_an_answer_that_fits_its_limit_exactly_is_kept() -> None:
+    made = answer()
+    made.limit = 4096
+    for _ in range(40):
+        made.bulk(b"x" * 90)
+    assert not made.overflowed
+    assert made.take() == b"$90\r\n%s\r\n" % (b"x" * 90) * 40

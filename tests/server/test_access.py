@@ -53,7 +53,7 @@ def test_passwords_are_neither_kept_nor_shown(start):
     digest = hashlib.sha256(b"secret").hexdigest().encode()
     assert b"user ann on #" + digest + b" ~a* resetchannels -@all +get" in client.request("ACL", "LIST")
     user = server.server.engine.guard.users.find(b"ann")
-    assert user.passwords == [digest]
+    assert list(user.passwords) == [digest]
 
 
 def test_what_a_user_may_not_do_is_refused_and_logged(start):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.engine.clock import RealClock
+from headrace.engine.clock_watch import JUMP_MS, ClockWatch
 from headrace.engine.engine import Engine
-from headrace.server.clock_watch import JUMP_MS, ClockWatch
 
 
 class TwoClocks(RealClock):

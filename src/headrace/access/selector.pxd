@@ -1,5 +1,5 @@
 # The C face of selector.py.
-from headrace.keyspace.scan cimport matches
+from headrace.keyspace.glob cimport Glob
 
 cdef long long COMMAND
 cdef long long KEY
@@ -16,7 +16,7 @@ cdef class Wish:
     cdef public bint literal
 
 
-cdef bint fits(bytes glob, bytes name)
+cdef Glob prepare(bytes glob)
 
 
 cdef class Selector:
@@ -26,10 +26,12 @@ cdef class Selector:
     cdef readonly set allowed
     cdef readonly dict first_words
     cdef readonly bint from_all
-    cdef readonly list rules
-    cdef readonly list globs
-    cdef readonly list uses
-    cdef readonly list channels
+    cdef readonly dict rules
+    cdef dict parts
+    cdef list globs
+    cdef dict places
+    cdef list uses
+    cdef readonly dict channels
 
     cdef void _begin(self, bint from_all, set[bytes] allowed)
     cpdef long long verdict(self, Wish wish)

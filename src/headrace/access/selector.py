@@ -23,7 +23,8 @@ from headrace.access.refusals import (
     BadRule,
     has_blanks,
 )
-from headrace.keyspace.scan import matches
+from headrace.errors import CommandError
+from headrace.keyspace.glob import Glob
 
 # What a command does with a key, and what a pattern lets it do. For Python modules, too: hence no C numbers.
 READ = 1
@@ -63,9 +64,14 @@ class Wish:
 
 
 @cython.cfunc
-def fits(glob: bytes, name: bytes) -> cython.bint:
-    """Whether the glob describes the name; no * describes the empty name, in Redis."""
-    return matches(glob, name) if name else not glob
+def prepare(glob: bytes) -> Glob:
+    """Return the pattern of a rule, ready to be compared; BadRule when it may not be one."""
+    if has_blanks(glob):
+        raise BadRule(SYNTAX)
+    try:
+        return Glob(glob)
+    except CommandError as wrong:
+        raise BadRule(str(wrong).removeprefix("ERR ")) from None
 
 
 @cython.final
@@ -82,6 +88,8 @@ class Selector:
         "first_words",
         "from_all",
         "globs",
+        "parts",
+        "places",
         "rules",
         "uses",
     )
@@ -90,19 +98,22 @@ class Selector:
     all_keys: cython.bint
     all_channels: cython.bint
     allowed: set[bytes]  # whole names
-    first_words: dict[bytes, list[bytes]]  # of commands that are not allowed otherwise
+    first_words: dict[bytes, dict[bytes, None]]  # of commands that are not allowed otherwise
     from_all: cython.bint  # the rules for commands begin with +@all, else with -@all
-    rules: list[bytes]  # for commands, as given since
-    globs: list[bytes]
+    rules: dict[bytes, bytes]  # for commands, as given since: name to sign
+    parts: dict[bytes, dict[bytes, None]]  # names in rules with a `|`, by what stands before it
+    globs: list[Glob]
+    places: dict[bytes, int]  # where each pattern stands in globs
     uses: list[int]  # what each glob lets do
-    channels: list[bytes]
+    channels: dict[bytes, Glob]
 
     def __init__(self) -> None:
         self.all_keys = False
         self.all_channels = False
         self.globs = []
+        self.places = {}
         self.uses = []
-        self.channels = []
+        self.channels = {}
         self._begin(False, set())
 
     @cython.cfunc
@@ -111,20 +122,23 @@ class Selector:
         self.from_all = from_all
         self.allowed = allowed
         self.first_words = {}
-        self.rules = []
+        self.rules = {}
+        self.parts = {}
 
     def copy(self) -> Selector:
         """Another that allows the same."""
         made = Selector()
         made._begin(self.from_all, set(self.allowed))
         made.all_commands = self.all_commands
-        made.first_words = {name: list(words) for name, words in self.first_words.items()}
-        made.rules = list(self.rules)
+        made.first_words = {name: dict(words) for name, words in self.first_words.items()}
+        made.rules = dict(self.rules)
+        made.parts = {name: dict(parts) for name, parts in self.parts.items()}
         made.all_keys = self.all_keys
         made.globs = list(self.globs)
+        made.places = dict(self.places)
         made.uses = list(self.uses)
         made.all_channels = self.all_channels
-        made.channels = list(self.channels)
+        made.channels = dict(self.channels)
         return made
 
     # Rules.
@@ -133,13 +147,13 @@ class Selector:
         """One more rule; BadRule when it is none."""
         lower = rule.lower()
         if lower in (b"allkeys", b"~*"):
-            self.all_keys, self.globs, self.uses = True, [], []
+            self._empty_keys(True)
         elif lower == b"resetkeys":
-            self.all_keys, self.globs, self.uses = False, [], []
+            self._empty_keys(False)
         elif lower in (b"allchannels", b"&*"):
-            self.all_channels, self.channels = True, []
+            self.all_channels, self.channels = True, {}
         elif lower == b"resetchannels":
-            self.all_channels, self.channels = False, []
+            self.all_channels, self.channels = False, {}
         elif lower in (b"allcommands", b"+@all"):
             self._begin(True, set(catalogue.members))
         elif lower in (b"nocommands", b"-@all"):
@@ -153,6 +167,10 @@ class Selector:
         else:
             raise BadRule(SYNTAX)
 
+    def _empty_keys(self, all_keys: bool) -> None:
+        """Drop every pattern for keys; all keys are allowed from now on, or none."""
+        self.all_keys, self.globs, self.places, self.uses = all_keys, [], {}, []
+
     def _add_key(self, rule: bytes) -> None:
         """~glob, or % with letters before it."""
         if self.all_keys:
@@ -164,21 +182,20 @@ class Selector:
             if not flag or use & flag:
                 raise BadRule(SYNTAX)
             use |= flag
-        if not use or has_blanks(glob):  # a missing ~ is as an empty glob
+        if not use:  # a missing ~ is as an empty glob
             raise BadRule(SYNTAX)
-        if glob in self.globs:
-            self.uses[self.globs.index(glob)] |= use
+        prepared = prepare(glob)
+        if glob in self.places:
+            self.uses[self.places[glob]] |= use
         else:
-            self.globs.append(glob)
+            self.places[glob] = len(self.globs)
+            self.globs.append(prepared)
             self.uses.append(use)
 
     def _add_channel(self, glob: bytes) -> None:
         if self.all_channels:
             raise BadRule(CHANNELS_ARE_ALL)
-        if has_blanks(glob):
-            raise BadRule(SYNTAX)
-        if glob not in self.channels:
-            self.channels.append(glob)
+        self.channels.setdefault(glob, prepare(glob))
 
     def _change_commands(self, name: bytes, on: bool, catalogue: Catalogue) -> None:
         """Allow or deny a command, a category, or a command with one first word; the name is lower case."""
@@ -212,15 +229,17 @@ class Selector:
             raise BadRule(SYNTAX)
         if command in catalogue.containers:
             raise BadRule(UNKNOWN)
-        words = self.first_words.setdefault(command, [])
-        if word not in words:
-            words.append(word)
+        self.first_words.setdefault(command, {})[word] = None
 
     def _note(self, name: bytes, on: bool) -> None:
         """Keep the rule, and none that it makes void: the same, or one for a part of its command."""
-        part = name + b"|"
-        self.rules = [r for r in self.rules if r[1:] != name and not r[1:].startswith(part)]
-        self.rules.append((b"+" if on else b"-") + name)
+        for part in self.parts.pop(name, ()):
+            self.rules.pop(part, None)
+        self.rules.pop(name, None)
+        self.rules[name] = b"+" if on else b"-"
+        command, bar, _ = name.partition(b"|")
+        if bar:
+            self.parts.setdefault(command, {})[name] = None
 
     # Text.
 
@@ -228,7 +247,7 @@ class Selector:
         """The rules for keys."""
         if self.all_keys:
             return b"~*"
-        return b" ".join(USES[use] + glob for use, glob in zip(self.uses, self.globs, strict=True))
+        return b" ".join(USES[use] + glob for use, glob in zip(self.uses, self.places, strict=True))
 
     def channels_text(self) -> bytes:
         """The rules for channels."""
@@ -236,7 +255,8 @@ class Selector:
 
     def commands_text(self) -> bytes:
         """The rules for commands."""
-        return b" ".join([b"+@all" if self.from_all else b"-@all", *self.rules])
+        rules = [sign + name for name, sign in self.rules.items()]
+        return b" ".join([b"+@all" if self.from_all else b"-@all", *rules])
 
     def text(self) -> bytes:
         """All rules: applied to a new selector they make this one."""
@@ -280,10 +300,13 @@ class Selector:
             return True
         i: cython.Py_ssize_t
         lets: cython.int
+        glob: Glob
         for i in range(len(self.globs)):
             lets = self.uses[i]
-            if lets & use == use and fits(self.globs[i], key):
-                return True
+            if lets & use == use:
+                glob = self.globs[i]
+                if glob.matches(key):
+                    return True
         return False
 
     @cython.ccall
@@ -293,7 +316,10 @@ class Selector:
             return True
         if literal:
             return channel in self.channels
-        i: cython.Py_ssize_t = 0
-        while i < len(self.channels) and not fits(self.channels[i], channel):
-            i += 1
-        return i < len(self.channels)
+        glob: Glob
+        for glob in self.channels.values():
+            if glob.matches(channel):
+                break
+        else:
+            return False
+        return True

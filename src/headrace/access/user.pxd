@@ -7,7 +7,7 @@ cdef class User:
     cdef readonly bint enabled
     cdef readonly bint nopass
     cdef readonly bytes sanitize
-    cdef readonly list passwords
+    cdef readonly dict passwords
     cdef readonly list selectors
 
     cdef void _reset(self)

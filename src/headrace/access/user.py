@@ -27,7 +27,7 @@ class User:
     enabled: cython.bint
     nopass: cython.bint  # any password is right
     sanitize: bytes  # one of SANITIZE, or empty: kept for Redis's sake, payloads are always examined
-    passwords: list[bytes]  # digests
+    passwords: dict[bytes, None]  # digests, oldest first
     selectors: list[Selector]  # the first is his own
 
     def __init__(self, name: bytes) -> None:
@@ -39,7 +39,7 @@ class User:
         self.enabled = False
         self.nopass = False
         self.sanitize = b""
-        self.passwords = []
+        self.passwords = {}
         self.selectors = [Selector()]
 
     def copy(self) -> User:
@@ -53,7 +53,7 @@ class User:
         self.enabled = other.enabled
         self.nopass = other.nopass
         self.sanitize = other.sanitize
-        self.passwords = list(other.passwords)
+        self.passwords = dict(other.passwords)
         self.selectors = [selector.copy() for selector in other.selectors]
 
     # Rules.
@@ -68,7 +68,7 @@ class User:
         elif lower in SANITIZE:
             self.sanitize = lower
         elif lower in (b"nopass", b"resetpass"):
-            self.nopass, self.passwords = lower == b"nopass", []
+            self.nopass, self.passwords = lower == b"nopass", {}
         elif lower == b"reset":
             self._reset()
             self.sanitize = SANITIZE[0]
@@ -87,11 +87,10 @@ class User:
             raise BadRule(NOT_A_DIGEST)
         kept = passwords.digest(text) if kind in b"><" else text
         if kind in b">#":
-            if kept not in self.passwords:
-                self.passwords.append(kept)
+            self.passwords[kept] = None
             self.nopass = False
         elif kept in self.passwords:
-            self.passwords.remove(kept)
+            del self.passwords[kept]
         else:
             raise BadRule(NO_SUCH_PASSWORD)
 
@@ -116,7 +115,7 @@ class User:
 
     def is_his(self, password: bytes) -> bool:
         """Whether he may come in with that password."""
-        right = passwords.is_one_of(password, self.passwords)
+        right = passwords.is_one_of(password, list(self.passwords))
         return self.enabled and (self.nopass or right)
 
     @cython.ccall

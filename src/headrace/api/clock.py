@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
+from headrace import system
 from headrace.api.link import Bell
+from headrace.engine.clock import RealClock
+from headrace.engine.clock_watch import ClockWatch
 
 NEVER_MS = -1
 
@@ -26,14 +30,19 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """The time now."""
-        return time.time_ns() // 1_000_000
+        now = time.time_ns() // 1_000_000
+        return now if now >= 0 else system.now_ms()
 
     def sleep(self, bell: Bell, until_ms: int) -> None:
         """Sleep until the bell is rung, or the time has come."""
         if until_ms == NEVER_MS:
             bell.wait(None)
         else:
-            bell.wait((until_ms - time.time_ns() / 1_000_000) / 1000)
+            bell.wait((until_ms - self.now_ms()) / 1000)
+
+    def elapsed_ms(self) -> int:
+        """Return milliseconds since some moment, whatever the clock is set to."""
+        return system.monotonic_ns() // 1_000_000
 
 
 class ManualClock:
@@ -79,3 +88,17 @@ class ManualClock:
         """How many threads sleep until a moment: a test waits for them before it advances."""
         with self._lock:
             return sum(not bell.background for bell in self._sleepers)
+
+
+def elapsed_by(clock: Clock) -> Callable[[], int]:
+    """Return a function that counts milliseconds, however the clock is set."""
+    return clock.elapsed_ms if isinstance(clock, SystemClock) else clock.now_ms
+
+
+def follower_of(clock: Clock, listener: Callable[[int], None]) -> Callable[[], None]:
+    """Return a function that tells the listener by how many milliseconds the clock was set since then."""
+    return ClockWatch(RealClock(), listener).follow if isinstance(clock, SystemClock) else nothing
+
+
+def nothing() -> None:
+    """Do nothing: the clock is never set."""

@@ -17,6 +17,8 @@ cdef class Door:
     cdef readonly Engine engine
     cdef readonly object clock
     cdef object now
+    cdef object follow_clock
+    cdef object elapsed
     cdef readonly object lock
     cdef public object storage
     cdef readonly object far

@@ -19,7 +19,7 @@ from typing import Any
 import cython
 
 from headrace.api import field_words
-from headrace.api.clock import NEVER_MS, Clock
+from headrace.api.clock import NEVER_MS, Clock, elapsed_by, follower_of
 from headrace.api.keeper import Keeper
 from headrace.api.link import Bell, Fields, Stop
 from headrace.api.refusals import as_error
@@ -46,8 +46,10 @@ class Door:
     __slots__ = (
         "__weakref__",
         "clock",
+        "elapsed",
         "engine",
         "far",
+        "follow_clock",
         "gone",
         "idle",
         "keeper",
@@ -65,6 +67,8 @@ class Door:
     __weakref__: object
     engine: Engine
     clock: Clock
+    follow_clock: Callable[[], None]  # have waits last as long as they were to, if the clock was set
+    elapsed: Callable[[], int]  # milliseconds that pass however the clock is set
     now: Callable[[], int]
     lock: Any
     storage: Any  # what makes durable, or None in memory
@@ -80,21 +84,13 @@ class Door:
     watched_ms: cython.longlong  # when the keeper comes again by itself
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
-        self.engine = engine
-        self.clock = clock
-        self.now = clock.now_ms
-        self.lock = Lock()
-        self.storage = None
-        self.far = False
-        self.gone = deque()
-        self.idle = []
-        self.keeper = None
-        self.safe = 0
-        self.reader = Reader()
-        self.refusal = None
-        self.ringing = []
+        self.engine, self.clock, self.now = engine, clock, clock.now_ms
+        self.elapsed, self.follow_clock = elapsed_by(clock), follower_of(clock, engine.clock_was_set)
+        self.lock, self.reader = Lock(), Reader()
+        self.storage = self.keeper = self.refusal = None
+        self.far, self.safe, self.watched_ms = False, 0, FAR_MS
+        self.gone, self.idle, self.ringing = deque(), [], []
         self.sleepers = {}
-        self.watched_ms = FAR_MS
 
     # The lock.
 
@@ -193,6 +189,7 @@ class Door:
         due: cython.longlong
         self.enter()
         try:
+            self.follow_clock()
             due = engine.next_deadline()
             if 0 <= due <= now_ms:
                 engine.tick(now_ms)
@@ -327,6 +324,7 @@ class Door:
                     if session.waiting is not None and stop is not None and stop.is_set():
                         self.engine.unblock(session)
                     if session.waiting is not None:
+                        self.follow_clock()
                         self.engine.tick(self.now())
                     answered = session.waiting is None
                     if answered:
@@ -441,13 +439,15 @@ class Door:
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep; True if stop ended it. DatabaseClosed if the database is closed meanwhile."""
         bell = Bell()
-        until = self.now() + round(max(0.0, min(seconds, FAR_S)) * 1000)
+        until = self.elapsed() + round(max(0.0, min(seconds, FAR_S)) * 1000)
         self.sleepers[bell] = None
         if stop is not None:
             stop.listen(bell)
         try:
-            while self.refusal is None and self.now() < until and not (stop is not None and stop.is_set()):
-                self.clock.sleep(bell, until)
+            while self.refusal is None and (left := until - self.elapsed()) > 0:
+                if stop is not None and stop.is_set():
+                    break
+                self.clock.sleep(bell, self.now() + left)
         finally:
             del self.sleepers[bell]
             if stop is not None:

@@ -108,7 +108,7 @@ def run_getuser(call: Call) -> None:
     for flag in user.flags():
         call.answer.bulk(flag)
     call.answer.bulk(b"passwords")
-    call.answer.value(user.passwords)
+    call.answer.value(list(user.passwords))
     _answer_rules(call, user, 0)
     call.answer.bulk(b"selectors")
     call.answer.array(len(user.selectors) - 1)

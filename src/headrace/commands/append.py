@@ -134,7 +134,7 @@ class Append:
         if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
             raise IdsExhausted()
         if self.source == CLOCK:
-            self._take_time(stream, mem.as_unsigned(now))
+            self._take_time(stream, mem.as_unsigned(max(now, 0)))
             return
         if self.source == SEQUENCE and self.ms == stream.last_ms:
             if stream.last_seq == U64_MAX:

@@ -30,4 +30,4 @@ cdef class Call:
     cpdef void notify(self, str cls, bytes event, bytes key)
     cpdef void missed(self, bytes key)
     cpdef void wait(self, list[bytes] keys, long long deadline_ms, object serve, str on_timeout=*,
-                    object lane=*)
+                    object lane=*, object has_news=*)

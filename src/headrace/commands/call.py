@@ -141,16 +141,20 @@ class Call:
         serve: Callable[[Any], bool],
         on_timeout: str = "null_array",
         lane: object = None,
+        has_news: Callable[[Any, bytes], bool] | None = None,
     ) -> cython.void:
         """Park the session until serve answers or the deadline (0 for never) passes. Only when may_block.
 
         serve(call) is tried again, with the session's own call, whenever one of the keys has news; it says
         whether it answered. A CommandError it raises is an answer, too. on_timeout names one of ON_TIMEOUT.
-        In a lane, when one finds nothing, neither do those behind him (see keyspace/blocking.py).
+        In a lane, when one finds nothing, neither do those behind him; has_news(database, key) spares a try
+        that would be in vain (see keyspace/blocking.py).
         """
         assert self.may_block, "a command may not block here"
         timeout = ON_TIMEOUT[on_timeout]
         database = self.database.index
-        waiter = Waiter(self.session, database, keys, deadline_ms, serve, timeout, self.command, lane)
+        waiter = Waiter(
+            self.session, database, keys, deadline_ms, serve, timeout, self.command, lane, has_news
+        )
         self.session.waiting = waiter
         self.keyspace.blocking.wait(waiter)

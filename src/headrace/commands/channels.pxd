@@ -1,13 +1,14 @@
 # The C face of channels.py.
 from headrace.commands.session cimport Session
-from headrace.keyspace cimport scan
 from headrace.keyspace.events cimport Events
+from headrace.keyspace.glob cimport Glob
 from headrace.resp.writer cimport Answer
 
 
 cdef class Channels:
     cdef readonly dict names
     cdef readonly dict patterns
+    cdef dict globs
     cdef readonly dict monitors
     cdef readonly list outbox
     cdef Events events

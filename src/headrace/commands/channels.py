@@ -13,8 +13,8 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.session import Session
-from headrace.keyspace import scan
 from headrace.keyspace.events import Events
+from headrace.keyspace.glob import Glob
 from headrace.resp.writer import Answer
 
 
@@ -23,10 +23,11 @@ from headrace.resp.writer import Answer
 class Channels:
     """All subscriptions of one engine. While there are none, the keyspace's events are not even worded."""
 
-    __slots__ = ("events", "monitors", "names", "outbox", "patterns")
+    __slots__ = ("events", "globs", "monitors", "names", "outbox", "patterns")
 
     names: dict[bytes, dict[Session, None]]
     patterns: dict[bytes, dict[Session, None]]
+    globs: dict[bytes, Glob]  # of the same patterns
     monitors: dict[Session, None]
     outbox: list[tuple[Session, bytes | None, bytes | None, bytes]]  # to whom, pattern, channel, message
     events: Events
@@ -35,6 +36,7 @@ class Channels:
         self.events = events
         self.names = {}
         self.patterns = {}
+        self.globs = {}
         self.monitors = {}
         self.outbox = []
 
@@ -48,6 +50,8 @@ class Channels:
     @cython.ccall
     def subscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
         """The session hears every channel that the glob describes from now on."""
+        if glob not in self.globs:
+            self.globs[glob] = Glob(glob)
         self.patterns.setdefault(glob, {})[session] = None
         session.patterns[glob] = None
         self._count(session)
@@ -66,6 +70,8 @@ class Channels:
         if glob in session.patterns:
             del session.patterns[glob]
             take_away(self.patterns, glob, session)
+            if glob not in self.patterns:
+                del self.globs[glob]
             self._count(session)
 
     @cython.ccall
@@ -99,9 +105,10 @@ class Channels:
         session: Session
         for session in self.names.get(channel, ()):
             self.outbox.append((session, None, channel, message))
-        for glob, sessions in self.patterns.items():
-            if scan.matches(glob, channel):
-                for session in sessions:
+        matcher: Glob
+        for glob, matcher in self.globs.items():
+            if matcher.matches(channel):
+                for session in self.patterns[glob]:
                     self.outbox.append((session, glob, channel, message))
         return len(self.outbox) - before
 

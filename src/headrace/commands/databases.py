@@ -10,7 +10,8 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused
-from headrace.keyspace import keyspace, scan
+from headrace.keyspace import keyspace
+from headrace.keyspace.glob import Glob
 
 # What C's strtoul takes: a sign is allowed, and no digits at all mean 0.
 CURSOR = re.compile(rb"|[+-]?[0-9]+")
@@ -36,13 +37,13 @@ class InvalidCursor(CommandError):
 
 def run_keys(call: Call) -> None:
     """KEYS: every key that the pattern describes."""
-    pattern: bytes = call.argv[1]
+    pattern: Glob | None = None if call.argv[1] == b"*" else Glob(call.argv[1])
     mark: cython.Py_ssize_t = call.answer.open_array()
     found: cython.Py_ssize_t = 0
     keys: list[bytes] = call.database.keys()
     key: bytes
     for key in keys:
-        if scan.matches(pattern, key):
+        if pattern is None or pattern.matches(key):
             call.answer.bulk(key)
             found += 1
     call.answer.close_array(mark, found)
@@ -80,8 +81,9 @@ def run_scan(call: Call) -> None:
         else:
             raise SyntaxRefused()
     following, keys = call.database.scan(cursor, count)
-    if pattern is not None:
-        keys = [key for key in keys if scan.matches(pattern, key)]
+    if pattern is not None and pattern != b"*":
+        glob: Glob = Glob(pattern)
+        keys = [key for key in keys if glob.matches(key)]
     if kind is not None:
         keys = [key for key in keys if keyspace.type_name(call.database.find(key)) == kind]
     call.answer.array(2)

@@ -11,7 +11,7 @@ from headrace.commands.call import Call
 from headrace.commands.dump import payload_of
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NoSuchKey, UnknownForm
-from headrace.keyspace.scan import matches
+from headrace.keyspace.glob import matches
 
 PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around what DUMP makes of a value
 LRU_CLOCK_MAX = (1 << 24) - 1  # OBJECT's clock of seconds wraps there

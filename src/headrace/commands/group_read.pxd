@@ -3,6 +3,7 @@ from headrace.commands cimport entries, members, read_options
 from headrace.commands.call cimport Call
 from headrace.commands.finder cimport Finder
 from headrace.commands.read_options cimport ReadOptions, Room
+from headrace.keyspace.keyspace cimport Database
 from headrace.resp.writer cimport Answer
 from headrace.streams cimport delivery
 from headrace.streams.consumer cimport Consumer
@@ -28,6 +29,7 @@ cdef class GroupRead:
     cdef void resolve(self, Call call)
     cdef bint attempt(self, Call call)
     cpdef bint serve(self, Call call)
+    cpdef bint has_news(self, Database database, bytes key)
     cdef void await_idle(self, Call call)
     cdef Py_ssize_t _answer_stream(self, Call call, Py_ssize_t i, Room room)
 

@@ -16,6 +16,7 @@ from headrace.commands.members import NoSuchKeyOrGroup
 from headrace.commands.read_options import ReadOptions, Room
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
+from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import Answer
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
@@ -123,6 +124,20 @@ class GroupRead:
         if not served:
             self.await_idle(call)
         return served
+
+    @cython.ccall
+    def has_news(self, database: Database, key: bytes) -> cython.bint:
+        """Return whether the group at key has something to give, or is gone, or may be claimed from."""
+        stream: Stream
+        value: object = database.values.get(key) if database.contains(key) else None
+        if self.options.claim != read_options.NO_CLAIM or not isinstance(value, Stream):
+            return True
+        stream = value
+        name: bytes | None = self.options.group
+        group: Group | None = None if name is None else stream.group(name)
+        if group is None:
+            return True
+        return streamid.before(group.last_ms, group.last_seq, stream.last_ms, stream.last_seq)
 
     @cython.cfunc
     def await_idle(self, call: Call) -> cython.void:
@@ -394,7 +409,7 @@ def run(call: Call) -> None:
         call.answer.null_array()
         return
     lane = (options.group, options.claim)
-    call.wait(request.keys, options.deadline(call.now), request.serve, "null_array", lane)
+    call.wait(request.keys, options.deadline(call.now), request.serve, "null_array", lane, request.has_news)
     request.await_idle(call)
 
 

@@ -12,7 +12,7 @@ from headrace.commands.arguments import parse_i64
 from headrace.commands.session import Session
 from headrace.errors import CommandError, NotAnInteger
 from headrace.keyspace import events
-from headrace.keyspace.scan import matches
+from headrace.keyspace.glob import select
 from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.versions import Version
@@ -51,11 +51,8 @@ class Host:
 
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Every setting whose name matches one of the glob patterns, each once."""
-        return [
-            (name, value)
-            for name, value in self.directives().items()
-            if any(matches(pattern, name, True) for pattern in patterns)
-        ]
+        directives = self.directives()
+        return [(name, directives[name]) for name in select(patterns, list(directives))]
 
     def directives(self) -> dict[bytes, bytes]:
         """All settings by lower-case name, as CONFIG GET shows them."""

@@ -9,7 +9,7 @@ from headrace.commands.call import Call
 from headrace.commands.help import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused
-from headrace.keyspace.scan import matches
+from headrace.keyspace.glob import Glob
 
 
 class InvalidCommand(CommandError):
@@ -155,8 +155,8 @@ def run_list(call: Call) -> None:
             category = arguments.word().decode("utf-8", "replace").lower()
             names = [command.name for command in table(call) if category in command.categories]
         elif arguments.flag(b"PATTERN"):
-            pattern = arguments.word()
-            names = [name for name in names if matches(pattern, name, True)]
+            pattern = Glob(arguments.word(), True)
+            names = [name for name in names if pattern.matches(name)]
         else:
             raise SyntaxRefused()
     call.answer.array(len(names))

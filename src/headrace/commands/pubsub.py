@@ -14,7 +14,7 @@ from headrace.commands.help import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import UnknownForm
-from headrace.keyspace import scan
+from headrace.keyspace.glob import Glob
 
 
 @cython.cfunc
@@ -42,6 +42,8 @@ def run_subscribe(call: Call) -> None:
 def run_psubscribe(call: Call) -> None:
     """PSUBSCRIBE: hear all channels that one of these patterns describes."""
     channels: Channels = call.engine.channels
+    for glob in call.argv[1:]:
+        Glob(glob)  # refuses what is too complex before anything is subscribed to
     for glob in call.argv[1:]:
         channels.subscribe_pattern(call.session, glob)
         confirm(call, b"psubscribe", glob)
@@ -81,7 +83,8 @@ def run_channels(call: Call) -> None:
         raise UnknownForm("PUBSUB", call.argv[1])
     names = list(call.engine.channels.names)
     if len(call.argv) == 3:
-        names = [name for name in names if scan.matches(call.argv[2], name)]
+        pattern: Glob = Glob(call.argv[2])
+        names = [name for name in names if pattern.matches(name)]
     call.answer.value(names)
 
 

@@ -15,6 +15,7 @@ from headrace.commands.call import Call
 from headrace.commands.read_options import ReadOptions, Room
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, SyntaxRefused, WrongType
+from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
@@ -84,17 +85,19 @@ def _parse_range_count(argv: list[bytes]) -> cython.longlong:
 class Read:
     """What an XREAD asks for. It is also what waits: `serve` is run again when a key has news."""
 
-    __slots__ = ("after", "keys", "options")
+    __slots__ = ("after", "keys", "lowest", "options")
 
     options: ReadOptions
     keys: list[bytes]
     after: list[StreamId | None]  # per key; None is `+`: whatever comes before the last entry then
+    lowest: dict[bytes, StreamId | None]  # per key, the lowest of its IDs, once it waits
 
     def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
         self.options = ReadOptions(False)
         self.options.read(argv, now)
         self.keys = []
         self.after = []
+        self.lowest = {}
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
@@ -151,6 +154,32 @@ class Read:
         return True
 
     @cython.cfunc
+    def index(self) -> cython.void:
+        """Prepare has_news()."""
+        i: cython.Py_ssize_t
+        after: StreamId | None
+        lowest: StreamId | None
+        for i in range(len(self.keys)):
+            after = self.after[i]
+            if self.keys[i] in self.lowest and after is not None:
+                lowest = self.lowest[self.keys[i]]
+                if lowest is None or streamid.before(lowest.ms, lowest.seq, after.ms, after.seq):
+                    continue
+            self.lowest[self.keys[i]] = after
+
+    @cython.ccall
+    def has_news(self, database: Database, key: bytes) -> cython.bint:
+        """Return whether the stream at key has an ID above the lowest one that is waited for there."""
+        stream: Stream
+        after: StreamId | None
+        value: object = database.values.get(key) if database.contains(key) else None
+        if not isinstance(value, Stream):
+            return False
+        stream = value
+        after = self.lowest[key]
+        return after is None or streamid.before(after.ms, after.seq, stream.last_ms, stream.last_seq)
+
+    @cython.cfunc
     def _answer_stream(
         self, answer: Answer, stream: Stream, i: cython.Py_ssize_t, room: Room
     ) -> cython.Py_ssize_t:
@@ -182,7 +211,9 @@ def run_read(call: Call) -> None:
     if request.options.block == read_options.NO_BLOCK or not call.may_block:
         call.answer.null_array()
     else:
-        call.wait(request.keys, request.options.deadline(call.now), request.serve)
+        request.index()
+        deadline: cython.longlong = request.options.deadline(call.now)
+        call.wait(request.keys, deadline, request.serve, "null_array", None, request.has_news)
 
 
 def stream_keys(argv: list[bytes]) -> list[int]:

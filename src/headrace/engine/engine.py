@@ -102,17 +102,13 @@ class Engine:
         self.gate = Gate(Eviction(self.keyspace, self.effects))
         self.stats = Stats()
         self.timing = Timing(self.keyspace.settings, self.channels)
-        self.rows = {}
-        self.by_name = {}
-        self.last_word = None
-        self.last_row = None
-        self.next_client = 0
-        self.swept_ms = 0
+        self.rows, self.by_name = {}, {}
+        self.last_word = self.last_row = None
+        self.next_client = self.swept_ms = 0
         self.call = Call(self, self.keyspace, self.host, self.effects)
         self.inner = Call(self, self.keyspace, self.host, self.effects)
         self.waking = Call(self, self.keyspace, self.host, self.effects)
-        self.inner.may_block = False
-        self.waking.may_block = False
+        self.inner.may_block = self.waking.may_block = False
         for command in COMMANDS:
             row = self._add(command)
             self.rows[command.name] = row
@@ -132,8 +128,7 @@ class Engine:
         """A new client. Its owner ends it with close()."""
         self.next_client += 1
         made = Session(self.next_client, address, local_address)
-        made.created_ms = now_ms
-        made.active_ms = now_ms
+        made.created_ms = made.active_ms = now_ms
         self.clients[made.id] = made
         self.stats.connections += 1
         return made
@@ -318,12 +313,18 @@ class Engine:
         blocking: Blocking = self.keyspace.blocking
         turns: Turns
         waiter: Waiter | None
+        served: cython.bint
         while blocking.ready:
             for index, key in blocking.take_ready():
                 turns = blocking.turns(index, key)
                 waiter = turns.next()
                 while waiter is not None:
-                    turns.found(waiter, not waiter.alive or self._try(waiter))
+                    served = not waiter.alive
+                    if not served and waiter.is_worth_a_try(
+                        blocking.round, self.keyspace.databases[index], key
+                    ):
+                        served = self._try(waiter)
+                    turns.found(waiter, served)
                     waiter = turns.next()
 
     @cython.cfunc
@@ -388,10 +389,10 @@ class Engine:
     def unblock(self, session: Session, refusal: CommandError | None = None) -> bool:
         """End the session's wait, as at its deadline or with an error; False when it does not wait."""
         waiter = session.waiting
-        if waiter is None or waiter.serve is held:
-            return False
-        self._time_out(waiter, refusal)
-        return True
+        if waiter is not None and waiter.serve is not held:
+            self._time_out(waiter, refusal)
+            return True
+        return False
 
     @cython.cfunc
     def _time_out(self, waiter: Waiter, refusal: CommandError | None) -> cython.void:

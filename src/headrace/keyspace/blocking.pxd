@@ -12,8 +12,12 @@ cdef class Waiter:
     cdef readonly object on_timeout
     cdef readonly object command
     cdef readonly object lane
+    cdef readonly object has_news
     cdef readonly long long number
+    cdef readonly long long tried
     cdef readonly bint alive
+
+    cpdef bint is_worth_a_try(self, long long round_number, object database, bytes key)
 
 
 cdef class Turns:
@@ -29,6 +33,7 @@ cdef class Turns:
 cdef class Blocking:
     cdef readonly Py_ssize_t count
     cdef long long number
+    cdef readonly long long round
     cdef readonly dict queues
     cdef readonly dict ready
     cdef list heap

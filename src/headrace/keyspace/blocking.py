@@ -32,7 +32,8 @@ class Waiter:
     """One session that waits.
 
     serve(call) tries again and says whether it answered; on_timeout(call) answers when the deadline
-    (milliseconds, 0 for never) passes first. lane is anything hashable, or None.
+    (milliseconds, 0 for never) passes first. lane is anything hashable, or None. has_news(database, key),
+    unless it is None, says in constant time whether news on that key is worth a try.
     """
 
     __slots__ = (
@@ -40,12 +41,14 @@ class Waiter:
         "command",
         "database",
         "deadline",
+        "has_news",
         "keys",
         "lane",
         "number",
         "on_timeout",
         "serve",
         "session",
+        "tried",
     )
 
     session: Any
@@ -56,7 +59,9 @@ class Waiter:
     on_timeout: Callable[[Any], None]
     command: Any  # the blocked command's row
     lane: Any
+    has_news: Callable[[Any, bytes], bool] | None
     number: cython.longlong  # of arrival, among all waiters
+    tried: cython.longlong  # the round of take_ready() in which it was tried last
     alive: cython.bint
 
     def __init__(
@@ -69,6 +74,7 @@ class Waiter:
         on_timeout: Callable[[Any], None],
         command: Any = None,
         lane: Any = None,
+        has_news: Callable[[Any, bytes], bool] | None = None,
     ) -> None:
         self.session = session
         self.database = database
@@ -78,8 +84,21 @@ class Waiter:
         self.on_timeout = on_timeout
         self.command = command
         self.lane = lane
+        self.has_news = has_news
         self.number = 0
+        self.tried = 0
         self.alive = True
+
+    @cython.ccall
+    def is_worth_a_try(self, round_number: cython.longlong, database: object, key: bytes) -> cython.bint:
+        """Return whether news on the key may serve it, which was not tried in this round yet.
+
+        What would serve a waiter of many keys has been there at the first of them.
+        """
+        if self.tried == round_number or (self.has_news is not None and not self.has_news(database, key)):
+            return False
+        self.tried = round_number
+        return True
 
 
 def number_of(waiter: Waiter) -> int:
@@ -129,10 +148,11 @@ class Turns:
 class Blocking:
     """All waiters of a keyspace."""
 
-    __slots__ = ("alarms", "armed", "count", "heap", "number", "queues", "ready")
+    __slots__ = ("alarms", "armed", "count", "heap", "number", "queues", "ready", "round")
 
     count: cython.Py_ssize_t  # waiters alive
     number: cython.longlong
+    round: cython.longlong  # how often take_ready() was called
     queues: dict[tuple[int, bytes], dict[Any, OrderedDict[Waiter, None]]]
     ready: dict[tuple[int, bytes], None]
     heap: list[tuple[int, int, Waiter]]
@@ -142,6 +162,7 @@ class Blocking:
     def __init__(self) -> None:
         self.count = 0
         self.number = 0
+        self.round = 0
         self.queues = {}
         self.ready = {}
         self.heap = []
@@ -209,6 +230,7 @@ class Blocking:
 
     def take_ready(self) -> list[tuple[int, bytes]]:
         """The keys with news, oldest news first; they count as old from now on."""
+        self.round += 1
         places = list(self.ready)
         self.ready.clear()
         return places

@@ -464,7 +464,7 @@ class Database:
         if watch.holds(self.index, key):
             return
         self.contains(key)  # what is already dead must not spoil later
-        watch.keys.append((self.index, key))
+        watch.keys[(self.index, key)] = None
         self.watching.add(key, watch)
 
     @cython.ccall

@@ -1,4 +1,4 @@
-"""Walking keys by cursor, and Redis's glob patterns.
+"""Walking keys by cursor.
 
 A cursor is a number, and must survive keys that come and go meanwhile. So each key gets a serial
 number, in order of arrival, when it is first put; a cursor is the serial to go on from:
@@ -20,14 +20,6 @@ import cython
 
 # Orders shorter than this are not worth closing holes in.
 HOLES_MIN = cython.declare(cython.Py_ssize_t, 1024)
-
-BACKSLASH = cython.declare(cython.int, 92)
-CARET = cython.declare(cython.int, 94)
-DASH = cython.declare(cython.int, 45)
-OPENING = cython.declare(cython.int, 91)
-CLOSING = cython.declare(cython.int, 93)
-QUESTION = cython.declare(cython.int, 63)
-STAR = cython.declare(cython.int, 42)
 
 
 @cython.final
@@ -77,89 +69,3 @@ class Order:
         if end >= len(self.keys):
             return 0, self.keys[at:]
         return self.serials[end], self.keys[at:end]
-
-
-@cython.ccall
-def matches(pattern: bytes, text: bytes, ignore_case: cython.bint = False) -> cython.bint:
-    """Whether text is one the glob pattern describes: * ? [a-c] [^a] and backslash, as Redis has them."""
-    if pattern == b"*":
-        return True
-    if ignore_case:
-        pattern = pattern.lower()
-        text = text.lower()
-    return _matches(pattern, text)
-
-
-@cython.cfunc
-def _matches(pattern: bytes, text: bytes) -> cython.bint:
-    """Only the last star can still change what it swallowed, so one place to come back to is enough."""
-    p: cython.p_const_uchar = pattern
-    t: cython.p_const_uchar = text
-    p_end: cython.Py_ssize_t = len(pattern)
-    t_end: cython.Py_ssize_t = len(text)
-    at: cython.Py_ssize_t = 0
-    i: cython.Py_ssize_t = 0
-    star: cython.Py_ssize_t = -1  # the place after the last star
-    swallowed: cython.Py_ssize_t = 0  # how far that star reaches
-    after: cython.Py_ssize_t
-    while i < t_end or at < p_end:
-        if at < p_end and p[at] == STAR:
-            at += 1
-            star = at
-            swallowed = i
-            continue
-        if at < p_end and i < t_end:
-            after = _one(pattern, at, t[i])
-            if after > 0:
-                at = after
-                i += 1
-                continue
-        if star < 0 or swallowed >= t_end:
-            return False
-        swallowed += 1
-        i = swallowed
-        at = star
-    return True
-
-
-@cython.cfunc
-def _one(pattern: bytes, at: cython.Py_ssize_t, c: cython.int) -> cython.Py_ssize_t:
-    """The place after the pattern's element at `at` when that element takes the byte c; else 0."""
-    p: cython.p_const_uchar = pattern
-    end: cython.Py_ssize_t = len(pattern)
-    if p[at] == QUESTION:
-        return at + 1
-    if p[at] == OPENING:
-        return _one_of_set(pattern, at + 1, c)
-    if p[at] == BACKSLASH and at + 1 < end:
-        at += 1
-    return at + 1 if p[at] == c else 0
-
-
-@cython.cfunc
-def _one_of_set(pattern: bytes, at: cython.Py_ssize_t, c: cython.int) -> cython.Py_ssize_t:
-    """As _one, for a [set]. A set that is never closed ends with the pattern."""
-    p: cython.p_const_uchar = pattern
-    end: cython.Py_ssize_t = len(pattern)
-    inverted: cython.bint = at < end and p[at] == CARET
-    found: cython.bint = False
-    low: cython.int
-    high: cython.int
-    if inverted:
-        at += 1
-    while at < end and p[at] != CLOSING:
-        if p[at] == BACKSLASH and at + 1 < end:
-            at += 1
-            low = p[at]
-            high = low
-        elif at + 2 < end and p[at + 1] == DASH:
-            low = min(p[at], p[at + 2])
-            high = max(p[at], p[at + 2])
-            at += 2
-        else:
-            low = p[at]
-            high = low
-        if low <= c <= high:
-            found = True
-        at += 1
-    return min(at + 1, end) if found != inverted else 0

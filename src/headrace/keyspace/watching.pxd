@@ -3,7 +3,7 @@
 
 cdef class Watch:
     cdef public bint spoilt
-    cdef readonly list keys
+    cdef readonly dict keys
 
     cpdef bint holds(self, Py_ssize_t database, bytes key)
 

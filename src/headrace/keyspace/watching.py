@@ -17,11 +17,11 @@ class Watch:
     __slots__ = ("keys", "spoilt")
 
     spoilt: cython.bint
-    keys: list[tuple[int, bytes]]
+    keys: dict[tuple[int, bytes], None]  # database and key, oldest first
 
     def __init__(self) -> None:
         self.spoilt = False
-        self.keys = []
+        self.keys = {}
 
     @cython.ccall
     def holds(self, database: cython.Py_ssize_t, key: bytes) -> cython.bint:

@@ -4,6 +4,7 @@ from headrace.resp cimport spare as blocks
 from headrace.resp.spare cimport Spare
 
 cdef Py_ssize_t CAP_MIN
+cdef Py_ssize_t DROPPED_CAP
 cdef Py_ssize_t HEADER_MAX
 cdef Py_ssize_t ID_MAX
 cdef unsigned char CR
@@ -31,6 +32,8 @@ cdef class Answer:
     cdef readonly Py_ssize_t cap
     cdef Py_ssize_t start
     cdef Py_ssize_t used
+    cdef public Py_ssize_t limit
+    cdef readonly bint overflowed
     cdef public Spare spare
 
     cpdef void ok(self)
@@ -63,6 +66,7 @@ cdef class Answer:
     cdef void _line(self, unsigned char kind, bytes text)
     cdef void _close(self, unsigned char kind, Py_ssize_t mark, Py_ssize_t n)
     cdef void _grow(self, Py_ssize_t n)
+    cdef void _drop(self, Py_ssize_t n)
     cdef void _resize(self, Py_ssize_t cap)
     cdef void open_bulk(self, Py_ssize_t n)
     cdef void raw_from(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n)

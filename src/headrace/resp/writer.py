@@ -6,6 +6,10 @@
     +----------+------------------------+------------+
 
 A mark is a distance from `start`, so it stays right when growing moves the unsent bytes to the front.
+
+A session may have a limit. An answer that would exceed it has overflowed: all that was not sent is dropped,
+and the connection has to be closed. The command goes on writing, into a small block from its beginning on.
+`start` is then negative, so that distances stay right.
 """
 
 from __future__ import annotations
@@ -17,6 +21,9 @@ from headrace.resp import spare as blocks
 from headrace.resp.spare import Spare
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
+DROPPED_CAP = cython.declare(
+    cython.Py_ssize_t, 16 * 1024
+)  # what an overflowed answer is written to, at least
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a bulk
 ID_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers and their hyphen
 
@@ -69,7 +76,7 @@ class Answer:
     raised; after what returns nothing the caller must ask the interpreter each time (5 % of an XRANGE).
     """
 
-    __slots__ = ("buf", "cap", "p", "protocol", "spare", "start", "used")
+    __slots__ = ("buf", "cap", "limit", "overflowed", "p", "protocol", "spare", "start", "used")
 
     protocol: cython.uint
     buf: bytearray
@@ -77,6 +84,8 @@ class Answer:
     cap: cython.Py_ssize_t
     start: cython.Py_ssize_t
     used: cython.Py_ssize_t
+    limit: cython.Py_ssize_t  # bytes pending; one item may be longer. 0: no limit
+    overflowed: cython.bint  # the limit was exceeded, nothing is kept any more
     spare: Spare | None  # who lends what is larger than KEPT_MAX; None: nobody does
 
     def __init__(self, protocol: cython.uint = 2) -> None:
@@ -87,6 +96,8 @@ class Answer:
         self.cap = 0
         self.start = 0
         self.used = 0
+        self.limit = 0
+        self.overflowed = False
 
     @cython.ccall
     def ok(self) -> cython.void:
@@ -276,7 +287,11 @@ class Answer:
     def rewind(self, mark: cython.Py_ssize_t) -> cython.void:
         """Forget all that was answered after mark."""
         assert 0 <= mark <= self.used - self.start, "a mark from before the last send"
-        self.used = self.start + mark
+        if self.overflowed:
+            self.start = -mark
+            self.used = 0
+        else:
+            self.used = self.start + mark
 
     @cython.ccall
     def open_array(self) -> cython.Py_ssize_t:
@@ -373,6 +388,8 @@ class Answer:
             rest //= 10
         if self.used + HEADER_MAX > self.cap:
             self._grow(HEADER_MAX)
+        if self.overflowed:
+            return
         at: cython.Py_ssize_t = self.start + mark
         end: cython.Py_ssize_t = self.used + more
         if more > 0:
@@ -385,6 +402,9 @@ class Answer:
     def _grow(self, n: cython.Py_ssize_t) -> cython.void:
         """Make n bytes free behind `used`: by moving to the front if that frees half, else by doubling."""
         pending: cython.Py_ssize_t = self.used - self.start
+        if self.overflowed or (0 < self.limit < pending + n and (n <= self.limit or pending > self.limit)):
+            self._drop(n)
+            return
         if self.start > 0:
             mem.move(self.p, 0, self.start, pending)
             self.start = 0
@@ -394,7 +414,20 @@ class Answer:
         cap: cython.Py_ssize_t = max(self.cap, CAP_MIN)
         while cap < pending + n:
             cap *= 2
+        if cap > self.limit > 0:
+            cap = max(self.limit, pending + n)
         self._resize(cap)
+
+    @cython.cfunc
+    def _drop(self, n: cython.Py_ssize_t) -> cython.void:
+        """Drop what is pending, and make n bytes free."""
+        self.start -= self.used
+        self.used = 0
+        if not self.overflowed:
+            self.overflowed = True
+            self._resize(0)
+        if self.cap < n:
+            self._resize(max(n, DROPPED_CAP))
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:

@@ -9,6 +9,7 @@ cdef class Unread:
     cdef long long least
     cdef readonly bint lagging
     cdef readonly dict since
+    cdef readonly Py_ssize_t reply_limit
 
     cpdef bint too_much(self, object connection, Session session, long long n, long long now)
     cdef object _limit_of(self, Session session)

@@ -45,12 +45,14 @@ class Buffers:
 class Unread:
     """The limits that hold now, and who is above a soft one."""
 
-    __slots__ = ("buffers", "lagging", "least", "since")
+    __slots__ = ("buffers", "lagging", "least", "reply_limit", "since")
 
     buffers: Any
     least: cython.longlong  # bytes: nobody is noted who has less unread
     lagging: cython.bint  # somebody is above his soft limit
     since: dict[Any, int]  # who, by connection, and since when, in milliseconds since 1970
+
+    reply_limit: cython.Py_ssize_t  # bytes of replies kept of one client, even within one request
 
     def __init__(self) -> None:
         self.since = {}
@@ -61,6 +63,9 @@ class Unread:
         """These are the limits from now on."""
         self.buffers = buffers
         self.least = STRANGER_MAX
+        self.reply_limit = max(
+            hard or limits.REPLY_BYTES_MAX for hard in (buffers.normal.hard, buffers.pubsub.hard)
+        )
         for bound in (buffers.normal.hard, buffers.normal.soft, buffers.pubsub.hard, buffers.pubsub.soft):
             if 0 < bound < self.least:
                 self.least = bound
@@ -94,6 +99,10 @@ class Unread:
     def _forget(self, connection: object) -> cython.void:
         self.since.pop(connection, None)
         self.lagging = len(self.since) > 0
+
+    def shift(self, by_ms: int) -> None:
+        """The clock was set by so much: a client has lagged no longer for it."""
+        self.since = {connection: since + by_ms for connection, since in self.since.items()}
 
     def overdue(self, now_ms: int) -> list[Any]:
         """The connections whose time is up. Those that are gone are forgotten."""

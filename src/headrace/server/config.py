@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.errors import CommandError, UsageError
-from headrace.keyspace.scan import matches
+from headrace.keyspace.glob import select
 from headrace.resp.inline import split_line
 from headrace.server.directives import BY_NAME, DIRECTIVES, NOT_APPLICABLE, REFUSED, Directive
 from headrace.server.environment import directives_in, misspelt
@@ -79,10 +79,10 @@ class Config:
 
     def get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Name and value of every directive that one of the glob patterns matches, each once."""
+        names = [name.encode() for name in self.values if name != "user"]
         return [
-            (name.encode(), self.shown(name).encode("utf-8", "surrogateescape"))
-            for name in self.values
-            if name != "user" and any(matches(pattern, name.encode(), True) for pattern in patterns)
+            (name, self.shown(name.decode()).encode("utf-8", "surrogateescape"))
+            for name in select(patterns, names)
         ]
 
     def set(self, pairs: list[tuple[bytes, bytes]]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS
-from headrace.server.clock_watch import ClockWatch
 from headrace.server.config import Config
 from headrace.server.durability import Durability
 from headrace.server.heap import Crowd, give_back
@@ -30,15 +29,12 @@ class Timers:
         self.durability = durability
         self.saving = saving
         self.crowd = Crowd()
-        self.watch = ClockWatch(turn.clock)
 
     def run(self, now: int) -> int:
         """Do what is due; returns how many milliseconds may pass until the next time, -1 for any number."""
         interval = 1000 // self.config.number("hz")
         self.turn.rest(now, now + interval)
-        if jump := self.watch.jump():
-            logging.getLogger("headrace").warning("the clock was set by %+.1f seconds", jump / 1000)
-            self.turn.engine.clock_was_set(jump)
+        self.turn.clock_watch.follow()
         moved = self.host.sample(now)
         seconds = self.config.number("timeout")
         if seconds:

@@ -27,6 +27,7 @@ cdef unsigned int GONE
 cdef class Turn:
     cdef readonly Engine engine
     cdef readonly RealClock clock
+    cdef readonly object clock_watch
     cdef public object commit
     cdef public bint unsettled
     cdef long long rests_from

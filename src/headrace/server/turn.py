@@ -26,6 +26,7 @@ import cython
 from headrace import limits
 from headrace.commands.session import Session
 from headrace.engine.clock import RealClock
+from headrace.engine.clock_watch import ClockWatch
 from headrace.engine.engine import Engine
 from headrace.errors import ProtocolError
 from headrace.resp.parser import RequestParser
@@ -64,6 +65,7 @@ class Turn:
         "answered",
         "bulk_max",
         "clock",
+        "clock_watch",
         "commit",
         "connections",
         "engine",
@@ -91,6 +93,7 @@ class Turn:
 
     engine: Engine
     clock: RealClock
+    clock_watch: ClockWatch
     commit: Callable[[], bool] | None  # makes durable what was executed, before any answer leaves; did it?
     unsettled: cython.bint  # commit is to be called even if nothing was changed
     rests_from: cython.longlong  # from then until the other, in milliseconds, the timer has nothing to do
@@ -117,28 +120,20 @@ class Turn:
     p: cython.p_uchar
 
     def __init__(self, engine: Engine, clock: RealClock) -> None:
-        self.engine = engine
-        self.clock = clock
-        self.commit = None
-        self.unsettled = False
+        self.engine, self.clock, self.commit = engine, clock, None
+        self.unsettled = self.interrupted = False
         self.rests_from = self.rests_until = 0
-        self.interrupted = False
-        self.bulk_max = limits.BULK_BYTES_MAX
-        self.query_max = limits.QUERY_BYTES_MAX
-        self.unread = Unread()
+        self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
+        self.unread, self.handshakes = Unread(), Handshakes()
+        self.clock_watch = ClockWatch(clock, engine.clock_was_set, self.unread.shift)
         self.received = self.sent = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
         self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
         self.events_p = self.events
-        self.handlers = {}
-        self.connections = {}
-        self.handshakes = Handshakes()
-        self.ready = []
-        self.answered = []
-        self.held = []
-        self.spare_inbox = Spare()
-        self.spare_answer = Spare()
+        self.handlers, self.connections = {}, {}
+        self.ready, self.answered, self.held = [], [], []
+        self.spare_inbox, self.spare_answer = Spare(), Spare()
         self.scratch = bytearray(READ_BYTES)
         self.p = self.scratch
 
@@ -160,6 +155,7 @@ class Turn:
         connection: Connection = Connection(fd, session, secure)
         connection.parser.spare = self.spare_inbox
         session.answer.spare = self.spare_answer
+        session.answer.limit = self.unread.reply_limit
         connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
         session.transport = connection
@@ -224,6 +220,7 @@ class Turn:
         for i in range(found):
             self._hear_of(descriptors.event_fd(events, i), descriptors.event_what(events, i))
         if 0 <= deadline <= now:
+            self.clock_watch.follow()  # a wait ends when its time has passed, not when the clock is set
             engine.tick(now)
         if self.ready:
             engine.timing.begin()
@@ -434,6 +431,9 @@ class Turn:
         session: Session = connection.session
         answer: Answer = session.answer
         n: cython.Py_ssize_t = answer.pending()
+        if answer.overflowed:
+            self.refuse(connection, "its unread replies exceed the hard client-output-buffer-limit")
+            return
         if n > 0 or connection.secure is not None:
             if connection.secure is None:
                 n = descriptors.write(connection.fd, answer.p, answer.start, n)

@@ -1,0 +1,194 @@
+"""Glob patterns as Redis has them, matched in time linear in the pattern and the text.
+
+    user:*[a-c]?:*x       pattern
+    u s e r :  *  [a-c] ? :  *  x
+    prefix        segment       suffix
+
+Elements take one byte each, so only the place of a segment is open, and its leftmost place is the best one.
+Most patterns and texts are short: they are compared byte by byte, going back to the last star. A comparison
+that takes more than `STEPS_PER_BYTE` steps for each byte of the text is given up. The pattern is then split
+into elements, once, and each segment is found without going back: see glob_elements.py.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import limits
+from headrace.keyspace.glob_elements import Elements
+
+BACKSLASH = cython.declare(cython.int, 92)
+CARET = cython.declare(cython.int, 94)
+DASH = cython.declare(cython.int, 45)
+OPENING = cython.declare(cython.int, 91)
+CLOSING = cython.declare(cython.int, 93)
+QUESTION = cython.declare(cython.int, 63)
+STAR = cython.declare(cython.int, 42)
+
+STEPS_PER_BYTE = cython.declare(cython.Py_ssize_t, 16)
+STEPS_MIN = cython.declare(cython.Py_ssize_t, 64)
+SEGMENT_MAX = cython.declare(cython.Py_ssize_t, limits.GLOB_SEGMENT_MAX)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def lower_case(c: cython.int) -> cython.int:
+    """Return the ASCII letter in lower case, any other byte as it is."""
+    return c + 32 if 65 <= c <= 90 else c
+
+
+@cython.ccall
+def matches(pattern: bytes, text: bytes, ignore_case: cython.bint = False) -> cython.bint:
+    """Return whether the pattern describes the text. For many texts make one Glob."""
+    return Glob(pattern, ignore_case).matches(text)
+
+
+def select(patterns: list[bytes], names: list[bytes]) -> list[bytes]:
+    """Return the names that one of the patterns describes, whatever their case, in the order of names.
+
+    Patterns without `*`, `?`, `[` and backslash are looked up: a request may have a million of them.
+    """
+    exact = {pattern.lower() for pattern in patterns}
+    globs = [
+        Glob(pattern, True)
+        for pattern in dict.fromkeys(patterns)
+        if pattern.translate(None, b"*?[\\") != pattern
+    ]
+    return [name for name in names if name.lower() in exact or any(glob.matches(name) for glob in globs)]
+
+
+@cython.final
+@cython.cclass
+class Glob:
+    """One pattern: `*`, `?`, `[a-c]`, `[^a]` and backslash."""
+
+    __slots__ = ("elements", "fold", "pattern")
+
+    pattern: bytes
+    fold: cython.bint  # letters match whatever their case
+    elements: Elements | None  # once they are needed
+
+    def __init__(self, pattern: bytes, ignore_case: cython.bint = False) -> None:
+        """Prepare the pattern.
+
+        Raises:
+            PatternTooComplex: if a segment is longer than SEGMENT_MAX and not only literals.
+        """
+        self.pattern = pattern
+        self.fold = ignore_case
+        self.elements = None
+        if len(pattern) > SEGMENT_MAX:
+            self.elements = Elements(pattern, ignore_case)
+            self.elements.check()
+
+    @cython.ccall
+    def matches(self, text: bytes) -> cython.bint:
+        """Return whether the pattern describes the text. The empty text has only the empty pattern."""
+        if len(text) == 0:
+            return len(self.pattern) == 0
+        elements: Elements | None = self.elements
+        found: cython.int
+        if elements is None:
+            found = self._compare(text)
+            if found >= 0:
+                return found > 0
+            elements = self.elements = Elements(self.pattern, self.fold)
+        return elements.match(text)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _compare(self, text: bytes) -> cython.int:
+        """Compare directly: 1 for a match, 0 for none, -1 when it takes too many steps."""
+        p: cython.p_const_uchar = self.pattern
+        t: cython.p_const_uchar = text
+        p_end: cython.Py_ssize_t = len(self.pattern)
+        t_end: cython.Py_ssize_t = len(text)
+        steps: cython.Py_ssize_t = STEPS_PER_BYTE * t_end + STEPS_MIN
+        at: cython.Py_ssize_t = 0
+        i: cython.Py_ssize_t = 0
+        star: cython.Py_ssize_t = -1  # the offset after the last star
+        swallowed: cython.Py_ssize_t = 0  # the offset that this star reaches
+        after: cython.Py_ssize_t
+        while True:
+            if at < p_end and p[at] == STAR:
+                at += 1
+                if at == p_end:
+                    return 1
+                star = at
+                swallowed = i
+                continue
+            if i == t_end:
+                return 1 if at == p_end else 0  # a later start would leave even less text
+            if at < p_end:
+                after = self._accept(at, t[i])
+                if after > 0:
+                    steps -= after - at
+                    at = after
+                    i += 1
+                    continue
+                steps += after + at
+            if star < 0:
+                return 0
+            if steps < 0:
+                return -1
+            swallowed += 1
+            i = swallowed
+            at = star
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _accept(self, at: cython.Py_ssize_t, byte: cython.int) -> cython.Py_ssize_t:
+        """Return the offset after the element at `at` if it accepts the byte, else its negative."""
+        p: cython.p_const_uchar = self.pattern
+        end: cython.Py_ssize_t = len(self.pattern)
+        c: cython.int = p[at]
+        if c == QUESTION:
+            return at + 1
+        if c == OPENING:
+            return self._accept_class(at + 1, byte)
+        if c == BACKSLASH and at + 1 < end:
+            at += 1
+            c = p[at]
+        if self.fold:
+            return at + 1 if lower_case(c) == lower_case(byte) else -at - 1
+        return at + 1 if c == byte else -at - 1
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _accept_class(self, at: cython.Py_ssize_t, byte: cython.int) -> cython.Py_ssize_t:
+        """As _accept, for the class whose first member is at `at`. An open class ends with the pattern.
+
+        As in Redis an escaped member is compared with the byte as it is, in either mode.
+        """
+        p: cython.p_const_uchar = self.pattern
+        end: cython.Py_ssize_t = len(self.pattern)
+        inverted: cython.bint = at < end and p[at] == CARET
+        found: cython.bint = False
+        c: cython.int = lower_case(byte) if self.fold else byte
+        low: cython.int
+        high: cython.int
+        if inverted:
+            at += 1
+        while at < end and p[at] != CLOSING:
+            if p[at] == BACKSLASH and at + 1 < end:
+                at += 1
+                if p[at] == byte:
+                    found = True
+                at += 1
+                continue
+            low = p[at]
+            high = low
+            if at + 2 < end and p[at + 1] == DASH:
+                high = p[at + 2]
+                at += 2
+                if low > high:
+                    low, high = high, low
+            if self.fold:
+                low = lower_case(low)
+                high = lower_case(high)
+            if low <= c <= high:
+                found = True
+            at += 1
+        at = min(at + 1, end)
+        return at if found != inverted else -at

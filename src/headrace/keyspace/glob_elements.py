@@ -1,0 +1,355 @@
+"""A glob pattern split into elements, each of which takes one byte of the text or is a star.
+
+    user:*[a-c]?:*x       pattern
+    u s e r :  *  [a-c] ? :  *  x
+    prefix        segment          suffix
+
+Only the place of a segment is open, and its leftmost place is the best one. A segment is found without going
+back in the text:
+
+    up to SHORT elements    compared at each place
+    literals only           Knuth-Morris-Pratt
+    others                  bit-parallel: 64 elements in one word; at most SEGMENT_MAX elements are accepted
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import limits, mem
+from headrace.errors import CommandError
+
+BACKSLASH = cython.declare(cython.int, 92)
+CARET = cython.declare(cython.int, 94)
+DASH = cython.declare(cython.int, 45)
+OPENING = cython.declare(cython.int, 91)
+CLOSING = cython.declare(cython.int, 93)
+QUESTION = cython.declare(cython.int, 63)
+STAR = cython.declare(cython.int, 42)
+
+SHORT = cython.declare(cython.Py_ssize_t, 16)
+SEGMENT_MAX = cython.declare(cython.Py_ssize_t, limits.GLOB_SEGMENT_MAX)
+TABLES_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024 * 1024)  # kept for the next text
+
+# Codes of elements. Below 256: that byte.
+ANY = cython.declare(cython.uint, 256)
+ANY_RUN = cython.declare(cython.uint, 257)  # a star
+CLASS = cython.declare(cython.uint, 258)  # and above: its bitmap's number
+BITMAP_BYTES = cython.declare(cython.Py_ssize_t, 32)
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+
+
+class PatternTooComplex(CommandError):
+    """A segment with `?` or a class could not be found in linear time."""
+
+    text = (
+        f"ERR pattern too complex: at most {limits.GLOB_SEGMENT_MAX} characters are supported between two '*'"
+        " if there is a '?' or a '[' among them"
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def lower_case(c: cython.int) -> cython.int:
+    """Return the ASCII letter in lower case, any other byte as it is."""
+    return c + 32 if 65 <= c <= 90 else c
+
+
+@cython.final
+@cython.cclass
+class Elements:
+    """The elements of one pattern."""
+
+    __slots__ = ("bitmaps", "codes", "count", "fold", "minimum", "p", "tables", "tables_bytes")
+
+    fold: cython.bint  # letters match whatever their case
+    codes: bytearray  # four bytes each
+    p: cython.p_uchar
+    count: cython.Py_ssize_t  # of elements
+    minimum: cython.Py_ssize_t  # elements but stars: the shortest text
+    bitmaps: bytearray  # of classes: a bit for each byte they accept
+    tables: dict[int, bytearray]  # of segments, by their first element: see _accepting()
+    tables_bytes: cython.Py_ssize_t
+
+    def __init__(self, pattern: bytes, fold: cython.bint) -> None:
+        self.fold = fold
+        self.codes = bytearray(4 * len(pattern))
+        self.p = self.codes
+        self.count = 0
+        self.minimum = 0
+        self.bitmaps = bytearray()
+        self.tables = {}
+        self.tables_bytes = 0
+        self._split(pattern)
+
+    @cython.cfunc
+    def _split(self, pattern: bytes) -> cython.void:
+        """Read the elements."""
+        p: cython.p_const_uchar = pattern
+        end: cython.Py_ssize_t = len(pattern)
+        at: cython.Py_ssize_t = 0
+        code: cython.uint
+        while at < end:
+            at += 1
+            if p[at - 1] == STAR:
+                code = ANY_RUN
+                while at < end and p[at] == STAR:
+                    at += 1
+            elif p[at - 1] == QUESTION:
+                code = ANY
+            elif p[at - 1] == OPENING:
+                code = CLASS + len(self.bitmaps) // BITMAP_BYTES
+                at = self._add_bitmap(pattern, at)
+            else:
+                if p[at - 1] == BACKSLASH and at < end:
+                    at += 1
+                code = lower_case(p[at - 1]) if self.fold else p[at - 1]
+            mem.put_u32le(self.p, 4 * self.count, code)
+            self.count += 1
+            self.minimum += 0 if code == ANY_RUN else 1
+
+    @cython.cfunc
+    def _add_bitmap(self, pattern: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Keep which bytes the class accepts whose first member is at `at`; return the offset after it."""
+        p: cython.p_const_uchar = pattern
+        end: cython.Py_ssize_t = len(pattern)
+        inverted: cython.bint = at < end and p[at] == CARET
+        bitmap: bytearray = bytearray(BITMAP_BYTES)
+        b: cython.p_uchar = bitmap
+        low: cython.int
+        high: cython.int
+        i: cython.Py_ssize_t
+        if inverted:
+            at += 1
+        while at < end and p[at] != CLOSING:
+            low = p[at]
+            high = low
+            if p[at] == BACKSLASH and at + 1 < end:
+                at += 1
+                low = p[at]
+                b[low >> 3] = b[low >> 3] | (1 << (low & 7))
+            elif at + 2 < end and p[at + 1] == DASH:
+                at += 2
+                high = p[at]
+                self._add_range(b, min(low, high), max(low, high))
+            else:
+                self._add_range(b, low, high)
+            at += 1
+        if inverted:
+            for i in range(BITMAP_BYTES):
+                b[i] = b[i] ^ 255
+        self.bitmaps += bitmap
+        return min(at + 1, end)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _add_range(self, b: cython.p_uchar, low: cython.int, high: cython.int) -> cython.void:
+        """Set the bits of the bytes that the range from low to high accepts."""
+        byte: cython.int
+        if self.fold:
+            low = lower_case(low)
+            high = lower_case(high)
+        for byte in range(low, high + 1):
+            if not self.fold:
+                b[byte >> 3] = b[byte >> 3] | (1 << (byte & 7))
+            elif lower_case(byte) == byte:
+                b[byte >> 3] = b[byte >> 3] | (1 << (byte & 7))
+                if 97 <= byte <= 122:
+                    b[(byte - 32) >> 3] = b[(byte - 32) >> 3] | (1 << ((byte - 32) & 7))
+
+    @cython.ccall
+    def check(self) -> cython.void:
+        """Raise PatternTooComplex if one of the segments between two stars is too long."""
+        i: cython.Py_ssize_t
+        code: cython.uint
+        begin: cython.Py_ssize_t = -1  # of the segment; -1: no star yet
+        plain: cython.bint = True
+        for i in range(self.count):
+            code = mem.u32le(self.p, 4 * i)
+            if code == ANY_RUN:
+                if begin >= 0 and not plain and i - begin > SEGMENT_MAX:
+                    raise PatternTooComplex()
+                begin = i + 1
+                plain = True
+            elif code >= ANY:
+                plain = False
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _accepts(self, i: cython.Py_ssize_t, byte: cython.int) -> cython.bint:
+        """Return whether the i-th element, which is no star, accepts the byte."""
+        code: cython.uint = mem.u32le(self.p, 4 * i)
+        if code < ANY:
+            c: cython.uint = lower_case(byte) if self.fold else byte
+            return code == c
+        if code == ANY:
+            return True
+        b: cython.p_uchar = self.bitmaps
+        at: cython.Py_ssize_t = code - CLASS
+        return (b[BITMAP_BYTES * at + (byte >> 3)] >> (byte & 7)) & 1 != 0
+
+    @cython.ccall
+    def match(self, text: bytes) -> cython.bint:
+        """Return whether the text has prefix and suffix, and between them each segment in turn."""
+        begin: cython.Py_ssize_t = 0  # of the text that is left
+        end: cython.Py_ssize_t = len(text)
+        first: cython.Py_ssize_t = 0  # the elements that are left
+        last: cython.Py_ssize_t = self.count
+        i: cython.Py_ssize_t
+        if end < self.minimum:
+            return False
+        while first < last and mem.u32le(self.p, 4 * first) != ANY_RUN:
+            first += 1
+        if first == last and end != last:
+            return False
+        if not self._stands(0, first, text, 0):
+            return False
+        if first == last:
+            return True
+        begin = first
+        while mem.u32le(self.p, 4 * (last - 1)) != ANY_RUN:
+            last -= 1
+        end -= self.count - last
+        if not self._stands(last, self.count, text, end):
+            return False
+        while first + 1 < last:  # `first` is at a star, `last` after one
+            i = first + 1
+            while mem.u32le(self.p, 4 * i) != ANY_RUN:
+                i += 1
+            begin = self._find(first + 1, i, text, begin, end)
+            if begin < 0:
+                return False
+            begin += i - first - 1
+            first = i
+        return begin <= end
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _stands(
+        self,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        text: bytes,
+        at: cython.Py_ssize_t,
+    ) -> cython.bint:
+        """Return whether the elements from first to last accept the text from `at` on."""
+        t: cython.p_const_uchar = text
+        i: cython.Py_ssize_t
+        i = first
+        while i < last and self._accepts(i, t[at + i - first]):
+            i += 1
+        return i >= last
+
+    @cython.cfunc
+    def _find(
+        self,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        text: bytes,
+        begin: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Return the leftmost offset in text[begin:end] of the segment from first to last; -1 for none."""
+        if end - begin < last - first:
+            return -1
+        at: cython.Py_ssize_t
+        if last - first > SHORT:
+            for at in range(first, last):
+                if mem.u32le(self.p, 4 * at) >= ANY:
+                    return self._find_classes(first, last, text, begin, end)
+            return self._find_literals(first, last, text, begin, end)
+        for at in range(begin, end - (last - first) + 1):
+            if self._stands(first, last, text, at):
+                return at
+        return -1
+
+    @cython.cfunc
+    def _find_literals(
+        self,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        text: bytes,
+        begin: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """As _find, by the length of the longest border of each beginning of the segment."""
+        t: cython.p_const_uchar = text
+        n: cython.Py_ssize_t = last - first
+        borders: bytearray = bytearray(4 * n)
+        b: cython.p_uchar = borders
+        i: cython.Py_ssize_t
+        length: cython.Py_ssize_t = 0  # of the beginning that stands before i
+        code: cython.uint
+        for i in range(1, n):
+            code = mem.u32le(self.p, 4 * (first + i))
+            while length > 0 and code != mem.u32le(self.p, 4 * (first + length)):
+                length = mem.u32le(b, 4 * (length - 1))
+            if code == mem.u32le(self.p, 4 * (first + length)):
+                length += 1
+            mem.put_u32le(b, 4 * i, length)
+        length = 0
+        for i in range(begin, end):
+            code = lower_case(t[i]) if self.fold else t[i]
+            while length > 0 and code != mem.u32le(self.p, 4 * (first + length)):
+                length = mem.u32le(b, 4 * (length - 1))
+            if code == mem.u32le(self.p, 4 * (first + length)):
+                length += 1
+            if length == n:
+                return i + 1 - n
+        return -1
+
+    @cython.cfunc
+    def _find_classes(
+        self,
+        first: cython.Py_ssize_t,
+        last: cython.Py_ssize_t,
+        text: bytes,
+        begin: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """As _find. Bit i of the state: the segment's first i + 1 elements accept the text up to here."""
+        t: cython.p_const_uchar = text
+        n: cython.Py_ssize_t = last - first
+        row: cython.Py_ssize_t = 8 * ((n + 63) // 64)  # bytes of a state
+        state: bytearray = bytearray(row)
+        s: cython.p_uchar = state
+        accepting: bytearray = self._accepting(first, last)  # for each byte the elements that accept it
+        a: cython.p_uchar = accepting
+        i: cython.Py_ssize_t
+        w: cython.Py_ssize_t
+        word: cython.ulonglong
+        carry: cython.ulonglong
+        found: cython.ulonglong = 1
+        found <<= (n - 1) & 63
+        for i in range(begin, end):
+            carry = 1
+            for w in range(0, row, 8):
+                word = mem.u64le(s, w)
+                mem.put_u64le(s, w, ((word << 1) & U64_MAX | carry) & mem.u64le(a, row * t[i] + w))
+                carry = word >> 63
+            if mem.u64le(s, row - 8) & found:
+                return i + 1 - n
+        return -1
+
+    @cython.cfunc
+    def _accepting(self, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> bytearray:
+        """Return for each byte a row of bits: which elements of the segment accept it."""
+        row: cython.Py_ssize_t = 8 * ((last - first + 63) // 64)
+        made: bytearray | None = self.tables.get(first)
+        if made is not None:
+            return made
+        made = bytearray(256 * row)
+        m: cython.p_uchar = made
+        i: cython.Py_ssize_t
+        byte: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        for byte in range(256):
+            for i in range(last - first):
+                if self._accepts(first + i, byte):
+                    at = row * byte + (i >> 3)
+                    m[at] = m[at] | (1 << (i & 7))
+        if self.tables_bytes + len(made) <= TABLES_BYTES_MAX:
+            self.tables_bytes += len(made)
+            self.tables[first] = made
+        return made
