@@ -66,6 +66,41 @@ def test_a_limit_that_is_taken_back_closes_nobody(start) -> None:
     assert len(slow.reply()) == 9_000_000
 
 
+def test_replies_of_a_transaction_beyond_the_limit_are_dropped_with_the_client(start) -> None:
+    """What it has changed stays; the peak is the limit and one reply."""
+    server = start("--client-output-buffer-limit", "normal 8mb 0 0", "pubsub 8mb 0 0")
+    client, greedy = server.connect(), server.connect()
+    assert client.request("SET", "big", b"x" * 1_000_000) == "OK"
+    answer = server.server.turn.connections[max(server.server.turn.connections)].session.answer
+    assert answer.limit == 8 << 20
+    greedy.send(encoded("MULTI") + encoded("GET", "big") * 60 + encoded("SET", "done", "1") + encoded("EXEC"))
+    assert ends(greedy.reply)
+    assert client.request("GET", "done") == b"1"
+    assert answer.overflowed
+    assert answer.cap < 9 << 20
+
+
+def test_a_transaction_below_the_limit_is_answered_in_full(start) -> None:
+    server = start("--client-output-buffer-limit", "normal 80mb 0 0")
+    client = server.connect()
+    assert client.request("SET", "big", b"x" * 1_000_000) == "OK"
+    client.send(encoded("MULTI") + encoded("GET", "big") * 60 + encoded("EXEC"))
+    replies = [client.reply() for _ in range(62)]
+    assert replies[:61] == ["OK"] + ["QUEUED"] * 60
+    assert replies[61] == [b"x" * 1_000_000] * 60
+
+
+def test_one_request_that_names_a_key_often_is_bounded_as_well(start) -> None:
+    server = start("--client-output-buffer-limit", "normal 8mb 0 0")
+    client, greedy, other = server.connect(), server.connect(), server.connect()
+    assert client.request("SET", "big", b"x" * 1_000_000) == "OK"
+    assert client.request("CONFIG", "SET", "client-output-buffer-limit", "pubsub 4mb 0 0") == "OK"
+    greedy.send(encoded("MGET", *["big"] * 60))
+    with pytest.raises((EOFError, ConnectionError)):
+        greedy.reply()
+    assert other.request("MGET", "big", "big") == [b"x" * 1_000_000] * 2
+
+
 def ends(step: Callable[[], object]) -> bool:
     """Whether the server closes the connection when that is done often."""
     try:

@@ -103,6 +103,43 @@ def test_a_wait_and_a_client_live_through_a_clock_set_forward(world):
     assert waiting.reply()[0][1][0][0] == b"%d-%d" % made
 
 
+def test_a_wait_ends_no_sooner_when_the_clock_is_set_forward(world):
+    """Neither one that nothing wakes nor a pause; what they wait for comes while they wait."""
+    waiting, grouped, pausing = world.server.client(), world.server.client(), world.server.client()
+    assert world.client.ask("XGROUP CREATE s g $ MKSTREAM") == "OK"
+    waiting.send(b"XREAD BLOCK 600000 STREAMS s $\r\n")
+    grouped.send(b"XREADGROUP GROUP g c BLOCK 600000 STREAMS s >\r\n")
+    wait_until(lambda: world.client.info("clients")["blocked_clients"] == "2")
+    assert world.client.ask("CLIENT PAUSE 600000 WRITE") == "OK"
+    pausing.send(b"SET k v\r\n")
+    wait_until(lambda: world.client.info("clients")["blocked_clients"] == "3")
+    world.ahead(HOUR)
+    wait_until(lambda: world.client.ask("PING") and "set by +3600.0" in "".join(world.server.log()))
+    assert waiting.is_silent()
+    assert world.client.info("clients")["blocked_clients"] == "3"
+    assert world.client.ask("CLIENT UNPAUSE") == "OK"
+    assert pausing.reply() == "OK"
+    made = world.add()
+    assert waiting.reply()[0][1][0][0] == grouped.reply()[0][1][0][0] == b"%d-%d" % made
+
+
+def test_a_clock_before_1970_makes_small_ids_and_waits_end(world):
+    made = [world.add()]
+    world.ahead(-100 * 365 * 24 * HOUR)
+    made += [world.add() for _ in range(3)]
+    fresh = world.client.ask("XADD new * n 1")
+    assert int(fresh.partition(b"-")[0]) < 10 * 365 * 24 * HOUR  # time goes on from a moment in 1970
+    assert made == sorted(set(made)) and made[-1][0] == made[0][0]
+    assert world.client.ask("XREAD BLOCK 50 STREAMS new $") is None
+    assert world.client.ask("SET k v PX 50") == "OK"
+    wait_until(lambda: world.client.ask("GET k") is None)
+    assert world.client.ask("XGROUP CREATE s g 0") == "OK"
+    world.client.ask("XREADGROUP GROUP g ann STREAMS s >")
+    assert all(entry[2] >= 0 for entry in world.client.ask("XPENDING s g - + 10"))
+    world.ahead(0)
+    assert world.add() > made[-1]
+
+
 def test_what_expires_does_so_by_the_clock(world):
     assert world.client.ask("SET k v EX 600") == "OK"
     assert world.client.ask("SET keep v EX 86400") == "OK"

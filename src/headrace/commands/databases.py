@@ -13,9 +13,8 @@ from headrace.errors import CommandError, SyntaxRefused
 from headrace.keyspace import keyspace
 from headrace.keyspace.glob import Glob
 
-# What C's strtoul takes: a sign is allowed, and no digits at all mean 0.
-CURSOR = re.compile(rb"|[+-]?[0-9]+")
-CURSOR_BYTES_MAX = 40
+# As Redis 8 reads it: a plus sign and leading zeros are allowed, a number below zero is not.
+CURSOR = re.compile(rb"-0+|\+?0*([0-9]{1,20})")
 U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 COUNT_DEFAULT = 10
@@ -51,12 +50,11 @@ def run_keys(call: Call) -> None:
 
 def parse_cursor(text: bytes) -> int:
     """The place where a SCAN goes on."""
-    if len(text) > CURSOR_BYTES_MAX or not CURSOR.fullmatch(text):
+    found = CURSOR.fullmatch(text)
+    cursor = int(found[1] or b"0") if found is not None else -1
+    if not 0 <= cursor <= U64_MAX:
         raise InvalidCursor()
-    cursor = int(text or b"0")
-    if abs(cursor) > U64_MAX:
-        raise InvalidCursor()
-    return cursor & U64_MAX
+    return cursor
 
 
 def run_scan(call: Call) -> None:
