@@ -68,6 +68,12 @@ class ArchiveMaker:
         (self.log / name).write_text("\n".join(["v1", *lines]))
         self.batches += 1
 
+    def remember(self, offsets: Mapping[str, str]) -> None:
+        """The checkpoint's offsets of the last batch."""
+        folder = self.directory / "_headrace" / "checkpoint" / "offsets"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / str(self.batches - 1)).write_text("\n".join(["v1", "{}", json.dumps(offsets)]))
+
     def table(self, entries: Sequence[Entry]) -> pa.Table:
         """The entries as the columns of a file."""
         ids = [entry_id for entry_id, _ in entries]

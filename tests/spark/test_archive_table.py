@@ -22,6 +22,8 @@ from headrace.spark.offsets import parse_id
 from headrace.spark.options import parse_options
 from headrace.spark.range_reader import DataLoss
 from headrace.spark.schema import DEFAULT_SCHEMA
+from headrace.spark.shards import Servers
+from headrace.spark.tails import tails
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 HOUR = 3_600_000
@@ -274,13 +276,36 @@ def test_an_archive_that_has_grown_before_the_stream_was_looked_at(
     assert [row["_id"] for row in read_all(made, parts)] == by_id(some)
 
 
-def test_a_stream_made_anew_is_told(stream_server: StreamServer, maker: ArchiveMaker) -> None:
+@pytest.mark.parametrize("first", [FIRST, FIRST + 1000 * HOUR])
+@pytest.mark.parametrize("count", [10, 60, 90])
+def test_a_stream_recreated_since_it_was_archived_is_reported_and_read_whole(
+    stream_server: StreamServer, maker: ArchiveMaker, first: int, count: int
+) -> None:
+    some = entries(60)
+    stream_server.add("s", some)
+    maker.add("s", some)
+    maker.remember({"s": str(tails(Servers(stream_server.url), ["s"])["s"].position)})
+    assert ids(stream_server, maker.directory) == by_id(some)
+    stream_server.client.delete("s")
+    others: list[Entry] = [(f"{first + n}-0", {"n": n, "t": "other"}) for n in range(count)]
+    stream_server.add("s", others)
+    with pytest.raises(DataLoss, match="deleted and recreated"):
+        ids(stream_server, maker.directory)
+    found = ids(stream_server, maker.directory, failOnDataLoss="false")
+    assert found == [*by_id(some), *by_id(others)]
+
+
+def test_an_archive_of_a_recreated_stream_has_both(stream_server: StreamServer, maker: ArchiveMaker) -> None:
     some = entries(60)
     maker.add("s", some)
-    stream_server.add("s", some[:10])
-    with pytest.raises(DataLoss, match="made anew"):
-        ids(stream_server, maker.directory)
-    assert ids(stream_server, maker.directory, failOnDataLoss="false") == by_id(some)
+    others: list[Entry] = [(f"{n + 1}-0", {"n": n, "t": "other"}) for n in range(90)]
+    stream_server.add("s", others)
+    maker.add("s", others[:40])
+    maker.remember({"s": f"{others[39][0]}:40::1"})
+    found = ids(stream_server, maker.directory)
+    assert sorted(found) == sorted([*by_id(some), *by_id(others)])
+    assert look(maker.directory).seams == {"s": others[39][0]}
+    assert look(maker.directory).ends == {"s": some[59][0]}
 
 
 def test_files_that_go_while_they_are_read_are_told(stream_server: StreamServer, maker: ArchiveMaker) -> None:

@@ -24,7 +24,7 @@ from headrace.spark.planner import Range
 from headrace.spark.range_reader import RangeReader
 from headrace.spark.schema import Layout
 from headrace.spark.shards import LOST, Moved, Servers, Wire
-from headrace.spark.tails import Tail, lost_between, tail, tails
+from headrace.spark.tails import Tail, lost_after, tail, tails
 from redis_server import free_port
 from waiting import wait_until
 
@@ -307,8 +307,16 @@ def test_tails_number_the_first_entry_unless_there_are_holes(stream_server: Stre
 
 def test_losses_are_counted_from_numbers() -> None:
     now = Tail("9-0", "5-0", 5, 9, "0-0")
-    assert [lost_between(n, now) for n in (None, 0, 3, 4, 5, 9)] == [None, 4, 1, 0, None, None]
-    assert lost_between(3, Tail("9-0", "5-0", 5, None, None)) is None, "an old server does not count"
+    found = [lost_after("4-0", n, now) for n in (None, 0, 3, 4, 5, 9)]
+    assert found == [None, 4, 1, 0, None, None]
+    assert lost_after("4-0", 3, Tail("9-0", "5-0", 5, None, None)) is None, "an old server does not count"
+
+
+def test_entries_deleted_one_by_one_are_not_lost() -> None:
+    assert lost_after("4-0", 4, Tail("9-0", "5-0", 4, 9, "7-0")) == 0, "the one that is missing was deleted"
+    assert lost_after("4-0", 4, Tail("9-0", "6-0", 3, 9, "7-0")) is None, "of two one may have been trimmed"
+    assert lost_after("4-0", 4, Tail("9-0", "6-0", 4, 9, "4-0")) == 1, "none was deleted after that ID"
+    assert lost_after("4-0", 4, Tail("9-0", None, 0, 4, "4-0")) == 0
 
 
 def test_streams_are_found_by_pattern_and_type(stream_server: StreamServer) -> None:

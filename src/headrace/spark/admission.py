@@ -24,6 +24,7 @@ from headrace.spark.offsets import START, Offsets, in_order, parse_id
 from headrace.spark.options import Options
 from headrace.spark.planner import nth_id, survey, together
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key
 from headrace.spark.tails import Tail
 
 FEW_PROBES = 8
@@ -185,7 +186,7 @@ class EntrySizes:
         now = time.monotonic()
         if now - self._asked >= SIZES_S or any(s not in self._sizes for s in tails):
             self._asked = now
-            for stream, answer in self._servers.ask(tails, lambda pipe, s: pipe.memory_usage(s)).items():
+            for stream, answer in self._servers.ask(tails, lambda pipe, s: pipe.memory_usage(key(s))).items():
                 self._refused.pop(stream, None)
                 if isinstance(answer, redis.ResponseError):
                     self._refused[stream] = answer

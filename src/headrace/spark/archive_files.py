@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -26,14 +27,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.errors import UsageError
-from headrace.spark.offsets import START, Id, format_id, parse_id
+from headrace.spark.archive_names import ENCODED, NAMES, NULL_PARTITION, recorded_names
+from headrace.spark.offsets import START, Id, format_id, in_order, parse_id, raised
+from headrace.spark.positions import Positions, parse_positions
 
 LOG = "_spark_metadata"
 OURS = "_headrace"
-NOTHING = "__HIVE_DEFAULT_PARTITION__"  # how Spark writes a null, or an empty name, into a path
 
 # Days begin at other hours in other time zones: an archive may have been written in several.
 DAYS_APART_MAX = 2
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,16 @@ class ArchivedFile:
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive at one moment: its files, and the ID up to which each of its streams is there."""
+    """An archive at one moment: its files, and the ID up to which each of its streams is there.
+
+    positions: the same as places in the histories of the streams, as far as the checkpoint tells.
+    ends: the highest ID in the files. It is the seam, unless the stream was recreated and has lower IDs now.
+    """
 
     files: tuple[ArchivedFile, ...]
     seams: dict[str, str]
+    positions: Positions = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
 
 
 def look(directory: Path) -> Archive:
@@ -59,7 +69,10 @@ def look(directory: Path) -> Archive:
     files = archived_files(directory, batch)
     found = {} if batch is None else reached(directory, batch)
     unknown = [file for file in files if file.stream not in found]
-    return Archive(tuple(files), found | seams_of(unknown))
+    known = {stream: each.id for stream, each in found.items() if each.id != START}
+    seams = known | seams_of(unknown)
+    again = [file for file in files if file.stream in found and found[file.stream].generation]
+    return Archive(tuple(files), seams, found, raised(in_order(seams), seams_of(again)))
 
 
 def seams(directory: Path) -> dict[str, str]:
@@ -67,13 +80,13 @@ def seams(directory: Path) -> dict[str, str]:
     return look(directory).seams
 
 
-def reached(directory: Path, batch: int) -> dict[str, str]:
+def reached(directory: Path, batch: int) -> Positions:
     """How far a batch, all of whose files count, has got; nothing if the checkpoint is gone."""
     offsets = directory / OURS / "checkpoint" / "offsets" / str(batch)
     if not offsets.is_file():
         return {}
-    found: dict[str, str] = json.loads(offsets.read_text().splitlines()[-1])
-    return {stream: last for stream, last in found.items() if parse_id(last) > parse_id(START)}
+    found = parse_positions(json.loads(offsets.read_text("utf-8").splitlines()[-1]))
+    return {s: each for s, each in found.items() if each.id != START or each.generation}
 
 
 def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFile]:
@@ -82,13 +95,28 @@ def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFi
     UsageError if nothing says whose entries they hold.
     """
     alone = only_stream(directory)
+    names = recorded_names(directory / OURS)
+    last = last_batch(directory)
+    reads = {} if last is None else reached(directory, last)
+    if NULL_PARTITION in reads and "" not in reads:
+        names[""] = NULL_PARTITION  # an archive that is older than encoded names
+    unknown: set[str] = set()
     found = []
     for path in committed_files(directory, batch):
         keys = partition_of(path.relative_to(directory))
         stream = keys.get("stream", alone)
         if stream is None:
             raise UsageError(f"{directory} is no archive: nothing says which stream {path.name} is from.")
+        if stream not in names and ENCODED.fullmatch(stream):
+            unknown.add(stream)
+        stream = names.get(stream, stream)
         found.append(ArchivedFile(path, stream, day(keys.get("date", ""))))
+    if unknown:
+        log.warning(
+            "%s does not say which streams are in %s; they are called like their directories.",
+            directory / OURS / NAMES,
+            ", ".join(sorted(unknown)),
+        )
     return sorted(found, key=lambda file: (file.stream, file.path))
 
 
@@ -158,7 +186,7 @@ def located(directory: Path, uri: str) -> Path:
 def partition_of(inner: Path) -> dict[str, str]:
     """What the folders on the way to a file say of it: stream, date."""
     pairs = (part.partition("=") for part in inner.parts[:-1])
-    return {key: "" if value == NOTHING else unquote(value) for key, equals, value in pairs if equals}
+    return {key: "" if value == NULL_PARTITION else unquote(value) for key, equals, value in pairs if equals}
 
 
 def day(text: str) -> datetime.date | None:

@@ -85,6 +85,7 @@ class ArchiveRows:
         fields = is_map(file.schema_arrow)
         columns = self._columns(file.schema_arrow, piece.path)
         most, groups = rows_at_once(file, piece), list(piece.groups)
+        most = max(1, min(most, BATCH_BYTES // max(len(self._part.stream), 1)))  # it stands in every row
         for batch in file.iter_batches(most, groups, columns, use_threads=False):  # a task has one core
             rows = batch if self._part.whole else within(batch, self._part.after, self._part.upto)
             if rows.num_rows == 0:

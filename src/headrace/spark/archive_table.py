@@ -31,14 +31,17 @@ from headrace.spark.archive_files import DAYS_APART_MAX, Archive, ArchivedFile, 
 from headrace.spark.archive_rows import ArchivePart, ArchiveRows, Piece, check_columns
 from headrace.spark.arrow_path import range_reader
 from headrace.spark.errors import brief_errors
+from headrace.spark.history import difference, sights
 from headrace.spark.offsets import START, Offsets, in_order, parse_id, raised
 from headrace.spark.options import Options
 from headrace.spark.planner import Range, plan
+from headrace.spark.positions import Position
 from headrace.spark.pushdown import PushReader
 from headrace.spark.range_reader import log, report_loss
 from headrace.spark.reader import HeadraceReader
 from headrace.spark.schema import Layout
 from headrace.spark.shards import StreamRefused
+from headrace.spark.stream_names import key
 from headrace.spark.tails import tails
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ class ArchiveReader(HeadraceReader):
             options = replace(options, subscribe=tuple({f.stream for f in archived_files(self._directory)}))
         super().__init__(options, schema)
         self._archive = Archive((), {})
+        self._live: Offsets = {}  # where the streams of the server end
         self._begins: dict[str, str | None] = {}  # of streams without the entry of their seam: the next one
 
     def partitions(self) -> list[InputPartition]:
@@ -96,32 +100,55 @@ class ArchiveReader(HeadraceReader):
         )
 
     def _tails(self) -> Offsets:
-        """Where each stream ends: live, or in the archive if it is not there or was made anew."""
-        archived = {s: seam for s, seam in self._archive.seams.items() if self._subscription.has(s)}
-        return in_order(raised(super()._tails(), archived))
+        """Where each stream ends: live, or in the archive if it is not there or was recreated."""
+        self._live = super()._tails()
+        archived = {s: end for s, end in self._archive.ends.items() if self._subscription.has(s)}
+        return in_order(raised(self._live, archived))
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         seams = {s: seam for s, seam in self._archive.seams.items() if s in end}
-        ranges = {s: (start.get(s, START), min(end[s], seam, key=parse_id)) for s, seam in seams.items()}
+        lasts = {s: last for s, last in self._archive.ends.items() if s in end}
+        ranges = {s: (start.get(s, START), min(end[s], last, key=parse_id)) for s, last in lasts.items()}
         parts: list[ArchivePart | LivePart] = []
         parts += archive_parts(self._archive, ranges, self._layout, self._options)
-        parts += self._live_parts(start, end, seams)
+        recreated_since = self._recreated(seams)
+        live_end = {s: min(i, self._live.get(s, START), key=parse_id) for s, i in end.items()}
+        parts += self._live_parts(
+            start, live_end, {s: seam for s, seam in seams.items() if s not in recreated_since}
+        )
         return [InputPartition(part) for part in parts]
 
     def _live_parts(self, start: Offsets, end: Offsets, seams: Offsets) -> list[LivePart]:
-        """What lies behind the seams."""
+        """What lies behind the seams; all of a stream that has none."""
         after = {s: max(start.get(s, START), seams.get(s, START), key=parse_id) for s in end}
-        self._check_made_anew(seams)
         at_seam = {s for s in seams if after[s] == seams[s] and after[s] != start.get(s)}
         first = self._first_from(at_seam, after)
         parts = []
-        for part in plan(self._servers, after, end, self._options, None, start):
+        for part in plan(self._servers, after, end, self._options, None, start, self._ends):
             if part.stream in at_seam and part.after == seams[part.stream] != first[part.stream]:
                 self._begins[part.stream] = first[part.stream]
                 parts.append(behind_gone_seam(part, first[part.stream]))
             else:
                 parts.append(LivePart((part,)))
         return parts
+
+    def _recreated(self, seams: Offsets) -> set[str]:
+        """The streams that were recreated since they were archived; that is reported.
+
+        Nothing that such a stream has now is in the archive, so it is read from its beginning.
+        """
+        positions = {s: self._archive.positions.get(s, Position(seam)) for s, seam in seams.items()}
+        found = set()
+        for stream, sight in sights(self._servers, seams, positions).items():
+            why = difference(positions[stream], sight)
+            if why is not None:
+                found.add(stream)
+                report_loss(
+                    self._options,
+                    f"the stream {stream!r} was deleted and recreated, or a failover took entries back: it "
+                    f"is archived up to {seams[stream]}, and {why}. Entries that are in both come twice.",
+                )
+        return found
 
     def _warn_of_gaps(self) -> None:
         """Streams that begin behind their seams: more may be trimmed than is archived. Nobody can tell."""
@@ -137,19 +164,9 @@ class ArchiveReader(HeadraceReader):
                     self._begins[stream] or "none",
                 )
 
-    def _check_made_anew(self, seams: Offsets) -> None:
-        for stream, now in tails(self._servers, seams).items():
-            seam = seams[stream]
-            if parse_id(now.last) < parse_id(seam):
-                report_loss(
-                    self._options,
-                    f"the stream {stream!r} was deleted and made anew, or a failover took entries back: it "
-                    f"ends at {now.last}, and its archive at {seam}. What is in both cannot be told apart.",
-                )
-
     def _first_from(self, streams: Iterable[str], seams: Offsets) -> dict[str, str | None]:
         """The first entry that each stream has from its seam on: the seam's own, if that is still there."""
-        answers = self._servers.ask(streams, lambda pipe, s: pipe.xrange(s, min=seams[s], count=1))
+        answers = self._servers.ask(streams, lambda pipe, s: pipe.xrange(key(s), min=seams[s], count=1))
         for stream, answer in answers.items():
             if isinstance(answer, Exception):
                 raise StreamRefused(stream, answer)
@@ -212,7 +229,7 @@ def archive_parts(
     parts = []
     for stream, theirs in groups.items():
         after, upto = ranges[stream]
-        whole = after == START and upto == archive.seams[stream]
+        whole = after == START and upto == archive.ends[stream]
         for pieces in packed(theirs, share):
             parts.append(ArchivePart(stream, pieces, after, upto, whole))
     return parts

@@ -26,9 +26,10 @@ from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.server_url import parse_server_url
 from headrace.spark.options import Options
 from headrace.spark.planner import Range
-from headrace.spark.range_reader import RangeReader, log
+from headrace.spark.range_reader import BATCH_BYTES, RangeReader, log
 from headrace.spark.schema import Layout
 from headrace.spark.shards import LOST, Servers, Wire
+from headrace.spark.stream_names import key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,8 +148,7 @@ class ArrowReader(RangeReader):
                 more = head.more and self._after != self._part.upto
                 if head.rows:
                     yield self._filler.batch(head.rows, message)
-            if self._after != self._part.upto:
-                self._check_end()
+            self._check_end()
             if dropped:
                 log.warning("%d malformed entries of %s were left out", dropped, self._part.stream)
         finally:
@@ -211,11 +211,11 @@ class ArrowReader(RangeReader):
         """Ask for the entries after that one, and if anchored whether it is still there."""
         wire.send(
             COMMAND.encode(),
-            self._part.stream.encode(),
+            key(self._part.stream),
             after.encode() if anchored else b"(" + after.encode(),
             self._part.upto.encode(),
             b"COUNT",
-            self._options.entries_per_fetch,
+            max(1, min(self._options.entries_per_fetch, BATCH_BYTES // max(len(self._part.stream), 1))),
             *([b"ANCHOR"] if anchored else []),
             b"MODE",
             self._options.mode.encode(),

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.spark.offsets import START, Offsets, parse_id
+from headrace.spark.positions import Position
 from headrace.spark.tails import Tail
 
 
@@ -33,11 +34,33 @@ class EntryNumbers:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, Number]] = {}
+        self._least: dict[str, dict[str, int]] = {}  # proven: so many at least
 
     def exact(self, stream: str, entry_id: str) -> int | None:
         """The number of an ID, if it is known exactly."""
         number = self._known.get(stream, {}).get(entry_id)
         return number.value if number and number.exact else None
+
+    def proven(self, stream: str, entry_id: str) -> tuple[int, bool] | None:
+        """The number of an ID and True, or one that it has at least and False; None if nothing is proven."""
+        number = self.exact(stream, entry_id)
+        if number is not None:
+            return number, True
+        least = self._least.get(stream, {}).get(entry_id)
+        return None if least is None else (least, False)
+
+    def recall(self, positions: Mapping[str, Position]) -> None:
+        """Note what a checkpoint tells."""
+        for stream, each in positions.items():
+            if each.number is not None and each.exact:
+                self._note(stream, each.id, Number(each.number, True))
+            elif each.number is not None:
+                self._least.setdefault(stream, {})[each.id] = each.number
+
+    def forget(self, stream: str) -> None:
+        """Forget a stream that was recreated."""
+        self._known.pop(stream, None)
+        self._least.pop(stream, None)
 
     def position(self, stream: str, entry_id: str, tail: Tail) -> Number | None:
         """How many entries need not be read any more from after an ID: those up to it, and trimmed ones."""
@@ -70,12 +93,19 @@ class EntryNumbers:
             deleted = tail.deleted is None or parse_id(tail.deleted) > parse_id(after)
             whole = tail.number_of_first is not None or not deleted
             self._note(stream, upto, Number(position.value + count, position.exact and whole))
+        before = self.proven(stream, after)
+        if position and position.exact:
+            before = (position.value, True)
+        self._least.setdefault(stream, {})[upto] = (before[0] if before else 0) + count
 
     def forget_before(self, start: Offsets) -> None:
         """Nobody will ask for what lies before these offsets."""
         for stream, known in self._known.items():
             low = parse_id(start.get(stream, START))
             self._known[stream] = {i: n for i, n in known.items() if parse_id(i) >= low}
+        for stream, least in self._least.items():
+            low = parse_id(start.get(stream, START))
+            self._least[stream] = {i: n for i, n in least.items() if parse_id(i) >= low}
 
     def _note(self, stream: str, entry_id: str, number: Number) -> None:
         known = self._known.setdefault(stream, {})

@@ -17,6 +17,7 @@ from headrace.spark.entry_numbers import EntryNumbers
 from headrace.spark.offsets import START, Offsets, in_order, parse_id
 from headrace.spark.options import Options
 from headrace.spark.shards import LOST, Servers
+from headrace.spark.stream_names import key
 
 PENDING_PAGE = 1000
 CANNOT = (redis.RedisError, HeadraceError, *LOST)
@@ -46,14 +47,23 @@ class GroupProgress:
         if self._begin is None:
             self._begin = start
 
-    def follow(self, offsets: Offsets) -> None:
-        """Every entry up to the offsets is done with. Never raises."""
+    def restart(self, stream: str) -> None:
+        """Forget where the query was in a stream that was recreated: it reads it from the beginning."""
+        self._shown.pop(stream, None)
+        if self._begin is not None:
+            self._begin = self._begin | {stream: START}
+
+    def follow(self, offsets: Offsets, create: bool = True) -> None:
+        """Every entry up to the offsets is done with. Never raises.
+
+        create: make the group where it is missing. It may be missing because the stream was recreated.
+        """
         news = {s: i for s, i in offsets.items() if self._shown.get(s) != i}
         if not self._group or not news:
             return
         self._shown = self._shown | news
         try:
-            self._move(self._ahead(news) if self._shared else news)
+            self._move(self._ahead(news) if self._shared else news, create)
             if self._shared:
                 self._acknowledge(news)
         except CANNOT as failure:
@@ -63,15 +73,17 @@ class GroupProgress:
         """Close the connection."""
         self._servers.close()
 
-    def _move(self, news: Offsets) -> None:
-        """Set the group in each stream, and make it where it is missing."""
+    def _move(self, news: Offsets, create: bool) -> None:
+        """Set the group in each stream."""
         missing = []
         for stream, answer in self._set("SETID", news).items():
             if isinstance(answer, redis.ResponseError) and str(answer).startswith("NOGROUP"):
                 missing.append(stream)
+                self._shown.pop(stream, None)
             else:
                 self._warn(stream, answer)
-        if missing:
+        if missing and create:
+            self._shown |= {s: news[s] for s in missing}
             for stream, answer in self._set("CREATE", {s: news[s] for s in missing}).items():
                 self._warn(stream, answer)
 
@@ -82,7 +94,7 @@ class GroupProgress:
         def put(pipe: Any, stream: str) -> None:
             number = self._numbers.exact(stream, news[stream])
             read = ("ENTRIESREAD", number) if number is not None else ()
-            pipe.execute_command(f"XGROUP {word}", stream, self._group, news[stream], *read)
+            pipe.execute_command(f"XGROUP {word}", key(stream), self._group, news[stream], *read)
 
         return self._servers.ask(in_order(news), put)
 
@@ -95,7 +107,7 @@ class GroupProgress:
         """The offsets that lie before none which the group has reached already."""
         group = str(self._group).encode()
         ahead = {}
-        for stream, found in self._servers.ask(news, lambda pipe, s: pipe.xinfo_groups(s)).items():
+        for stream, found in self._servers.ask(news, lambda pipe, s: pipe.xinfo_groups(key(s))).items():
             reached = START
             if not isinstance(found, Exception):
                 mine = [each["last-delivered-id"] for each in found if each["name"] == group]
@@ -116,13 +128,13 @@ class GroupProgress:
         """The first pending entries after the low IDs and up to the high ones."""
 
         def put(pipe: Any, stream: str) -> None:
-            pipe.xpending_range(stream, self._group, f"({lows[stream]}", highs[stream], PENDING_PAGE)
+            pipe.xpending_range(key(stream), self._group, f"({lows[stream]}", highs[stream], PENDING_PAGE)
 
         found = self._servers.ask(lows, put)
         return {s: [e["message_id"] for e in page] for s, page in found.items() if isinstance(page, list)}
 
     def _acknowledge_page(self, pages: Mapping[str, list[bytes]]) -> None:
-        answers = self._servers.ask(pages, lambda pipe, s: pipe.xack(s, self._group, *pages[s]))
+        answers = self._servers.ask(pages, lambda pipe, s: pipe.xack(key(s), self._group, *pages[s]))
         for stream, answer in answers.items():
             if isinstance(answer, Exception):
                 self._say(f"Entries of the stream {stream!r} cannot be acknowledged: {answer}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.spark.offsets import START, parse_id
+from headrace.spark.positions import parse_position
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def progress(query: Any) -> QueryProgress | None:
     )
 
 
-def _stream(read_to: str, latest: Mapping[str, Any]) -> StreamProgress:
+def _stream(offset: str, latest: Mapping[str, Any]) -> StreamProgress:
+    read_to = parse_position(offset).id
     seconds = max(0, parse_id(latest["id"])[0] - parse_id(read_to)[0]) / 1000 if read_to != START else None
     return StreamProgress(read_to, latest["id"], latest["lag"], latest["lagBytes"], seconds)
 

@@ -17,6 +17,8 @@ from typing import Any
 from headrace.errors import UsageError
 from headrace.spark.local_paths import local_path
 from headrace.spark.offsets import U64_MAX, parse_id
+from headrace.spark.positions import parse_position
+from headrace.spark.stream_names import normal
 
 WORDS = ("earliest", "latest")
 KAFKAS_WORDS = {-2: "earliest", -1: "latest"}
@@ -46,7 +48,7 @@ def directory(text: str) -> str:
 
 def names(text: str) -> tuple[str, ...]:
     """Names separated by commas, each once."""
-    found = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+    found = tuple(dict.fromkeys(normal(each.strip()) for each in text.split(",") if each.strip()))
     if not found:
         raise ValueError("no stream is named")
     return found
@@ -57,7 +59,7 @@ def listed_names(text: str) -> tuple[str, ...]:
     found = _json(text)
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
         raise ValueError('must be JSON like ["orders", "bids"]')
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(map(normal, found)))
 
 
 def pattern(text: str) -> str:
@@ -133,10 +135,7 @@ def offsets(text: str) -> str | dict[str, str]:
         raise ValueError(
             'must be earliest, latest or JSON like {"orders": "1700000000000-0", "bids": "earliest"}'
         )
-    for value in found.values():
-        if value not in WORDS:
-            parse_id(value)
-    return found
+    return {normal(s): v if v in WORDS else parse_position(v).id for s, v in found.items()}
 
 
 def timestamp(text: str) -> str:
@@ -149,7 +148,7 @@ def timestamps(text: str) -> dict[str, str]:
     found = _json(text)
     if not isinstance(found, dict) or not all(isinstance(v, int | str) for v in found.values()):
         raise ValueError('must be JSON like {"orders": 1700000000000, "bids": "2023-11-14T22:13:20Z"}')
-    return {stream: _before(value) for stream, value in found.items()}
+    return {normal(stream): _before(value) for stream, value in found.items()}
 
 
 def offsets_of_spark_redis(text: str) -> dict[str, str]:

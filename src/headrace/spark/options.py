@@ -64,6 +64,8 @@ OPTIONS = (
         None,
         READ,
         "The streams to read, separated by commas. One that does not exist yet is read when it does. "
+        "A byte that is not UTF-8 is written as `\\xNN`, with two lower-case hexadecimal digits, here and "
+        "wherever a stream is named. "
         "Say this, `subscribePattern` or `assign`.",
         of.names,
         ("stream.keys",),
@@ -82,7 +84,8 @@ OPTIONS = (
         "JSON",
         None,
         READ,
-        'The streams to read, like `["orders", "bids"]`. All must exist when the query begins.',
+        'The streams to read, like `["orders", "bids"]`; so names with commas, spaces around them, or no '
+        "letter at all can be given. All must exist when the query begins.",
         of.listed_names,
     ),
     Option(
@@ -98,8 +101,9 @@ OPTIONS = (
         "earliest, latest or JSON",
         None,
         READ,
-        "Where a new query starts: `earliest`, `latest`, or by stream the ID after which to read, as in the "
-        "offsets of a checkpoint. A stream that the JSON does not name starts at its earliest entry. "
+        "Where a new query starts: `earliest`, `latest`, or by stream the ID after which to read; offsets "
+        "of a checkpoint are understood, too. A stream that the JSON does not name starts at its earliest "
+        "entry. "
         "Default: `earliest` for batch, `latest` for streaming. A restarted query goes on from its "
         "checkpoint.",
         of.offsets,
@@ -224,8 +228,8 @@ OPTIONS = (
         "true or false",
         "true",
         READ,
-        "What to do when entries were trimmed, or the stream was deleted, before they were read: fail, or "
-        "warn and go on with the first entry there is.",
+        "What to do when entries were trimmed, or the stream was deleted, before they were read, or when "
+        "the stream was deleted and recreated: fail, or warn and go on with the first entry there is.",
         of.boolean,
     ),
     Option(

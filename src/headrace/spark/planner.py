@@ -26,7 +26,9 @@ from headrace.spark.offsets import START, Id, Offsets, is_time, parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.page_size import PageSize
+from headrace.spark.positions import Position
 from headrace.spark.shards import Servers, StreamRefused, Wire
+from headrace.spark.stream_names import key
 
 WINDOW = 32  # entries a probe asks for, unless they are so large that
 PROBES_BYTES = 32 << 20  # the answers to all probes of a stream would be larger than this
@@ -36,7 +38,7 @@ WORTH_SPLITTING = 50_000  # entries a task should at least have when nobody aske
 SCAN_PAGE = 10_000
 SEQ_MAX = (1 << 64) - 1
 
-Command = tuple[str | int, ...]
+Command = tuple[str | bytes | int, ...]
 T = TypeVar("T")
 Questions = Generator[list[Command], list[Any], T]  # yields commands about one stream, is sent their answers
 
@@ -48,6 +50,7 @@ class Range:
     upto: not past the last ID that the stream has given, so if that is smaller later, entries were lost.
     anchored: `after` was an entry when this was planned, so it should still be there.
     number: how many entries the stream had been given up to `after`, if that is known.
+    seen: a position up to which the stream had come when this was planned: it must be the same stream still.
     """
 
     stream: str
@@ -55,6 +58,7 @@ class Range:
     upto: str
     anchored: bool
     number: int | None = None
+    seen: Position | None = None
 
 
 @dataclass(frozen=True)
@@ -79,12 +83,14 @@ def plan(
     options: Options,
     numbers: Mapping[str, int] | None = None,
     chosen: Mapping[str, str] | None = None,
+    seen: Mapping[str, Position] | None = None,
 ) -> list[Range]:
     """The tasks that read from start to end, every entry once. Streams without news have none.
 
     chosen: starts that somebody chose, which need be no entry's IDs and so are no anchors. numbers: of the
     streams for which it is known, how many entries they had been given up to start (tails.py tells it of last
-    IDs). A task that misses entries can then say how many.
+    IDs). A task that misses entries can then say how many. seen: positions by which a task recognizes that
+    the stream was recreated.
     """
     news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
     probes, least = _pains(options)
@@ -97,7 +103,7 @@ def plan(
         anchored = after not in (START, (chosen or {}).get(stream)) and not is_time(after)
         number = (numbers or {}).get(stream)
         for upto in [*cuts[stream], end[stream]]:
-            ranges.append(Range(stream, after, upto, anchored, number))
+            ranges.append(Range(stream, after, upto, anchored, number, (seen or {}).get(stream)))
             after, anchored, number = upto, True, None
     return ranges
 
@@ -159,8 +165,8 @@ def survey(stream: str, after: str, upto: str, probes: int, least: int = 0) -> Q
     range itself is looked at, so what comes later, or is trimmed before it, makes no other tasks of it.
     """
     first, last = yield [
-        ("XRANGE", stream, f"({after}", upto, "COUNT", 1),
-        ("XREVRANGE", stream, upto, f"({after}", "COUNT", 1),
+        ("XRANGE", key(stream), f"({after}", upto, "COUNT", 1),
+        ("XREVRANGE", key(stream), upto, f"({after}", "COUNT", 1),
     ]
     if not first or not last:
         return []
@@ -204,7 +210,9 @@ def _size(entry: Any) -> int:
 
 def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> Questions[list[Stretch]]:
     """Probe at the begin of each piece, and at the end of those that this does not count: two round trips."""
-    heads = yield [("XRANGE", stream, _name(low), _name(high - 1), "COUNT", window) for low, high in pieces]
+    heads = yield [
+        ("XRANGE", key(stream), _name(low), _name(high - 1), "COUNT", window) for low, high in pieces
+    ]
     stretches = []
     full = []
     for (low, high), entries in zip(pieces, heads, strict=True):
@@ -217,8 +225,8 @@ def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> Questions
     questions: list[Command] = []
     for low, high, head in full:
         ms = head[0] >> 64
-        questions.append(("XREVRANGE", stream, _name(high - 1), _name(low), "COUNT", window))
-        questions.append(("XREVRANGE", stream, f"{ms}-{SEQ_MAX}", f"{ms}-0", "COUNT", 1))
+        questions.append(("XREVRANGE", key(stream), _name(high - 1), _name(low), "COUNT", window))
+        questions.append(("XREVRANGE", key(stream), f"{ms}-{SEQ_MAX}", f"{ms}-0", "COUNT", 1))
     answers = iter((yield questions))
     for low, high, head in full:
         tail = [place(_id(e)) for e in next(answers)]
@@ -267,7 +275,7 @@ def cut(stream: str, stretches: list[Stretch], parts: int) -> Questions[list[str
             inside = (share * wanted - passed) / stretch.mass if stretch.mass else 0.0
             at = stretch.low + int((stretch.high - stretch.low) * min(inside, 1.0))
             before = _name(max(at - 1, stretches[0].low))
-            questions.append(("XREVRANGE", stream, before, first, "COUNT", 1))
+            questions.append(("XREVRANGE", key(stream), before, first, "COUNT", 1))
             wanted += 1
         passed += stretch.mass
     found = {place(_id(entries[0])) for entries in (yield questions) if entries}
@@ -287,7 +295,7 @@ def _nth_id(servers: Servers, stream: str, after: str, upto: str, left: int) -> 
     try:
         while left:
             asked = min(left, size.entries)
-            wire.send(b"XRANGE", stream.encode(), b"(" + after.encode(), upto.encode(), b"COUNT", asked)
+            wire.send(b"XRANGE", key(stream), b"(" + after.encode(), upto.encode(), b"COUNT", asked)
             size.learn(asked, _skip_page(wire, scanner, buffer))
             if scanner.entries < asked:
                 return upto

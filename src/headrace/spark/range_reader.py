@@ -13,12 +13,13 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.errors import CommandError, HeadraceError
 from headrace.patience import Patience
 from headrace.spark import arrow_decoder
 from headrace.spark.arrow_decoder import ArrowDecoder
+from headrace.spark.history import Sight, difference, recreated, sights
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
@@ -26,7 +27,8 @@ from headrace.spark.page_size import PageSize
 from headrace.spark.planner import Range
 from headrace.spark.schema import BatchMaker, Layout
 from headrace.spark.shards import LOST, Servers, Wire
-from headrace.spark.tails import Tail, lost_between, tail_of
+from headrace.spark.stream_names import key
+from headrace.spark.tails import Tail, lost_after
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +70,9 @@ class RangeReader:
         self._page = PageSize(options.entries_per_fetch)
         self._asked = 0
         self._received = 0  # bytes of this page
+        self._lost = False  # entries are missing, and that was reported
+        # The name of the stream stands in every row: of a very long one there are fewer rows in a batch.
+        self._rows_max = max(1, min(BATCH_ROWS, BATCH_BYTES // max(len(part.stream), 1)))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The entries of the range, in order. Closes its socket also when the caller stops half-way."""
@@ -79,7 +84,7 @@ class RangeReader:
                 more = self._receive()
                 if more and self._is_amid_page():
                     continue
-                while not decoder.decode(BATCH_ROWS, BATCH_BYTES):
+                while not decoder.decode(self._rows_max, BATCH_BYTES):
                     yield self._maker.batch(*decoder.take())
             if decoder.rows:
                 yield self._maker.batch(*decoder.take())
@@ -111,8 +116,7 @@ class RangeReader:
         self._go_on()
         self._page.learn(scanner.entries, self._received)
         if scanner.entries < self._asked or self._after == self._part.upto:
-            if self._after != self._part.upto:
-                self._check_end()
+            self._check_end()
             return False
         try:
             self._ask(self._wire)
@@ -158,7 +162,7 @@ class RangeReader:
         self._received = 0
         wire.send(
             b"XRANGE",
-            self._part.stream.encode(),
+            key(self._part.stream),
             after if self._anchored else b"(" + after,
             self._part.upto.encode(),
             b"COUNT",
@@ -167,20 +171,28 @@ class RangeReader:
 
     def _check_anchor(self) -> None:
         """The anchor is gone. That is no loss if it was deleted by itself, or if nothing else was trimmed."""
-        now = self._tail()
+        sight = self._look()
+        now = sight.tail if sight else None
         part, after = self._part, self._after
-        if now is not None and now.first is not None and parse_id(now.first) < parse_id(after):
+        if self._is_recreated(sight):
             return
-        lost = lost_between(self._number(now), now) if now else None
+        if now is not None and now.first is not None and parse_id(now.first) < parse_id(after):
+            was_entry = after != part.after  # it was read here, and is gone without having been deleted
+            if was_entry and now.deleted is not None and parse_id(now.deleted) < parse_id(after):
+                self._report(
+                    f"the entry {after} of the stream {part.stream!r} is gone, and was not deleted by "
+                    "itself: the stream was deleted and recreated, or trimmed in its midst."
+                )
+            return
+        lost = lost_after(after, self._number(now), now) if now else None
         if lost == 0:
             return
         first = self._scanner.first_id.decode() or (now.first if now else None)
         found = f"the first entry there is {first}" if first else "the stream is empty or deleted"
         many = "it is not known how many" if lost is None else f"{lost} of them"
-        report_loss(
-            self._options,
+        self._report(
             f"entries of the stream {part.stream!r} after {after} may have been trimmed before they were "
-            f"read ({many}): {found}.",
+            f"read ({many}): {found}."
         )
 
     def _number(self, now: Tail) -> int | None:
@@ -190,23 +202,52 @@ class RangeReader:
         return number if at == self._after and (at == self._part.after or not deleted) else None
 
     def _check_end(self) -> None:
-        """The last entry of the range is not there. It may have been deleted, or have no entry's ID."""
-        now = self._tail()
+        """The range is read. Was it read of the stream it was planned for, and is its last entry there?"""
         part = self._part
-        if now is not None and parse_id(now.last) >= parse_id(part.upto):
+        is_whole = self._after == part.upto
+        if is_whole and part.seen is None:
             return
-        state = f"ends at {now.last}" if now else "does not exist"
-        report_loss(
-            self._options,
-            f"entries of the stream {part.stream!r} after {self._after} and up to {part.upto} are gone: the "
-            f"stream {state}, so it was deleted, or a failover took entries back.",
-        )
+        sight = self._look()
+        now = sight.tail if sight else None
+        if self._is_recreated(sight) or is_whole:
+            return
+        if now is None or parse_id(now.last) < parse_id(part.upto):
+            state = f"ends at {now.last}" if now else "does not exist"
+            self._report(
+                f"entries of the stream {part.stream!r} after {self._after} and up to {part.upto} are gone: "
+                f"the stream {state}, so it was deleted, or a failover took entries back."
+            )
+        elif not self._lost and self._is_end_trimmed(now):
+            self._report(
+                f"entries of the stream {part.stream!r} after {self._after} and up to {part.upto} were "
+                f"trimmed before they were read: the first entry there is {now.first or 'none'}."
+            )
 
-    def _tail(self) -> Tail | None:
-        """The stream as it is now; None if there is none. Only asked when something is missing."""
-        answer: Any = self._servers.ask([self._part.stream], lambda pipe, s: pipe.xinfo_stream(s))
-        found = answer[self._part.stream]
-        return None if isinstance(found, Exception) else tail_of(found)
+    def _is_end_trimmed(self, now: Tail) -> bool:
+        """Whether the last entry of the range was there when it was planned, and was trimmed since."""
+        seen, upto = self._part.seen, parse_id(self._part.upto)
+        if seen is None or seen.fingerprint is None or seen.id != self._part.upto or now.deleted is None:
+            return False
+        return parse_id(now.deleted) < upto and (now.first is None or parse_id(now.first) > upto)
+
+    def _is_recreated(self, sight: Sight | None) -> bool:
+        """Whether the stream is another one than the range was planned for; that is reported."""
+        seen = self._part.seen
+        why = None if seen is None or sight is None else difference(seen, sight)
+        if seen is None or why is None:
+            return False
+        self._report(recreated(self._part.stream, seen, f"{why}; that happened while it was read"))
+        return True
+
+    def _report(self, what: str) -> None:
+        """Fail or warn, as the option says."""
+        self._lost = True
+        report_loss(self._options, what)
+
+    def _look(self) -> Sight | None:
+        """The stream as it is now; None if there is none."""
+        stream, seen = self._part.stream, self._part.seen
+        return sights(self._servers, [stream], {stream: seen} if seen else {}).get(stream)
 
     def _hang_up(self) -> None:
         if self._wire is not None:

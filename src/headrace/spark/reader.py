@@ -17,11 +17,12 @@ from headrace.spark.errors import brief_errors
 from headrace.spark.offsets import Offsets, at_most, in_order
 from headrace.spark.options import Options
 from headrace.spark.planner import plan
+from headrace.spark.positions import Position, Positions
 from headrace.spark.schema import Layout
 from headrace.spark.shards import Servers
 from headrace.spark.starts import check_names, ends, resolved, starts
 from headrace.spark.subscription import Subscription
-from headrace.spark.tails import tail
+from headrace.spark.tails import tails
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,7 @@ class Reader:
         self._layout = Layout(schema, options.timestamp_format)
         self._servers = Servers(options.url)
         self._subscription = Subscription(self._servers, options)
+        self._ends: Positions = {}  # of the streams, when they were looked at last
 
     def _streams(self) -> tuple[str, ...]:
         """The streams to read now. UsageError if an option speaks of one that is not among them."""
@@ -49,7 +51,9 @@ class Reader:
 
     def _tails(self) -> Offsets:
         """Where each stream ends now; streams that do not exist are left out."""
-        return in_order(tail(self._servers, self._streams()))
+        found = tails(self._servers, self._streams())
+        self._ends = {stream: each.position for stream, each in found.items()}
+        return in_order({stream: each.last for stream, each in found.items()})
 
     def _plan(
         self,
@@ -57,8 +61,9 @@ class Reader:
         end: Offsets,
         chosen: Mapping[str, str],
         numbers: Mapping[str, int] | None = None,
+        seen: Mapping[str, Position] | None = None,
     ) -> list[InputPartition]:
-        parts = plan(self._servers, start, end, self._options, numbers, chosen)
+        parts = plan(self._servers, start, end, self._options, numbers, chosen, seen)
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -83,4 +88,4 @@ class HeadraceReader(Reader, DataSourceReader):
         return self._partitions(start, at_most(end, tails))
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return self._plan(start, end, chosen=start)
+        return self._plan(start, end, chosen=start, seen=self._ends)

@@ -29,6 +29,7 @@ from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.marker import ALL, Marker
 from headrace.spark.options import Options, parse_options
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key, name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -153,7 +154,7 @@ class Sender:
 
     def _owner(self, stream: bytes) -> str:
         """The server that has the stream. If it is another than before, the one before first confirms."""
-        owner = self._servers.owner(stream.decode())
+        owner = self._servers.owner(name_of(stream))
         before = self._owners.setdefault(stream, owner)
         if before != owner:
             self._deliveries[before].finish()
@@ -194,13 +195,17 @@ class Sender:
     def _groups(self, batch: pa.RecordBatch) -> dict[bytes, list[int] | None]:
         """For each stream its rows, in order; None for all of them."""
         if self._roles.stream is None:
-            return {(self._options.stream or "").encode(): None}
+            return {key(self._options.stream or ""): None}
         groups: dict[str | None, list[int]] = {}
         for row, stream in enumerate(batch.column(self._roles.stream).to_pylist()):
             groups.setdefault(stream, []).append(row)
         if None in groups:
             raise UsageError(f"A row has null in {self._roles.stream}: it belongs to no stream.")
-        return {stream.encode(): rows for stream, rows in groups.items() if stream is not None}
+        found: dict[bytes, list[int] | None] = {}
+        for stream, rows in groups.items():
+            if stream is not None:  # two texts may stand for one name
+                found[key(stream)] = sorted([*(found.get(key(stream)) or []), *rows])
+        return found
 
     def _send_rows(
         self,

@@ -31,6 +31,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.patience import LOST as LOST
 from headrace.patience import patiently
 from headrace.server_url import node_of_a_cluster, parse_server_url, without_password
+from headrace.spark.stream_names import key, name_of
 
 TIMEOUT_S = 30.0  # a server that says nothing for so long is taken for dead
 RESTART_S = 20.0  # how long to wait for a server that is restarted
@@ -169,19 +170,13 @@ class Servers:
         return {stream: answers[0] for stream, answers in self.ask_each(streams, put).items()}
 
     def scan(self, pattern: str | re.Pattern[str]) -> list[str]:
-        """The streams, on all shards, whose whole names match the regular expression; sorted."""
-        matches = re.compile(pattern).fullmatch
+        """The streams, on all shards, whose whole names, as stream_names writes them, match; sorted."""
+        matches = (re.compile(pattern, re.DOTALL) if isinstance(pattern, str) else pattern).fullmatch
 
         def work() -> set[bytes]:
             return set(self.client().scan_iter(count=SCAN_COUNT, _type="stream"))
 
-        names = []
-        for raw in self.patiently(work):
-            try:
-                names.append(raw.decode())
-            except UnicodeDecodeError:
-                log.debug("A stream whose name is not UTF-8 is passed over: %r", raw)
-        return sorted(name for name in names if matches(name))
+        return sorted(name for name in map(name_of, self.patiently(work)) if matches(name))
 
     def wait(self, after: Mapping[str, str], milliseconds: int) -> bool:
         """Return when a stream has an entry after the ID given, or when time is over, or in between.
@@ -193,16 +188,17 @@ class Servers:
         if not after:
             time.sleep(milliseconds / 1000)
             return False
-        if self._place.kind == "cluster" and len({client.keyslot(stream) for stream in after}) > 1:
+        if self._place.kind == "cluster" and len({client.keyslot(key(stream)) for stream in after}) > 1:
             time.sleep(min(milliseconds / 1000, POLL_S))
             return True
-        return bool(self.patiently(lambda: self.client().xread(dict(after), count=1, block=milliseconds)))
+        places = {key(stream): entry_id for stream, entry_id in after.items()}
+        return bool(self.patiently(lambda: self.client().xread(places, count=1, block=milliseconds)))
 
     def owner(self, stream: str) -> str:
         """The server that owns the stream, as far as is known: streams with equal owners may share a wire."""
         if self._place.kind != "cluster":
             return ""
-        node = self.patiently(lambda: self.client().get_node_from_key(stream))
+        node = self.patiently(lambda: self.client().get_node_from_key(key(stream)))
         return str(node.name) if node else ""
 
     def wire(self, stream: str) -> Wire:
@@ -221,7 +217,7 @@ class Servers:
             if not self._looked:
                 client.nodes_manager.initialize()
             self._looked = False
-            node = client.get_node_from_key(stream)
+            node = client.get_node_from_key(key(stream))
             if node is None:
                 raise Moved(f"no server owns the slot of {stream!r}")
             pool = client.get_redis_connection(node).connection_pool

@@ -22,12 +22,14 @@ from headrace.spark.admission import Admission, default_limit
 from headrace.spark.entry_numbers import EntryNumbers
 from headrace.spark.errors import brief_errors
 from headrace.spark.groups import GroupProgress
-from headrace.spark.offsets import START, Offsets, at_most, in_order, is_time, parse_id, raised
+from headrace.spark.history import StreamHistories
+from headrace.spark.offsets import START, Offsets, at_most, in_order, raised
 from headrace.spark.options import Options
+from headrace.spark.positions import Position, Positions, ids_of, parse_positions
 from headrace.spark.range_reader import report_loss
 from headrace.spark.reader import Reader
 from headrace.spark.starts import resolved, starts
-from headrace.spark.tails import Tail, tails
+from headrace.spark.tails import Tail
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,10 +48,9 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         super().__init__(options, schema)
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
-        self._tails_seen: dict[str, Tail] | None = None
-        self._given: Offsets = {}  # where the batch that was planned last ends
+        self._given: Offsets = {}  # the IDs where the batch that was planned last ends
         self._asked_before = False
-        self._made_anew: set[tuple[str, str]] = set()  # streams that end before an ID, as was told
+        self._histories = StreamHistories(self._servers, options)
         self._numbers = EntryNumbers()
         self._admission = Admission(self._servers, options, self._numbers)
         self._group = GroupProgress(options, self._numbers)
@@ -57,9 +58,9 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
     def initialOffset(self) -> dict[str, str]:
         """Where a new query starts. Spark asks twice, and the stream may grow meanwhile: the same answer."""
         if self._initial is None:
-            found = self._look({})
+            found, _ = self._look({})
             self._subscription.check(found)
-            self._initial = resolved(self._starts(), {s: each.last for s, each in found.items()})
+            self._initial = resolved(self._starts(), {s: str(each.position) for s, each in found.items()})
         return dict(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -71,26 +72,36 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         self._target = self._tails()
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        """How far the next micro-batch goes; start itself when there is nothing new, or not enough."""
+        """How far the next micro-batch goes; start itself when there is nothing new, or not enough.
+
+        A stream that was recreated begins a new generation, in which it is read from its beginning.
+        """
         start = in_order(start)
-        found = self._look(start)
-        self._group.begin(start)
-        self._group.follow(start)
-        self._given = start
+        found, begin = self._look(parse_positions(start))
+        after = ids_of(begin)
+        self._group.begin(after)
+        self._group.follow(after)
+        self._given = after
         if self._must_pin(start):
             return start
-        end = self._news(start, found)
-        if end == start and self._target is None:
-            if not self._servers.wait({s: start.get(s, START) for s in self._streams()}, TAIL_BLOCK_MS):
-                return start
-            found = self._look(start)
-            end = self._news(start, found)
-        if end == start:
-            return start
-        self._given = self._admission.cut(start, end, found, limit, wait=self._target is None)
-        if self._given == start and self._target is None:
-            time.sleep(TAIL_BLOCK_MS / 1000)
-        return self._given
+        end = self._news(after, found)
+        if end == after and self._target is None:
+            if not self._servers.wait({s: after.get(s, START) for s in self._streams()}, TAIL_BLOCK_MS):
+                return self._offsets(begin, after)
+            found, begin = self._look(begin)
+            after = ids_of(begin)
+            end = self._news(after, found)
+        if end != after:
+            self._given = self._admission.cut(after, end, found, limit, wait=self._target is None)
+            if self._given == after and self._target is None:
+                time.sleep(TAIL_BLOCK_MS / 1000)
+        return self._offsets(begin, self._given)
+
+    def _offsets(self, begin: Positions, end: Offsets) -> dict[str, str]:
+        """The IDs in end as offsets that tell what identifies the streams."""
+        numbers = {s: n for s, i in end.items() if (n := self._numbers.proven(s, i)) is not None}
+        marked = self._histories.marked(begin, end, numbers)
+        return {stream: str(marked[stream]) for stream in sorted(marked)}
 
     def _starts(self) -> dict[str, str]:
         return starts(self._options, self._streams(), "latest")
@@ -107,34 +118,29 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         earliest = set(starts(self._options, some, "latest").values()) <= {"earliest", START}
         return first and not earliest and self._initial is not None and start == self._initial
 
-    def _look(self, start: Offsets) -> dict[str, Tail]:
-        """How the streams are now. A stream that went back, or away with entries unread, is a loss."""
-        found = tails(self._servers, self._streams())
-        chosen = self._starts()
-        for stream, now in found.items():
-            after = start.get(stream, START)
-            is_read = after != chosen.get(stream) and not is_time(after)
-            if is_read and parse_id(now.last) < parse_id(after) and (stream, after) not in self._made_anew:
-                self._made_anew.add((stream, after))
-                report_loss(
-                    self._options,
-                    f"the stream {stream!r} was deleted and made anew: it ends at {now.last}, and the query "
-                    f"has read it up to {after}. Entries up to that ID will not be read.",
-                )
-        before = self._tails_seen or {}
-        for stream in before.keys() - found.keys():
-            if start and parse_id(before[stream].last) > parse_id(start.get(stream, START)):
-                report_loss(
-                    self._options,
-                    f"the stream {stream!r} was deleted: it had entries up to {before[stream].last}, and the "
-                    f"query has read it up to {start.get(stream, START)}.",
-                )
-            elif start:
-                log.warning("The stream %r is gone; the query had read all of it that it knew.", stream)
-        self._tails_seen = found
-        self._numbers.forget_before(start)
+    def _look(self, start: Positions) -> tuple[dict[str, Tail], Positions]:
+        """How the streams are now, and the start, in which recreated streams are set back to their beginning.
+
+        Raises:
+            DataLoss: if a stream went away with entries unread, or was recreated, and failOnDataLoss is true.
+        """
+        found, begin, losses = self._histories.look(self._streams(), start, self._starts())
+        for loss in losses:
+            report_loss(self._options, loss)
+        for stream in (s for s in begin if begin[s] != start[s]):
+            self._restart(stream, found[stream])
+        self._numbers.recall(begin)
+        self._numbers.forget_before(ids_of(begin))
         self._numbers.learn(found)
-        return found
+        return found, begin
+
+    def _restart(self, stream: str, now: Tail) -> None:
+        """A recreated stream is read from its beginning: nothing that was known of it holds any more."""
+        log.info("The stream %r is read from its beginning.", stream)
+        self._numbers.forget(stream)
+        self._group.restart(stream)
+        if self._target is not None:
+            self._target = in_order(self._target | {stream: now.last})
 
     def _news(self, start: Offsets, found: dict[str, Tail]) -> Offsets:
         """start, moved on to the end of each stream, or to the target of an AvailableNow run."""
@@ -147,10 +153,10 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         By stream: id, the last there was; lag, how many entries there are behind the micro-batch that was
         planned last, or null; lagBytes, about how many bytes those take, or null. No server is asked.
         """
-        if self._tails_seen is None:
+        if self._histories.tails is None:
             return None
         report = {}
-        for stream, now in sorted(self._tails_seen.items()):
+        for stream, now in sorted(self._histories.tails.items()):
             lag = self._numbers.lag(stream, self._given.get(stream, START), now)
             size = self._admission.sizes.known(stream)
             many = None if lag is None or size is None else round(lag * size)
@@ -158,17 +164,32 @@ class HeadraceStreamReader(Reader, DataSourceStreamReader, SupportsTriggerAvaila
         return report
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        """The tasks of one micro-batch; the same again when it is run again."""
-        start = in_order(start)
-        self._group.begin(start)
-        numbers = {s: n for s, i in start.items() if (n := self._numbers.exact(s, i)) is not None}
-        return self._plan(start, in_order(end), self._starts(), numbers)
+        """The tasks of one micro-batch; the same again when it is run again.
+
+        Raises:
+            DataLoss: if a stream was recreated since the end was chosen, and failOnDataLoss is true. Else it
+                is left out here: the next micro-batch reads it from its beginning.
+        """
+        begin, goal = parse_positions(start), parse_positions(end)
+        good, losses = self._histories.check_batch(begin, goal, self._starts())
+        for loss in losses:
+            report_loss(self._options, loss)
+        begin = {s: each for s, each in begin.items() if is_same_generation(each, goal.get(s))}
+        after = ids_of(begin)
+        self._group.begin(after)
+        numbers = {s: each.number for s, each in begin.items() if each.number is not None and each.exact}
+        return self._plan(after, ids_of(good), self._starts(), numbers, good)
 
     def commit(self, end: dict[str, str]) -> None:
         """Show that all before end is done with, if that has not been shown yet."""
-        self._group.follow(in_order(end))
+        self._group.follow(ids_of(parse_positions(end)), create=False)
 
     def stop(self) -> None:
         """Close the connections. Spark does not always call this."""
         self._servers.close()
         self._group.close()
+
+
+def is_same_generation(position: Position, other: Position | None) -> bool:
+    """Whether two positions of a stream are of the same stream under its name."""
+    return other is None or position.generation == other.generation

@@ -45,7 +45,7 @@ class Subscription:
         """Whether a stream of this name is read, if there is one."""
         if self._pattern is None:
             return stream in self._streams
-        return re.fullmatch(self._pattern, stream) is not None
+        return re.fullmatch(self._pattern, stream, re.DOTALL) is not None
 
     def check(self, existing: Iterable[str]) -> None:
         """UsageError if streams that were assigned are not among those that exist."""

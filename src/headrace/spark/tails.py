@@ -20,18 +20,25 @@ from typing import Any
 import redis
 
 from headrace.spark.offsets import Offsets, parse_id
+from headrace.spark.positions import Position, fingerprint_of
 from headrace.spark.shards import Servers, StreamRefused
+from headrace.spark.stream_names import key
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A stream as XINFO STREAM saw it. last: the last ID it ever gave; first: of the first entry there is."""
+    """A stream as XINFO STREAM saw it. last: the last ID it ever gave; first: of the first entry there is.
+
+    last_entry, fingerprint: the ID of the last entry there is, and of what its fields are.
+    """
 
     last: str
     first: str | None
     length: int
     added: int | None
     deleted: str | None
+    last_entry: str | None = None
+    fingerprint: str | None = None
 
     @property
     def number_of_first(self) -> int | None:
@@ -45,10 +52,18 @@ class Tail:
             return None
         return self.added - self.length + 1
 
+    @property
+    def position(self) -> Position:
+        """The end of the stream as a place in its history."""
+        if self.last_entry is None and not self.added:
+            return Position(self.last)
+        fingerprint = self.fingerprint if self.last_entry == self.last else None
+        return Position(self.last, self.added, fingerprint=fingerprint)
+
 
 def tail_of(answer: Any) -> Tail:
     """What redis-py makes of the reply to XINFO STREAM, as a Tail."""
-    first = answer["first-entry"]
+    first, last = answer["first-entry"], answer["last-entry"]
     added = answer.get("entries-added")
     deleted = answer.get("max-deleted-entry-id")
     return Tail(
@@ -57,13 +72,15 @@ def tail_of(answer: Any) -> Tail:
         int(answer["length"]),
         None if added is None else int(added),
         None if deleted is None else text(deleted),
+        text(last[0]) if last else None,
+        fingerprint_of(last[1]) if last else None,
     )
 
 
 def tails(servers: Servers, streams: Iterable[str]) -> dict[str, Tail]:
     """The tails of those streams that exist. One round trip a shard. StreamRefused for what is no stream."""
     found = {}
-    for stream, answer in servers.ask(streams, lambda pipe, s: pipe.xinfo_stream(s)).items():
+    for stream, answer in servers.ask(streams, lambda pipe, s: pipe.xinfo_stream(key(s))).items():
         if isinstance(answer, Exception):
             if isinstance(answer, redis.ResponseError) and "no such key" in str(answer).lower():
                 continue
@@ -77,13 +94,26 @@ def tail(servers: Servers, streams: Iterable[str]) -> Offsets:
     return {stream: each.last for stream, each in tails(servers, streams).items()}
 
 
-def lost_between(number: int | None, now: Tail) -> int | None:
-    """How many entries after that of a number, which is gone itself, are gone; None if nobody can know.
+def lost_after(place: str, number: int | None, now: Tail) -> int | None:
+    """Count the entries after an ID that were trimmed, when no entry up to that ID is left.
 
-    A stream whose first entry comes too early was deleted and made anew: it counts from 1 again.
+    An entry that was deleted by itself is not lost. If only one after the ID is missing, and the highest
+    deleted ID lies after it, then that is the one.
+
+    Args:
+        place: the ID. number: how many entries the stream had been given up to it, if that is known.
+
+    Returns:
+        How many; None if it cannot be known.
     """
-    first = now.number_of_first
-    return None if number is None or first is None or first <= number else first - 1 - number
+    if number is None or now.added is None:
+        return None
+    missing = now.added - number - now.length
+    if missing < 0:
+        return None  # another stream: it counts from 1 again
+    if missing and now.deleted is not None and parse_id(now.deleted) > parse_id(place):
+        return 0 if missing == 1 else None
+    return missing
 
 
 def text(value: bytes | str) -> str:

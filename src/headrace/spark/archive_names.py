@@ -1,0 +1,59 @@
+"""The directory of a stream in an archive: its name where a directory can hold it, else an encoded one.
+
+    stream=orders%3Aeu                             Spark escapes some characters, and reads them back
+    stream=a_b~1f0c2e6a9d31574a0b2c8d7e6f5a4b3c    a name that is too long, empty, not UTF-8, ...
+    _headrace/names.json                           {"a_b~1f0c...": the name}
+
+An encoded name begins with what is readable of the stream's, and ends with 128 bits of its hash. So it
+depends on nothing but the name, and a name that looks like an encoded one is encoded, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from headrace.spark.stream_names import key
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # how Spark writes a null, or an empty name, into a path
+NAMES = "names.json"
+ENCODED = re.compile(r".*~[0-9a-f]{32}", re.DOTALL)
+COMPONENT_BYTES_MAX = 255 - len("stream=")
+PREFIX_LENGTH = 40
+PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+def directory_name(stream: str, ascii_only: bool = False) -> str:
+    """What stands in the path for a stream, before Spark escapes it.
+
+    ascii_only: whether the writer can only write ASCII into paths.
+    """
+    raw = key(stream)
+    is_text = raw == stream.encode("utf-8", "surrogateescape") and (stream.isascii() or not ascii_only)
+    if is_text and is_plain(stream, raw):
+        return stream
+    prefix = re.sub(r"[^A-Za-z0-9._-]", "_", stream[:PREFIX_LENGTH])
+    return f"{prefix}~{hashlib.sha256(raw).hexdigest()[:32]}"
+
+
+def is_plain(stream: str, raw: bytes) -> bool:
+    """Whether a directory can hold the name, and gives it back as it was."""
+    if not raw or b"\0" in raw or stream == NULL_PARTITION or ENCODED.fullmatch(stream):
+        return False
+    escaped = sum(1 if byte in PLAIN or byte >= 0x80 else 3 for byte in raw)
+    return escaped <= COMPONENT_BYTES_MAX
+
+
+def encoded_names(streams: Iterable[str], ascii_only: bool = False) -> dict[str, str]:
+    """The streams whose directories are not called like them, by the names of their directories."""
+    found = {directory_name(stream, ascii_only): stream for stream in streams}
+    return {directory: stream for directory, stream in found.items() if directory != stream}
+
+
+def recorded_names(ours: Path) -> dict[str, str]:
+    """The streams of encoded directories, as the archive's own note says; none without that note."""
+    path = ours / NAMES
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}

@@ -1,0 +1,160 @@
+"""Names of streams: any bytes, as text and back; in directories of archives; in options of the source."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from stream_server import StreamServer
+
+from archives import ArchiveMaker
+from headrace.spark.archive_files import archived_files, seams
+from headrace.spark.archive_names import (
+    COMPONENT_BYTES_MAX,
+    NULL_PARTITION,
+    directory_name,
+    encoded_names,
+)
+from headrace.spark.options import parse_options
+from headrace.spark.reader import HeadraceReader
+from headrace.spark.stream_names import key, name_of, normal
+from headrace.spark.writer import HeadraceWriter
+
+ROWS = StructType([StructField("_stream", StringType()), StructField("n", LongType())])
+ODD = [
+    b"",
+    b"\xff",
+    b"a\xffb\\",
+    rb"a\xff",
+    rb"a\x5cxff",
+    rb"\x\xff",
+    b"\0",
+    b"a\nb",
+    b"a,b",
+    b" ",
+    b"x" * 70_000,
+]
+
+
+@given(st.binary(max_size=20) | st.lists(st.sampled_from([b"\\", b"x", b"5c", b"\xff", b"f"])).map(b"".join))
+def test_a_name_is_one_text_and_comes_back(raw: bytes) -> None:
+    text = name_of(raw)
+    assert key(text) == raw and normal(text) == text
+    text.encode()  # it can be written as UTF-8
+
+
+@given(st.text(max_size=20))
+def test_text_without_escapes_is_its_own_name(text: str) -> None:
+    if "\\x" not in text:
+        assert name_of(text.encode()) == text
+
+
+def test_bytes_of_the_command_line_become_escapes() -> None:
+    assert normal("a\udcff") == "a\\xff" and key("a\udcff") == b"a\xff"
+    assert normal("\\x41") == "A"
+
+
+@given(st.binary(max_size=400))
+def test_every_name_has_a_directory_of_its_own(raw: bytes) -> None:
+    stream = name_of(raw)
+    directory = directory_name(stream)
+    assert directory and directory != NULL_PARTITION and "\0" not in directory
+    assert directory == stream or encoded_names([stream]) == {directory: stream}
+    assert len(directory.encode()) <= COMPONENT_BYTES_MAX
+    assert directory_name(stream, ascii_only=True).isascii()
+
+
+def test_ordinary_names_stay_readable_in_paths() -> None:
+    for stream in ("orders", "orders:eu", "naïve", "a b", "007", "a/b=c", "a\\b", "~", "x" * 248):
+        assert directory_name(stream) == stream
+    for stream in ("", "x" * 249, "\0", NULL_PARTITION, "\\xff", directory_name("")):
+        assert directory_name(stream) != stream
+    assert directory_name("naïve", ascii_only=True).startswith("na_ve~")
+    assert directory_name("a/b\0" + "c" * 300).startswith("a_b_ccc")
+
+
+def test_streams_of_odd_names_are_read(stream_server: StreamServer) -> None:
+    for n, raw in enumerate(ODD):
+        stream_server.client.xadd(raw, {"n": n}, "5-0")
+    expected = {name_of(raw): n for n, raw in enumerate(ODD)}
+    for options in ({"subscribePattern": ".*"}, {"assign": json.dumps(list(expected))}):
+        for fetch in ("resp", "auto"):
+            chosen = parse_options({"url": stream_server.url, "fetch": fetch, **options}, "batch")
+            reader = HeadraceReader(chosen, ROWS)
+            rows = [
+                row
+                for part in reader.partitions()
+                for batch in reader.read(part)
+                for row in batch.to_pylist()
+            ]
+            assert {row["_stream"]: row["n"] for row in rows} == expected
+
+
+def test_a_long_name_makes_small_batches(stream_server: StreamServer) -> None:
+    name = "x" * 10_000_000
+    for n in range(5):
+        stream_server.client.xadd(name, {"n": n}, f"{n + 1}-0")
+    for fetch in ("resp", "auto"):
+        options = {"url": stream_server.url, "fetch": fetch, "assign": json.dumps([name])}
+        reader = HeadraceReader(parse_options(options, "batch"), ROWS)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        assert [n for batch in batches for n in batch.column("n").to_pylist()] == list(range(5))
+        assert max(batch.num_rows for batch in batches) == 1
+
+
+def test_directories_that_are_not_called_like_their_streams_are_known(tmp_path: pathlib.Path) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    (tmp_path / "archive" / "_headrace").mkdir()
+    some = [("5-0", {"n": 1})]
+    streams = ["plain", "\\xff", "", "x" * 300]
+    for stream in streams:
+        maker.add(directory_name(stream), some)
+    note = maker.directory / "_headrace" / "names.json"
+    note.write_text(json.dumps(encoded_names(streams)))
+    assert seams(maker.directory) == dict.fromkeys(streams, "5-0")
+
+
+def test_a_directory_whose_stream_is_unknown_is_reported(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add(directory_name("\\xff"), [("5-0", {"n": 1})])
+    assert [file.stream for file in archived_files(maker.directory)] == [directory_name("\\xff")]
+    assert "does not say which streams" in caplog.text
+
+
+def test_an_older_archive_of_the_stream_called_like_a_null_is_known(tmp_path: pathlib.Path) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add(NULL_PARTITION, [("5-0", {"n": 1})])
+    maker.remember({NULL_PARTITION: "5-0"})
+    assert seams(maker.directory) == {NULL_PARTITION: "5-0"}
+
+
+def test_rows_go_to_streams_of_any_name(stream_server: StreamServer) -> None:
+    schema = StructType([StructField("_stream", StringType()), StructField("n", LongType())])
+    names = ["\\xff", "\\x41", "A", rb"\x5cxff".decode(), "\\xff"]
+    batch = pa.RecordBatch.from_pydict({"_stream": names, "n": list(range(5))})
+    for options in ({}, {"delivery": "exactly-once", "queryId": "q"}):
+        stream_server.client.flushall()
+        writer = HeadraceWriter(parse_options({"url": stream_server.url, **options}, "sink"), schema, False)
+        writer.commit([writer.write(iter([batch]))])
+        found = {
+            raw: [int(fields[b"n"]) for _, fields in stream_server.client.xrange(raw)]
+            for raw in (b"\xff", b"A", rb"\xff")
+        }
+        assert found == {b"\xff": [0, 4], b"A": [1, 2], rb"\xff": [3]}
+
+
+def test_overwriting_puts_a_stream_of_any_name_in_place(stream_server: StreamServer) -> None:
+    schema = StructType([StructField("n", LongType())])
+    stream_server.client.xadd(b"a\xff", {"n": 1})
+    options = parse_options({"url": stream_server.url, "stream": "a\\xff"}, "sink")
+    writer = HeadraceWriter(options, schema, True)
+    writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"n": [7, 8]})]))])
+    assert [fields for _, fields in stream_server.client.xrange(b"a\xff")] == [{b"n": b"7"}, {b"n": b"8"}]
+    assert stream_server.client.keys("*") == [b"a\xff"]
