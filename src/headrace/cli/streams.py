@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -18,6 +17,7 @@ from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import failures_explained, without_password
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.shards import SCAN_COUNT, Servers
+from headrace.spark.stream_names import key, name_of, normal
 from headrace.spark.tails import tail
 
 CANDIDATES_MAX = 10_000  # names among which one is looked for that was meant
@@ -66,17 +66,18 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
     with servers_at(url) as servers:
         if pattern is not None:
             try:
-                found = servers.scan(re.compile(pattern))
+                found = servers.scan(re.compile(pattern, re.DOTALL))
             except (re.error, OverflowError, RecursionError) as error:
                 raise UsageError(f"{pattern!r} is no regular expression: {error}") from error
             if not found:
                 raise UsageError(f"{without_password(url)}: no stream matches {pattern!r}")
             return found
-        there = tail(servers, names)
-        for name in names:
+        wanted = list(dict.fromkeys(map(normal, names)))
+        there = tail(servers, wanted)
+        for name in wanted:
             if name not in there:
                 raise no_stream(servers, name)
-        return list(dict.fromkeys(names))
+        return wanted
 
 
 def no_stream(servers: Servers, name: str) -> UsageError:
@@ -84,12 +85,12 @@ def no_stream(servers: Servers, name: str) -> UsageError:
     hint = ""
     with suppress(ResponseError):  # a user that may not SCAN gets no proposal
         scan = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
-        hint = did_you_mean(name, (os.fsdecode(key) for key in islice(scan, CANDIDATES_MAX)))
+        hint = did_you_mean(name, (name_of(found) for found in islice(scan, CANDIDATES_MAX)))
     return UsageError(f"{without_password(servers.url)}: there is no stream {name!r}{hint}")
 
 
 def lengths(url: str, streams: list[str]) -> int:
     """How many entries the streams have, all together."""
     with servers_at(url) as servers:
-        answers = servers.ask(streams, lambda pipe, stream: pipe.xlen(stream))
+        answers = servers.ask(streams, lambda pipe, stream: pipe.xlen(key(stream)))
         return sum(answer for answer in answers.values() if isinstance(answer, int))

@@ -11,9 +11,11 @@ After each batch the server is told how far its streams are archived (watermark)
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,13 +23,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.errors import UsageError
-from headrace.pipeline.archive_home import Home, claim, held
+from headrace.pipeline.archive_home import Home, claim, held, record_names
 from headrace.pipeline.inference import quoted
 from headrace.pipeline.progress import Batch, follow
 from headrace.pipeline.watermark import Watermark
 from headrace.spark.local_paths import local_path
 
 ENTRIES_PER_BATCH = 250_000
+
+SIMPLE = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
 # An entry's own columns, and what they are called in the archive.
 METADATA = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
@@ -73,6 +77,8 @@ def archive(
             # A run that was killed may have left a batch that is done and not told.
             watermark.tell()
             rows = archive_rows(spark, url, names, home, fields, entries_per_batch, fail_on_loss)
+            if home.alone is None:
+                rows = in_directories(rows, record_names(directory, names, not has_utf8_paths(spark)))
             query = (
                 rows.writeStream.format("parquet")
                 .partitionBy(*home.partitions)
@@ -114,6 +120,21 @@ def archive_rows(
     return rows.withColumn("date", F.to_date("timestamp"))
 
 
+def has_utf8_paths(spark: SparkSession) -> bool:
+    """Whether the JVM can write any name into a path: its locale decides that."""
+    jvm: Any = spark.sparkContext._jvm
+    return str(jvm.java.lang.System.getProperty("sun.jnu.encoding")).upper() in ("UTF-8", "UTF8")
+
+
+def in_directories(rows: DataFrame, directories: Mapping[str, str]) -> DataFrame:
+    """The rows, where some streams are called as their directories are to be."""
+    if not directories:
+        return rows
+    pairs = [F.lit(text) for pair in directories.items() for text in pair]
+    found = F.element_at(F.create_map(*pairs), F.col("stream"))
+    return rows.withColumn("stream", F.coalesce(found, F.col("stream")))
+
+
 def entries(
     spark: SparkSession,
     url: str,
@@ -127,10 +148,10 @@ def entries(
     """Streams from their first entries on as a streaming DataFrame: id, timestamp, sequence, the fields."""
     names = [streams] if isinstance(streams, str) else list(streams)
     reader = spark.readStream.format("headrace").option("url", url)
-    if any("," in name or name != name.strip() for name in names):
-        reader = reader.option("assign", json.dumps(names))
-    else:
+    if all(SIMPLE.fullmatch(name) for name in names):
         reader = reader.option("subscribe", ",".join(names))
+    else:
+        reader = reader.option("assign", json.dumps(names))
     for name, value in options.items():
         reader = reader.option(name, str(value))
     reader = reader.option("startingOffsets", "earliest")

@@ -2,6 +2,7 @@
 
 DIR/_headrace/streams.json     what its rows look like: typed fields or one map, and where a day begins
 DIR/_headrace/stream.json      the same of an archive of one stream, without a directory for it
+DIR/_headrace/names.json       the streams whose directories are not called like them (spark.archive_names)
 DIR/_headrace/lock             held by who archives or compacts
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive_files import OURS
+from headrace.spark.archive_names import NAMES, encoded_names, recorded_names
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,22 @@ def same_fields(directory: Path, theirs: str | None, ours: str | None) -> None:
         raise UsageError(
             f"{directory} was written with other fields ({theirs or 'all in one map'}); give another --to"
         )
+
+
+def record_names(directory: Path, streams: Sequence[str], ascii_only: bool = False) -> dict[str, str]:
+    """Note the streams whose directories are not called like them.
+
+    ascii_only: whether the writer can only write ASCII into paths.
+
+    Returns:
+        The names of their directories, by stream.
+    """
+    wanted = encoded_names(streams, ascii_only)
+    known = recorded_names(directory / OURS)
+    if wanted.keys() - known.keys():
+        both = dict(sorted((known | wanted).items()))
+        write_whole(directory / OURS / NAMES, json.dumps(both, ensure_ascii=False, indent=1) + "\n")
+    return {stream: name for name, stream in wanted.items()}
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -19,7 +19,9 @@ from typing import Any
 import redis
 
 from headrace.pipeline.durations import duration
+from headrace.spark.history import Sight, difference
 from headrace.spark.offsets import Id, format_id, parse_id
+from headrace.spark.positions import Position, fingerprint_of
 from headrace.spark.tails import Tail, tail_of
 
 PAGE = 1000
@@ -61,11 +63,28 @@ class Floor:
         return tuple(hold.why for hold in self.holds)
 
 
-def look(client: Any, stream: str, archived: Id | None, wishes: Wishes) -> Floor:
-    """The stream's floor now; `archived`: the last ID archived. ResponseError if there is no stream."""
+def look(
+    client: Any,
+    stream: str | bytes,
+    archived: Id | None,
+    wishes: Wishes,
+    position: Position | None = None,
+) -> Floor:
+    """The stream's floor now; `archived`: the last ID archived. ResponseError if there is no stream.
+
+    position: the same place with what identifies the stream that was archived, if that is known.
+    """
+    # The entry is asked for before the tail, which then tells whether it was deleted.
+    entries = client.xrange(stream, position.id, position.id, 1) if position else []
     tail = tail_of(client.xinfo_stream(stream))
     groups = client.xinfo_groups(stream)
-    holds = [archive_hold(client, stream, tail, archived)]
+    sight = Sight(tail, fingerprint_of(entries[0][1]) if entries else None)
+    why = difference(position, sight) if position and position.is_marked else None
+    if why is not None and position is not None:
+        other = f"what is archived up to {position.id} is of an earlier stream of this name: {why}"
+        holds = [Hold(None, f"{other}; archive it again first")]
+    else:
+        holds = [archive_hold(client, stream, tail, archived)]
     if not groups and not wishes.no_groups_ok:
         holds.append(Hold(None, "it has no consumer group (--no-groups-ok trims it by the archive alone)"))
     for group in groups:
@@ -75,7 +94,7 @@ def look(client: Any, stream: str, archived: Id | None, wishes: Wishes) -> Floor
     return Floor(tail.length, tuple(holds), archived)
 
 
-def archive_hold(client: Any, stream: str, tail: Tail, archived: Id | None) -> Hold:
+def archive_hold(client: Any, stream: str | bytes, tail: Tail, archived: Id | None) -> Hold:
     """What the archive says; it says nothing about a stream in which its last entry is not to be found."""
     if archived is None:
         return Hold(None, "nothing of it is archived (headrace archive)")
@@ -87,7 +106,7 @@ def archive_hold(client: Any, stream: str, tail: Tail, archived: Id | None) -> H
     return Hold(archived, f"archived up to {said}")
 
 
-def group_holds(client: Any, stream: str, group: dict[str, Any]) -> list[Hold]:
+def group_holds(client: Any, stream: str | bytes, group: dict[str, Any]) -> list[Hold]:
     """What one group has not read, and what it has not acknowledged."""
     name = text(group["name"])
     last = text(group["last-delivered-id"])
@@ -108,7 +127,7 @@ def group_holds(client: Any, stream: str, group: dict[str, Any]) -> list[Hold]:
     return holds
 
 
-def oldest_pending(client: Any, stream: str, group: bytes | str) -> list[dict[str, Any]]:
+def oldest_pending(client: Any, stream: str | bytes, group: bytes | str) -> list[dict[str, Any]]:
     """The group's first pending entry, if there is one; none of a group that was destroyed a moment ago."""
     try:
         found: list[dict[str, Any]] = client.xpending_range(stream, group, "-", "+", 1)
@@ -119,7 +138,7 @@ def oldest_pending(client: Any, stream: str, group: bytes | str) -> list[dict[st
         raise
 
 
-def wished_holds(client: Any, stream: str, wishes: Wishes) -> list[Hold]:
+def wished_holds(client: Any, stream: str | bytes, wishes: Wishes) -> list[Hold]:
     """What is to be kept by wish."""
     holds = []
     if wishes.keep:
@@ -131,7 +150,7 @@ def wished_holds(client: Any, stream: str, wishes: Wishes) -> list[Hold]:
     return holds
 
 
-def newest(client: Any, stream: str, count: int) -> Id | None:
+def newest(client: Any, stream: str | bytes, count: int) -> Id | None:
     """The first ID of the so many newest entries; None if the stream has no more than these."""
     end = "+"
     while True:

@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.errors import UsageError
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key
 
 SAMPLE = 1000
 WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,18}")
@@ -34,8 +35,8 @@ def both_ends(
     half = -(-entries // 2)
 
     def put(pipe: Any, stream: str) -> None:
-        pipe.xrange(stream, count=half)
-        pipe.xrevrange(stream, count=half)
+        pipe.xrange(key(stream), count=half)
+        pipe.xrevrange(key(stream), count=half)
 
     found: dict[str, list[Mapping[bytes, bytes]] | Exception] = {}
     for stream, (first, last) in servers.ask_each(streams, put).items():

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.server_url import failures_explained
 from headrace.spark.offsets import parse_id
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key
 from headrace.spark.tails import tail
 
 
@@ -39,4 +40,4 @@ class Link(AbstractContextManager["Link"]):
     def length(self, stream: str) -> int:
         """How many entries the stream has."""
         with failures_explained(self.url):
-            return int(self.client.xlen(stream))
+            return int(self.client.xlen(key(stream)))

@@ -28,6 +28,7 @@ from headrace.pipeline.times import TimeColumn, time_column
 from headrace.spark.marker import Marker
 from headrace.spark.options import parse_options
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key
 
 POLL_SECONDS = 0.2
 
@@ -163,19 +164,19 @@ class WrittenRows:
     def __init__(self, servers: Servers, stream: str, job: str, partitions: int) -> None:
         self._servers = servers
         self._stream = stream
-        self._keys = [Marker(job, number).key(stream.encode()) for number in range(partitions)]
+        self._keys = [Marker(job, number).key(key(stream)) for number in range(partitions)]
 
     def count(self) -> int:
         """Return how many rows are written, by this run of the job and by earlier ones."""
 
         def get_each(pipe: Any, stream: str) -> None:
-            for key in self._keys:
-                pipe.get(key)
+            for marker in self._keys:
+                pipe.get(marker)
 
         values = self._servers.ask_each([self._stream], get_each)[self._stream]
         return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
 
     def forget(self) -> None:
         """Remove the markers of a job without a name, which cannot be run again."""
-        for key in self._keys:
-            self._servers.client().delete(key)
+        for marker in self._keys:
+            self._servers.client().delete(marker)

@@ -23,6 +23,7 @@ from headrace.pipeline.times import TimeColumn
 from headrace.spark.exactly_once import IdNotAbove
 from headrace.spark.options import parse_options
 from headrace.spark.sender import Roles, Sender
+from headrace.spark.stream_names import key
 
 ROWS_PER_BATCH = 2000
 
@@ -156,7 +157,7 @@ class Loader:
 
     @property
     def _key(self) -> bytes:
-        return self._marker.key(self._stream.encode())
+        return self._marker.key(key(self._stream))
 
     def _state(self) -> LoadState | None:
         return LoadState.of(self._link.client.get(self._key), self._key)

@@ -40,6 +40,7 @@ from headrace.spark.archive_files import Archive, look
 from headrace.spark.archive_rows import is_map
 from headrace.spark.local_paths import local_path
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key
 
 SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
 TYPES: dict[str, DataType] = {
@@ -105,6 +106,8 @@ def register(
                 sample = sampled_entries(servers, held, name)
                 columns, sampled = guessed(sample), len(sample)
             tables.append(Table(name, pruned(sql, columns), sampled, tuple(columns.names)))
+    if len({name.lower() for name in names}) < len(names):
+        spark.conf.set("spark.sql.caseSensitive", "true")  # else one view would take the place of the other
     for table in tables:
         view(spark, url, table, archive, following, options or {})
     return tables
@@ -124,7 +127,7 @@ def plain(sql: str) -> str:
 def streams_named(sql: str, servers: Servers, held: Archive | None) -> list[str]:
     """The streams that the SQL names. UsageError if there is none."""
     words = words_of(sql)
-    kinds = servers.ask(words, lambda pipe, word: pipe.type(word))
+    kinds = servers.ask(words, lambda pipe, word: pipe.type(key(word)))
     archived = {file.stream for file in held.files} if held else set()
     names = [word for word in words if kinds[word] == b"stream" or word in archived]
     if not names:

@@ -9,6 +9,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +23,7 @@ from headrace.server_url import without_password
 from headrace.spark.archive_files import ArchivedFile, look
 from headrace.spark.archive_rows import CORRUPT
 from headrace.spark.arrow_path import range_reader
+from headrace.spark.history import difference, sights
 from headrace.spark.local_paths import local_path
 from headrace.spark.offsets import START, U64_MAX, Id, format_id, parse_id
 from headrace.spark.options import parse_options
@@ -65,12 +67,12 @@ class Source:
                 live = tail(servers, [self.stream]).get(self.stream)
             finally:
                 servers.close()
-        files, seam = self._archived()
+        files, _, last = self._archived()
         if live is None and not files:
             url = None if self.url is None else without_password(self.url)
             where = " and ".join(str(place) for place in (self.archive, url) if place)
             raise UsageError(f"there is no stream {self.stream!r} in {where}")
-        return max(live or START, seam, key=parse_id)
+        return max(live or START, last, key=parse_id)
 
     def batches(self, after: str, upto: str, resumed: bool = False) -> Iterator[pa.RecordBatch]:
         """The entries after one ID, up to and including another. resumed: the first ID is an entry's.
@@ -78,14 +80,16 @@ class Source:
         DataLoss if live entries are trimmed before they are read, which a slow replay may live to see, and
         one that was broken off, too.
         """
-        files, seam = self._archived()
+        files, seam, last = self._archived()
+        if after != upto:
+            self._check_history()
         anchored = resumed and parse_id(after) >= parse_id(seam)
-        if parse_id(after) < parse_id(seam):
-            for batch in entries_in_order(files, after, min(upto, seam, key=parse_id)):
+        if parse_id(after) < parse_id(last):
+            for batch in entries_in_order(files, after, min(upto, last, key=parse_id)):
                 yield from restored(batch)
         after = max(after, seam, key=parse_id)
         if self.url is not None and parse_id(after) < parse_id(upto):
-            options = parse_options({"url": self.url, "subscribe": self.stream}, "batch")
+            options = parse_options({"url": self.url, "assign": json.dumps([self.stream])}, "batch")
             part = Range(self.stream, after, upto, anchored)
             try:
                 for batch in range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
@@ -94,12 +98,32 @@ class Source:
                 what = str(loss).partition(" Set failOnDataLoss")[0]
                 raise DataLoss(f"{what} A replay --from there takes what is left.") from None
 
-    def _archived(self) -> tuple[list[ArchivedFile], str]:
-        """The files of the stream, and the ID up to which it is archived."""
+    def _archived(self) -> tuple[list[ArchivedFile], str, str]:
+        """The files of the stream, the ID up to which it is archived, and the highest one in the files."""
         if self.archive is None:
-            return [], START
+            return [], START, START
         now = look(self.archive)
-        return [f for f in now.files if f.stream == self.stream], now.seams.get(self.stream, START)
+        files = [file for file in now.files if file.stream == self.stream]
+        return files, now.seams.get(self.stream, START), now.ends.get(self.stream, START)
+
+    def _check_history(self) -> None:
+        """Fail if what the server has now is another stream than the archived one.
+
+        Raises:
+            DataLoss: if the stream was deleted and recreated.
+        """
+        position = look(self.archive).positions.get(self.stream) if self.archive else None
+        if position is None or self.url is None:
+            return
+        with closing(Servers(self.url)) as servers:
+            sight = sights(servers, [self.stream], {self.stream: position}).get(self.stream)
+        why = None if sight is None else difference(position, sight)
+        if why is not None:
+            raise DataLoss(
+                f"the stream {self.stream!r} was deleted and recreated, or a failover took entries back: it "
+                f"is archived up to {position.id}, and {why}. Replay the archive with --archive-only, and "
+                "what the server has without --archive."
+            )
 
 
 def restored(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ from headrace.spark.offsets import START, parse_id
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sender import Sender
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key
 from headrace.spark.tails import tail
 
 WORDS = ("new", "kept")  # of the IDs
@@ -127,7 +128,7 @@ class Target:
 
     @property
     def _key(self) -> bytes:
-        return self._place.key(self._stream.encode())
+        return self._place.key(key(self._stream))
 
     def stand(self) -> Stand | None:
         """Where an earlier run was left."""

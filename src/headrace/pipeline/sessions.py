@@ -123,7 +123,7 @@ def start(name: str, conf: dict[str, str], log: Path) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with stderr_on(log):
+    with stderr_on(log), utf8_locale():
         return builder.getOrCreate()
 
 
@@ -177,6 +177,24 @@ def logging_to(log: Path) -> Iterator[None]:
     finally:
         logging.getLogger().removeHandler(handler)
         handler.close()
+
+
+@contextmanager
+def utf8_locale() -> Iterator[None]:
+    """Start processes within in a locale of UTF-8: without one a JVM writes no other letters into paths."""
+    before = os.environ.get("LC_ALL")
+    locale = before or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
+    if "utf-8" in locale.lower() or "utf8" in locale.lower():
+        yield
+        return
+    os.environ["LC_ALL"] = "C.UTF-8"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LC_ALL"]
+        else:
+            os.environ["LC_ALL"] = before
 
 
 @contextmanager

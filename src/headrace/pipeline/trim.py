@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,14 @@ import redis
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.floor import PAGE, Floor, Wishes, look
-from headrace.pipeline.watermark import published, seams
+from headrace.pipeline.watermark import published_position
 from headrace.server_url import failures_explained, without_password
+from headrace.spark.archive_files import look as look_at_archive
 from headrace.spark.local_paths import local_path
-from headrace.spark.offsets import Id, format_id, parse_id
+from headrace.spark.offsets import START, Id, format_id, parse_id
+from headrace.spark.positions import Position
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key, name_of
 from headrace.spark.tails import text
 
 # Entries that one step removes at most: a server does nothing else meanwhile.
@@ -100,65 +103,75 @@ def trim(
     each step's entries. HeadraceError if the server refuses; UsageError if a stream does not exist.
     """
     wishes = wishes or Wishes()
-    seen = None if archive is None else seams(local_path(archive))
+    seen = None if archive is None else look_at_archive(local_path(archive))
     with closing(Servers(url, patience=0)) as servers, failures_explained(url):
         client = servers.client()
         done = []
         for stream in streams:
-            archived = published(client, stream) if seen is None else seen.get(stream)
-            mark = None if archived is None else parse_id(archived)
+            if seen is None:
+                position = published_position(client, stream)
+            else:
+                position = seen.positions.get(stream, Position(seen.seams.get(stream, START)))
+            is_archived = position is not None and position.id != START
+            mark = parse_id(position.id) if position and is_archived else None
             try:
                 one = trim_stream(
                     client,
-                    stream,
+                    key(stream),
                     mark,
                     wishes,
                     dry_run,
                     partial(on_progress, stream),
+                    position if is_archived else None,
                 )
             except redis.ResponseError as error:
                 if "no such key" in str(error).lower():
                     raise UsageError(f"{without_password(url)}: there is no stream {stream!r}") from error
                 raise HeadraceError(f"stream {stream!r}: the server refused: {error}") from error
-            done.append(one)
+            done.append(replace(one, stream=stream))
         return done
 
 
 def trim_stream(
     client: Any,
-    stream: str,
+    key: str | bytes,
     archived: Id | None,
     wishes: Wishes,
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda removed: None,
+    position: Position | None = None,
 ) -> Trimmed:
-    """trim() for one stream, on a client of redis-py's, where the last archived ID is known."""
+    """trim() for one stream, on a client of redis-py's, where the last archived ID is known.
+
+    position: that ID with what identifies the stream that was archived, if that is known.
+    """
+    stream = name_of(key) if isinstance(key, bytes) else key
     removed = 0
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        floor = look(client, stream, archived, wishes)
+        floor = look(client, key, archived, wishes, position)
         if dry_run or floor.id is None:
-            count, at_least = (0, False) if floor.id is None else count_below(client, stream, floor.id)
+            count, at_least = (0, False) if floor.id is None else count_below(client, key, floor.id)
             return Trimmed(stream, removed + count, floor.length - count, floor.whys, at_least)
         exactly = False
         while True:
-            went = step(client, stream, floor, exactly)
+            went = step(client, key, floor, exactly)
             if went is None:
                 break
             removed += went
             on_progress(went)
             deadline = time.monotonic() + PATIENCE_SECONDS
             if exactly:
-                return Trimmed(stream, removed, int(client.xlen(stream)), floor.whys)
+                return Trimmed(stream, removed, int(client.xlen(key)), floor.whys)
             exactly = went < STEP // 2
-        if passed_by(client, stream, floor):
-            return Trimmed(stream, removed, int(client.xlen(stream)), floor.whys)
+        if passed_by(client, key, floor):
+            return Trimmed(stream, removed, int(client.xlen(key)), floor.whys)
         if time.monotonic() > deadline:
             busy = "it changes too fast to be looked at and trimmed in one go; try again"
             return Trimmed(stream, removed, floor.length, (busy, *floor.whys))
 
 
-def step(client: Any, stream: str, floor: Floor, exactly: bool) -> int | None:
+def step(client: Any, stream: str | bytes, floor: Floor, exactly: bool) -> int | None:
     """Removes entries below the floor, at most STEP unless exactly; None if it does not hold any more."""
     assert floor.id is not None and floor.archived is not None
     limit, anchor = format_id(floor.id), format_id(floor.archived)
@@ -193,14 +206,14 @@ def step(client: Any, stream: str, floor: Floor, exactly: bool) -> int | None:
             ) from error
 
 
-def passed_by(client: Any, stream: str, floor: Floor) -> bool:
+def passed_by(client: Any, stream: str | bytes, floor: Floor) -> bool:
     """Whether all below the floor is gone already, so that there is nothing to be done."""
     assert floor.id is not None
     first = client.xrange(stream, "-", "+", 1)
     return not first or parse_id(text(first[0][0])) >= floor.id
 
 
-def count_below(client: Any, stream: str, limit: Id) -> tuple[int, bool]:
+def count_below(client: Any, stream: str | bytes, limit: Id) -> tuple[int, bool]:
     """How many entries lie below the ID, and whether it may be more than that."""
     if limit == (0, 0):
         return 0, False

@@ -1,0 +1,153 @@
+"""Archives of streams of any name, and of streams that were recreated: in a whole Spark."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from stream_server import StreamServer
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.archive import archive, check
+from headrace.pipeline.compact import compact
+from headrace.pipeline.floor import Wishes
+from headrace.pipeline.query import ask, register
+from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_source import Source
+from headrace.pipeline.trim import trim
+from headrace.pipeline.watermark import published, seams
+from headrace.spark.archive_files import archived_files
+from headrace.spark.archive_names import directory_name
+from headrace.spark.stream_names import name_of
+
+pytestmark = pytest.mark.whole
+
+DAY = 86_400_000
+ANYTHING = Wishes(no_groups_ok=True)
+NAMES = [
+    b"plain", b"", b"\xff\xfe", b"a\0b", b"x" * 249, b"y" * 249, b"__HIVE_DEFAULT_PARTITION__",
+    "naïve".encode(), "nai\u0308ve".encode(), b" ", b"trail ", b"\t", b"a\nb", b"..", b"a/b:c=d%e", b"%41",
+    rb"\x41", rb"\xff", rb"a\b",
+    "日本".encode(), b"a,b", b"null", b"007", b"{t}[1]^*?", b"'\"`$", b"\x01\x7f",
+    b"abc~" + b"0" * 32, b"A", b"a", b"z" * 3000,
+]  # fmt: skip
+STREAMS = sorted(map(name_of, NAMES))
+
+
+def fill(server: StreamServer, first: int, count: int) -> None:
+    pipe = server.client.pipeline(transaction=False)
+    for raw in NAMES:
+        for n in range(first, first + count):
+            pipe.xadd(raw, {"n": n, "of": raw[:10].hex()}, f"{n * DAY}-1")
+    pipe.execute()
+
+
+def ids(directory: pathlib.Path) -> list[tuple[str, str]]:
+    return sorted(
+        (file.stream, entry)
+        for file in archived_files(directory)
+        for entry in pq.read_table(file.path, columns=["id"], partitioning=None).column("id").to_pylist()
+    )
+
+
+def test_streams_of_any_name_are_archived_and_come_back(
+    spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    url, directory = stream_server.url, tmp_path / "archive"
+    spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "3")
+    fill(stream_server, 1, 4)
+    all_of_them = 4 * len(NAMES)
+    assert archive(spark, url, STREAMS, directory, entries_per_batch=50) == all_of_them
+    expected = sorted((stream, f"{n * DAY}-1") for stream in STREAMS for n in range(1, 5))
+    assert ids(directory) == expected
+    assert seams(directory) == dict.fromkeys(STREAMS, f"{4 * DAY}-1")
+    assert (directory / "stream=plain").is_dir() and (directory / "stream=naïve").is_dir()
+    assert check(spark, directory).distinct == all_of_them
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    plain = spark.read.parquet(str(directory)).select("stream").distinct().collect()
+    assert {row.stream for row in plain} == set(map(directory_name, STREAMS))
+
+    trimmed = trim(url, STREAMS, wishes=ANYTHING)
+    assert [(one.stream, one.removed, one.left) for one in trimmed] == [(stream, 3, 1) for stream in STREAMS]
+    fill(stream_server, 5, 2)
+    assert archive(spark, url, STREAMS, directory, entries_per_batch=20) == 2 * len(NAMES)
+    fill(stream_server, 7, 1)
+    compact(directory)
+    rows = spark.read.format("headrace").option("url", url).option("archive", str(directory)).load().collect()
+    found = sorted((row.stream, int(row.fields["n"])) for row in rows)
+    assert found == sorted((stream, n) for stream in STREAMS for n in range(1, 8))
+
+    for raw in NAMES:
+        source = Source(name_of(raw), url, directory)
+        assert replay(source, url, "again", name=name_of(raw)[:50], keep_ids=False).rows == 7
+        assert [fields[b"of"] for _, fields in stream_server.client.xrange("again")] == [
+            raw[:10].hex().encode()
+        ] * 7
+        stream_server.client.delete("again")
+
+
+def test_streams_of_odd_names_are_tables_of_sql(
+    spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    directory = tmp_path / "archive"
+    fill(stream_server, 1, 2)
+    archive(spark, stream_server.url, STREAMS, directory)
+    fill(stream_server, 3, 1)
+    for stream in STREAMS:
+        quoted = stream.replace("`", "``")
+        for held, many in ((None, 3), (directory, 3)):
+            if not stream:
+                continue  # SQL has no empty names
+            sql = f"SELECT n, _stream FROM `{quoted}`"
+            register(spark, sql, stream_server.url, archive=held)
+            assert sorted(map(tuple, ask(spark, sql).collect())) == [(n + 1, stream) for n in range(many)]
+
+
+def test_streams_that_differ_in_case_are_two_tables(spark: SparkSession, stream_server: StreamServer) -> None:
+    stream_server.add("orders", [("1-0", {"n": 1})])
+    stream_server.add("Orders", [("1-0", {"n": 2}), ("2-0", {"n": 3})])
+    sql = "SELECT (SELECT count(*) FROM orders) AS one, (SELECT count(*) FROM Orders) AS two"
+    try:
+        register(spark, sql, stream_server.url)
+        assert list(map(tuple, ask(spark, sql).collect())) == [(1, 2)]
+    finally:
+        spark.conf.set("spark.sql.caseSensitive", "false")
+
+
+def test_a_recreated_stream_is_archived_anew_and_never_trimmed_too_far(
+    spark: SparkSession, stream_server: StreamServer, tmp_path: pathlib.Path
+) -> None:
+    url, directory, client = stream_server.url, tmp_path / "archive", stream_server.client
+    stream_server.fill("s", 100)
+    assert archive(spark, url, "s", directory) == 100
+    client.delete("s")
+    stream_server.fill("s", 150, first=0)
+    client.xdel("s", "1000000-0")
+    client.xadd("s", {"n": 150}, "2000000-0")
+    client.delete("s")
+    stream_server.add("s", [(f"{1_000_000 + n}-0", {"n": -n}) for n in range(150)])
+    [held] = trim(url, ["s"], wishes=ANYTHING)
+    assert held.removed == 0 and "an earlier stream of this name" in held.whys[0]
+    [held] = trim(url, ["s"], archive=directory, wishes=ANYTHING)
+    assert held.removed == 0 and "an earlier stream of this name" in held.whys[0]
+    for _ in range(2):
+        with pytest.raises(HeadraceError, match="deleted and recreated"):
+            archive(spark, url, "s", directory)
+    assert archive(spark, url, "s", directory, fail_on_loss=False) == 150
+    assert len(ids(directory)) == 250
+    assert published(client, "s") == "1000149-0" == seams(directory)["s"]
+    stream_server.fill("s", 5, first=150)
+    rows = spark.read.format("headrace").option("url", url).option("archive", str(directory))
+    assert rows.load().count() == 255
+    [done] = trim(url, ["s"], wishes=ANYTHING)
+    assert (done.removed, done.left) == (149, 6)
+
+    client.delete("s")
+    stream_server.add("s", [(f"{n + 1}-0", {"n": n}) for n in range(40)])
+    assert archive(spark, url, "s", directory, fail_on_loss=False) == 40
+    assert published(client, "s") == "40-0", "the watermark follows the stream that is there"
+    [done] = trim(url, ["s"], wishes=ANYTHING)
+    assert (done.removed, done.left) == (39, 1)
+    assert rows.load().count() == 290
