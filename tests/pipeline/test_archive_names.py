@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +18,7 @@ from headrace.pipeline.floor import Wishes
 from headrace.pipeline.query import ask, register
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
+from headrace.pipeline.sessions import utf8_locale
 from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import published, seams
 from headrace.spark.archive_files import archived_files
@@ -114,6 +117,20 @@ def test_streams_that_differ_in_case_are_two_tables(spark: SparkSession, stream_
         assert list(map(tuple, ask(spark, sql).collect())) == [(1, 2)]
     finally:
         spark.conf.set("spark.sql.caseSensitive", "false")
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", None])
+def test_a_jvm_can_write_any_letters_into_paths(locale: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    if locale:
+        monkeypatch.setenv("LC_ALL", locale)
+    with utf8_locale():
+        shown = subprocess.run(
+            ["java", "-XshowSettings:properties", "-version"], capture_output=True, check=True
+        )
+    assert b"sun.jnu.encoding = UTF-8" in shown.stderr
+    assert os.environ.get("LC_ALL") == locale
 
 
 def test_a_recreated_stream_is_archived_anew_and_never_trimmed_too_far(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -353,6 +354,63 @@ def test_trimming_what_was_not_read_is_counted_also_after_a_restart(driver: Call
     query.restart()
     with pytest.raises(DataLoss, match=r"\(3 of them\)"):
         query.run()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_deleting_and_trimming_what_was_read_never_looks_like_a_loss(
+    driver: Callable[..., Driver], seed: int
+) -> None:
+    dice = random.Random(seed)
+    query = driver(maxOffsetsPerTrigger=str(dice.choice([3, 7, 1000])))
+    client, added, found = query.server.client, 0, list[int]()
+    for _ in range(60):
+        step = dice.choice(["add", "add", "batch", "batch", "again", "restart", "delete", "trim", "group"])
+        done = [f"{1_000_000 + n}-0" for n in found]
+        if step == "add":
+            count = dice.randint(1, 6)
+            query.server.fill("s", count, first=added)
+            added += count
+        elif step in ("batch", "again"):
+            start, end = query.plan()
+            if step == "again" and end != start:  # the driver dies before the batch is noted as done
+                query.read(start, end)
+                query.restart()
+            if end != start:
+                found += query.read(start, end)
+            query.offsets = end
+        elif step == "restart":
+            query.restart()
+        elif step == "delete" and done:
+            client.xdel("s", *dice.sample(done, dice.randint(1, min(4, len(done)))), done[-1])
+        elif step == "trim" and done:
+            client.xtrim("s", minid=dice.choice([*done, f"{1_000_000 + len(done)}-0"]), approximate=False)
+        elif step == "group" and added:
+            client.xgroup_create("s", f"g{dice.random()}", "$")
+    found += query.run()
+    assert found == list(range(added))
+
+
+def test_a_batch_runs_again_although_its_last_entry_was_deleted(driver: Callable[..., Driver]) -> None:
+    query = driver()
+    query.server.fill("s", 10)
+    start, end = query.plan()
+    query.server.client.xdel("s", "1000009-0", "1000004-0")
+    query.restart()
+    assert query.read(start, end) == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_the_group_of_a_query_begins_anew_with_a_recreated_stream(driver: Callable[..., Driver]) -> None:
+    query = driver(groupId="spark", failOnDataLoss="false", maxOffsetsPerTrigger="4")
+    query.server.fill("s", 10)
+    query.run()
+    recreate(query.server, lower(8))
+    start, end = query.plan()
+    [group] = query.server.client.xinfo_groups("s")
+    assert group["last-delivered-id"] == b"0-0", "no entry counts as read that was not"
+    query.read(start, end)
+    query.reader.commit(end)
+    [group] = query.server.client.xinfo_groups("s")
+    assert group["last-delivered-id"] == b"4-0"
 
 
 # Offsets

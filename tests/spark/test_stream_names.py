@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from stream_server import StreamServer
 
 from archives import ArchiveMaker
+from headrace.cli.streams import lengths, wanted_streams
 from headrace.spark.archive_files import archived_files, seams
 from headrace.spark.archive_names import (
     COMPONENT_BYTES_MAX,
@@ -157,4 +158,14 @@ def test_overwriting_puts_a_stream_of_any_name_in_place(stream_server: StreamSer
     writer = HeadraceWriter(options, schema, True)
     writer.commit([writer.write(iter([pa.RecordBatch.from_pydict({"n": [7, 8]})]))])
     assert [fields for _, fields in stream_server.client.xrange(b"a\xff")] == [{b"n": b"7"}, {b"n": b"8"}]
-    assert stream_server.client.keys("*") == [b"a\xff"]
+    assert set(stream_server.client.scan_iter(_type="stream")) == {b"a\xff"}
+
+
+def test_commands_find_streams_of_any_name(stream_server: StreamServer) -> None:
+    for raw in (b"a\xff", b"a\nb", b""):
+        stream_server.client.xadd(raw, {"n": 1})
+    url = stream_server.url
+    assert wanted_streams(url, ("a\udcff", "a\\xff", ""), None) == ["a\\xff", ""]
+    assert wanted_streams(url, (), ".*") == ["", "a\nb", "a\\xff"]
+    assert wanted_streams(url, (), r"a\\xff") == ["a\\xff"]
+    assert lengths(url, ["a\\xff", "a\nb", ""]) == 3
