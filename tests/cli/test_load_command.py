@@ -62,7 +62,7 @@ def test_names_are_said_as_they_are(
     assert main(["trim", *words]) == 0
     assert "[/s]: 0 entries removed, 1 left" in capsys.readouterr().out
     assert main(["replay", *words, "--into", "[/t]"]) == 0
-    assert "1 entries in stream [/t] with" in capsys.readouterr().out
+    assert "1 entries added to stream [/t] with" in capsys.readouterr().out
 
 
 def test_a_second_load_is_refused_and_tells_the_choices(

@@ -59,11 +59,11 @@ def test_a_replay_says_what_it_did(server_url: str, stream: redis.Redis, tmp_pat
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", [(f"{FIRST - 1000 + n}-0", {"n": n - 10}) for n in range(10)])
     output = finished(replay(server_url, "--archive", str(maker.directory), "--to", f"{FIRST + 1980}"))
-    assert "110 entries in stream t with the IDs they had" in output
+    assert "110 entries added to stream t with the IDs they had" in output
     assert "They came from 2019-12-31 23:59:59 to 2020-01-01 00:00:01" in output
     assert numbers(stream) == list(range(-10, 100))
     output = finished(replay(server_url, "--from", "2020-01-01T00:00:03.980Z"))
-    assert "1 entries in stream t with new IDs" in output
+    assert "1 entries added to stream t with new IDs" in output
     assert numbers(stream)[110:] == [199]
 
 

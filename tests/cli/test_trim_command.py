@@ -53,7 +53,7 @@ def test_it_says_what_went_and_who_holds_the_rest(
         (["--pattern", "a{9999999999}"], "'a{9999999999}' is no regular expression"),
         (["--stream", "orders.a", "--keep-for", "soon"], "'soon' is no length of time"),
         (["--stream", "orders.a", "--keep", "0"], "0 is not in the range"),
-        (["--stream", "orders.a", "--archive", "missing"], "'missing' does not exist"),
+        (["--stream", "orders.a", "--archive", "missing"], "missing: there is no such directory"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(

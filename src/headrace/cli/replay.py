@@ -192,7 +192,7 @@ def tell(console: Console, report: Report, target: str) -> None:
     rate = report.rows / max(report.seconds, 1e-9)
     kept = "with the IDs they had" if report.kept else "with new IDs"
     ending = f" {kept}, {rate:,.0f} entries/s"
-    console.print(line((f"{report.rows:,}", "bold"), " entries in stream ", (target, "bold"), ending))
+    console.print(line((f"{report.rows:,}", "bold"), " entries added to stream ", (target, "bold"), ending))
     if report.rows:
         first, last = (clock(parse_id(each)[0]) for each in (report.first_id, report.last_id))
         console.print(f"They came from {first} to {last}")

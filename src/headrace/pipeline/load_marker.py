@@ -30,13 +30,13 @@ ENCODED_MAX = 1 << 62
 class RowDigest:
     """A digest of rows one after the other, however they are cut into batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoder: XaddEncoder | None = None) -> None:
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._encoder = XaddEncoder()
+        self._encoder = encoder or XaddEncoder()  # holds nothing between two calls
 
     def copy(self) -> RowDigest:
         """Return a digest of the same rows."""
-        made = RowDigest()
+        made = RowDigest(self._encoder)
         made._hash = self._hash.copy()
         return made
 
@@ -115,7 +115,7 @@ class LoadMarker(Marker):
 
     base: LoadState = field(default_factory=lambda: LoadState(0, 0, 0, ""))
     start: RowDigest = field(default_factory=RowDigest)
-    _sent: deque[tuple[int, RowDigest, pa.RecordBatch]] = field(
+    _sent: deque[tuple[int, RowDigest, pa.RecordBatch, RowDigest]] = field(
         default_factory=lambda: deque(maxlen=BATCHES_KEPT)
     )
     _digests: dict[int, str] = field(default_factory=dict)
@@ -124,9 +124,16 @@ class LoadMarker(Marker):
         """Return the key of this load into the stream."""
         return b"%b:headrace:load:%b" % (tagged(stream), self.query.encode())
 
-    def note(self, first: int, digest: RowDigest, rows: pa.RecordBatch) -> None:
-        """Remember rows that are about to be sent: the number of the first in this run, the digest before."""
-        self._sent.append((first, digest, rows))
+    def note(self, first: int, before: RowDigest, rows: pa.RecordBatch, after: RowDigest) -> None:
+        """Remember rows that are about to be sent.
+
+        Args:
+            first: the number of the first of them in this run.
+            before: the digest without them.
+            rows: the rows.
+            after: the digest with them.
+        """
+        self._sent.append((first, before, rows, after))
         self._digests.clear()
 
     def digest_at(self, rows: int) -> RowDigest:
@@ -137,9 +144,11 @@ class LoadMarker(Marker):
         """
         if rows == 0:
             return self.start
-        for first, digest, batch in reversed(self._sent):
+        for first, before, batch, after in reversed(self._sent):
+            if rows == first + batch.num_rows:
+                return after.copy()
             if first < rows:
-                found: RowDigest = digest.copy()
+                found: RowDigest = before.copy()
                 found.update(batch.slice(0, rows - first))
                 return found
         raise HeadraceError(f"the server has only {rows:,} rows of this run, fewer than it had confirmed")

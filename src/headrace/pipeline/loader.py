@@ -184,7 +184,11 @@ class Loader:
         info = LoadState(0, 0, base.rows, "", self._job.file, self._job.size, self._append)
         self._marker = LoadMarker(self._marker.query, batch=run, base=info, start=self._digest.copy())
         self._sender = Sender(
-            self._options, self._marker, given_roles=self._roles, chunk_rows=self._rows_per_batch
+            self._options,
+            self._marker,
+            given_roles=self._roles,
+            chunk_rows=self._rows_per_batch,
+            rising_ids=True,
         )
         self._sent = 0
 
@@ -271,10 +275,11 @@ class Loader:
             if not self._append and self.report.loaded == 0:
                 self._check_first(texts[0])
             rows = rows.append_column(ID_COLUMN, pa.array(texts, pa.string()))
-        self._marker.note(self._sent, self._digest.copy(), part.rows)
+        before = self._digest.copy()
+        self._digest.update(part.rows)
+        self._marker.note(self._sent, before, part.rows, self._digest.copy())
         self._sent += part.rows.num_rows
         self._unconfirmed.append((self._sent, texts[0] if texts else "", texts[-1] if texts else ""))
-        self._digest.update(part.rows)
         self._sending = True
         with interrupts_held():
             self._sender.send(rows)

@@ -28,7 +28,7 @@ UNIT_NAMES = {unit_ns: name for _, unit_ns, name in UNITS}
 MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
 # A column with a few wrong values is still a time: these rows are reported as wrong.
-VALUES_SAMPLED = 200
+VALUES_SAMPLED = 20
 SHARE_OF_TIMES = 0.9
 
 
@@ -150,13 +150,20 @@ def time_column(batch: pa.RecordBatch, name: str, share: float = SHARE_OF_TIMES)
     found = as_time_column(column, name)
     if found is not None or not is_text(column):
         return found
-    sample = column.drop_null()[:VALUES_SAMPLED]
+    sample = sample_of(column)
     singles = [sample[at : at + 1] for at in range(len(sample))]
     for unit in (None, 1_000_000):  # texts of times, or of numbers
         times = [each for each in singles if (numbers if unit else timestamps)(each) is not None]
         if times and len(times) >= share * len(sample):
             return as_time_column(pa.concat_arrays(times), name) or (None if unit else TimeColumn(name))
     return None
+
+
+def sample_of(column: pa.Array) -> pa.Array:
+    """Return some values of the column, evenly spread, no nulls among them."""
+    values = column.drop_null()
+    step = max(1, len(values) // VALUES_SAMPLED)
+    return values.take(pa.array(range(0, len(values), step)[:VALUES_SAMPLED], pa.int64()))
 
 
 def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
@@ -188,7 +195,7 @@ def counts_since_1970(column: pa.Array) -> bool:
 
 def numbers_of_texts(column: pa.Array) -> list[float]:
     """Return a sample of the column's values that are numbers."""
-    sample = column.drop_null()[:VALUES_SAMPLED]
+    sample = sample_of(column)
     found: list[float] = []
     for at in range(len(sample)):
         value = numbers(sample[at : at + 1])

@@ -108,8 +108,9 @@ def trimming(options: Options) -> list[bytes]:
 class Sender:
     """Sends the rows of one task. Holds a connection to each server it writes to; close() it.
 
-    given_roles: what the columns of a schema are for, if it is not their names that say so. chunk_rows: how
-    many rows go into one transaction at most.
+    given_roles     what the columns of a schema are for, if it is not their names that say so
+    chunk_rows      how many rows go into one transaction at most
+    rising_ids      whether the IDs in the rows are known to rise: only the first of a transaction is checked
     """
 
     def __init__(
@@ -119,10 +120,12 @@ class Sender:
         *,
         given_roles: Callable[[pa.Schema], Roles] | None = None,
         chunk_rows: int | None = None,
+        rising_ids: bool = False,
     ) -> None:
         self._options = options
         self._roles_of = given_roles or (lambda schema: roles(schema, options))
         self._chunk_rows = chunk_rows or CHUNK_ROWS
+        self._rising_ids = rising_ids
         self._trim = trimming(options)
         self._marker = marker
         self._servers = Servers(options.url)
@@ -248,6 +251,7 @@ class Sender:
         column = batch.column(self._roles.entry_id)
 
         def ids(at: int, stop: int) -> list[str | None]:
+            stop = at + 1 if self._rising_ids else stop
             picked = column.slice(at, stop - at) if rows is None else column.take(pa.array(rows[at:stop]))
             texts: list[str | None] = picked.to_pylist()
             return texts
