@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.cli.main import main
 from headrace.errors import UsageError
+from headrace.pipeline.archive import archive
+from headrace.pipeline.query import register
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.trim import trim
 from headrace.spark.local_paths import local_path
@@ -77,6 +81,11 @@ def test_every_job_rejects_an_unsupported_url_in_one_line(
 
 
 def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> None:
+    no_spark = cast(SparkSession, None)  # the path is looked at first
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        archive(no_spark, "redis://127.0.0.1:1", "s", Path("s3://bucket/x"))
+    with pytest.raises(UsageError, match="s3:// is not supported"):
+        register(no_spark, "SELECT * FROM s", "redis://127.0.0.1:1", archive=Path("s3://bucket/x"))
     with pytest.raises(UsageError, match="s3:// is not supported"):
         trim("redis://127.0.0.1:1", ["s"], archive=Path("s3://bucket/x"))
     with pytest.raises(UsageError, match="s3:// is not supported"):

@@ -146,7 +146,8 @@ class LoadMarker(Marker):
             return self.start
         for first, before, batch, after in reversed(self._sent):
             if rows == first + batch.num_rows:
-                return after.copy()
+                whole: RowDigest = after.copy()
+                return whole
             if first < rows:
                 found: RowDigest = before.copy()
                 found.update(batch.slice(0, rows - first))
