@@ -14,6 +14,7 @@ from headrace.arrow.malformed import MODES, MalformedEntry
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.spark.arrow_decoder import ArrowDecoder
+from headrace.spark.arrow_path import parse_head
 from headrace.spark.page_scanner import PageScanner
 
 ROUNDS = 300 if "HEADRACE_COMPILED" in os.environ else 40
@@ -47,7 +48,7 @@ VALUES += [
 VALUES += [b"x" * 63, b"x" * 64, b"y" * 4095, b"z" * 4096, b"w\xc3" * 3000, b'"\\\n']
 TEXTS = ("ID", "CORRUPT", "UTF8", "BINARY")
 OF_A_FIELD = [word for word, (kind, _) in column_types.TYPES.items() if kind not in column_types.OF_THE_ENTRY]
-OF_THE_ENTRY = [["ID"], ["TIMESTAMP"], ["SEQUENCE"], ["CORRUPT"], ["FIELDS", "BINARYFIELDS"]]
+OF_THE_ENTRY = [["ID"], ["TIMESTAMP"], ["SEQUENCE"], ["CORRUPT"], ["FIELDS", "BINARYVALUES", "BINARYFIELDS"]]
 
 
 class Server:
@@ -96,7 +97,7 @@ def random_columns(rng: random.Random) -> list[bytes]:
 
 
 def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
-    """(rows, columns), dropped and the error of the client's way."""
+    """(rows, columns, dropped, misfits of each column) and the error of the client's way."""
     scanner = PageScanner()
     decoder = ArrowDecoder(scanner, column_types.columns_of(words), "s", mode)
     scanner.page(b"")
@@ -107,7 +108,8 @@ def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
     except MalformedEntry as refused:
         return None, str(refused)
     rows, found = decoder.take()
-    return (rows, found, decoder.dropped), ""
+    misfits = decoder.misfits() if mode == "PERMISSIVE" and any(decoder.misfits()) else []
+    return (rows, found, decoder.dropped, misfits), ""
 
 
 def encoded(reply: bytes, words: list[bytes]) -> Any:
@@ -115,23 +117,24 @@ def encoded(reply: bytes, words: list[bytes]) -> Any:
     if reply.startswith(b"-"):
         assert reply.startswith(b"-MALFORMED ")
         return None, reply[11:-2].decode()
-    head, _, message = reply.partition(b"\xff\xff\xff\xff")
-    rows, dropped = int(head.split(b"\r\n")[-3][1:]), int(head.split(b"\r\n")[-4][1:])
-    forms = ["map" if w.startswith((b"FIELDS", b"BINARYF")) else "other" for w in words[1::2]]
+    head = parse_head(reply)
+    assert head is not None
+    message = reply[head.at + 4 :]
+    forms = ["map" if w.startswith((b"FIELDS", b"BINARYF", b"BINARYV")) else "other" for w in words[1::2]]
     forms = [
         "text" if w.rstrip(b"!").decode() in TEXTS else f for w, f in zip(words[1::2], forms, strict=True)
     ]
     many, found = columns(b"\xff\xff\xff\xff" + message[:-2], forms)
-    assert many == rows
-    return (rows, found, dropped), ""
+    assert many == head.rows
+    return (head.rows, found, head.dropped, head.misfits), ""
 
 
 def plain(result: Any) -> Any:
     """Without the offsets that the decoder keeps for numbers, too."""
     if result is None:
         return None
-    rows, found, dropped = result
-    return rows, [(n, v and bytes(v), o and bytes(o), bytes(x)) for n, v, o, x in found], dropped
+    rows, found, *counts = result
+    return rows, [(n, v and bytes(v), o and bytes(o), bytes(x)) for n, v, o, x in found], counts
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -182,6 +185,7 @@ ALIKE = {
     "typed": ["n", "INT64", "r", "FLOAT64", "t", "UTF8", "*", "ID", "*", "TIMESTAMP", "*", "SEQUENCE"],
     "map": ["*", "FIELDS", "*", "ID", "*", "CORRUPT"],
     "bytes": ["*", "BINARYFIELDS", "t", "BINARY", "missing", "INT32", "n", "INT8", "r", "FLOAT32"],
+    "values": ["*", "BINARYVALUES", "n", "INT16"],
     "few": ["t", "UTF8", "n", "EPOCH_MS"],
 }
 

@@ -9,7 +9,7 @@ COLUMNS = "COLUMNS 2 dev UTF8 temp FLOAT64"
 
 def batch(reply, schema=PAIR):
     """The record batch of an answer."""
-    made = pa.ipc.read_record_batch(reply[5].encode("utf-8", "surrogateescape"), schema)
+    made = pa.ipc.read_record_batch(reply[-1].encode("utf-8", "surrogateescape"), schema)
     made.validate(full=True)
     assert made.num_rows == reply[4]
     return made
@@ -101,8 +101,10 @@ def test_the_anchor_is_left_out_or_said_to_be_gone(nine):
 def test_the_modes_differ_in_what_becomes_of_a_bad_value(nine):
     nine("XADD s 10-0 dev d10 temp warm")
     nine("XADD s 11-0 dev d11")
-    kept = batch(nine("XARROW s 9 + MODE permissive " + COLUMNS)).to_pydict()
-    assert kept == {"dev": ["d9", "d10", "d11"], "temp": [2.25, None, None]}
+    kept = nine("XARROW s 9 + MODE permissive " + COLUMNS)
+    assert batch(kept).to_pydict() == {"dev": ["d9", "d10", "d11"], "temp": [2.25, None, None]}
+    assert len(kept) == 7 and kept[5] == [0, 1]  # of these nulls one is a value that does not fit
+    assert len(nine("XARROW s 11 + " + COLUMNS)) == 6
     dropped = nine("XARROW s 9 + MODE DROPMALFORMED COLUMNS 2 dev UTF8 temp FLOAT64!")
     assert dropped[:5] == ["11-0", 0, 0, 2, 1]
     refused = nine("XARROW s 9 + MODE FAILFAST " + COLUMNS)
@@ -112,6 +114,23 @@ def test_the_modes_differ_in_what_becomes_of_a_bad_value(nine):
     corrupt = nine.words("XARROW", "s", "10", "10", "COLUMNS", "2", "temp", "FLOAT64", "*", "CORRUPT")
     [row] = batch(corrupt, pa.schema([("temp", pa.float64()), ("c", pa.string())])).to_pylist()
     assert row == {"temp": None, "c": '{"id": "10-0", "fields": {"dev": "d10", "temp": "warm"}}'}
+
+
+def test_a_map_of_text_shows_the_bytes_that_are_not_utf8_and_counts_its_entry(talk):
+    talk.words("XADD", "s", "1-0", "a", b"x\xff", b"\xc3", "y")
+    shown = pa.schema([("f", pa.map_(pa.string(), pa.string()))])
+    reply = talk("XARROW s - + COLUMNS 1 * FIELDS!")
+    assert batch(reply, shown).to_pylist() == [{"f": [("a", "x\\xff"), ("\\xc3", "y")]}]
+    assert reply[5] == [1]
+    assert talk("XARROW s - + MODE DROPMALFORMED COLUMNS 1 * FIELDS")[3:5] == [1, 0]
+    refused = talk("XARROW s - + MODE FAILFAST COLUMNS 1 * FIELDS")
+    assert refused.startswith("-MALFORMED stream 's', entry 1-0: a name or value is not UTF-8")
+    exact = pa.schema([("f", pa.map_(pa.binary(), pa.binary()))])
+    reply = talk("XARROW s - + COLUMNS 1 * BINARYFIELDS")
+    assert batch(reply, exact).to_pylist() == [{"f": [(b"a", b"x\xff"), (b"\xc3", b"y")]}]
+    values = pa.schema([("f", pa.map_(pa.string(), pa.binary()))])
+    reply = talk("XARROW s - + COLUMNS 1 * BINARYVALUES")
+    assert batch(reply, values).to_pylist() == [{"f": [("a", b"x\xff"), ("\\xc3", b"y")]}]
 
 
 def test_no_column_at_all_counts_rows(nine):

@@ -283,11 +283,42 @@ def test_a_column_that_may_not_be_null_is_never_given_a_null() -> None:
     assert decode(entries, schema, "DROPMALFORMED") == [{"n": 1}]
 
 
-def test_a_map_with_bytes_that_are_no_text_is_null_unless_it_is_binary() -> None:
-    entries = page([(b"1-1", [b"a", b"\xff"]), (b"2-1", [b"a", b"b"])])
-    assert [r["fields"] for r in decode(entries, DEFAULT)] == [None, [("a", "b")]]
-    schema = StructType([StructField("_fields", MapType(BinaryType(), BinaryType()))])
-    assert [r["_fields"] for r in decode(entries, schema)] == [[(b"a", b"\xff")], [(b"a", b"b")]]
+def test_bytes_that_are_not_utf8_are_escaped_in_a_map_of_strings() -> None:
+    entries = page([(b"1-1", [b"a", b"x\xff", b"\xc3", b"y"]), (b"2-1", [b"a", b"b"])])
+    assert [r["fields"] for r in decode(entries, DEFAULT)] == [
+        [("a", "x\\xff"), ("\\xc3", "y")],
+        [("a", "b")],
+    ]
+    for key, item, words in (
+        (BinaryType(), BinaryType(), [(b"a", b"x\xff"), (b"\xc3", b"y")]),
+        (StringType(), BinaryType(), [("a", b"x\xff"), ("\\xc3", b"y")]),
+    ):
+        schema = StructType([StructField("_fields", MapType(key, item))])
+        assert decode(entries, schema)[0]["_fields"] == words
+
+
+def test_what_cannot_be_shown_exactly_is_malformed_in_the_stricter_modes() -> None:
+    entries = page([(b"1-1", [b"a", b"\xff"]), (b"2-1", [b"a", b"b"]), (b"3-1", [b"\xff", b"c"])])
+    assert [r["id"] for r in decode(entries, DEFAULT, "DROPMALFORMED")] == ["2-1"]
+    with pytest.raises(MalformedEntry, match="entry 1-1: a name or value is not UTF-8"):
+        decode(entries, DEFAULT, "FAILFAST")
+    binary = StructType([StructField("_fields", MapType(StringType(), BinaryType()))])
+    assert [r["_fields"] for r in decode(entries, binary, "DROPMALFORMED")] == [
+        [("a", b"\xff")],
+        [("a", b"b")],
+    ]
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=40)), max_size=20))
+def test_escaped_names_and_values_are_those_of_backslashreplace(pairs: list[tuple[bytes, bytes]]) -> None:
+    shown = {
+        name.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
+        for name, value in pairs
+    }
+    [row] = decode(page([(b"1-1", [word for pair in pairs for word in pair])]), DEFAULT)
+    names = [name for name, _ in row["fields"]]
+    assert dict(row["fields"]) == shown and len(names) == len(set(names))
 
 
 def test_an_id_too_large_for_its_column_is_an_error_and_a_text_is_not() -> None:

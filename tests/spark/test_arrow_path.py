@@ -122,8 +122,9 @@ def random_schema(rng: random.Random) -> StructType:
     for name in rng.sample(sorted(RESERVED), rng.randrange(4)):
         fields.append(StructField(name, RESERVED[name]))
     if rng.random() < 0.5:
-        of = rng.choice([StringType(), BinaryType()])
-        fields.append(StructField("_fields", MapType(of, of), rng.random() < 0.8))
+        key, item = rng.choice([StringType(), BinaryType()]), BinaryType()
+        item = rng.choice([StringType(), item]) if key == StringType() else item
+        fields.append(StructField("_fields", MapType(key, item), rng.random() < 0.8))
     rng.shuffle(fields)
     return StructType(fields)
 

@@ -43,7 +43,9 @@ class ColumnRuns:
         self.most = RUN_MAX
         column: Column
         for column in columns:
-            if column.kind == kinds.BOOLEAN or column.kind == kinds.CONVERTED or column.convert is not None:
+            if column.kind == kinds.BOOLEAN or column.kind == kinds.CONVERTED:
+                self.possible = False
+            if column.convert is not None and column.kind != kinds.INTEGER:
                 self.possible = False
 
     @cython.cfunc

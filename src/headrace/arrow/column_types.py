@@ -1,11 +1,14 @@
-"""The types of columns that XARROW can be asked for: what a column of each is made of.
+r"""The types of columns that XARROW can be asked for: what a column of each is made of.
 
-    of the entry    ID  TIMESTAMP (of its ID, in µs)  SEQUENCE  FIELDS  BINARYFIELDS  CORRUPT
+    of the entry    ID  TIMESTAMP (of its ID, in µs)  SEQUENCE  FIELDS  BINARYVALUES  BINARYFIELDS  CORRUPT
     of a field      UTF8  BINARY  BOOL  INT8  INT16  INT32  INT64  FLOAT32  FLOAT64
                     EPOCH_MS  EPOCH_S (numbers that become timestamps in µs)
 
-`!` behind a type forbids nulls. Dates, decimals and ISO times are not among them: reading those takes a
-Python call a value, which is better done by many readers than by the one thread of the server.
+FIELDS is a map of text to text, BINARYVALUES of text to bytes, BINARYFIELDS of bytes to bytes. In the text of
+a map each byte that is not UTF-8 is written as \xNN. `!` behind a type forbids nulls.
+
+Dates, decimals and ISO times are not among the types: reading those takes a Python call a value, which is
+better done by many readers than by the one thread of the server.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ TYPES: dict[str, tuple[str, dict[str, Any]]] = {
     "TIMESTAMP": ("timestamp", {}),
     "SEQUENCE": ("sequence", {}),
     "FIELDS": ("fields", {"utf8": True}),
+    "BINARYVALUES": ("fields", {"utf8": True, "utf8_values": False}),
     "BINARYFIELDS": ("fields", {"utf8": False}),
     "CORRUPT": ("corrupt", {}),
     "UTF8": ("text", {}),

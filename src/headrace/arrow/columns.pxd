@@ -33,6 +33,7 @@ cdef class Column:
     cdef readonly Py_ssize_t width
     cdef readonly bint nullable
     cdef bint utf8
+    cdef bint utf8_values
     cdef long long low
     cdef long long high
     cdef long long scale
@@ -41,6 +42,7 @@ cdef class Column:
     cdef Growing offsets
     cdef Growing values
     cdef Py_ssize_t nulls
+    cdef readonly Py_ssize_t misfits
     cdef bint found
     cdef Py_ssize_t at
     cdef Py_ssize_t n

@@ -66,8 +66,10 @@ class Column:
     width     bytes of one value, for numbers and converted values
     nullable  False: an entry without a good value is an error
     low high  the range of an integer, after which it is multiplied by scale (times are integers, too)
-    convert   for "converted": the text to exactly width bytes, ValueError if malformed; for "text": only that
-    utf8      whether the words of a map must be UTF-8
+    convert   the text to width bytes, or ValueError; for "integer" what is none, for "text" only to check it
+    utf8      whether the names of a map are text; bytes of them that are not UTF-8 are escaped
+    utf8_values  the same of its values
+    misfits   values that were not of the column's type; entries of a map that had to be escaped
     """
 
     __slots__ = (
@@ -77,6 +79,7 @@ class Column:
         "high",
         "kind",
         "low",
+        "misfits",
         "n",
         "name",
         "nullable",
@@ -88,6 +91,7 @@ class Column:
         "scale",
         "stored",
         "utf8",
+        "utf8_values",
         "validity",
         "values",
         "width",
@@ -99,6 +103,7 @@ class Column:
     width: cython.Py_ssize_t
     nullable: cython.bint
     utf8: cython.bint
+    utf8_values: cython.bint
     low: cython.longlong
     high: cython.longlong
     scale: cython.longlong
@@ -107,6 +112,7 @@ class Column:
     offsets: Growing
     values: Growing
     nulls: cython.Py_ssize_t
+    misfits: cython.Py_ssize_t
     found: cython.bint  # whether the entry at hand has a good value, which is then:
     at: cython.Py_ssize_t  # text: where it lies in the bytes it is read from
     n: cython.Py_ssize_t
@@ -124,6 +130,7 @@ class Column:
         width: int = 8,
         nullable: bool = True,
         utf8: bool = True,
+        utf8_values: bool = True,
         low: int = -(1 << 63),
         high: int = (1 << 63) - 1,
         scale: int = 1,
@@ -134,6 +141,7 @@ class Column:
         self.width = width
         self.nullable = nullable
         self.utf8 = utf8
+        self.utf8_values = utf8_values
         self.low = low
         self.high = high
         self.scale = scale
@@ -143,6 +151,7 @@ class Column:
         self.values = growing.spare()
         self.offsets.put_u32(0)
         self.nulls = 0
+        self.misfits = 0
         self.found = False
         self.at = 0
         self.n = 0
@@ -213,20 +222,24 @@ class Column:
                 return False
             return mem.is_utf8(p, self.at, self.n)
         if self.kind == INTEGER:
-            return self._parse_integer(p)
+            good: cython.bint = self._parse_integer(p)
+            if good or self.convert is None:
+                return good
         if self.kind == REAL:
             return self._parse_real(p)
         if self.kind == BOOLEAN:
             word: bytes = mem.take(p, self.at, self.n).lower()
             self.number = 1 if word in TRUE else 0
             return word in TRUE or word in FALSE
-        if self.kind == CONVERTED and self.convert is not None:
+        if self.convert is not None and (self.kind == CONVERTED or self.kind == INTEGER):
             text: bytes = str(self.number).encode() if self.stored else mem.take(p, self.at, self.n)
             try:
                 self.raw = self.convert(text)
             except (ValueError, ArithmeticError):
                 return False
             assert len(self.raw) == self.width, "a converted value of another width"
+            if self.kind == INTEGER:
+                self.number = mem.as_signed(mem.u64le(self.raw, 0))
         return True
 
     def _converts(self, text: bytes) -> bool:

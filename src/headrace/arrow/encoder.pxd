@@ -1,7 +1,9 @@
 # The C face of encoder.py.
 from headrace cimport mem
 from headrace.arrow cimport columns as kinds
+from headrace.arrow cimport field_names
 from headrace.arrow.columns cimport Column
+from headrace.arrow.field_names cimport FieldNames
 from headrace.arrow.growing cimport Growing
 from headrace.arrow.ipc cimport BatchMessage
 from headrace.arrow.node_runs cimport NodeRuns
@@ -20,16 +22,6 @@ cdef int DROPMALFORMED
 cdef int FAILFAST
 
 
-cdef class Names:
-    cdef Growing places
-    cdef Growing repeated
-    cdef bint are_text
-    cdef Column texts
-
-    cdef Py_ssize_t examine(self, const unsigned char *p) except -1
-    cdef Py_ssize_t _join(self, const unsigned char *p, Py_ssize_t count) except -1
-
-
 cdef class RangeEncoder:
     cdef list columns
     cdef list named
@@ -43,9 +35,10 @@ cdef class RangeEncoder:
     cdef int mode
     cdef Node node
     cdef list bound
-    cdef Names names
-    cdef Names names_of_node
-    cdef Names names_of_entry
+    cdef FieldNames names
+    cdef FieldNames names_of_node
+    cdef FieldNames names_of_entry
+    cdef bint escape
     cdef Growing found_at
     cdef NodeRuns runs
     cdef readonly Py_ssize_t rows
@@ -65,14 +58,10 @@ cdef class RangeEncoder:
     cdef bint _append(self, EntryWalk walk, const unsigned char *p) except -1
     cdef Py_ssize_t _find(self, EntryWalk walk, const unsigned char *p) except -1
     cdef Py_ssize_t _find_named(self, EntryWalk walk, const unsigned char *p) except -1
-    cdef bint _all_text(self, const unsigned char *p) except -1
+    cdef bint _all_text(self, const unsigned char *p, Column column) except -1
+    cdef bint _not_text(self, Column column, Py_ssize_t size) except -1
     cdef bint _malformed(self, Column column) except -1
     cdef str _id(self)
     cdef void _keep_corrupt(self, EntryWalk walk, Column column)
     cdef Py_ssize_t _write(self, const unsigned char *p) except -1
     cdef Py_ssize_t _write_pairs(self, const unsigned char *p, Column column) except -1
-
-
-cdef bytes _text(const unsigned char *p, Py_ssize_t at)
-cdef bint _is_text(const unsigned char *p, Py_ssize_t at) noexcept
-cdef bint _same_text(const unsigned char *p, Py_ssize_t a, Py_ssize_t b) except -1

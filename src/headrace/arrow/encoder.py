@@ -19,8 +19,9 @@ import cython
 
 from headrace import mem
 from headrace.arrow import columns as kinds
-from headrace.arrow import malformed
+from headrace.arrow import field_names, malformed
 from headrace.arrow.columns import Column
+from headrace.arrow.field_names import FieldNames
 from headrace.arrow.growing import Growing
 from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MODES
@@ -35,72 +36,11 @@ ROWS_MAX = cython.declare(cython.longlong, 20_000)
 WORK_MAX = cython.declare(cython.Py_ssize_t, 2 << 20)
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 CORRUPT_WORK = cython.declare(cython.Py_ssize_t, 4096)
-FEW = cython.declare(cython.Py_ssize_t, 16)  # names up to here are compared, more are looked up
+FEW = cython.declare(cython.Py_ssize_t, 16)  # columns up to here are compared, more are looked up
 
 PERMISSIVE = cython.declare(cython.int, 0)
 DROPMALFORMED = cython.declare(cython.int, 1)
 FAILFAST = cython.declare(cython.int, 2)
-
-
-@cython.final
-@cython.cclass
-class Names:
-    """The names of an entry's fields, which the map of all fields needs."""
-
-    __slots__ = ("are_text", "places", "repeated", "texts")
-
-    places: Growing  # where they are in the listpack, u32 each
-    repeated: Growing  # a byte each: 1 when a later one is the same; a map has each key once
-    are_text: cython.bint  # whether all are UTF-8
-    texts: Column  # those not repeated: what each row's keys are
-
-    def __init__(self) -> None:
-        self.places = Growing(64)
-        self.repeated = Growing(64)
-        self.texts = Column("text")
-        self.are_text = False
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def examine(self, p: cython.p_const_uchar) -> cython.Py_ssize_t:
-        """Learn what is to be known of the names in places."""
-        count: cython.Py_ssize_t = self.places.used // 4
-        latest: dict[bytes, cython.Py_ssize_t] = {}
-        i: cython.Py_ssize_t
-        j: cython.Py_ssize_t
-        at: cython.Py_ssize_t
-        name: bytes
-        self.are_text = True
-        self.repeated.used = 0
-        if self.repeated.cap < count:
-            self.repeated.grow(count)
-        for i in range(count):
-            at = mem.u32le(self.places.p, 4 * i)
-            self.are_text = self.are_text and _is_text(p, at)
-            self.repeated.p[i] = 0
-            if count <= FEW:
-                for j in range(i):
-                    if _same_text(p, mem.u32le(self.places.p, 4 * j), at):
-                        self.repeated.p[j] = 1
-            else:
-                name = _text(p, at)
-                if name in latest:
-                    self.repeated.p[latest[name]] = 1
-                latest[name] = i
-        self._join(p, count)
-        return count
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def _join(self, p: cython.p_const_uchar, count: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Make texts."""
-        i: cython.Py_ssize_t
-        self.texts.values.used = 0
-        self.texts.offsets.used = 4
-        for i in range(count):
-            if not self.repeated.p[i]:
-                self.texts.append_element(p, mem.u32le(self.places.p, 4 * i))
-        return self.texts.values.used
 
 
 @cython.final
@@ -118,6 +58,7 @@ class RangeEncoder:
         "columns",
         "corrupt",
         "dropped",
+        "escape",
         "fields",
         "found_at",
         "ignored",
@@ -152,9 +93,10 @@ class RangeEncoder:
     node: Node | None
     bound: list[Column]  # for each of its fields
     # for the map: the names and the values of the entry at hand
-    names: Names
-    names_of_node: Names
-    names_of_entry: Names
+    names: FieldNames
+    names_of_node: FieldNames
+    names_of_entry: FieldNames
+    escape: cython.bint  # whether not all of its words that must be text are UTF-8
     found_at: Growing  # where in the listpack the values are, u32 each
     runs: NodeRuns
     # what was done
@@ -187,9 +129,11 @@ class RangeEncoder:
                 self.corrupt = column
         self.node = None
         self.bound = []
-        self.names_of_node = Names()
-        self.names_of_entry = Names()
+        escape: cython.bint = self.fields is not None and self.fields.utf8
+        self.names_of_node = FieldNames(escape)
+        self.names_of_entry = FieldNames(escape)
         self.names = self.names_of_node
+        self.escape = False
         self.found_at = Growing(64)
         self.runs = NodeRuns(columns, self.keys, self.items)
         self.rows = 0
@@ -272,6 +216,11 @@ class RangeEncoder:
                 message.add(column, self.rows)
         return message
 
+    def misfits(self) -> list[int]:
+        """For each column how many values were not of its type; nothing if all were."""
+        counts = [column.misfits for column in self.columns]
+        return counts if any(counts) else []
+
     @cython.ccall
     def close(self) -> cython.void:
         """The message is where it should be: what was made for it is of no more use."""
@@ -290,7 +239,7 @@ class RangeEncoder:
         p: cython.p_const_uchar = node.pack.p
         at: cython.Py_ssize_t = node.fields_at
         _: cython.longlong
-        names: Names = self.names_of_node
+        names: FieldNames = self.names_of_node
         self.node = node
         self.bound.clear()
         names.places.used = 0
@@ -309,7 +258,7 @@ class RangeEncoder:
         """The column read from the field whose name is the element at `at`, or the one that is ignored."""
         column: Column
         if len(self.named) > FEW:
-            return self.by_name.get(_text(p, at), self.ignored)
+            return self.by_name.get(field_names.text(p, at), self.ignored)
         for column in self.named:
             if column.names(p, at):
                 return column
@@ -326,11 +275,13 @@ class RangeEncoder:
         for column in self.columns:
             if column.kind >= kinds.TEXT:
                 if column.found and not column.parse(p):
+                    column.misfits += 1
                     good = self._malformed(column)
             elif column.kind == kinds.FIELDS:
-                column.found = not column.utf8 or self._all_text(p)
-                if not column.found:
-                    good = self._malformed(column)
+                column.found = True
+                self.escape = column.utf8 and not self._all_text(p, column)
+                if self.escape:
+                    good = self._not_text(column, end - start)
             elif column.kind != kinds.CORRUPT and not column.read_id(self.ms, self.seq):
                 part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
                 raise malformed.too_large(self.stream, self._id(), part)
@@ -379,7 +330,7 @@ class RangeEncoder:
         at: cython.Py_ssize_t = walk.piece_at
         _: cython.longlong
         column: Column
-        names: Names = self.names_of_entry
+        names: FieldNames = self.names_of_entry
         names.places.used = 0
         self.found_at.used = 0
         for _ in range(walk.fields):
@@ -395,12 +346,25 @@ class RangeEncoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _all_text(self, p: cython.p_const_uchar) -> cython.bint:
-        """Whether all names and values are UTF-8."""
-        i: cython.Py_ssize_t = self.found_at.used // 4 if self.names.are_text else 0
-        while i > 0 and _is_text(p, mem.u32le(self.found_at.p, 4 * i - 4)):
+    def _all_text(self, p: cython.p_const_uchar, column: Column) -> cython.bint:
+        """Whether all names and, if they have to be, all values are UTF-8."""
+        check: cython.bint = self.names.are_text and column.utf8_values
+        i: cython.Py_ssize_t = self.found_at.used // 4 if check else 0
+        while i > 0 and field_names.is_text(p, mem.u32le(self.found_at.p, 4 * i - 4)):
             i -= 1
         return i == 0 and self.names.are_text
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _not_text(self, column: Column, size: cython.Py_ssize_t) -> cython.bint:
+        """Raise, or allow the map to be written with escapes. Answers False: the entry is malformed."""
+        column.misfits += 1
+        if self.mode == FAILFAST:
+            raise malformed.not_text(self.stream, self._id())
+        self.work += 4 * (size + self.names.size)
+        if size + self.names.size > field_names.ESCAPED_BYTES_MAX:
+            self._malformed(column)
+        return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -445,7 +409,7 @@ class RangeEncoder:
     def _write_pairs(self, p: cython.p_const_uchar, column: Column) -> cython.Py_ssize_t:
         """Append all pairs as one map; of a field named twice the last value."""
         i: cython.Py_ssize_t
-        names: Names = self.names
+        names: FieldNames = self.names
         keys: Column = self.keys
         before: cython.uint = keys.values.used
         if column.write_validity(self.rows):
@@ -453,40 +417,8 @@ class RangeEncoder:
             for i in range(1, names.texts.offsets.used // 4):
                 keys.offsets.put_u32(before + mem.u32le(names.texts.offsets.p, 4 * i))
             for i in range(self.found_at.used // 4):
-                if not names.repeated.p[i]:
+                if not names.repeated.p[i] and self.escape and column.utf8_values:
+                    field_names.append_escaped(self.items, p, mem.u32le(self.found_at.p, 4 * i))
+                elif not names.repeated.p[i]:
                     self.items.append_element(p, mem.u32le(self.found_at.p, 4 * i))
         return column.offsets.put_u32(keys.offsets.used // 4 - 1)
-
-
-@cython.cfunc
-def _text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> bytes:
-    """The text of the element at `at`."""
-    if listpack_walk.is_integer(p, at):
-        return str(listpack_walk.integer(p, at)).encode()
-    return mem.take(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _is_text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
-    """Whether the element at `at` is UTF-8, as integers are."""
-    if 0x80 <= p[at] < 0xC0:
-        return mem.is_utf8(p, at + 1, p[at] & 0x3F)
-    if listpack_walk.is_integer(p, at):
-        return True
-    return mem.is_utf8(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
-
-
-@cython.cfunc
-@cython.exceptval(-1, check=False)
-def _same_text(p: cython.p_const_uchar, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.bint:
-    """Whether two elements have the same text, whatever way each is stored."""
-    n: cython.Py_ssize_t = p[a] & 0x3F
-    if 0x80 <= p[a] < 0xC0 and 0x80 <= p[b] < 0xC0:
-        return p[a] == p[b] and mem.compare(p, a + 1, p, b + 1, n) == 0
-    if listpack_walk.is_integer(p, a) or listpack_walk.is_integer(p, b):
-        return _text(p, a) == _text(p, b)
-    n = listpack_walk.text_size(p, a)
-    if listpack_walk.text_size(p, b) != n:
-        return False
-    return mem.compare(p, listpack_walk.text_at(p, a), p, listpack_walk.text_at(p, b), n) == 0

@@ -8,6 +8,10 @@ cdef Py_ssize_t ID_MAX
 cdef Py_ssize_t SPARE_MAX
 cdef Py_ssize_t SPARE_BYTES_MAX
 cdef list SPARE
+cdef unsigned char BACKSLASH
+cdef unsigned char LETTER_X
+cdef bytes HEX_DIGITS
+cdef Py_ssize_t ESCAPE_BYTES
 
 
 cdef class Growing:
@@ -21,6 +25,8 @@ cdef class Growing:
 
     cdef Py_ssize_t grow(self, Py_ssize_t extra) except -1
     cdef Py_ssize_t put(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n) except -1
+    cdef Py_ssize_t put_escaped(self, const unsigned char *source, Py_ssize_t at, Py_ssize_t n) except -1
+    cdef Py_ssize_t _put_escape(self, unsigned char byte) except -1
     cdef Py_ssize_t put_u32(self, unsigned int v) except -1
     cdef Py_ssize_t put_bit(self, Py_ssize_t row, bint on) except -1
     cdef Py_ssize_t put_decimal(self, long long v) except -1
@@ -28,5 +34,6 @@ cdef class Growing:
     cdef bytearray take(self)
 
 
+cpdef bytes escaped(bytes data)
 cpdef Growing spare()
 cpdef void give_back(Growing used_up)

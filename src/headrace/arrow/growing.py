@@ -16,6 +16,11 @@ SPARE_MAX = cython.declare(cython.Py_ssize_t, 16)
 SPARE_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 19)
 SPARE: list[Growing] = cython.declare(list, [])
 
+BACKSLASH = cython.declare(cython.uchar, 92)
+LETTER_X = cython.declare(cython.uchar, 120)
+HEX_DIGITS = cython.declare(bytes, b"0123456789abcdef")
+ESCAPE_BYTES = cython.declare(cython.Py_ssize_t, 4)  # of `\xNN`
+
 
 @cython.final
 @cython.cclass
@@ -64,6 +69,49 @@ class Growing:
             self.grow(n)
         mem.copy(self.p, self.used, source, at, n)
         self.used += n
+        return self.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def put_escaped(
+        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Append n bytes of source as UTF-8; return how many bytes there are now.
+
+        Each byte that is not part of a UTF-8 sequence becomes `\\xNN`, as Python's backslashreplace has it.
+        """
+        end: cython.Py_ssize_t = at + n
+        start: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        while at < end:
+            start = at
+            while at < end and source[at] < 0x80:
+                at += 1
+            if at > start:
+                self.put(source, start, at - start)
+            if at == end:
+                break
+            size = 2 if source[at] < 0xE0 else 3 if source[at] < 0xF0 else 4
+            if size <= end - at and mem.is_utf8(source, at, size):
+                self.put(source, at, size)
+                at += size
+            else:
+                self._put_escape(source[at])
+                at += 1
+        return self.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _put_escape(self, byte: cython.uchar) -> cython.Py_ssize_t:
+        """Append one byte as `\\xNN`."""
+        digits: cython.p_const_uchar = HEX_DIGITS
+        if self.used + ESCAPE_BYTES > self.cap:
+            self.grow(ESCAPE_BYTES)
+        self.p[self.used] = BACKSLASH
+        self.p[self.used + 1] = LETTER_X
+        self.p[self.used + 2] = digits[byte >> 4]
+        self.p[self.used + 3] = digits[byte & 15]
+        self.used += ESCAPE_BYTES
         return self.used
 
     @cython.cfunc
@@ -141,6 +189,14 @@ class Growing:
         self.used = 0
         self.id_digits = 0
         return full
+
+
+@cython.ccall
+def escaped(data: bytes) -> bytes:
+    """The bytes as UTF-8, each that is not UTF-8 as `\\xNN`."""
+    out: Growing = Growing(64)
+    out.put_escaped(data, 0, len(data))
+    return mem.take(out.p, 0, out.used)
 
 
 @cython.ccall

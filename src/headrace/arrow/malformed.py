@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from headrace.arrow import growing
 from headrace.errors import HeadraceError
 
 # What is to be done with a value that does not fit its column.
@@ -35,10 +36,18 @@ def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
     )
 
 
+def not_text(stream: str, entry_id: str) -> MalformedEntry:
+    """The entry has a name or a value that is not UTF-8, and no map of text holds it exactly."""
+    return MalformedEntry(
+        f"stream {stream!r}, entry {entry_id}: a name or value is not UTF-8, and a map of strings cannot hold it. "
+        "Set the option fieldsType to binary, or mode to PERMISSIVE to have such bytes escaped."
+    )
+
+
 def as_json(entry_id: str, words: list[bytes]) -> bytes:
     """The whole entry, for the column of corrupt records; bytes that are no text as \\x escapes."""
     whole: dict[str, object] = {"id": entry_id}
     if sum(map(len, words)) <= CORRUPT_BYTES_MAX:
-        texts = [word.decode(errors="backslashreplace") for word in words]
+        texts = [growing.escaped(word).decode() for word in words]
         whole["fields"] = dict(zip(texts[::2], texts[1::2], strict=True))
     return json.dumps(whole, ensure_ascii=False).encode()

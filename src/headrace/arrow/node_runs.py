@@ -274,6 +274,7 @@ class NodeRuns(ColumnRuns):
         ends: Growing = self.items.offsets
         offsets: Growing = column.offsets
         before: cython.Py_ssize_t = ends.used // 4 - 1
+        checked: cython.bint = column.utf8 and column.utf8_values
         mark: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         _: cython.Py_ssize_t
@@ -284,7 +285,7 @@ class NodeRuns(ColumnRuns):
         for i in range(rows):
             mark += 4
             for _ in range(self.pairs):
-                if not _put_element(values, p, mem.u32le(self.marks.p, mark), column.utf8):
+                if not _put_element(values, p, mem.u32le(self.marks.p, mark), checked):
                     self._append_keys(i)
                     return i
                 mark += 4

@@ -79,7 +79,8 @@ def run_arrow(call: Call) -> None:
     """XARROW: answer a range as a record batch.
 
     The last entry looked at (or null), whether the anchor is gone, whether more entries may follow, how many
-    were left out as malformed, how many rows the batch has, and the batch.
+    were left out as malformed, how many rows the batch has, and the batch. If values became null, or maps had
+    to be escaped, an array comes before the batch: for each column how many.
     """
     first: StreamId = streamid.parse_start(call.argv[2])
     last: StreamId = streamid.parse_end(call.argv[3])
@@ -98,7 +99,9 @@ def run_arrow(call: Call) -> None:
             more = encoder.encode(entries, request.count)
     except MalformedEntry as refused:
         raise CommandError(f"MALFORMED {refused}") from None
-    call.answer.array(6)
+    misfits: list[int] = encoder.misfits() if request.mode == "PERMISSIVE" else []
+    count: cython.longlong
+    call.answer.array(7 if misfits else 6)
     if encoder.seen > 0:
         call.answer.stream_id(encoder.ms, encoder.seq)
     else:
@@ -107,6 +110,10 @@ def run_arrow(call: Call) -> None:
     call.answer.integer(more)
     call.answer.integer(encoder.dropped)
     call.answer.integer(encoder.rows)
+    if misfits:
+        call.answer.array(len(misfits))
+        for count in misfits:
+            call.answer.integer(count)
     _answer_message(call.answer, encoder.message(), encoder.rows)
     encoder.close()
 

@@ -8,6 +8,9 @@ An archive holds the fields of an entry as one map, or each in a column of its o
 
     id               n INT   t STRING               columns: cast to the types asked for, or refused
 
+An entry that these columns do not give back exactly stands whole in the column _exact; then it is read from
+there, as if a server had answered it.
+
 Timestamps and sequences are made from the IDs, never read: Parquet's times may be coarser, or end earlier.
 """
 
@@ -24,14 +27,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive_files import numbers_of
-from headrace.spark.arrow_decoder import ArrowDecoder
+from headrace.spark.misfits import report
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.range_reader import BATCH_BYTES, BATCH_ROWS, log
 from headrace.spark.schema import BatchMaker, Layout, Spec
 
-CORRUPT = "_corrupt_record"  # what an archive of columns keeps of an entry that did not fit them
+CORRUPT = "_corrupt_record"  # what an older archive of columns keeps of an entry that did not fit them
+EXACT = "_exact"  # the whole entry, where the other columns do not give it back byte for byte
+PAIRS = pa.map_(pa.binary(), pa.binary())
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class ArchiveRows:
         self._layout = layout
         self._mode = options.mode
         self._schema = to_arrow_schema(layout.schema, timezone="UTC")
+        self._misfits = [0] * len(layout.decoded())
         self._decoded = any(
             spec.kind not in ("stream", "id", "timestamp", "sequence") for spec in layout.specs
         )
@@ -91,32 +97,51 @@ class ArchiveRows:
             if rows.num_rows == 0:
                 continue
             if fields and self._decoded:
-                yield from self._decode(rows)
+                yield from self._decode(rows.column("id"), whole_fields(rows))
+            elif EXACT in rows.schema.names:
+                yield from self._split(rows, piece.path)
             else:
                 yield self._cast(rows, piece.path)
+        self._report(piece)
+
+    def _split(self, rows: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
+        """The rows that their columns hold, then those that stand in `_exact`."""
+        kept = rows.column(EXACT).is_valid()
+        plain, exact = rows.filter(pc.invert(kept)), rows.filter(kept)
+        if plain.num_rows:
+            yield self._cast(plain, path)
+        if exact.num_rows:
+            yield from self._decode(exact.column("id"), as_map(exact.column(EXACT)))
+
+    def _report(self, piece: Piece) -> None:
+        """Tell how many values of each column did not fit."""
+        counts, self._misfits = self._misfits, [0] * len(self._misfits)
+        report(self._part.stream, f"{piece.path} {piece.groups}", self._layout, counts, self._mode)
 
     def _columns(self, schema: pa.Schema, path: Path) -> list[str]:
         """Which columns of a file are needed. UsageError if it lacks one."""
         if not self._decoded:
             return ["id"]
-        if is_map(schema):
-            return ["id", "fields"]
-        check_columns(self._layout.specs, schema, path)
-        wanted = [CORRUPT if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
+        wanted = ["fields"]
+        if not is_map(schema):
+            check_columns(self._layout.specs, schema, path)
+            wanted = [CORRUPT if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
+        wanted.append(EXACT)
         return ["id", *(name for name in wanted if name in schema.names)]
 
-    def _decode(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _decode(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[pa.RecordBatch]:
         scanner = PageScanner()
-        decoder = ArrowDecoder(scanner, self._layout.columns(), self._part.stream, self._mode)
+        decoder = self._layout.decoder(scanner, self._part.stream, self._mode)
         maker = BatchMaker(self._layout, self._part.stream)
-        answer = as_answer(rows.column("id"), rows.column("fields"))
+        answer = as_answer(ids, fields)
         scanner.page(b"")
         scanner.feed(answer, len(answer))
         scanner.scan()
         while not decoder.decode(BATCH_ROWS, BATCH_BYTES):
-            yield maker.batch(*decoder.take())
+            yield maker.take(decoder)
         if decoder.rows:
-            yield maker.batch(*decoder.take())
+            yield maker.take(decoder)
+        self._misfits = [before + now for before, now in zip(self._misfits, decoder.misfits(), strict=True)]
         if decoder.dropped:
             log.warning(
                 "%d malformed entries of the archive of %s were left out", decoder.dropped, self._part.stream
@@ -138,7 +163,7 @@ class ArchiveRows:
                     array = micros.cast(pa.timestamp("us")).cast(field.type)
                 elif spec.kind == "sequence":
                     array = seq.cast(field.type)
-                elif spec.kind == "corrupt" and CORRUPT not in rows.schema.names:
+                elif spec.kind == "exact" or (spec.kind == "corrupt" and CORRUPT not in rows.schema.names):
                     array = pa.nulls(len(rows), field.type)
                 elif spec.kind == "corrupt":
                     array = rows.column(CORRUPT).cast(field.type)
@@ -163,13 +188,34 @@ def check_columns(specs: list[Spec], schema: pa.Schema, path: Path) -> None:
         )
     lacking = [spec.name for spec in specs if spec.name and spec.name not in schema.names]
     if lacking:
-        has = ", ".join(name for name in schema.names if name not in ("id", "timestamp", "sequence"))
+        own = ("id", "timestamp", "sequence", EXACT)
+        has = ", ".join(name for name in schema.names if name not in own)
         raise UsageError(f"The archive has no column {lacking[0]!r}; it was written with {has} ({path}).")
 
 
 def is_map(schema: pa.Schema) -> bool:
     """Whether a file holds the fields as one map."""
     return "fields" in schema.names and pa.types.is_map(schema.field("fields").type)
+
+
+def as_map(exact: pa.ListArray) -> pa.MapArray:
+    """The column `_exact` as maps, in which a name may come twice; a null stays one."""
+    pairs = exact.cast(pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())])))
+    names, values = pairs.values.flatten()
+    offsets = pairs.offsets
+    validity = pc.is_null(pairs) if pairs.null_count else None
+    return pa.MapArray.from_arrays(offsets, names, values, mask=validity)
+
+
+def whole_fields(rows: pa.RecordBatch) -> pa.MapArray:
+    """The fields of rows of an archive of maps, as they were: of `_exact` where that is not null."""
+    fields = rows.column("fields").cast(PAIRS)
+    if EXACT not in rows.schema.names or rows.column(EXACT).null_count == rows.num_rows:
+        return fields
+    kept = rows.column(EXACT).is_valid()
+    both = pa.concat_arrays([fields, as_map(rows.column(EXACT))])
+    order = pa.array(range(rows.num_rows), pa.int64())
+    return both.take(pc.if_else(kept, pc.add(order, rows.num_rows), order))
 
 
 def rows_at_once(file: pq.ParquetFile, piece: Piece) -> int:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from headrace.resp.request import bulk
 from headrace.spark.encoder import Cells
 from headrace.spark.nested_json import nested_texts
+from headrace.spark.time_formats import style
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # How many of a unit make a second, and of what is written.
 UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-EPOCHS = {"epoch_ms": 1000, "epoch_s": 1}
+EPOCHS = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000}
 
 
 def cells(name: str, column: pa.Array, timestamp_format: str) -> Cells:
@@ -111,6 +112,12 @@ def _time(column: pa.Array, timestamp_format: str) -> pa.Array:
     import pyarrow.compute as pc
 
     kind = column.type
+    spelling = style(timestamp_format)
+    if spelling is not None:
+        times = column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us"))
+        times = pc.add(times, pa.scalar(spelling.shift, pa.duration("us")))
+        times = times.cast(pa.timestamp(spelling.unit), safe=False)
+        return pc.strftime(times, spelling.pattern + spelling.zone)
     if timestamp_format != "iso8601":
         return column.cast(pa.timestamp("ms", kind.tz)) if kind.unit == "s" else column
     if kind.tz is None:

@@ -12,13 +12,17 @@ import cython
 
 from headrace import mem
 from headrace.arrow import columns as kinds
-from headrace.arrow import malformed
+from headrace.arrow import field_names, growing, malformed
 from headrace.arrow.columns import Column
 from headrace.arrow.growing import Growing
 from headrace.arrow.malformed import MODES
 from headrace.errors import ProtocolError
+from headrace.spark.encoder import Cells
+from headrace.spark.exact_rows import ExactRows
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.runs import Runs
+
+Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
 DASH = cython.declare(cython.uchar, 45)
 ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
@@ -46,6 +50,8 @@ class ArrowDecoder:
         "corrupt",
         "dated",
         "dropped",
+        "escape",
+        "exact",
         "fields",
         "items",
         "keys",
@@ -54,6 +60,7 @@ class ArrowDecoder:
         "ms",
         "notes",
         "order",
+        "row_notes",
         "rows",
         "runs",
         "scanner",
@@ -71,6 +78,9 @@ class ArrowDecoder:
     items: Column
     corrupt: Column | None
     runs: Runs
+    exact: cython.bint  # whether to note which entry each row is of, for exact_rows()
+    row_notes: Growing  # where the note of each row's entry is, u32 each
+    escape: cython.bint  # whether a map of text must be escaped, of the entry at hand
     typed: cython.bint  # whether any column is read from a field
     dated: cython.bint  # whether any column is a part of the ID, which is then:
     ms: cython.ulonglong
@@ -84,7 +94,12 @@ class ArrowDecoder:
     dropped: cython.Py_ssize_t
 
     def __init__(
-        self, scanner: PageScanner, columns: list[Column], stream: str, mode: str = "PERMISSIVE"
+        self,
+        scanner: PageScanner,
+        columns: list[Column],
+        stream: str,
+        mode: str = "PERMISSIVE",
+        exact: bool = False,
     ) -> None:
         self.scanner = scanner
         self.notes = scanner.notes
@@ -93,6 +108,9 @@ class ArrowDecoder:
         self.corrupt = None
         self.keys = Column("text")
         self.items = Column("text")
+        self.exact = exact
+        self.row_notes = Growing(64)
+        self.escape = False
         self.typed = False
         self.dated = False
         self.ms = 0
@@ -147,13 +165,16 @@ class ArrowDecoder:
             if runs.possible:
                 rows = runs.append(p, note, self.rows, rows_max - self.rows, size_max - self.size)
                 if rows:
+                    if self.exact:
+                        self._note_rows(note, rows)
                     self.rows += rows
                     self.size += runs.size
                     note += rows * runs.stride
                     scanner.note = note
                     continue
             words = mem.u32le(self.notes.p, note)
-            self._append(p, note, words // 2)
+            if self._append(p, note, words // 2) and self.exact:
+                self.row_notes.put_u32(note)
             self.size += self._at(note, words - 1) + self._size(note, words - 1) - self._at(note, 0)
             note += 4 + 8 * words
             scanner.note = note
@@ -176,11 +197,13 @@ class ArrowDecoder:
         for column in self.columns:
             if column.kind >= kinds.TEXT:
                 if column.found and not column.parse(p):
+                    column.misfits += 1
                     good = self._malformed(p, note, column)
             elif column.kind == kinds.FIELDS:
-                column.found = not column.utf8 or self._is_text(p, note, pairs)
-                if not column.found:
-                    good = self._malformed(p, note, column)
+                column.found = True
+                self.escape = column.utf8 and not self._is_text(p, note, pairs, column.utf8_values)
+                if self.escape:
+                    good = self._not_text(p, note, pairs, column)
             elif column.kind != kinds.CORRUPT:
                 self._use_id(p, note, column)
             if not column.found and not column.nullable:
@@ -198,6 +221,16 @@ class ArrowDecoder:
                 column.write(p, self.rows)
         self.rows += 1
         return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _note_rows(self, note: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Note which entries the rows of a run are of."""
+        _: cython.Py_ssize_t
+        for _ in range(rows):
+            self.row_notes.put_u32(note)
+            note += self.runs.stride
+        return note
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -292,13 +325,39 @@ class ArrowDecoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _is_text(
-        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+        self,
+        p: cython.p_const_uchar,
+        note: cython.Py_ssize_t,
+        pairs: cython.Py_ssize_t,
+        with_values: cython.bint,
     ) -> cython.bint:
-        """Whether every word of the entry is UTF-8."""
-        i: cython.Py_ssize_t = 2 * pairs
+        """Whether every name of the entry is UTF-8, and every value with_values."""
+        step: cython.Py_ssize_t = 1 if with_values else 2
+        i: cython.Py_ssize_t = 2 * pairs if with_values else 2 * pairs - 1
         while i > 0 and mem.is_utf8(p, self._at(note, i), self._size(note, i)):
-            i -= 1
-        return i == 0
+            i -= step
+        return i <= 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _not_text(
+        self,
+        p: cython.p_const_uchar,
+        note: cython.Py_ssize_t,
+        pairs: cython.Py_ssize_t,
+        column: Column,
+    ) -> cython.bint:
+        """Raise, or allow the map to be written with escapes. Answers False: the entry is malformed."""
+        size: cython.Py_ssize_t = 0
+        i: cython.Py_ssize_t
+        column.misfits += 1
+        if self.mode == FAILFAST:
+            raise malformed.not_text(self.stream, self._word(p, note, 0).decode())
+        for i in range(1, 2 * pairs + 1):
+            size += self._size(note, i)
+        if size > field_names.ESCAPED_BYTES_MAX:
+            self._malformed(p, note, column)
+        return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -310,6 +369,8 @@ class ArrowDecoder:
         i: cython.Py_ssize_t
         if not column.write_validity(self.rows):
             pairs = 0
+        if pairs > 0 and self.escape:
+            return self._write_escaped(p, note, pairs, column)
         if pairs > FEW_PAIRS:
             self.latest.clear()
             for i in range(pairs):
@@ -319,6 +380,27 @@ class ArrowDecoder:
                 self.keys.append_text(p, self._at(note, 1 + 2 * i), self._size(note, 1 + 2 * i))
                 self.items.append_text(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
         return column.offsets.put_u32(keys.used // 4 - 1)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _write_escaped(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
+    ) -> cython.Py_ssize_t:
+        """Append all pairs as one map of text; names that are the same when escaped are one key, too."""
+        items: Growing = self.items.values
+        i: cython.Py_ssize_t
+        names: list[bytes] = [growing.escaped(self._word(p, note, 1 + 2 * i)) for i in range(pairs)]
+        self.latest = {name: i for i, name in enumerate(names)}
+        for i in range(pairs):
+            if self.latest[names[i]] != i:
+                continue
+            self.keys.append_text(names[i], 0, len(names[i]))
+            if column.utf8_values:
+                items.put_escaped(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+            else:
+                items.put(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+            self.items.offsets.put_u32(items.used)
+        return column.offsets.put_u32(self.keys.offsets.used // 4 - 1)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -348,6 +430,21 @@ class ArrowDecoder:
         for i in range(2 * pairs):
             words.append(self._word(p, note, 1 + i))
         return malformed.as_json(self._word(p, note, 0).decode(), words)
+
+    def exact_rows(self, cells: list[Cells]) -> tuple[Buffers, Buffers, Buffers]:
+        """The column `_exact` of the rows that take() gave last. Their replies must not be used up yet.
+
+        Args:
+            cells: the columns of these rows that become fields again.
+        """
+        found: ExactRows = ExactRows()
+        found.compare(self.scanner.inbox, self.notes, self.row_notes, cells)
+        self.row_notes.used = 0
+        return found.take()
+
+    def misfits(self) -> list[int]:
+        """For each column how many values were not of its type so far."""
+        return [column.misfits for column in self.columns]
 
     def take(self) -> tuple[int, list[tuple[int, bytearray | None, bytearray, bytearray]]]:
         """The rows, and for each column (nulls, validity, offsets, values); the columns start anew.

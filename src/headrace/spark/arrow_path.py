@@ -6,6 +6,8 @@ memory that the batch then stands in:
     *6  last ID · anchor lost · more · dropped · rows · $n   | FF FF FF FF ...  n bytes | CR LF |
     the head, a small buffer; what comes with it is copied   received in place
 
+Before $n comes an array, and *7 at the front, if values did not fit: for each column how many.
+
 The head says where the next batch begins, so that is asked for before this one has even arrived. Rows, losses
 and errors are those of the other way (range_reader), and where the server has no XARROW, or a column needs
 Python to be read, the other way is gone.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -87,7 +89,10 @@ def knows_arrow(url: str) -> bool:
 
 @dataclass(frozen=True)
 class Head:
-    """What is said before the message of `size` bytes, the first of which stand at `at`."""
+    """What is said before the message of `size` bytes, the first of which stand at `at`.
+
+    misfits: for each column how many values did not fit; nothing if all did.
+    """
 
     last: str | None
     lost: bool
@@ -96,6 +101,7 @@ class Head:
     rows: int
     size: int
     at: int
+    misfits: list[int] = field(default_factory=list)
 
 
 def parse_head(data: bytes) -> Head | None:
@@ -109,14 +115,21 @@ def parse_head(data: bytes) -> Head | None:
     count = 7 if null else 8
     if len(lines) <= count:
         return None
-    head = lines[:count]
+    end = count
+    if lines[0] == b"*7":
+        end += 1 + min(_number(lines[count - 1], b"*"), column_types.COLUMNS_MAX)
+        lines = data.split(b"\r\n", end)
+        if len(lines) <= end:
+            return None
+    head = lines[:end]
     last = None if null else head[2].decode(errors="replace")
-    lost, more, dropped, rows = (_number(line, b":") for line in head[-5:-1])
+    lost, more, dropped, rows = (_number(line, b":") for line in head[count - 5 : count - 1])
+    misfits = [_number(line, b":") for line in head[count : end - 1]]
     size = _number(head[-1], b"$")
-    if head[0] != b"*6" or size > MESSAGE_BYTES_MAX:
+    if head[0] not in (b"*6", b"*7") or size > MESSAGE_BYTES_MAX:
         raise ProtocolError(f"no answer of {COMMAND}: {data[:80]!r}")
     at = sum(map(len, head)) + 2 * len(head)
-    return Head(last, bool(lost), bool(more), dropped, rows, size, at)
+    return Head(last, bool(lost), bool(more), dropped, rows, size, at, misfits)
 
 
 def _number(line: bytes, kind: bytes) -> int:
@@ -136,6 +149,7 @@ class ArrowReader(RangeReader):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The entries of the range, in order. Closes its socket also when the caller stops half-way."""
         dropped = 0
+        misfits = [0] * (len(self._words) // 2)
         try:
             more = True
             while more:
@@ -145,12 +159,17 @@ class ArrowReader(RangeReader):
                 if head.last is not None:
                     self._after, self._anchored = head.last, True
                 dropped += head.dropped
+                if len(head.misfits) not in (0, len(misfits)):
+                    raise ProtocolError(f"counts of {len(head.misfits)} columns instead of {len(misfits)}")
+                if head.misfits:
+                    misfits = [before + now for before, now in zip(misfits, head.misfits, strict=True)]
                 more = head.more and self._after != self._part.upto
                 if head.rows:
                     yield self._filler.batch(head.rows, message)
             self._check_end()
             if dropped:
                 log.warning("%d malformed entries of %s were left out", dropped, self._part.stream)
+            self._report(misfits)
         finally:
             self._close()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.errors import UsageError
 from headrace.spark import option_values as of
+from headrace.spark.time_formats import FORMATS
 
 # What Spark itself puts among a sink's or a table's options.
 SPARKS_OWN = {"checkpointlocation", "queryname"}
@@ -243,11 +244,22 @@ OPTIONS = (
     ),
     Option(
         "timestampFormat",
-        "epoch_ms, epoch_s or iso8601",
+        "epoch_ms, epoch_s, iso8601 or auto",
         "epoch_ms",
         (*READ, "sink"),
-        "How the text of a TIMESTAMP column is read, and written. ISO 8601 without a zone is UTC.",
-        of.one_of("epoch_ms", "epoch_s", "iso8601"),
+        "How the text of a TIMESTAMP column is read, and written. ISO 8601 without a zone is UTC. `auto` "
+        "reads both milliseconds since 1970 and ISO 8601, and writes the former. A column has a format of "
+        "its own if that is its comment in the schema: `at TIMESTAMP COMMENT 'iso8601'`.",
+        of.one_of(*FORMATS),
+    ),
+    Option(
+        "fieldsType",
+        "string or binary",
+        "string",
+        READ,
+        "What the values of the map `fields` are, if no schema is given. As `string`, bytes that are not "
+        "UTF-8 are written as `\\xNN`; as `binary`, all values are exact.",
+        of.one_of("string", "binary"),
     ),
     Option(
         "entriesPerFetch",
@@ -404,6 +416,7 @@ class Options:
     fail_on_data_loss: bool = True
     mode: str = "PERMISSIVE"
     timestamp_format: str = "epoch_ms"
+    fields_type: str = "string"
     entries_per_fetch: int = 10000
     fetch: str = "auto"
     group_id: str | None = None
@@ -450,6 +463,17 @@ def parse_options(raw: Mapping[str, str], where: str) -> Options:
             log.warning("The option %s is ignored: %s.", name, option.ignored)
     _check(values, where)
     return Options(**values)
+
+
+def fields_type(raw: Mapping[str, str]) -> str:
+    """The option fieldsType among the options of a read. UsageError if it is neither string nor binary."""
+    [option] = [each for each in OPTIONS if each.name == "fieldsType"]
+    text = next((text for key, text in raw.items() if key.lower() == option.name.lower()), option.default)
+    try:
+        kind: str = option.parse(text or "")
+    except ValueError as wrong:
+        raise UsageError(f"The option {option.name} is {text!r}: {wrong}.") from None
+    return kind
 
 
 def _unknown(key: str, names: list[str]) -> UsageError:

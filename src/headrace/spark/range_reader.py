@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import CommandError, HeadraceError
 from headrace.patience import Patience
 from headrace.spark import arrow_decoder
-from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.history import Sight, difference, recreated, sights
+from headrace.spark.misfits import report
 from headrace.spark.offsets import parse_id
 from headrace.spark.options import Options
 from headrace.spark.page_scanner import PageScanner
@@ -61,7 +61,8 @@ class RangeReader:
         self._servers = Servers(options.url)
         self._patience = Patience(self._servers.patience)
         self._scanner = PageScanner()
-        self._decoder = ArrowDecoder(self._scanner, layout.columns(), part.stream, options.mode)
+        self._layout = layout
+        self._decoder = layout.decoder(self._scanner, part.stream, options.mode)
         self._maker = BatchMaker(layout, part.stream)
         self._wire: Wire | None = None
         self._after = part.after  # the last entry that is noted, or where the range begins
@@ -85,13 +86,21 @@ class RangeReader:
                 if more and self._is_amid_page():
                     continue
                 while not decoder.decode(self._rows_max, BATCH_BYTES):
-                    yield self._maker.batch(*decoder.take())
+                    yield self._maker.take(decoder)
+                if decoder.exact and decoder.rows:  # while the replies that the rows come from are here
+                    yield self._maker.take(decoder)
             if decoder.rows:
-                yield self._maker.batch(*decoder.take())
+                yield self._maker.take(decoder)
             if decoder.dropped:
                 log.warning("%d malformed entries of %s were left out", decoder.dropped, self._part.stream)
+            self._report(decoder.misfits())
         finally:
             self._close()
+
+    def _report(self, misfits: list[int]) -> None:
+        """Tell how many values of each column did not fit."""
+        part = self._part
+        report(part.stream, f"{part.after} {part.upto}", self._layout, misfits, self._options.mode)
 
     def _receive(self) -> bool:
         """Take in some bytes; at the end of a page ask for the next. False when the range is whole."""

@@ -311,6 +311,7 @@ class Runs(ColumnRuns):
         pairs: cython.Py_ssize_t = self.stride // 16
         before: cython.Py_ssize_t = ends.used // 4 - 1
         first: cython.Py_ssize_t = note
+        checked: cython.bint = column.utf8 and column.utf8_values
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         i: cython.Py_ssize_t
@@ -323,7 +324,7 @@ class Runs(ColumnRuns):
             for j in range(note + 20, note + self.stride, 16):
                 at = mem.u32le(notes, j)
                 n = mem.u32le(notes, j + 4)
-                if column.utf8 and not mem.is_utf8(p, at, n):
+                if checked and not mem.is_utf8(p, at, n):
                     self._append_keys(p, first, i, pairs)
                     return i
                 if values.used + n > values.cap:

@@ -1,14 +1,21 @@
-"""Rows: which column of a Spark schema is read from what, and Arrow batches of exactly that schema.
+r"""Rows: which column of a Spark schema is read from what, and Arrow batches of exactly that schema.
 
 Without a schema a row is
 
     stream STRING, id STRING, timestamp TIMESTAMP, sequence LONG, fields MAP<STRING, STRING>
 
-With a schema of the user's every column is the field of the same name (case matters), but for six reserved
+or, with the option fieldsType=binary, fields MAP<STRING, BINARY>.
+
+With a schema of the user's every column is the field of the same name (case matters), but for seven reserved
 names, which start with an underscore so that they are never in the way of a field:
 
     _stream STRING    _id STRING    _timestamp TIMESTAMP    _sequence LONG
-    _fields MAP<STRING, STRING> or MAP<BINARY, BINARY>      _corrupt_record STRING
+    _fields MAP<STRING, STRING>, MAP<STRING, BINARY> or MAP<BINARY, BINARY>
+    _corrupt_record STRING
+    _exact ARRAY<STRUCT<name: BINARY, value: BINARY>>
+
+`_exact` holds the fields of the entry as they are, where the other columns do not give them back byte for
+byte. In a map of strings each byte that is not UTF-8 is written as \xNN.
 
 So `.schema("id STRING, price DOUBLE")` reads two fields called id and price, and
 `.schema("_id STRING, price DOUBLE")` the entry's ID and one field. A field that an entry lacks is null.
@@ -19,47 +26,67 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.arrow.columns import Column
 from headrace.errors import UsageError
+from headrace.spark.arrow_cells import cells, map_cells
+from headrace.spark.arrow_decoder import ArrowDecoder
+from headrace.spark.encoder import Cells
+from headrace.spark.page_scanner import PageScanner
+from headrace.spark.time_formats import format_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-DEFAULT_SCHEMA = "stream STRING, id STRING, timestamp TIMESTAMP, sequence LONG, fields MAP<STRING, STRING>"
+# By the option fieldsType: the schema of a read that names none.
+DEFAULT_SCHEMAS = {
+    kind: f"stream STRING, id STRING, timestamp TIMESTAMP, sequence LONG, fields MAP<STRING, {kind.upper()}>"
+    for kind in ("string", "binary")
+}
+DEFAULT_SCHEMA = DEFAULT_SCHEMAS["string"]
 DEFAULT_NAMES = ["stream", "id", "timestamp", "sequence", "fields"]
 
 Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
-# Reserved column: what the decoder calls it, the types it may have. The stream is not the decoder's affair.
+MAP_SETTINGS = {
+    "map<string,string>": {"utf8": True},
+    "map<string,binary>": {"utf8": True, "utf8_values": False},
+    "map<binary,binary>": {"utf8": False},
+}
+
+# Reserved column: what the decoder calls it, the types it may have.
 RESERVED = {
     "_stream": ("stream", ("string",)),
     "_id": ("id", ("string",)),
     "_timestamp": ("timestamp", ("timestamp", "timestamp_ntz")),
     "_sequence": ("sequence", ("bigint",)),
-    "_fields": ("fields", ("map<string,string>", "map<binary,binary>")),
+    "_fields": ("fields", ("map<string,string>", "map<string,binary>", "map<binary,binary>")),
     "_corrupt_record": ("corrupt", ("string",)),
+    "_exact": ("exact", ("array<struct<name:binary,value:binary>>",)),
 }
+OF_THE_ENTRY = {role for role, _ in RESERVED.values()}
 INTEGER_WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 REAL_WIDTHS = {"float": 4, "double": 8}
-TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000}
+TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
+NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 EXACTLY = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow])
 
 
 @dataclass(frozen=True)
 class Spec:
-    """How one column is made. kind: one of arrow.columns.Column, "nested" or "stream"; its settings.
+    """How one column is made. kind: one of arrow.columns.Column, "nested", "stream" or "exact"; its settings.
 
-    What is nested is JSON in texts, until the batch is made.
+    What is nested is JSON in texts, until the batch is made. time_format: how times are spelled.
     """
 
     kind: str
     name: str
     settings: dict[str, Any]
+    time_format: str = "epoch_ms"
 
     def column(self) -> Column:
         """Fresh buffers for the decoder."""
@@ -72,8 +99,9 @@ class Layout:
 
     def __init__(self, schema: StructType, timestamp_format: str) -> None:
         self.schema = schema
-        is_default = schema.names == DEFAULT_NAMES and schema.simpleString() == (
-            "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,string>>"
+        is_default = schema.names == DEFAULT_NAMES and schema.simpleString() in (
+            "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,string>>",
+            "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,binary>>",
         )
         self.specs: list[Spec] = []
         for field in schema.fields:
@@ -81,7 +109,9 @@ class Layout:
             if reserved in RESERVED:
                 self.specs.append(_reserved(reserved, field.dataType, field.nullable))
             else:
-                self.specs.append(_typed(field.name, field.dataType, field.nullable, timestamp_format))
+                time_format = format_of(field, timestamp_format)
+                spec = _typed(field.name, field.dataType, field.nullable, time_format)
+                self.specs.append(replace(spec, time_format=time_format))
         names = [spec.name for spec in self.specs if spec.name]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -89,7 +119,20 @@ class Layout:
 
     def columns(self) -> list[Column]:
         """Fresh columns for a decoder."""
-        return [spec.column() for spec in self.specs if spec.kind != "stream"]
+        return [spec.column() for spec in self.decoded()]
+
+    def decoded(self) -> list[Spec]:
+        """The specs of the columns that a decoder makes, in its order."""
+        return [spec for spec in self.specs if spec.kind not in NOT_DECODED]
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is a column `_exact`."""
+        return any(spec.kind == "exact" for spec in self.specs)
+
+    def decoder(self, scanner: PageScanner, stream: str, mode: str) -> ArrowDecoder:
+        """A decoder of replies for these columns."""
+        return ArrowDecoder(scanner, self.columns(), stream, mode, self.exact)
 
 
 class BatchMaker:
@@ -102,8 +145,13 @@ class BatchMaker:
         self._stream = stream
         self._schema = to_arrow_schema(layout.schema, timezone="UTC")
 
-    def batch(self, rows: int, buffers: list[Buffers]) -> pa.RecordBatch:
-        """The rows as one batch, on the decoder's own memory."""
+    def take(self, decoder: ArrowDecoder) -> pa.RecordBatch:
+        """What a decoder has made, as one batch. With `_exact`, its replies must not be used up yet."""
+        rows, buffers = decoder.take()
+        return self.batch(rows, buffers, decoder)
+
+    def batch(self, rows: int, buffers: list[Buffers], decoder: ArrowDecoder | None = None) -> pa.RecordBatch:
+        """The rows as one batch, on the decoder's own memory. The decoder is needed for `_exact` alone."""
         import pyarrow as pa
 
         rest = iter(buffers)
@@ -112,13 +160,32 @@ class BatchMaker:
         for spec, field in zip(self._layout.specs, self._schema, strict=True):
             if spec.kind == "stream":
                 arrays.append(pa.repeat(pa.scalar(self._stream, field.type), rows))
+            elif spec.kind == "exact":
+                arrays.append(pa.nulls(rows, field.type))
             elif spec.kind == "nested":
                 arrays.append(_nested_array(field.type, rows, next(rest), spec.settings["convert"]))
             elif spec.kind == "fields":
                 arrays.append(_map_array(field.type, rows, next(rest), pairs))
             else:
                 arrays.append(_array(field.type, rows, next(rest)))
+        if decoder is not None and decoder.exact:
+            made = decoder.exact_rows(self._cells(arrays))
+            for place, spec in enumerate(self._layout.specs):
+                if spec.kind == "exact":
+                    arrays[place] = _exact_array(self._schema.field(place).type, rows, *made)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _cells(self, arrays: list[pa.Array]) -> list[Cells]:
+        """The columns that become fields again: the map of all fields, or else each that is read from one."""
+        found = list(zip(self._layout.specs, arrays, strict=True))
+        maps = [map_cells(array) for spec, array in found if spec.kind == "fields"]
+        if maps:
+            return maps[:1]
+        return [
+            cells(spec.name, array, spec.time_format)
+            for spec, array in found
+            if spec.kind not in OF_THE_ENTRY
+        ]
 
 
 def _array(kind: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
@@ -145,6 +212,17 @@ def _map_array(kind: pa.MapType, rows: int, buffers: Buffers, pairs: list[Buffer
     return pa.Array.from_buffers(kind, rows, parts, nulls, children=[entries])
 
 
+def _exact_array(kind: pa.ListType, rows: int, entries: Buffers, names: Buffers, values: Buffers) -> pa.Array:
+    import pyarrow as pa
+
+    nulls, validity, offsets, _ = entries
+    count = len(names[2]) // 4 - 1
+    children = [_array(pa.binary(), count, names), _array(pa.binary(), count, values)]
+    fields = pa.Array.from_buffers(kind.value_type, count, [None], 0, children=children)
+    parts = [pa.py_buffer(validity) if validity is not None else None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, rows, parts, nulls, children=[fields])
+
+
 def _nested_array(kind: pa.DataType, rows: int, buffers: Buffers, read: Callable[[str], Any]) -> pa.Array:
     """The texts were read once already, to see whether they are malformed."""
     import pyarrow as pa
@@ -159,11 +237,11 @@ def _reserved(name: str, kind: DataType, nullable: bool) -> Spec:
         raise UsageError(
             f"The column {name} must be {' or '.join(types).upper()}, not {kind.simpleString().upper()}."
         )
-    if role == "corrupt" and not nullable:
-        raise UsageError("The column _corrupt_record must be nullable: good entries have none.")
+    if role in ("corrupt", "exact") and not nullable:
+        raise UsageError(f"The column {name} must be nullable: good entries have none.")
     settings: dict[str, Any] = {"nullable": nullable}
     if role == "fields":
-        settings["utf8"] = kind.simpleString() == "map<string,string>"
+        settings |= MAP_SETTINGS[kind.simpleString()]
     return Spec(role, "", settings)
 
 
@@ -183,7 +261,10 @@ def _typed(name: str, kind: DataType, nullable: bool, timestamp_format: str) -> 
     if said in ("timestamp", "timestamp_ntz") and timestamp_format in TIME_SCALES:
         scale = TIME_SCALES[timestamp_format]
         limit = ((1 << 63) - 1) // scale
-        return Spec("integer", name, settings | {"scale": scale, "low": -limit, "high": limit})
+        settings |= {"scale": scale, "low": -limit, "high": limit}
+        if timestamp_format == "auto":
+            settings["convert"] = _iso_timestamp
+        return Spec("integer", name, settings)
     if said in ("timestamp", "timestamp_ntz"):
         return Spec("converted", name, settings | {"width": 8, "convert": _iso_timestamp})
     if said == "date":

@@ -63,10 +63,11 @@ class HeadraceSource(DataSource):
         return "headrace"
 
     def schema(self) -> str:
-        """The schema of a read that names none. No server is asked."""
-        from headrace.spark.schema import DEFAULT_SCHEMA
+        """The schema of a read that names none, by the option fieldsType. No server is asked."""
+        from headrace.spark.options import fields_type
+        from headrace.spark.schema import DEFAULT_SCHEMAS
 
-        return DEFAULT_SCHEMA
+        return DEFAULT_SCHEMAS[fields_type(self.options)]
 
     def reader(self, schema: StructType) -> HeadraceReader:
         """The batch reader."""

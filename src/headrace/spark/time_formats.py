@@ -1,0 +1,83 @@
+"""How times are spelled in fields: the values of the option timestampFormat, and one for a single column.
+
+    epoch_ms, epoch_s     1772366400000, 1772366400
+    iso8601               2026-03-01T12:00:00Z, and any other text of ISO 8601 when it is read
+    iso8601:T3Z           the same to read; written as 2026-03-01T12:00:00.000Z: the letter between date and
+                          time, the digits of the fraction (0, 3 or 6), the zone (nothing, Z or +01:00)
+    auto                  read: epoch_ms or iso8601, whichever the text is; written: epoch_ms
+
+A column of a schema has a format of its own if that is its comment: `at TIMESTAMP COMMENT 'iso8601:T3Z'`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
+
+FORMATS = ("epoch_ms", "epoch_s", "iso8601", "auto")
+STYLE = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[+-]\d\d:\d\d)?")
+SPELLED = re.compile(
+    rb"\d{4}-\d\d-\d\d(?P<between>[T ])\d\d:\d\d:\d\d(\.(?P<digits>\d{3}|\d{6}))?(?P<zone>Z|[+-]\d\d:\d\d)?"
+)
+# What a column of times is inferred from: microseconds are the finest that a TIMESTAMP has.
+ISO = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
+UNITS = {"0": "s", "3": "ms", "6": "us"}
+
+
+@dataclass(frozen=True)
+class Style:
+    """One spelling of ISO 8601. unit: of Arrow, with as many digits; shift: of the zone from UTC."""
+
+    pattern: str
+    unit: str
+    zone: str
+    shift: datetime.timedelta
+
+
+def style(text: str) -> Style | None:
+    """The spelling that a format names; None if it names none."""
+    found = STYLE.fullmatch(text)
+    if found is None:
+        return None
+    zone = found["zone"] or ""
+    shift = datetime.timedelta()
+    if zone not in ("", "Z"):
+        shift = datetime.timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
+        shift = -shift if zone[0] == "-" else shift
+    return Style(f"%Y-%m-%d{found['between']}%H:%M:%S", UNITS[found["digits"]], zone, shift)
+
+
+def style_of(text: bytes) -> str:
+    """The format by which a time in ISO 8601 is written as it stands there; plain iso8601 if none does."""
+    found = SPELLED.fullmatch(text)
+    if found is None:
+        return "iso8601"
+    zone = (found["zone"] or b"").decode()
+    return f"iso8601:{found['between'].decode()}{len(found['digits'] or b'')}{zone}"
+
+
+def is_iso(text: bytes) -> bool:
+    """Whether a text is a time in ISO 8601 that a TIMESTAMP holds without loss."""
+    if not ISO.fullmatch(text):
+        return False
+    try:
+        datetime.datetime.fromisoformat(text.decode())
+    except ValueError:
+        return False
+    return True
+
+
+def is_iso_format(text: str) -> bool:
+    """Whether a format is ISO 8601, of any spelling."""
+    return text == "iso8601" or style(text) is not None
+
+
+def format_of(field: StructField, default: str) -> str:
+    """The format of a column: the one that its comment names, or else the default."""
+    comment = (field.metadata or {}).get("comment", "")
+    return comment if comment in FORMATS or STYLE.fullmatch(comment) else default
