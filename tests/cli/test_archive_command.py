@@ -113,10 +113,10 @@ def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
     output = finished(process)
     assert "Fields: `n` BIGINT, `day` DATE" in output and "2 entries written" in output
     table = pyarrow.dataset.dataset(tmp_path / "archive", partitioning="hive").to_table()
-    rows = table.sort_by("id").select(["stream", "n", "_corrupt_record"]).to_pylist()
+    rows = table.sort_by("id").select(["stream", "n", "_exact"]).to_pylist()
     assert rows == [
-        {"stream": "orders.a", "n": 1, "_corrupt_record": None},
-        {"stream": "orders.b", "n": 2, "_corrupt_record": None},
+        {"stream": "orders.a", "n": 1, "_exact": None},
+        {"stream": "orders.b", "n": 2, "_exact": None},
     ]
 
 

@@ -10,7 +10,7 @@ from archive_maker import ArchiveMaker
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_home import claim
-from headrace.pipeline.inference import infer, sample
+from headrace.pipeline.inference import infer, left_out, sample
 from headrace.pipeline.watermark import Watermark, published
 
 
@@ -41,12 +41,34 @@ def test_a_column_holds_what_it_was_inferred_from(values: list[bytes], kind: str
 
 def test_columns_come_in_order_and_names_are_quoted() -> None:
     assert infer([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`b c` BIGINT, `a``` STRING"
-    with pytest.raises(UsageError, match="'n' and 'N' differ only in case"):
-        infer([{b"n": b"1"}, {b"N": b"1"}])
     with pytest.raises(UsageError, match="no entries"):
         infer([])
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match="none of the fields can be a column"):
         infer([{b"\xff": b"1"}])
+
+
+def test_a_field_whose_name_cannot_be_a_column_is_left_out_with_a_reason() -> None:
+    entry = dict.fromkeys([b"n", b"N", b"\xff", b"", b"a\n", b"ID", b"_exact", b"ok"], b"1")
+    assert infer([entry]) == "`n` BIGINT, `ok` BIGINT"
+    text = "is not printable text"
+    taken = "is the name of a column of the archive"
+    assert left_out(entry) == {
+        b"N": "differs only in case from 'n'", b"\xff": text, b"": text, b"a\n": text, b"ID": taken,
+        b"_exact": taken,
+    }  # fmt: skip
+
+
+def test_times_are_inferred_with_the_spelling_that_most_of_them_have() -> None:
+    some = [b"2026-03-01T12:00:00Z", b"2026-03-01T12:00:00.5Z", b"2026-03-02T12:00:00Z"]
+    assert infer([{b"at": value} for value in some]) == "`at` TIMESTAMP COMMENT 'iso8601:T0Z'"
+    for value, kind in (
+        (b"2026-03-01 12:00:00.123", "TIMESTAMP COMMENT 'iso8601: 3'"),
+        (b"2026-03-01T12:00:00.123456+01:00", "TIMESTAMP COMMENT 'iso8601:T6+01:00'"),
+        (b"2026-03-01T12:00", "TIMESTAMP COMMENT 'iso8601'"),
+        (b"2026-03-01T12:00:00.123456789Z", "STRING"),
+        (b"2026-03-01T25:00:00Z", "STRING"),
+    ):
+        assert infer([{b"at": value}]) == f"`at` {kind}"
 
 
 def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> None:

@@ -39,8 +39,9 @@ def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
 def not_text(stream: str, entry_id: str) -> MalformedEntry:
     """The entry has a name or a value that is not UTF-8, and no map of text holds it exactly."""
     return MalformedEntry(
-        f"stream {stream!r}, entry {entry_id}: a name or value is not UTF-8, and a map of strings cannot hold it. "
-        "Set the option fieldsType to binary, or mode to PERMISSIVE to have such bytes escaped."
+        f"stream {stream!r}, entry {entry_id}: a name or value is not UTF-8, "
+        "and a map of strings cannot hold it. Set the option fieldsType to binary, or mode to PERMISSIVE to "
+        "have such bytes escaped."
     )
 
 

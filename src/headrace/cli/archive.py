@@ -20,9 +20,10 @@ from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
 from headrace.pipeline.compact import compact
-from headrace.pipeline.inference import SAMPLE, infer, sample
+from headrace.pipeline.inference import SAMPLE, infer, kinds_of, left_out, sample
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import Batch
+from headrace.spark.misfits import Counts, collected, collecting, told_misfits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +46,7 @@ class Wanted:
     compaction: bool
     fields: StructType | None = None
     written: int = 0
+    exact: int = 0
 
 
 @click.command(
@@ -108,11 +110,16 @@ def command(
     wanted = Wanted(names, pattern, url, directory.absolute(), batch, allow_loss, compaction)
     streams = wanted_streams(url, names, pattern)
     if fields == INFER:
-        fields = infer(sample(url, streams, sampled or SAMPLE))
+        found = sample(url, streams, sampled or SAMPLE)
+        fields = infer(found)
         console.print(line(f"Fields: {fields}"), soft_wrap=True)
+        for name, why in left_out(kinds_of(found)).items():
+            console.print(line("No column: the field ", name, " ", why), soft_wrap=True)
     try:
         with ExitStack() as stack:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
+            stack.enter_context(collecting(Path(scratch)))
+            stack.callback(lambda: tell_kept(console, wanted, collected(Path(scratch))))
             log = Path(scratch) / "spark.log"
             spark = stack.enter_context(announced_spark("headrace archive", log, time_zone))
             wanted.fields = None if fields is None else schema_of(fields)
@@ -142,6 +149,9 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
         name = streams[0] if len(streams) == 1 else f"{len(streams)} streams"
         task = bar.add_task(name, total=lengths(wanted.url, streams), rows=0)
 
+        def note(entries: int) -> None:
+            wanted.exact += entries
+
         def show(done: Batch) -> None:
             bar.advance(task, done.rows)
             bar.update(task, rows=bar.tasks[task].completed)
@@ -157,6 +167,7 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
                 entries_per_batch=wanted.batch,
                 fail_on_loss=not wanted.allow_loss,
                 on_batch=show,
+                on_exact=note,
             )
         except HeadraceError as error:
             # The same choice goes by another name here.
@@ -165,6 +176,18 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
     if wanted.compaction:
         with console.status("Putting small files together"):
             compact(wanted.directory)
+
+
+def tell_kept(console: Console, wanted: Wanted, misfits: Counts) -> None:
+    """Say how many entries are kept whole, and which values the columns could not hold."""
+    if wanted.exact:
+        console.print(
+            f"{wanted.exact:,} of {wanted.written:,} entries have fields that their columns cannot hold "
+            "exactly; they are kept whole in _exact",
+            soft_wrap=True,
+        )
+    if text := told_misfits(misfits):
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def wait(seconds: float) -> None:

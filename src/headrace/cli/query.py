@@ -28,6 +28,7 @@ from headrace.pipeline.catalog import catalog_rows, catalog_statement, check_rea
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.query import Table, ask, keep_asking, register
 from headrace.pipeline.sql_errors import query_failures_explained
+from headrace.spark.misfits import Counts, collected, collecting, told_misfits
 
 ROWS_SHOWN = 50
 
@@ -99,6 +100,8 @@ def command(
         return
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
+        stack.enter_context(collecting(Path(scratch)))
+        stack.callback(lambda: tell_misfits(told, collected(Path(scratch))))
         log = Path(scratch) / "spark.log"
         spark = stack.enter_context(announced_spark("headrace query", log, time_zone))
         archive = None if directory is None else directory.absolute()
@@ -139,6 +142,12 @@ def tell_guess(told: Console, table: Table) -> None:
         if columns:
             guess = f"{table.stream}: {columns} (from {table.sampled} entries; --fields says otherwise)"
             told.print(Text(printable(guess), style="dim"))
+
+
+def tell_misfits(told: Console, misfits: Counts) -> None:
+    """Say which columns have a null where a field's value does not fit."""
+    if text := told_misfits(misfits):
+        told.print(Text(f"{text} (--fields says other types)"))
 
 
 def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None:
@@ -207,7 +216,7 @@ def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
         # Where it is narrow a value goes on in the next line: no ID is cut.
         made.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text("" if value is None else printable(value)) for value in row))
+        made.add_row(*(Text("" if value is None else printable(decoded(value))) for value in row))
     return made
 
 
@@ -218,10 +227,11 @@ def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: 
         if head:
             sheet.writerow(shown_cells(names) if sys.stdout.isatty() else names)
         # CSV has no escapes: a terminal is shown what the table shows, a file or a pipe gets the data.
-        sheet.writerows(map(shown_cells, rows) if sys.stdout.isatty() else rows)
+        cells = ([decoded(value) for value in row] for row in rows)
+        sheet.writerows(map(shown_cells, cells) if sys.stdout.isatty() else cells)
     else:
         for row in rows:
-            pairs = dict(zip(names, (as_json(value) for value in row), strict=True))
+            pairs = dict(zip(names, (as_json(decoded(value)) for value in row), strict=True))
             print(json_text(pairs))
     sys.stdout.flush()
 
@@ -229,6 +239,17 @@ def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: 
 def shown_cells(row: Iterable[Any]) -> list[Any]:
     """Return a row of CSV for a terminal, its texts escaped."""
     return [value if value is None else printable(value) for value in row]
+
+
+def decoded(value: Any) -> Any:
+    """Return a value with its bytes as text: each byte that is not UTF-8 as \\xNN."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode(errors="backslashreplace")
+    if isinstance(value, Row):
+        return Row(**{name: decoded(each) for name, each in value.asDict().items()})
+    if isinstance(value, dict):
+        return {decoded(name): decoded(each) for name, each in value.items()}
+    return [decoded(each) for each in value] if isinstance(value, list) else value
 
 
 def as_json(value: Any) -> Any:

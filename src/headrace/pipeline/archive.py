@@ -1,9 +1,12 @@
 """From streams into Parquet files, a directory a stream and day, each entry exactly once.
 
-DIR/stream=flights/date=2013-01-01/part-….parquet     id, timestamp, sequence, and the fields
+DIR/stream=flights/date=2013-01-01/part-….parquet     id, timestamp, sequence, the fields, _exact
 DIR/_spark_metadata/                   Spark's list of the files that count
 DIR/_headrace/                         whose archive this is (archive_home), and
 DIR/_headrace/checkpoint/              how far it has got; the next run goes on from there
+
+No byte is lost: where the fields, as one map or as typed columns, do not give an entry back as it was, the
+column _exact holds it whole. replay reads it from there.
 
 After each batch the server is told how far its streams are archived (watermark), so that they can be trimmed.
 """
@@ -17,16 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import MapType, StructType
 
 from headrace.errors import UsageError
 from headrace.pipeline.archive_home import Home, claim, held, record_names
-from headrace.pipeline.inference import quoted
+from headrace.pipeline.inference import TAKEN, quoted
 from headrace.pipeline.progress import Batch, follow
 from headrace.pipeline.watermark import Watermark
+from headrace.spark.archive_files import committed_files
+from headrace.spark.archive_rows import EXACT
 from headrace.spark.local_paths import local_path
 
 ENTRIES_PER_BATCH = 250_000
@@ -35,7 +41,10 @@ SIMPLE = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
 # An entry's own columns, and what they are called in the archive.
 METADATA = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
-CORRUPT = "_corrupt_record"
+ENTRY = (
+    "_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG, _fields MAP<STRING, STRING>, "
+    f"{EXACT} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
+)
 
 
 @dataclass(frozen=True)
@@ -57,13 +66,29 @@ def archive(
     entries_per_batch: int = ENTRIES_PER_BATCH,
     fail_on_loss: bool = True,
     on_batch: Callable[[Batch], None] = lambda batch: None,
+    on_exact: Callable[[int], None] = lambda entries: None,
 ) -> int:
-    """Writes the entries that the archive does not have yet, and returns how many those were.
+    """Write the entries that the archive does not have yet.
 
-    With `fields` each named field is a typed column, and what does not fit is kept in `_corrupt_record`;
-    without, all fields are one map. Streams may be added from run to run. fail_on_loss: whether to fail, or
-    to warn, when entries were gone from the server before they were archived. UsageError if the directory
-    holds something else; HeadraceError if another process is at work there, or the query fails.
+    Streams may be added from run to run.
+
+    Args:
+        spark: the session to use.
+        url: the server.
+        streams: the streams to archive.
+        directory: where the archive is, or is to be.
+        fields: a typed column for each of these fields; None for one map of all fields.
+        entries_per_batch: entries in one micro-batch, at most.
+        fail_on_loss: whether to fail, or to warn, if entries were gone before they were archived.
+        on_batch: is called after each micro-batch.
+        on_exact: is called at the end with the number of entries that are kept whole in `_exact`.
+
+    Returns:
+        How many entries were written.
+
+    Raises:
+        UsageError: if the directory holds something else.
+        HeadraceError: if another process is at work there, or the query fails.
     """
     names = [streams] if isinstance(streams, str) else list(streams)
     directory = local_path(directory)
@@ -74,6 +99,7 @@ def archive(
     written = 0
     try:
         with held(directory):
+            before = set(committed_files(directory))
             # A run that was killed may have left a batch that is done and not told.
             watermark.tell()
             rows = archive_rows(spark, url, names, home, fields, entries_per_batch, fail_on_loss)
@@ -92,9 +118,27 @@ def archive(
                 watermark.tell()
                 on_batch(batch)
             watermark.tell()
+            on_exact(sum(map(exact_rows, set(committed_files(directory)) - before)))
     finally:
         watermark.close()
     return written
+
+
+def exact_rows(path: Path) -> int:
+    """How many rows of a file have their entry in `_exact`, as the file's own statistics say."""
+    found = 0
+    with pq.ParquetFile(path) as parquet:
+        paths = [parquet.schema.column(place).path for place in range(len(parquet.schema))]
+        places = [place for place, each in enumerate(paths) if each.partition(".")[0] == EXACT]
+        for group in range(parquet.num_row_groups) if places else ():
+            told = parquet.metadata.row_group(group).column(places[0]).statistics
+            rows = parquet.metadata.row_group(group).num_rows
+            if told is not None and told.has_null_count:  # a list that is not null has no null in it
+                found += rows - told.null_count
+            else:
+                column = parquet.read_row_group(group, [EXACT]).column(EXACT)
+                found += rows - column.null_count
+    return found
 
 
 def archive_rows(
@@ -113,9 +157,10 @@ def archive_rows(
         streams,
         fields,
         with_stream=home.alone is None,
-        with_corrupt=home.alone is None and fields is not None,
+        with_exact=True,
         maxOffsetsPerTrigger=entries_per_batch,
         failOnDataLoss=str(fail_on_loss).lower(),
+        timestampFormat="auto",
     )
     return rows.withColumn("date", F.to_date("timestamp"))
 
@@ -142,7 +187,7 @@ def entries(
     fields: StructType | None = None,
     *,
     with_stream: bool = False,
-    with_corrupt: bool = False,
+    with_exact: bool = False,
     **options: int | str,
 ) -> DataFrame:
     """Streams from their first entries on as a streaming DataFrame: id, timestamp, sequence, the fields."""
@@ -155,30 +200,29 @@ def entries(
     for name, value in options.items():
         reader = reader.option(name, str(value))
     reader = reader.option("startingOffsets", "earliest")
-    if fields is None:
-        first = ["stream"] if with_stream else []
-        return reader.load().select(*first, "id", "timestamp", "sequence", "fields")
-    metadata = schema_of(
-        f"_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG, {CORRUPT} STRING"
-    )
+    entry = schema_of(ENTRY)
     wanted = [*(["_stream"] if with_stream else []), *METADATA]
-    schema = StructType([metadata[name] for name in wanted] + fields.fields)
+    typed = StructType([entry["_fields"]]) if fields is None else fields
+    schema = StructType([entry[name] for name in wanted] + typed.fields)
     columns: list[Column] = [F.col(name).alias(METADATA.get(name, "stream")) for name in wanted]
-    columns += [F.col(quoted(field.name)) for field in fields]
-    if with_corrupt:
-        schema = StructType([*schema.fields, metadata[CORRUPT]])
-        columns.append(F.col(CORRUPT))
+    if fields is None:
+        columns.append(F.col("_fields").alias("fields"))
+    else:
+        columns += [F.col(quoted(field.name)) for field in fields]
+    if with_exact:
+        schema = StructType([*schema.fields, entry[EXACT]])
+        columns.append(F.col(EXACT))
     return reader.schema(schema).load().select(*columns)
 
 
 def check_names(fields: StructType | None) -> None:
     """UsageError if a typed field would be called what a column of the archive is called already."""
-    taken = {"stream", "date", CORRUPT, *METADATA.values()}
-    for name in [] if fields is None else fields.names:
-        if name.lower() in taken:
+    for field in [] if fields is None else fields:
+        is_map = field.name == "fields" and isinstance(field.dataType, MapType)
+        if is_map or field.name.lower() in TAKEN:
             raise UsageError(
-                f"a field {name!r} cannot be a column of an archive, which has one of that name; leave out "
-                "--fields to archive all fields as one map"
+                f"a field {field.name!r} cannot be a column of an archive, which has one of that name; leave "
+                "out --fields to archive all fields as one map"
             )
 
 

@@ -38,6 +38,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_home import held, write_whole
+from headrace.pipeline.in_order import NOTE
 from headrace.pipeline.watermark import sync
 from headrace.spark.archive_files import LOG, OURS, day, located, logged_files, partition_of
 from headrace.spark.offsets import Id, parse_id
@@ -141,11 +142,14 @@ def place(directory: Path, line: Line) -> tuple[str, str]:
 
 
 def packed(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iterator[list[Path]]:
-    """Neighbours together while they are not too large; a file that remains alone is left as it is."""
+    """Neighbours together while they have the same columns and are not too large.
+
+    A file that remains alone is left as it is.
+    """
     together: list[Path] = []
     size = 0
     for file in files:
-        if together and size + sizes[file] > target_bytes:
+        if together and (size + sizes[file] > target_bytes or columns_of(file) != columns_of(together[-1])):
             if len(together) > 1:
                 yield together
             together, size = [], 0
@@ -153,6 +157,12 @@ def packed(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iter
         size += sizes[file]
     if len(together) > 1:
         yield together
+
+
+def columns_of(file: Path) -> tuple[pa.Schema, bytes | None]:
+    """The columns of a file, and what Spark noted of them: an older file may lack one."""
+    with pq.ParquetFile(file) as parquet:
+        return schema_for(parquet).remove_metadata(), (parquet.metadata.metadata or {}).get(NOTE)
 
 
 def first_id(file: Path) -> Id:

@@ -7,13 +7,17 @@ group first tells which IDs it has, from where to where:
                 |---b---|
                     |---c---|   b and c overlap: read whole and sorted together
 
+The columns come as they were when the entries were compared with them (spark.exact_rows), times as the texts
+that they are written as; so what is replayed of them is what was archived.
+
 Only the days near the one that is being read are looked at, so a large archive begins at once.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -21,13 +25,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
 from headrace.spark.archive_files import DAYS_APART_MAX, ArchivedFile, numbers_of
 from headrace.spark.archive_rows import Piece, rows_at_once, within
+from headrace.spark.arrow_cells import time_texts
 from headrace.spark.offsets import Id
 from headrace.spark.range_reader import BATCH_ROWS
+from headrace.spark.time_formats import format_of
 
 # Of an entry's own columns only its ID is needed: it says the time and the sequence.
+NOTE = b"org.apache.spark.sql.parquet.row.metadata"
 LEFT_OUT = ("timestamp", "sequence")
 
 
@@ -113,25 +122,48 @@ def read(cluster: list[Extent]) -> Iterator[pa.RecordBatch]:
         [alone] = cluster
         with opened(alone.file.path) as parquet:
             rows = rows_at_once(parquet, Piece(alone.file.path, (alone.group,)))
-            yield from parquet.iter_batches(rows, [alone.group], columns_of(parquet))
+            fields = fields_of(parquet)
+            for batch in parquet.iter_batches(rows, [alone.group], columns_of(parquet)):
+                yield as_read(batch, fields)
         return
     tables = []
     for extent in cluster:
         with opened(extent.file.path) as parquet:
-            tables.append(parquet.read_row_group(extent.group, columns_of(parquet)))
-    together = pa.concat_tables([same_times(table) for table in tables], promote_options="default")
+            table = parquet.read_row_group(extent.group, columns_of(parquet)).combine_chunks()
+            fields = fields_of(parquet)
+            batches = [as_read(batch, fields) for batch in table.to_batches()]
+            tables.append(pa.Table.from_batches(batches))
+    together = pa.concat_tables(tables, promote_options="default")
     ms, seq = numbers_of(together.column("id"))
     order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
     yield from together.take(order).to_batches(BATCH_ROWS)
 
 
-def same_times(table: pa.Table) -> pa.Table:
-    """Times under one type: files of several ages say UTC, or leave it unsaid."""
-    fields = [
-        pa.field(field.name, pa.timestamp("us", "UTC")) if pa.types.is_timestamp(field.type) else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields))
+def fields_of(parquet: pq.ParquetFile) -> dict[str, StructField]:
+    """The columns of a file as Spark noted them; nothing if it did not."""
+    note = (parquet.metadata.metadata or {}).get(NOTE)
+    try:
+        return {field.name: field for field in StructType.fromJson(json.loads(note or b""))}
+    except ValueError:
+        return {}
+
+
+def as_read(batch: pa.RecordBatch, fields: Mapping[str, StructField]) -> pa.RecordBatch:
+    """The columns with the types under which they were read from the server, times as texts.
+
+    Parquet keeps some types otherwise: times, also within structs, without their zone.
+    """
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        field = fields.get(name)
+        if field is not None:
+            kind = to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
+            column = column if column.type == kind else column.cast(kind)
+        if pa.types.is_timestamp(column.type):
+            form = "epoch_ms" if field is None else format_of(field, "epoch_ms")
+            column = time_texts(column, form)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def opened(path: Path) -> pq.ParquetFile:

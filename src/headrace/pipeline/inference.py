@@ -5,27 +5,34 @@
     a whole number, not 007 or +1    BIGINT, or STRING if one does not fit
     a number                         DOUBLE
     2013-01-31                       DATE
+    2013-01-31T12:00:00Z             TIMESTAMP, and the column's comment says how its times are spelled
     anything else                    STRING
 
-Text that would come back otherwise than it was written is kept as text. A value that comes later and does not
-fit makes its column null, and its whole entry stands in the column _corrupt_record.
+A field whose name cannot be a column's is left out. An entry that the columns do not give back as it was, as
+one with such a field, or with a value that comes later and does not fit, is kept whole by the archive.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from headrace.errors import UsageError
+from headrace.spark.schema import RESERVED
 from headrace.spark.shards import Servers
 from headrace.spark.stream_names import key
+from headrace.spark.time_formats import is_iso, style_of
 
 SAMPLE = 1000
 WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 NUMBER = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
 DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 BIGGEST = 1 << 63
+
+# Columns of the archive, and names that the Spark source has reserved. Spark does not tell case apart.
+TAKEN = {"stream", "date", "id", "timestamp", "sequence", *RESERVED}
 
 
 def both_ends(
@@ -68,31 +75,50 @@ def kinds_of(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
     return kinds
 
 
-def infer(entries: Iterable[Mapping[bytes, bytes]]) -> str:
-    """Columns in SQL for the fields of these entries, in the order in which they first come.
+def infer(entries: Collection[Mapping[bytes, bytes]]) -> str:
+    """Propose columns in SQL for the fields of some entries, in the order in which they first come.
 
-    UsageError if there is no field, or if two differ only in case, which Spark does not tell apart.
+    Raises:
+        UsageError: if there is no field, or none whose name can be a column's.
     """
-    kinds: dict[str, str] = {}
-    for raw, kind in kinds_of(entries).items():
-        try:
-            kinds[raw.decode()] = kind
-        except UnicodeDecodeError as error:
-            raise UsageError(f"the field {raw!r} is no text; archive all fields as one map") from error
+    kinds = kinds_of(entries)
     if not kinds:
         raise UsageError("there are no entries to infer fields from; say them in --fields")
+    refused = left_out(kinds)
+    columns = [column_of(name, kind, entries) for name, kind in kinds.items() if name not in refused]
+    if not columns:
+        raise UsageError(
+            "none of the fields can be a column: leave out --fields to archive all fields as one map"
+        )
+    return ", ".join(columns)
+
+
+def left_out(names: Iterable[bytes]) -> dict[bytes, str]:
+    """Which names of fields cannot be those of columns, and why not."""
+    refused: dict[bytes, str] = {}
     folded: dict[str, str] = {}
-    for name in kinds:
-        other = folded.setdefault(name.lower(), name)
-        if other != name:
-            raise UsageError(
-                f"the fields {other!r} and {name!r} differ only in case; archive them as one map"
-            )
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+    for raw in names:
+        name = raw.decode(errors="replace")
+        if "\ufffd" in name or not name.isprintable() or not name:
+            refused[raw] = "is not printable text"
+        elif name.lower() in TAKEN:
+            refused[raw] = "is the name of a column of the archive"
+        elif (other := folded.setdefault(name.lower(), name)) != name:
+            refused[raw] = f"differs only in case from {other!r}"
+    return refused
+
+
+def column_of(name: bytes, kind: str, entries: Iterable[Mapping[bytes, bytes]]) -> str:
+    """The declaration of one column; of times with the spelling that most of them have."""
+    declared = f"{quoted(name.decode())} {kind}"
+    if kind != "TIMESTAMP":
+        return declared
+    styles = Counter(style_of(entry[name]) for entry in entries if name in entry)
+    return f"{declared} COMMENT '{styles.most_common(1)[0][0]}'"
 
 
 def kind_of(value: bytes) -> str:
-    """The narrowest type that gives a value back."""
+    """The narrowest type that holds a value."""
     if value in (b"true", b"false"):
         return "BOOLEAN"
     if WHOLE.fullmatch(value):
@@ -101,7 +127,7 @@ def kind_of(value: bytes) -> str:
         return "DOUBLE"
     if DATE.fullmatch(value):
         return "DATE"
-    return "STRING"
+    return "TIMESTAMP" if is_iso(value) else "STRING"
 
 
 def wider(one: str | None, other: str) -> str:

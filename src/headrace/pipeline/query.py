@@ -37,7 +37,7 @@ from headrace.pipeline.sql_errors import sql_message
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import failures_explained
 from headrace.spark.archive_files import Archive, look
-from headrace.spark.archive_rows import is_map
+from headrace.spark.archive_rows import EXACT, is_map, whole_fields
 from headrace.spark.local_paths import local_path
 from headrace.spark.shards import Servers
 from headrace.spark.stream_names import key
@@ -48,6 +48,7 @@ TYPES: dict[str, DataType] = {
     "BIGINT": LongType(),
     "DOUBLE": DoubleType(),
     "DATE": DateType(),
+    "TIMESTAMP": TimestampType(),
     "STRING": StringType(),
 }
 METADATA = StructType(
@@ -58,7 +59,7 @@ METADATA = StructType(
         StructField("_sequence", LongType()),
     ]
 )
-ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record"}
+ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record", EXACT}
 WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
 TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|\w+)", re.IGNORECASE)
 TEXTS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
@@ -90,7 +91,8 @@ def register(
     """Makes views of the streams that the SQL names, on the server or in the archive; which those are.
 
     fields: what to read of a stream, by its name; under "" of all others. following: views that grow.
-    options: of the source, for all. UsageError if the SQL names no stream; HeadraceError without a server.
+    options: of the source, for all; by default times may be in milliseconds or in ISO 8601. UsageError if the
+    SQL names no stream; HeadraceError without a server.
     """
     said = fields or {}
     archive = None if archive is None else local_path(archive)
@@ -164,9 +166,9 @@ def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list
     files = [file for file in held.files if file.stream == stream] if held else []
     if files:
         with pq.ParquetFile(files[-1].path) as parquet:
-            for batch in parquet.iter_batches(SAMPLE // 2, [0], ["fields"]):
-                pairs = batch.column("fields").to_pylist()
-                found += [{name.encode(): value.encode() for name, value in each} for each in pairs]
+            columns = [name for name in ("fields", EXACT) if name in parquet.schema_arrow.names]
+            for batch in parquet.iter_batches(SAMPLE // 2, [0], columns):
+                found += [dict(pairs) for pairs in whole_fields(batch).to_pylist() if pairs is not None]
                 break
     return found
 
@@ -218,7 +220,7 @@ def view(
         reader = reader.option("archive", str(archive))
     if following:
         reader = reader.option("startingOffsets", "earliest")
-    rows = reader.options(**options).schema(table.columns).load()
+    rows = reader.options(**{"timestampFormat": "auto", **options}).schema(table.columns).load()
     rows.createOrReplaceTempView("`" + table.stream.replace("`", "``") + "`")
 
 

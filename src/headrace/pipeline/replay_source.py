@@ -1,6 +1,7 @@
 """What a replay plays: the entries of one stream in order, from its archive, then from the live stream.
 
-The batches have a column `id`, and `fields`, a map; of an archive of columns a column for each field instead.
+The batches have a column `id`, and `fields`, a map; of an archive of columns a column for each field instead,
+and `_fields`, a map of all fields of an entry that these columns do not give back.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.in_order import entries_in_order
 from headrace.server_url import without_password
 from headrace.spark.archive_files import ArchivedFile, look
-from headrace.spark.archive_rows import CORRUPT
+from headrace.spark.archive_rows import CORRUPT, EXACT, as_map, is_map, whole_fields
 from headrace.spark.arrow_path import range_reader
 from headrace.spark.history import difference, sights
 from headrace.spark.local_paths import local_path
@@ -128,6 +130,14 @@ class Source:
 
 def restored(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows with the fields they had: what did not fit its columns was kept beside them, whole."""
+    if EXACT in batch.schema.names:
+        batch = with_exact(batch)
+    if is_map(batch.schema) and batch.column("fields").null_count:
+        missing = batch.column("id").filter(batch.column("fields").is_null())
+        raise HeadraceError(
+            f"entry {missing[0]} has no fields in the archive: they were not UTF-8, and the version that "
+            "archived them kept only text. Replay the stream itself, or leave it out by --from and --to"
+        )
     if CORRUPT not in batch.schema.names:
         yield batch
         return
@@ -145,6 +155,22 @@ def restored(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             ids = batch.column("id")[start:stop]
             yield pa.RecordBatch.from_arrays([ids, pairs], ["id", "fields"])
         start = stop
+
+
+def with_exact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows without the column `_exact`: what that has of an entry stands for all other columns of it."""
+    ids = batch.column("id")
+    if is_map(batch.schema):
+        return pa.RecordBatch.from_arrays([ids, whole_fields(batch)], ["id", "fields"])
+    kept = batch.column(EXACT)
+    rest = batch.drop_columns([EXACT])
+    if kept.null_count == len(kept):
+        return rest
+    columns = [
+        column if name == "id" else pc.if_else(kept.is_valid(), pa.scalar(None, column.type), column)
+        for name, column in zip(rest.schema.names, rest.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*columns, as_map(kept)], [*rest.schema.names, "_fields"])
 
 
 def before(text: str) -> str:

@@ -123,3 +123,14 @@ def _time(column: pa.Array, timestamp_format: str) -> pa.Array:
     if kind.tz is None:
         return pc.strftime(column, "%Y-%m-%dT%H:%M:%S")
     return pc.strftime(column.cast(pa.timestamp(kind.unit, "UTC")), "%Y-%m-%dT%H:%M:%SZ")
+
+
+def time_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
+    """Return times as the texts that they are written as."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if timestamp_format in EPOCHS:
+        micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        return pc.divide(micros, 1_000_000 // EPOCHS[timestamp_format]).cast(pa.string())
+    return _time(column, timestamp_format)

@@ -69,6 +69,14 @@ def sentence(stream: str, column: str, count: int) -> str:
     return f"{stream}: {count:,} {values} not fit the column {column} and became null"
 
 
+def told_misfits(counts: Counts) -> str:
+    """One line on the values of all columns; nothing if all fitted."""
+    columns = [f"{stream}.{column} {count:,}" for (stream, column), count in counts.items() if column != MAP]
+    if not columns:
+        return ""
+    return f"Values that do not fit their column, and are null there: {', '.join(columns)}"
+
+
 @contextmanager
 def collecting(directory: Path) -> Iterator[None]:
     """Within, a Spark that is started leaves its counts in the directory."""

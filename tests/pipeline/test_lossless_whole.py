@@ -1,0 +1,240 @@
+"""Any entries, archived, trimmed away and replayed, are byte for byte what they were."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+from archive_maker import ArchiveMaker
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from headrace.errors import HeadraceError
+from headrace.pipeline import archive as job
+from headrace.pipeline.archive import archive, check, entries, exact_rows, schema_of
+from headrace.pipeline.compact import compact
+from headrace.pipeline.floor import Wishes
+from headrace.pipeline.inference import infer, sample
+from headrace.pipeline.replay import replay
+from headrace.pipeline.replay_source import Source
+from headrace.pipeline.sessions import local_spark
+from headrace.pipeline.trim import trim
+from headrace.spark.archive_files import committed_files
+from headrace.spark.misfits import DIRECTORY, collected, collecting
+
+pytestmark = pytest.mark.whole
+
+HOUR = 3_600_000
+FIELDS = (
+    "a BIGINT, b DOUBLE, c STRING, d DATE, e TIMESTAMP, f BOOLEAN, g DECIMAL(9, 2), h ARRAY<BIGINT>, "
+    "i FLOAT, j STRUCT<t: TIMESTAMP, n: INT>, k BINARY, l SMALLINT, m TIMESTAMP COMMENT 'iso8601:T3Z', "
+    "n TIMESTAMP COMMENT 'epoch_s'"
+)
+USUAL = [b"7"]
+USUAL += [b"007", b"+1", b"-0", b"1e3", b"1.50", b"1.5", b"2.0", b"-1", b"True", b"true", b"false", b"no"]
+USUAL += [b"[1, 2]", b"[1,2]", b"2026-03-01", b"20260301", b"1700000000000", b"-62135596800000", b"nan"]
+USUAL += [b'{"t": "2026-03-01 12:00:00+00:00", "n": 1}', b'{"t": "2026-03-01 12:00:00", "n": 1}', b"inf"]
+USUAL += [b"2026-03-01T12:00:00.250Z", b"2026-03-01T12:00:00Z", b"0001-01-01T00:00:00.000Z"]
+USUAL += [b"1e-7", b"1e-07", b"NaN"]
+USUAL += [b"9223372036854775807", b"99999999999999999999", b"", b"\xff", b"\\xff", b"\x00", "grü".encode()]
+
+names = st.one_of(st.sampled_from([bytes([c]) for c in b"abcdefghijklmn"]), st.binary(max_size=6))
+values = st.one_of(st.sampled_from(USUAL), st.binary(max_size=30), st.integers().map(lambda n: b"%d" % n))
+fields = st.lists(st.tuples(names, values), min_size=1, max_size=20)
+alike = st.dictionaries(
+    st.sampled_from([bytes([c]) for c in b"abcdefghijklmn"]), values, min_size=1, max_size=6
+).map(lambda found: sorted(found.items()))
+entries_of = st.lists(st.one_of(fields, alike), min_size=1, max_size=80)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    counts = tmp_path_factory.mktemp("counts")
+    with collecting(counts), local_spark("test", tmp_path_factory.mktemp("spark") / "log") as spark:
+        spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "2")
+        yield spark
+
+
+def add(client: redis.Redis, stream: str, entries: list[list[tuple[bytes, bytes]]], first: int = 1) -> None:
+    with client.pipeline(transaction=False) as pipe:
+        for n, pairs in enumerate(entries, first):
+            words = [word for pair in pairs for word in pair]
+            pipe.execute_command("XADD", stream, f"{n * HOUR}-{n}", *words)
+        pipe.execute()
+
+
+def read(client: redis.Redis, stream: str) -> list[Any]:
+    """What XRANGE answers, names that repeat included."""
+    words: list[Any] = client.execute_command("XRANGE", stream, "-", "+")
+    return words
+
+
+@pytest.fixture
+def raw(server_url: str) -> Iterator[redis.Redis]:
+    """A client whose XRANGE gives words as bytes, not dictionaries of text."""
+    with redis.Redis.from_url(server_url) as client:
+        client.flushall()
+        client.set_response_callback("XRANGE", lambda reply, **options: reply)
+        yield client
+
+
+@pytest.mark.parametrize("how", ["map", "typed", "infer"])
+def test_any_bytes_survive_archive_trim_and_replay(
+    tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis, how: str
+) -> None:
+    @settings(
+        max_examples=2,
+        deadline=None,
+        phases=[
+            Phase.explicit,
+            Phase.generate,
+        ],  # shrinking would take an hour
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(entries_of, entries_of)
+    def survive(some: list[list[tuple[bytes, bytes]]], more: list[list[tuple[bytes, bytes]]]) -> None:
+        raw.flushall()
+        directory = tmp_path / uuid.uuid4().hex
+        add(raw, "s", some)
+        add(raw, "s", [[(b"a", b"1")]], len(some) + 1)  # so that there is a field to infer
+        columns = {"map": None, "typed": FIELDS, "infer": infer(sample(server_url, ["s"]))}[how]
+        schema = None if columns is None else schema_of(columns)
+        written = archive(spark, server_url, "s", directory, fields=schema, entries_per_batch=60)
+        add(raw, "s", more, len(some) + 2)
+        written += archive(spark, server_url, "s", directory, fields=schema, entries_per_batch=60)
+        whole = read(raw, "s")
+        assert written == len(whole) == len(some) + len(more) + 1
+        trim(server_url, ["s"], wishes=Wishes(no_groups_ok=True))
+        assert len(read(raw, "s")) == 1
+        compact(directory)
+        replay(Source("s", None, directory), server_url, "t", name="x")
+        assert read(raw, "t") == whole
+
+    survive()
+
+
+ODD: list[list[tuple[bytes, bytes]]] = [
+    [(b"n", b"1"), (b"t", b"x")],
+    [(b"n", b"01"), (b"t", b"x")],
+    [(b"n", b"many"), (b"t", b"x")],
+    [(b"n", b"2"), (b"t", b"\xff")],
+    [(b"n", b"3"), (b"t", b"x"), (b"\xff", b"")],
+    [(b"t", b"x"), (b"n", b"4")],
+    [(b"n", b"5"), (b"n", b"5")],
+    [(b"n", b"6")],
+]
+SHOWN = [
+    {"n": "1", "t": "x"}, {"n": "01", "t": "x"}, {"n": "many", "t": "x"}, {"n": "2", "t": "\\xff"},
+    {"n": "3", "t": "x", "\\xff": ""}, {"t": "x", "n": "4"}, {"n": "5"}, {"n": "6"},
+]  # fmt: skip
+
+
+def words_of(pairs: list[Row] | None) -> list[tuple[bytes, bytes]] | None:
+    """What a row has in `_exact`."""
+    return None if pairs is None else [(bytes(pair.name), bytes(pair.value)) for pair in pairs]
+
+
+def test_entries_that_columns_do_not_give_back_are_kept_whole_and_counted(
+    tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
+) -> None:
+    counts = Path(os.environ[DIRECTORY])
+    for left in counts.iterdir():
+        left.unlink()
+    add(raw, "s", ODD)
+    kept: list[int] = []
+    schema = schema_of("n INT, t STRING")
+    assert archive(spark, server_url, "s", tmp_path / "typed", fields=schema, on_exact=kept.append) == 8
+    assert archive(spark, server_url, "s", tmp_path / "map", on_exact=kept.append) == 8
+    assert kept == [6, 3]
+    assert collected(counts) == {("s", "n"): 1, ("s", "t"): 1, ("s", "fields"): 2}
+    rows = spark.read.parquet(str(tmp_path / "typed")).orderBy("sequence").collect()
+    assert [(row.n, row.t) for row in rows] == [
+        (1, "x"), (1, "x"), (None, "x"), (2, None), (3, "x"), (4, "x"), (5, None), (6, None),
+    ]  # fmt: skip
+    assert [words_of(row._exact) for row in rows] == [None, *ODD[1:7], None]
+    rows = spark.read.parquet(str(tmp_path / "map")).orderBy("sequence").collect()
+    assert [row.fields for row in rows] == SHOWN
+    assert [words_of(row._exact) for row in rows] == [None] * 3 + ODD[3:5] + [None, ODD[6], None]
+
+
+def test_an_archive_reads_as_the_stream_does_whatever_its_columns(
+    tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
+) -> None:
+    add(raw, "s", ODD)
+    archive(spark, server_url, "s", tmp_path / "typed", fields=schema_of("n INT, t STRING"))
+    archive(spark, server_url, "s", tmp_path / "map")
+
+    def rows(archived: str | None, schema: str | None, **options: str) -> list[Row]:
+        reader = spark.read.format("headrace").option("url", server_url).option("subscribe", "s")
+        reader = reader.options(**options)
+        reader = reader if archived is None else reader.option("archive", str(tmp_path / archived))
+        reader = reader if schema is None else reader.schema(schema)
+        return sorted(reader.load().collect(), key=lambda row: int(row[0 if schema else 3]))
+
+    maps = [(None, {}), (None, {"fieldsType": "binary"}), ("_sequence LONG, _fields MAP<BINARY,BINARY>", {})]
+    for schema, options in maps:
+        assert rows("map", schema, **options) == rows(None, schema, **options)
+    assert [row.fields for row in rows(None, None)] == SHOWN
+    [row] = [row for row in rows(None, None, fieldsType="binary") if row.sequence == 4]
+    assert row.fields == {"n": b"2", "t": b"\xff"}
+    typed = "_sequence LONG, n INT, t STRING, _corrupt_record STRING"
+    assert rows("typed", typed) == rows("map", typed) == rows(None, typed)
+    strings = "_sequence LONG, n STRING, t BINARY"
+    assert rows("typed", strings) == rows(None, strings)
+    with pytest.raises(PySparkException, match="is not UTF-8"):
+        rows(None, None, mode="FAILFAST")
+
+
+def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
+    tmp_path: Path,
+    spark: SparkSession,
+    server_url: str,
+    raw: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = tmp_path / "archive"
+    text = [[(b"n", b"%d" % n)] for n in range(10)]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(
+            job, "entries", lambda *args, **options: entries(*args, **{**options, "with_exact": False})
+        )
+        for first in (1, 6):
+            add(raw, "s", text[first - 1 : first + 4], first)
+            archive(spark, server_url, "s", directory)
+    for first in (11, 19):
+        add(raw, "s", ODD, first)
+        archive(spark, server_url, "s", directory)
+    add(raw, "s", [[(b"n", b"1")]], 40)
+    archive(spark, server_url, "s", directory)
+    whole = read(raw, "s")
+    for compacted in (False, True):
+        if compacted:
+            before = {path: exact_rows(path) for path in committed_files(directory)}
+            compact(directory)
+            after = {path: exact_rows(path) for path in committed_files(directory)}
+            assert len(after) < len(before) and sum(after.values()) == sum(before.values()) == 6
+        raw.delete("t")
+        replay(Source("s", None, directory), server_url, "t", name="x", restart=True)
+        assert read(raw, "t") == whole
+        assert check(spark, directory).distinct == len(whole)
+
+
+def test_a_row_whose_fields_an_earlier_version_lost_is_not_replayed_silently(
+    tmp_path: Path, server_url: str, raw: redis.Redis
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    [path] = maker.add({"s": [(1, 0), (2, 0)]}, files=1)
+    table = pq.read_table(path, partitioning=None)
+    lost = pa.array([[("a", "b")], None], pa.map_(pa.string(), pa.string()))
+    pq.write_table(table.set_column(3, "fields", lost), path)
+    with pytest.raises(HeadraceError, match="entry 2-0 has no fields in the archive"):
+        replay(Source("s", None, tmp_path / "archive"), server_url, "t", name="x")
