@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import redis
 from archive_maker import ArchiveMaker
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_home import claim
-from headrace.pipeline.inference import infer, left_out, sample
+from headrace.pipeline.inference import infer, lack_spellings, left_out, sample, with_spellings
 from headrace.pipeline.watermark import Watermark, published
 
 
@@ -69,6 +70,20 @@ def test_times_are_inferred_with_the_spelling_that_most_of_them_have() -> None:
         (b"2026-03-01T25:00:00Z", "STRING"),
     ):
         assert infer([{b"at": value}]) == f"`at` {kind}"
+
+
+def test_declared_times_take_the_spelling_of_the_sample_unless_they_have_one() -> None:
+    at = StructField("at", TimestampType())
+    said = StructField("said", TimestampType(), True, {"comment": "epoch_s"})
+    number = StructField("n", TimestampType())
+    some = [{b"at": b"2026-03-01T12:00:00Z", b"said": b"2026-03-01T12:00:00Z", b"n": b"1700000000000"}]
+    assert lack_spellings(StructType([said, at])) and not lack_spellings(StructType([said]))
+    found = with_spellings(StructType([at, said, number]), some)
+    assert [field.metadata for field in found] == [
+        {"comment": "iso8601:T0Z"},
+        {"comment": "epoch_s"},
+        {},
+    ]
 
 
 def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,15 @@ from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
 from headrace.pipeline.compact import compact
-from headrace.pipeline.inference import SAMPLE, infer, kinds_of, left_out, sample
+from headrace.pipeline.inference import (
+    SAMPLE,
+    infer,
+    kinds_of,
+    lack_spellings,
+    left_out,
+    sample,
+    with_spellings,
+)
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import Batch
 from headrace.spark.misfits import Counts, collected, collecting, told_misfits
@@ -47,6 +55,7 @@ class Wanted:
     fields: StructType | None = None
     written: int = 0
     exact: int = 0
+    misfits: Counts = field(default_factory=dict)
 
 
 @click.command(
@@ -119,11 +128,13 @@ def command(
         with ExitStack() as stack:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
             stack.enter_context(collecting(Path(scratch)))
-            stack.callback(lambda: tell_kept(console, wanted, collected(Path(scratch))))
+            stack.callback(lambda: wanted.misfits.update(collected(Path(scratch))))
             log = Path(scratch) / "spark.log"
             spark = stack.enter_context(announced_spark("headrace archive", log, time_zone))
             wanted.fields = None if fields is None else schema_of(fields)
             check_names(wanted.fields)
+            if wanted.fields is not None and lack_spellings(wanted.fields):
+                wanted.fields = with_spellings(wanted.fields, sample(url, streams, sampled or SAMPLE))
             run(console, spark, wanted, streams)
             while not once:
                 wait(every or EVERY_SECONDS)
@@ -137,6 +148,7 @@ def command(
         line((f"{wanted.written:,}", "bold"), " entries written to ", (wanted.directory, "bold")),
         soft_wrap=True,
     )
+    tell_kept(console, wanted)
     if once:
         console.print(
             f"The archive holds {held.entries:,} entries, {held.distinct:,} distinct, of {held.days:,} days"
@@ -178,7 +190,7 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
             compact(wanted.directory)
 
 
-def tell_kept(console: Console, wanted: Wanted, misfits: Counts) -> None:
+def tell_kept(console: Console, wanted: Wanted) -> None:
     """Say how many entries are kept whole, and which values the columns could not hold."""
     if wanted.exact:
         console.print(
@@ -186,7 +198,7 @@ def tell_kept(console: Console, wanted: Wanted, misfits: Counts) -> None:
             "exactly; they are kept whole in _exact",
             soft_wrap=True,
         )
-    if text := told_misfits(misfits):
+    if text := told_misfits(wanted.misfits):
         console.print(text, markup=False, soft_wrap=True)
 
 

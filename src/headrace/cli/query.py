@@ -147,7 +147,7 @@ def tell_guess(told: Console, table: Table) -> None:
 def tell_misfits(told: Console, misfits: Counts) -> None:
     """Say which columns have a null where a field's value does not fit."""
     if text := told_misfits(misfits):
-        told.print(Text(f"{text} (--fields says other types)"))
+        told.print(Text(f"{text} (--fields says other types)"), soft_wrap=True)
 
 
 def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None:

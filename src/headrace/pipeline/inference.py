@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from pyspark.sql.types import StructField, StructType, TimestampType
+
 from headrace.errors import UsageError
 from headrace.spark.schema import RESERVED
 from headrace.spark.shards import Servers
@@ -115,6 +117,27 @@ def column_of(name: bytes, kind: str, entries: Iterable[Mapping[bytes, bytes]]) 
         return declared
     styles = Counter(style_of(entry[name]) for entry in entries if name in entry)
     return f"{declared} COMMENT '{styles.most_common(1)[0][0]}'"
+
+
+def lack_spellings(columns: StructType) -> bool:
+    """Whether there is a column of times whose comment does not say how they are spelled."""
+    return any(isinstance(f.dataType, TimestampType) and "comment" not in f.metadata for f in columns)
+
+
+def with_spellings(columns: StructType, entries: Collection[Mapping[bytes, bytes]]) -> StructType:
+    """The columns, those of times in ISO 8601 with the spelling that most of some entries have.
+
+    A column that has a comment is left as it is.
+    """
+    found = []
+    for field in columns:
+        name = field.name.encode()
+        times = [entry[name] for entry in entries if name in entry and is_iso(entry[name])]
+        if times and isinstance(field.dataType, TimestampType) and "comment" not in field.metadata:
+            [(spelling, _)] = Counter(map(style_of, times)).most_common(1)
+            field = StructField(field.name, field.dataType, field.nullable, {"comment": spelling})
+        found.append(field)
+    return StructType(found)
 
 
 def kind_of(value: bytes) -> str:

@@ -369,7 +369,8 @@ class ArrowDecoder:
         i: cython.Py_ssize_t
         if not column.write_validity(self.rows):
             pairs = 0
-        if pairs > 0 and self.escape:
+        escape: cython.bint = self.escape and column.utf8_values
+        if self.escape and not self._is_text(p, note, pairs, False):
             return self._write_escaped(p, note, pairs, column)
         if pairs > FEW_PAIRS:
             self.latest.clear()
@@ -378,7 +379,11 @@ class ArrowDecoder:
         for i in range(pairs):
             if not self._comes_again(p, note, i, pairs):
                 self.keys.append_text(p, self._at(note, 1 + 2 * i), self._size(note, 1 + 2 * i))
-                self.items.append_text(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+                if escape:
+                    self.items.values.put_escaped(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+                    self.items.offsets.put_u32(self.items.values.used)
+                else:
+                    self.items.append_text(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
         return column.offsets.put_u32(keys.used // 4 - 1)
 
     @cython.cfunc
@@ -386,7 +391,7 @@ class ArrowDecoder:
     def _write_escaped(
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
-        """Append all pairs as one map of text; names that are the same when escaped are one key, too."""
+        """The same if not all names are UTF-8: those that are the same when they are escaped are one key."""
         items: Growing = self.items.values
         i: cython.Py_ssize_t
         names: list[bytes] = [growing.escaped(self._word(p, note, 1 + 2 * i)) for i in range(pairs)]

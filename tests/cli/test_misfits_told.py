@@ -1,0 +1,57 @@
+"""What `headrace archive` and `headrace query` say of values that columns cannot hold, as processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+pytestmark = pytest.mark.whole
+
+
+def headrace(*words: str) -> tuple[str, str]:
+    """The output and the errors of a command that must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *words], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_values_that_do_not_fit_are_counted_by_archive_and_query(
+    tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    for n in range(20):
+        client.xadd("s", {"n": n, "at": f"2026-03-01T12:00:{n:02}Z", "b": "x"}, id=f"{n + 1}-0")
+    client.xadd("s", {"n": "many", "at": "soon", "b": b"\xff"}, id="30-0")
+    client.xadd("s", {b"\xfe": "1"}, id="31-0")
+    directory = str(tmp_path / "archive")
+    fields = "n INT, at TIMESTAMP COMMENT 'iso8601:T0Z', b STRING"
+    output, errors = headrace(
+        "archive", "--stream", "s", "--to", directory, "--url", server_url, "--fields", fields
+    )
+    assert errors == ""
+    assert "2 of 22 entries have fields that their columns cannot hold exactly" in output
+    assert "are null there: s.n 1, s.at 1, s.b 1\n" in output
+
+    said = ["--url", server_url, "--fields", "n INT, at TIMESTAMP, b BINARY", "--json"]
+    output, errors = headrace("query", "SELECT n, at, b FROM s", *said)
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert rows[3] == {"n": 3, "at": "2026-03-01 12:00:03", "b": "x"}
+    assert rows[20:] == [{"n": None, "at": None, "b": "\\xff"}, {"n": None, "at": None, "b": None}]
+    assert "are null there: s.n 1, s.at 1 (--fields says other types)\n" in errors
+
+
+def test_columns_that_are_guessed_read_times_and_name_what_is_left_out(
+    tmp_path: Path, server_url: str, client: redis.Redis
+) -> None:
+    for n in range(5):
+        client.xadd("s", {"at": f"2026-03-01T12:00:0{n}.250Z", b"\xfe": n, "Id": n})
+    words = ["--stream", "s", "--to", str(tmp_path / "archive"), "--url", server_url, "--fields", "infer"]
+    output, errors = headrace("archive", *words)
+    assert errors == "" and "Fields: `at` TIMESTAMP COMMENT 'iso8601:T3Z'\n" in output
+    assert "No column: the field '\\\\xfe' is not printable text\n" in output
+    assert "No column: the field 'Id' is the name of a column of the archive\n" in output
+    assert "5 of 5 entries have fields that their columns cannot hold exactly" in output
