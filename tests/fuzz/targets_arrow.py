@@ -9,6 +9,7 @@ import pyarrow as pa
 from driver import Target
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DateType,
@@ -26,7 +27,6 @@ from targets_protocol import cut
 
 from headrace.errors import HeadraceError
 from headrace.resp.request import bulk
-from headrace.spark.arrow_decoder import ArrowDecoder
 from headrace.spark.arrow_path import Filler, parse_head
 from headrace.spark.page_scanner import PageScanner
 from headrace.spark.schema import DEFAULT_NAMES, BatchMaker, Layout
@@ -51,12 +51,15 @@ NESTED = schema(
 SENT = schema(
     ("_id", StringType()), ("a", LongType()), ("b", DoubleType()), ("c", StringType()), ("_fields", PAIRS)
 )
+PAIR = schema(("name", BinaryType()), ("value", BinaryType()))
+EXACT = schema(("a", LongType()), ("t", TimestampType()), ("c", StringType()), ("_exact", ArrayType(PAIR)))
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 LAYOUTS = [
     Layout(DEFAULT, "epoch_ms"),
     Layout(TYPED, "epoch_ms"),
     Layout(TYPED, "iso8601"),
     Layout(NESTED, "epoch_s"),
+    Layout(EXACT, "auto"),
 ]
 FILLERS = [Filler(Layout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
 VALUES = b"""1 -1 0 12.5 1e9 nan inf true false [1,2] {"x":"y"} null 2023-11-14 2023-11-14T22:13:20Z a b c
@@ -68,7 +71,7 @@ def rows_of(data: bytes, pieces: list[bytes]) -> list[dict[str, Any]]:
     layout = LAYOUTS[data[0] % len(LAYOUTS)]
     mode = MODES[data[0] // 4 % len(MODES)]
     scanner = PageScanner()
-    decoder = ArrowDecoder(scanner, layout.columns(), "orders", mode)
+    decoder = layout.decoder(scanner, "orders", mode)
     maker = BatchMaker(layout, "orders")
     scanner.page(b"1-1" if data[0] & 64 else b"")
     batches, whole = [], False
@@ -78,8 +81,10 @@ def rows_of(data: bytes, pieces: list[bytes]) -> list[dict[str, Any]]:
         scanner.feed(bytearray(piece), len(piece))
         whole = scanner.scan()
         while not decoder.decode(2 if data[0] & 128 else 1 << 30, 1 << 30):
-            batches.append(maker.batch(*decoder.take()))
-    batches.append(maker.batch(*decoder.take()))
+            batches.append(maker.take(decoder))
+        if decoder.exact:
+            batches.append(maker.take(decoder))
+    batches.append(maker.take(decoder))
     for made in batches:
         made.validate(full=True)
     return [row for made in batches for row in made.to_pylist()]

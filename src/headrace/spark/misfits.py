@@ -71,10 +71,19 @@ def sentence(stream: str, column: str, count: int) -> str:
 
 def told_misfits(counts: Counts) -> str:
     """One line on the values of all columns; nothing if all fitted."""
-    columns = [f"{stream}.{column} {count:,}" for (stream, column), count in counts.items() if column != MAP]
+    columns = [
+        f"{escaped(stream)}.{escaped(column)} {count:,}"
+        for (stream, column), count in counts.items()
+        if column != MAP
+    ]
     if not columns:
         return ""
     return f"Values that do not fit their column, and are null there: {', '.join(columns)}"
+
+
+def escaped(name: str) -> str:
+    """A name that can be printed on a terminal."""
+    return name if name.isprintable() else name.encode("unicode_escape", "surrogatepass").decode()
 
 
 @contextmanager
