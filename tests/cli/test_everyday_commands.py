@@ -394,3 +394,19 @@ def test_a_full_disk_under_the_output_is_not_a_lost_server(url: str, orders: red
                 stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
             )  # fmt: skip
         assert (done.returncode, done.stderr) == (1, "headrace: the output: no space left on device\n")
+
+
+def test_entries_that_were_given_back_have_no_consumer_and_no_idle_time(
+    headrace_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with redis.Redis.from_url(headrace_url) as client:
+        client.flushall()
+        client.xadd("s", {"n": 1}, "1-0")
+        client.xgroup_create("s", "g", "0")
+        client.xreadgroup("g", "c", {"s": ">"})
+        client.execute_command("XNACK", "s", "g", "FAIL", "IDS", 1, "1-0")
+    words = ["--json", "--url", headrace_url]
+    assert main(["pending", "s", "g", *words]) == main(["tail", "--group", "g", "s", *words]) == 0
+    for line in capsys.readouterr().out.splitlines():
+        found = json.loads(line)
+        assert (found["id"], found["consumer"], found["idle_ms"]) == ("1-0", None, None)
