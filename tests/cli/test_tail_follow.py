@@ -153,7 +153,8 @@ def test_a_stream_that_becomes_another_type_ends_it(server_url: str, client: red
             pipe.set("s", "x")
             pipe.execute()
         assert following.process.wait(SECONDS_MAX) == 2
-        assert "is not a stream" in following.error() or "of another type" in following.error()
+        error = following.error()
+        assert "is not a stream" in error or "of another type" in error
 
 
 def test_no_server_at_the_start_is_one_line_and_code_1(capsys: pytest.CaptureFixture[str]) -> None:
