@@ -147,7 +147,7 @@ def test_a_stream_that_is_deleted_and_made_again_is_read_from_its_first_entry(ki
 def test_a_stream_that_becomes_another_type_ends_it(server_url: str, client: redis.Redis) -> None:
     client.xadd("s", {"n": 9})
     with tail("-f", "s", "--url", server_url) as following:
-        following.line()
+        following.line()  # the next XREAD or the check after it finds the other type
         with client.pipeline() as pipe:
             pipe.delete("s")
             pipe.set("s", "x")

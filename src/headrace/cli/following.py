@@ -108,14 +108,14 @@ class Follower:
     def check_streams(self) -> None:
         """Begin again with streams that were deleted, or made again with lower IDs."""
         for client in self.clients:
-            try:
-                last = client.last_id()
-            except UsageError:
+            about = client.about_if_exists()
+            if about is None:
                 if client.name not in self.gone:
                     note(f"stream {client.name!r} was deleted; waiting for it to be made again")
                 self.gone.add(client.name)
                 self.positions[client.name] = (0, 0)
                 continue
+            last = parse_id(about["last-generated-id"].decode())
             if last < self.positions[client.name]:
                 note(
                     f"stream {client.name!r} was deleted and made again: its entries follow from the first on"

@@ -122,11 +122,18 @@ class StreamClient:
 
     def about(self) -> dict[str, Any]:
         """Return what XINFO STREAM says. UsageError if there is no such stream."""
+        found = self.about_if_exists()
+        if found is None:
+            raise no_stream(self.servers, self.name)
+        return found
+
+    def about_if_exists(self) -> dict[str, Any] | None:
+        """Return what XINFO STREAM says; None if there is no such key. UsageError if it is no stream."""
         try:
             return named(self.call("XINFO", "STREAM", self.key))
         except ResponseError as error:
             if "no such key" in str(error).lower():
-                raise no_stream(self.servers, self.name) from None
+                return None
             if str(error).startswith("WRONGTYPE") or "wrong kind of value" in str(error):
                 raise UsageError(f"{self.name!r} is not a stream") from None
             raise
