@@ -93,11 +93,11 @@ class RangeReader:
                 yield self._maker.take(decoder)
             if decoder.dropped:
                 log.warning("%d malformed entries of %s were left out", decoder.dropped, self._part.stream)
-            self._report(decoder.misfits())
+            self._report_misfits(decoder.misfits())
         finally:
             self._close()
 
-    def _report(self, misfits: list[int]) -> None:
+    def _report_misfits(self, misfits: list[int]) -> None:
         """Tell how many values of each column did not fit."""
         part = self._part
         report(part.stream, f"{part.after} {part.upto}", self._layout, misfits, self._options.mode)
