@@ -14,6 +14,7 @@ from headrace.console.escaping import is_printable
 from headrace.errors import HeadraceError
 from headrace.patience import LOST
 from headrace.spark.shards import SCAN_COUNT, Servers
+from headrace.spark.stream_names import name_of
 
 NAMES_MAX = 1000
 
@@ -25,7 +26,7 @@ def complete_streams(context: click.Context, param: click.Parameter, incomplete:
         servers = Servers(url, patience=0)
         try:
             keys = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
-            names = (key.decode(errors="surrogateescape") for key in keys)
+            names = map(name_of, keys)
             fitting = (name for name in names if name.startswith(incomplete) and is_printable(name))
             return [CompletionItem(name) for name in sorted(islice(fitting, NAMES_MAX))]
         finally:

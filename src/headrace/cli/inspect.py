@@ -19,6 +19,7 @@ from headrace.console.specimen import Specimen, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError
 from headrace.server_url import without_password
+from headrace.spark import stream_names
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without being asked twice
 SVG_WIDTH = 118
@@ -77,7 +78,7 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
 def from_server(key: str, url: str, large: bool) -> Specimen:
     """The stream as the server at url has it now. HeadraceError when it has not, or does not say."""
     where = without_password(url)
-    name = key.encode(errors="surrogateescape")
+    name = stream_names.key(key)
     with servers_at(url) as servers:
         client = servers.client()
         kind = client.type(name)

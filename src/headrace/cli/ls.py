@@ -11,11 +11,11 @@ import click
 from redis.exceptions import ResponseError
 
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
-from headrace.cli.stream_client import name_bytes
 from headrace.cli.streams import servers_at, url_option
 from headrace.console import ink
 from headrace.errors import UsageError
 from headrace.spark.shards import SCAN_COUNT, Servers
+from headrace.spark.stream_names import key, name_of
 
 AT_ONCE = 100  # streams asked about together
 DROPPED = ("memory", "groups", "first", "last")
@@ -63,7 +63,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
     with servers_at(url) as servers:
         keys = set(servers.client().scan_iter(count=SCAN_COUNT, _type="stream"))
-        names = sorted(key.decode(errors="surrogateescape") for key in keys)
+        names = sorted(map(name_of, keys))
         lines = list(stream_lines(servers, [name for name in names if matches(name)]))
     if as_json:
         for each in lines:
@@ -71,7 +71,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         return
     rows = [
         [
-            each.key,
+            name_of(each.key),
             each.length,
             None if each.first is None else id_time(each.first),
             None if each.last is None else id_time(each.last),
@@ -90,8 +90,8 @@ def stream_lines(servers: Servers, names: list[str]) -> Iterator[StreamLine]:
     """Return what is listed of these streams; those that are deleted meanwhile are left out."""
 
     def put(pipe: Any, name: str) -> None:
-        pipe.xinfo_stream(name_bytes(name))
-        pipe.memory_usage(name_bytes(name))
+        pipe.xinfo_stream(key(name))
+        pipe.memory_usage(key(name))
 
     for start in range(0, len(names), AT_ONCE):
         for name, (about, memory) in servers.ask_each(names[start : start + AT_ONCE], put).items():
@@ -101,7 +101,7 @@ def stream_lines(servers: Servers, names: list[str]) -> Iterator[StreamLine]:
                 raise about
             first, last = about["first-entry"], about["last-entry"]
             yield StreamLine(
-                name_bytes(name),
+                key(name),
                 int(about["length"]),
                 first[0].decode() if first else None,
                 last[0].decode() if last else None,

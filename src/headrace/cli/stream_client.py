@@ -30,6 +30,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.offsets import Id, format_id, parse_id
 from headrace.spark.shards import Moved, Servers
+from headrace.spark.stream_names import key
 
 Words = Sequence[bytes | str | int]
 RawEntry = tuple[str, list[bytes] | None]  # ID, names and values in turn; None if the entry was deleted
@@ -60,7 +61,7 @@ class StreamClient:
     def __init__(self, servers: Servers, name: str) -> None:
         self.servers = servers
         self.name = name
-        self.key = name_bytes(name)
+        self.key = key(name)
         self._connection: redis.Connection | None = None
         self._asking = False
 

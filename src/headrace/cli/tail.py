@@ -23,6 +23,7 @@ from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
 from headrace.spark.offsets import U64_MAX, Id, parse_id
+from headrace.spark.stream_names import key
 
 LAST = 10
 END: Id = (U64_MAX, U64_MAX)
@@ -162,7 +163,7 @@ class EntryPrinter:
     def _show(self, stream: str, entry: RawEntry, notes: tuple[str, ...], about: dict[str, object]) -> None:
         entry_id, fields = entry
         if self.as_json:
-            name = json_bytes(stream.encode(errors="surrogateescape"))
+            name = json_bytes(key(stream))
             shown = None if fields is None else json_fields(fields)
             print(json_text({"stream": name, "id": entry_id, **about, "fields": shown}))
         else:

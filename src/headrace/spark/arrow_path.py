@@ -169,7 +169,7 @@ class ArrowReader(RangeReader):
             self._check_end()
             if dropped:
                 log.warning("%d malformed entries of %s were left out", dropped, self._part.stream)
-            self._report(misfits)
+            self._report_misfits(misfits)
         finally:
             self._close()
 
