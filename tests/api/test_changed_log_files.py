@@ -15,7 +15,7 @@ from waiting import wait_until
 
 def entries_after_crash(db: headrace.Database, path: Path) -> list[bytes]:
     """Let go of the directory without writing anything, open it again and return the entry IDs."""
-    db.link.forked()
+    db.link.forked("forked")
     if db.link.keeper is not None:
         db.link.keeper.bell.ring()  # its thread ends
     with headrace.open(path) as again:

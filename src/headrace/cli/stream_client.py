@@ -94,7 +94,7 @@ class StreamClient:
                 if not left:
                     return replies
                 error = replies[left[0]]
-                self.servers.elsewhere(self.key, f"{NOT_EXECUTED[type(error)]} {error}")  # type: ignore[arg-type]
+                self.servers.elsewhere(self.name, f"{NOT_EXECUTED[type(error)]} {error}")
             except Moved:
                 self.close()
                 if attempt + 1 == ATTEMPTS:
@@ -107,7 +107,7 @@ class StreamClient:
 
     def _exchange(self, commands: list[Words]) -> Iterator[Any]:
         if self._connection is None:
-            self._connection, self._asking = self.servers.connection(self.key)  # type: ignore[arg-type]
+            self._connection, self._asking = self.servers.connection(self.name)
         connection = self._connection
         for part in [[command] for command in commands] if self._asking else [commands]:
             sent = [("ASKING",), *part] if self._asking else part

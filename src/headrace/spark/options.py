@@ -123,8 +123,7 @@ OPTIONS = (
         "JSON",
         None,
         READ,
-        'The same by stream, like `{"orders": 1700000000000}`. A stream that is not named starts at its '
-        "earliest entry.",
+        'The same by stream, like `{"orders": 1700000000000}`; others start at their earliest entry.',
         of.timestamps,
     ),
     Option(
@@ -185,8 +184,7 @@ OPTIONS = (
         "bytes",
         None,
         ("stream",),
-        "About so many bytes at most in one micro-batch, like `64m`; at least one entry. Estimated from the "
-        "memory that the server says a stream takes (MEMORY USAGE), so approximate.",
+        "About so many bytes at most in a micro-batch, like `64m`; at least one entry. By MEMORY USAGE.",
         of.byte_count,
     ),
     Option(
@@ -194,8 +192,7 @@ OPTIONS = (
         "number",
         None,
         ("stream",),
-        "Wait with a micro-batch until there are about this many entries. `Trigger.AvailableNow` does not "
-        "wait.",
+        "Wait until about so many entries are there. `Trigger.AvailableNow` does not wait.",
         of.positive,
     ),
     Option(
