@@ -91,7 +91,7 @@ def is_kept(text: bytes, kind: DataType, comment: str = "") -> bool:
         (DateType(), [b"2026-03-01"], [b"20260301", b"2026-02-30"]),
         (DecimalType(9, 2), [b"1.50", b"-0.01"], [b"1.5", b"1.500", b"1.234"]),
         (TimestampType(), [b"1700000000000", b"-1"], [b"01700000000000", b"2026-03-01T12:00:00Z"]),
-        (ArrayType(LongType()), [b"[1, 2]"], [b"[1,2]", b"[1, 2] ", b"["]),
+        (ArrayType(LongType()), [b"[1,2]"], [b"[1, 2]", b"[1,2] ", b"["]),
         (StringType(), [b"", b"x", "grüße".encode()], [b"\xff", b"\xed\xa0\x80"]),
         (BinaryType(), [b"", b"\xff\x00"], []),
     ],
