@@ -52,6 +52,19 @@ def test_tables_are_shown_and_described(
     assert rows(capsys, "DESC `bids:eu`", *url)[4:] == [["x", "double", "guessed from 1 entry"]]
 
 
+def test_tables_of_any_name_are_shown_with_their_entries(
+    stream_server: StreamServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [b"", b"a\xff", b"a\\xff", b"b\0c"]
+    for name in names:
+        stream_server.add(name, [("1-0", {"n": 1}), ("2-0", {"n": 2})])
+    url = ["--url", stream_server.url]
+    shown = ["", "a\\x5cxff", "a\\xff", "b\0c"]
+    assert rows(capsys, "SHOW TABLES", *url) == [[name, 2] for name in shown]
+    for name in shown[1:]:
+        assert rows(capsys, f"DESCRIBE `{name}`", *url)[4:] == [["n", "bigint", "guessed from 2 entries"]]
+
+
 def test_archived_tables_are_shown_too(
     stream_server: StreamServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

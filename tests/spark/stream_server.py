@@ -39,7 +39,7 @@ class StreamServer:
         self.url = f"redis://127.0.0.1:{port}"
         self.client = redis.Redis(port=port)
 
-    def add(self, stream: str, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    def add(self, stream: str | bytes, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """These entries, each an ID and its fields."""
         pipe = self.client.pipeline(transaction=False)
         for entry_id, fields in entries:

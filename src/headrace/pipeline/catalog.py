@@ -16,6 +16,7 @@ from headrace.pipeline.sql_errors import no_table
 from headrace.server_url import failures_explained
 from headrace.spark.archive_files import Archive, look
 from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
 SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)
@@ -93,7 +94,7 @@ def show_tables(servers: Servers, held: Archive | None, pattern: str) -> tuple[l
     alternatives = [".*".join(map(re.escape, part.split("*"))) for part in pattern.split("|")]
     matches = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL).fullmatch
     names = [name for name in known_tables(servers, held) if matches(name)]
-    lengths = servers.ask(names, lambda pipe, name: pipe.xlen(name))
+    lengths = servers.ask(names, lambda pipe, name: pipe.xlen(key(name)))
     rows: Rows = []
     for name in names:
         length = lengths[name] if isinstance(lengths[name], int) else None
