@@ -164,4 +164,6 @@ def _decimal(value: Any, kind: kinds.DecimalType) -> decimal.Decimal:
     if isinstance(value, bool | list | dict | float):
         raise ValueError("no number")
     number = decimal.Decimal(value)
+    if not number.is_finite():  # "NaN" is a number to Python, but no value of the type
+        raise ValueError("no number")
     return number.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_exactly(kind.precision))
