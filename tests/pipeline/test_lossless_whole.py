@@ -24,6 +24,7 @@ from headrace.pipeline.archive import archive, check, entries, exact_rows, schem
 from headrace.pipeline.compact import compact
 from headrace.pipeline.floor import Wishes
 from headrace.pipeline.inference import infer, sample
+from headrace.pipeline.query import ask, register
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.sessions import local_spark
@@ -240,3 +241,25 @@ def test_a_row_whose_fields_an_earlier_version_lost_is_not_replayed_silently(
     pq.write_table(table.set_column(3, "fields", lost), path)
     with pytest.raises(HeadraceError, match="entry 2-0 has no fields in the archive"):
         replay(Source("s", None, tmp_path / "archive"), server_url, "t", name="x")
+
+
+def test_a_column_that_is_not_null_keeps_entries_without_it(
+    tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
+) -> None:
+    add(raw, "s", [[(b"n", b"1")], [(b"n", b"many")], [(b"t", b"x")]])
+    schema = schema_of("n INT NOT NULL")
+    assert archive(spark, server_url, "s", tmp_path / "a", fields=schema) == 3
+    replay(Source("s", None, tmp_path / "a"), server_url, "t", name="x")
+    assert read(raw, "t") == read(raw, "s")
+
+
+def test_a_query_reads_times_in_the_format_of_the_archive(
+    tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
+) -> None:
+    add(raw, "s", [[(b"at", b"1700000000")], [(b"at", b"01700000000")]])
+    schema = schema_of("at TIMESTAMP COMMENT 'epoch_s'")
+    archive(spark, server_url, "s", tmp_path / "a", fields=schema)
+    add(raw, "s", [[(b"at", b"1700000000")]], 3)
+    sql = "SELECT unix_seconds(at) AS at FROM s"
+    tables = register(spark, sql, server_url, archive=tmp_path / "a")
+    assert ask(spark, sql, tables).collect() == [Row(at=1_700_000_000)] * 3

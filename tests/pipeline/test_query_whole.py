@@ -67,6 +67,29 @@ def test_sql_over_an_archive_and_what_is_live(
             fetch()
 
 
+def test_fields_with_reserved_names_do_not_break_a_query(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    names = ["_exact", "_fields", "_Corrupt_Record", "_id", "n"]
+    stream_server.add("s", [("1-0", dict.fromkeys(names, 7))])
+    sql = "SELECT * FROM s"
+    [row] = ask(spark, sql, register(spark, sql, stream_server.url)).collect()
+    assert row.asDict().keys() == {"_stream", "_id", "_timestamp", "_sequence", "n"}
+    assert row.n == 7
+
+
+def test_fields_that_differ_in_case_are_different_columns(
+    spark: SparkSession, stream_server: StreamServer
+) -> None:
+    stream_server.add("s", [("1-0", {"n": 1, "N": 2})])
+    sql = "SELECT N, n FROM s"
+    try:
+        found = ask(spark, sql, register(spark, sql, stream_server.url)).collect()
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert found == [Row(N=2, n=1)]
+
+
 def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_server: StreamServer) -> None:
     stream_server.add("s", entries(100))
     sql = "SELECT kind, count(*) AS many FROM s GROUP BY kind ORDER BY kind"

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType, StructType
+from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
 from headrace.pipeline.archive_home import Home, claim, held, record_names
@@ -93,6 +93,7 @@ def archive(
     names = [streams] if isinstance(streams, str) else list(streams)
     directory = local_path(directory)
     check_names(fields)
+    fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     home = claim(directory, names, None if fields is None else fields.simpleString(), zone)
     watermark = Watermark(url, directory)
@@ -224,6 +225,11 @@ def check_names(fields: StructType | None) -> None:
                 f"a field {field.name!r} cannot be a column of an archive, which has one of that name; leave "
                 "out --fields to archive all fields as one map"
             )
+
+
+def all_nullable(fields: StructType) -> StructType:
+    """The columns without NOT NULL: an entry that lacks one is archived all the same."""
+    return StructType([StructField(f.name, f.dataType, True, f.metadata) for f in fields])
 
 
 def schema_of(columns: str) -> StructType:

@@ -122,7 +122,7 @@ def read(cluster: list[Extent]) -> Iterator[pa.RecordBatch]:
         [alone] = cluster
         with opened(alone.file.path) as parquet:
             rows = rows_at_once(parquet, Piece(alone.file.path, (alone.group,)))
-            fields = fields_of(parquet)
+            fields = fields_of(parquet.metadata.metadata)
             for batch in parquet.iter_batches(rows, [alone.group], columns_of(parquet)):
                 yield as_read(batch, fields)
         return
@@ -130,7 +130,7 @@ def read(cluster: list[Extent]) -> Iterator[pa.RecordBatch]:
     for extent in cluster:
         with opened(extent.file.path) as parquet:
             table = parquet.read_row_group(extent.group, columns_of(parquet)).combine_chunks()
-            fields = fields_of(parquet)
+            fields = fields_of(parquet.metadata.metadata)
             batches = [as_read(batch, fields) for batch in table.to_batches()]
             tables.append(pa.Table.from_batches(batches))
     together = pa.concat_tables(tables, promote_options="default")
@@ -139,9 +139,9 @@ def read(cluster: list[Extent]) -> Iterator[pa.RecordBatch]:
     yield from together.take(order).to_batches(BATCH_ROWS)
 
 
-def fields_of(parquet: pq.ParquetFile) -> dict[str, StructField]:
-    """The columns of a file as Spark noted them; nothing if it did not."""
-    note = (parquet.metadata.metadata or {}).get(NOTE)
+def fields_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, StructField]:
+    """The columns of a file as Spark noted them in its metadata; nothing if it did not."""
+    note = (metadata or {}).get(NOTE)
     try:
         return {field.name: field for field in StructType.fromJson(json.loads(note or b""))}
     except ValueError:

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.in_order import fields_of
 from headrace.pipeline.inference import both_ends, kinds_of
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import follow
@@ -39,8 +40,10 @@ from headrace.server_url import failures_explained
 from headrace.spark.archive_files import Archive, look
 from headrace.spark.archive_rows import EXACT, is_map, whole_fields
 from headrace.spark.local_paths import local_path
+from headrace.spark.schema import RESERVED
 from headrace.spark.shards import Servers
 from headrace.spark.stream_names import key
+from headrace.spark.time_formats import format_of
 
 SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
 TYPES: dict[str, DataType] = {
@@ -108,11 +111,16 @@ def register(
                 sample = sampled_entries(servers, held, name)
                 columns, sampled = guessed(sample), len(sample)
             tables.append(Table(name, pruned(sql, columns), sampled, tuple(columns.names)))
-    if len({name.lower() for name in names}) < len(names):
-        spark.conf.set("spark.sql.caseSensitive", "true")  # else one view would take the place of the other
+    if differ_in_case(names) or any(differ_in_case(table.columns.names) for table in tables):
+        spark.conf.set("spark.sql.caseSensitive", "true")  # else one name would stand for both
     for table in tables:
         view(spark, url, table, archive, following, options or {})
     return tables
+
+
+def differ_in_case(names: Sequence[str]) -> bool:
+    """Return whether some of the names differ in nothing but case."""
+    return len({name.lower() for name in names}) < len(names)
 
 
 def words_of(sql: str) -> list[str]:
@@ -154,9 +162,18 @@ def archived_columns(held: Archive, stream: str) -> StructType | None:
             schema = pq.read_schema(file.path)
             if is_map(schema):
                 return None
+            noted = fields_of(schema.metadata)
             found = from_arrow_schema(schema, prefer_timestamp_ntz=False)
-            return StructType([field for field in found if field.name not in ARCHIVES_OWN])
+            fields = [field for field in found if field.name not in ARCHIVES_OWN]
+            return StructType([with_format(field, noted.get(field.name)) for field in fields])
     return None
+
+
+def with_format(field: StructField, noted: StructField | None) -> StructField:
+    """Return a column with the format that the archive's has, where the format `auto` does not include it."""
+    if noted is None or format_of(noted, "auto") != "epoch_s":
+        return field
+    return StructField(field.name, field.dataType, field.nullable, {"comment": "epoch_s"})
 
 
 def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list[Mapping[bytes, bytes]]:
@@ -174,8 +191,11 @@ def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list
 
 
 def guessed(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
-    """Columns that hold what the entries of a sample hold. A field whose name is no text can be none."""
-    reserved = {name.lower() for name in METADATA.names}
+    """Columns that hold what the entries of a sample hold.
+
+    A field has none if its name is no text, or is one that the source has reserved.
+    """
+    reserved = {name.lower() for name in RESERVED}
     kinds = {text(name): kind for name, kind in kinds_of(sample).items()}
     return StructType(
         [
