@@ -18,6 +18,7 @@ import redis
 
 from headrace.cli.main import main
 from headrace.pipeline.file_progress import FileProgress
+from headrace.pipeline.rejects import RejectsFile
 from headrace.pipeline.tables import Table
 
 
@@ -137,6 +138,51 @@ def test_a_resumed_load_writes_each_rejected_row_once(
         assert main([*words, "--resume"]) == 0
     assert [int(row["n"]) for row in fields(client)] == [n for n in range(1, 100) if n % 5]
     assert Path("x.rejects.jsonl").read_text() == "oops\n" * 19
+
+
+def test_a_resumed_load_writes_the_rejected_rows_that_a_killed_one_did_not(
+    here: Path, server_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("x.csv").write_text('n,m\n1,1\nbad\n2,2\nbad\n"b\n\nc"\n3,3\n4\n')
+    words = ["load", "x.csv", "--stream", "s", "--url", server_url, "--skip-bad", "--batch", "1"]
+    rejects = Path("x.rejects.csv")
+
+    def killed(*ignored: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RejectsFile, "_write", killed)
+        assert main(words) == 130
+    assert client.xlen("s") >= 2 and not rejects.exists()
+    every = b'n,m\nbad\nbad\n"b\n\nc"\n4\n'
+    rejects.write_bytes(b"n,m\nbad\n")
+    for _ in range(2):
+        assert main([*words, "--resume"]) == 0
+        assert rejects.read_bytes() == every
+    assert [row["n"] for row in fields(client)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_rejected_rows_are_not_written_into_the_file_that_is_loaded(
+    resume: list[str], here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.csv").write_text("n,m\n1,1\nbad\n2,2\n")
+    Path("y.csv").symlink_to("x.csv")
+    words = ["load", "x.csv", "--stream", "s", "--url", server_url, "--skip-bad", "--rejects", "y.csv"]
+    assert main([*words, *resume]) == 2
+    assert "y.csv: is the file to load; give another file with --rejects" in capsys.readouterr().err
+    assert Path("x.csv").read_text() == "n,m\n1,1\nbad\n2,2\n" and not client.exists("s")
+
+
+def test_a_rejects_file_that_cannot_be_written_ends_the_load_before_its_first_row(
+    here: Path, server_url: str, client: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.csv").write_text("n,m\n1,1\nbad\n2,2\n")
+    words = ["load", "x.csv", "--stream", "s", "--url", server_url, "--skip-bad", "--rejects"]
+    for path in ("nowhere/y.csv", "."):
+        assert main([*words, path, "--resume"]) == 2
+        assert "cannot write the rejected rows: " in capsys.readouterr().err
+    assert not client.exists("s")
 
 
 def test_values_of_json_lines_and_parquet_have_the_same_text(

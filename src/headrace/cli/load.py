@@ -222,7 +222,9 @@ def load_file(wanted: Wanted) -> None:
             def show(now: Report) -> None:
                 nonlocal report
                 report = now
-                if rejects is not None:
+                if rejects is not None and now.ended:
+                    rejects.finish()
+                elif rejects is not None:
                     rejects.settle(now.loaded)
                 done = progress.position(now.loaded + now.bad)
                 bar.update(task, completed=done, total=table.size or None, rows=now.loaded)
@@ -242,8 +244,6 @@ def load_file(wanted: Wanted) -> None:
                     on_bad=None if rejects is None else rejects.add,
                     on_progress=show,
                 )
-                if rejects is not None:
-                    rejects.finish()
                 bar.update(task, completed=table.size, rows=report.loaded)
             except (HeadraceError, KeyboardInterrupt) as stop:
                 if hint := how_to_go_on(report, wanted):

@@ -53,8 +53,8 @@ def load(
         maxlen: trim the stream to about this many entries.
         rows_per_batch: rows in one transaction.
         rate: rows per second.
-        on_bad: called with a row that is left out, and with the number of good rows before it. Without it a
-            bad row ends the load.
+        on_bad: called with a row that is left out, and with the number of good rows before it; again for the
+            rows that a run that broke off had left out. Without it a bad row ends the load.
         on_progress: called when rows are confirmed.
 
     Returns:

@@ -49,6 +49,7 @@ class Report:
     untimed     rows that took it because they have no time
     bad         rows that were left out
     uncertain   whether more rows may be in the stream: the server did not confirm the last ones
+    ended       whether all rows are in, and only the note that they are is missing
     """
 
     rows: int = 0
@@ -60,6 +61,7 @@ class Report:
     last_id: str = ""
     seconds: float = 0.0
     uncertain: bool = False
+    ended: bool = False
 
     @property
     def loaded(self) -> int:
@@ -199,18 +201,23 @@ class Loader:
     def reject(self, bad: BadRow, on_bad: OnBad | None) -> None:
         """Leave out a bad row. UsageError if it ends the load."""
         self.read += 1
-        if self._is_known(bad):
+        if self._is_known() and (on_bad is None or self._reported):
             return
         if on_bad is None:
             raise UsageError(f"{self._job.file}: {bad}" if self._job.file else str(bad))
         self.report.bad += 1
         on_bad(bad, self.given)
 
-    def _is_known(self, bad: BadRow) -> bool:
+    def _is_known(self) -> bool:
         """Whether an earlier run has left out the row: it stands before the last row that this run added."""
         if self._resumed is None:
             return False
         return self.given < self._resumed.rows + self._resumed.done
+
+    @property
+    def _reported(self) -> bool:
+        """Whether the rows that the earlier run left out were reported: it came to its end."""
+        return self._resumed is not None and self._resumed.done
 
     def take(self, batch: pa.RecordBatch, on_bad: OnBad | None) -> None:
         """Add rows, but for those that an earlier run has added."""
@@ -328,6 +335,8 @@ class Loader:
         with interrupts_held():
             self._confirm(self._sender.finish())
         self.report.seconds = time.monotonic() - self._started
+        self.report.ended = True
+        self._tell(self.report)
         if not named:
             self._link.client.delete(self._key)
         elif self.report.loaded:

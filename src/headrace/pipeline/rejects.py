@@ -1,7 +1,8 @@
 """The file of the rows that a load left out, in the form of the file they came from: to be mended and loaded.
 
-A row is written once the rows before it are in the stream. So a load that is resumed writes no row twice, and
-misses none.
+A row is written once the rows before it are in the stream. A load that is resumed gets the bad rows of the
+run that broke off again, for that run may have been killed before it had written them, and writes those that
+the file does not have yet.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import deque
+from collections import Counter, deque
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
@@ -29,6 +30,8 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
     """
 
     def __init__(self, path: Path, table: Table, resume: bool) -> None:
+        if path.exists() and table.path.exists() and path.samefile(table.path):
+            raise UsageError(f"{path}: is the file to load; give another file with --rejects")
         if not resume and path.exists():
             raise UsageError(f"{path}: already exists; move it away, or give another file with --rejects")
         self.path = path
@@ -38,6 +41,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         self._table = table
         self._waiting: deque[tuple[int, BadRow]] = deque()
         self._file: IO[bytes] | None = None
+        self._kept = self._lines_there()  # lines of an earlier run
 
     def __exit__(self, *failure: object) -> None:
         if self._file is not None:
@@ -45,10 +49,42 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
 
     def add(self, bad: BadRow, rows_before: int) -> None:
         """Take a bad row, before which so many good ones stand in the file."""
+        if self._is_kept(bad):
+            return
         self.count += 1
         if len(self.reasons) < SHOWN:
             self.reasons.append(str(bad))
         self._waiting.append((rows_before, bad))
+
+    def _lines_there(self) -> Counter[bytes]:
+        """Return the lines of the file. UsageError if it cannot be written, before any row is loaded."""
+        if not self.path.exists():
+            if not self.path.parent.is_dir():
+                raise UsageError(
+                    f"{self.path}: cannot write the rejected rows: no directory {self.path.parent}"
+                )
+            return Counter()
+        try:
+            with self.path.open("r+b") as file:
+                return Counter(file)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _is_kept(self, bad: BadRow) -> bool:
+        """Return whether the file has the row from an earlier run; each of its lines counts once."""
+        if not self._kept:
+            return False
+        lines = Counter(io.BytesIO(self._written(bad)))
+        if not lines <= self._kept:
+            return False
+        self._kept -= lines
+        return True
+
+    def _written(self, bad: BadRow) -> bytes:
+        return ended(bad.text or self._text_of(bad))
+
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(f"{self.path}: cannot write the rejected rows: {error.strerror}")
 
     def settle(self, rows: int) -> None:
         """Write the bad rows before the last of so many rows, which are in the stream."""
@@ -68,14 +104,17 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
                 self._file = self.path.open("ab")
                 if self._table.header and not self._file.tell():
                     self._file.write(ended(self._table.header))
-            self._file.write(ended(bad.text or self._text_of(bad)))
+            self._file.write(self._written(bad))
         except OSError as error:
-            raise UsageError(f"{self.path}: cannot write the rejected rows: {error.strerror}") from error
+            raise self._unwritable(error) from error
         self.written += 1
 
     def _flush(self) -> None:
-        if self._file is not None:
-            self._file.flush()
+        try:
+            if self._file is not None:
+                self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _text_of(self, bad: BadRow) -> bytes:
         if self._table.kind != "csv":
