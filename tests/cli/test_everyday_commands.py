@@ -410,3 +410,27 @@ def test_entries_that_were_given_back_have_no_consumer_and_no_idle_time(
     for line in capsys.readouterr().out.splitlines():
         found = json.loads(line)
         assert (found["id"], found["consumer"], found["idle_ms"]) == ("1-0", None, None)
+
+
+@pytest.mark.parametrize(
+    "words", [["add", "--json", "orders"], ["ack", "orders", "billing", "-"], ["load", "-", "--stream", "s"]]
+)
+def test_standard_input_that_is_closed_is_named_in_one_line(words: list[str], server_url: str) -> None:
+    command = [sys.executable, "-m", "headrace", *words, "--url", server_url]
+    shell = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (2, "headrace: standard input is closed\n")
+
+
+def test_an_id_on_standard_input_that_is_not_text_is_a_wrong_id(server_url: str) -> None:
+    command = [sys.executable, "-m", "headrace", "ack", "orders", "billing", "-", "--url", server_url]
+    done = subprocess.run(command, input=b"1-0\n\xff\n", capture_output=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"headrace: '\\\\xff' is no entry ID")
+
+
+def test_pending_rejects_a_number_of_entries_together_with_all(
+    server_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pending", "orders", "billing", "--all", "-n", "3", "--url", server_url]) == 2
+    assert capsys.readouterr().err == "headrace: -n and --all exclude each other\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from headrace.cli.completion import complete_streams
@@ -12,6 +10,7 @@ from headrace.cli.stream_client import checked_ids, clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
 from headrace.console.ink import plural
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.standard_input import standard_input
 
 FROM_STDIN = "-"
 AT_ONCE = 1000  # in one pipeline
@@ -68,5 +67,9 @@ def words_of(ids: tuple[str, ...]) -> list[str]:
         return list(ids)
     found: list[str] = []
     for each in ids:
-        found += sys.stdin.read().split() if each == FROM_STDIN else [each]
+        found += (
+            standard_input().read().decode(errors="backslashreplace").split()
+            if each == FROM_STDIN
+            else [each]
+        )
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -17,6 +16,7 @@ from headrace.cli.streams import servers_at, url_option
 from headrace.console.ink import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.patience import LOST
+from headrace.pipeline.standard_input import standard_input
 
 AT_ONCE = 500  # entries in one pipeline
 LINE_MAX = 64 << 20  # bytes of one line of JSON
@@ -52,13 +52,14 @@ def command(
         raise UsageError("--json reads entries from standard input: leave out the fields")
     if from_json and entry_id != "*":
         raise UsageError("--id is for one entry: leave it out with --json")
-    single = None if from_json else fields_of(words)
+    source = standard_input() if from_json else None
+    single = [] if from_json else fields_of(words)
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         adder = Adder(client, entry_id, maxlen)
-        if single is not None:
+        if source is None:
             adder.add([single])
             return
-        for batch in batches(sys.stdin.buffer, adder):
+        for batch in batches(source, adder):
             adder.add(batch)
 
 

@@ -39,9 +39,7 @@ Examples:
     "-n",
     "--count",
     type=click.IntRange(min=1),
-    default=SHOWN,
-    show_default=True,
-    help="At most so many.",
+    help=f"At most so many; {SHOWN} if left out.",
 )
 @click.option("--all", "everything", is_flag=True, help="Show all of them.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each entry.")
@@ -51,12 +49,15 @@ def command(
     group: str,
     consumer: str | None,
     idle: str | None,
-    count: int,
+    count: int | None,
     everything: bool,
     as_json: bool,
     url: str,
 ) -> None:
     """List the pending entries of a group, oldest first: consumer, time since the delivery, deliveries."""
+    if everything and count is not None:
+        raise UsageError("-n and --all exclude each other")
+    count = SHOWN if count is None else count
     idle_ms = 0 if idle is None else milliseconds_in(idle)
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         client.group(group)

@@ -10,7 +10,6 @@ import codecs
 import gzip
 import io
 import json
-import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ import pyarrow.parquet
 
 from headrace.errors import UsageError
 from headrace.pipeline.csv_records import BadRow, CsvParser, Lines, RecordCutter, excerpt, header_names
+from headrace.pipeline.standard_input import standard_input
 from headrace.spark.nested_json import float_text, json_text
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -108,7 +108,7 @@ class Table(AbstractContextManager["Table"]):
 
     def _peek(self) -> tuple[str, str]:
         """Return what standard input holds, by its first bytes, and how it is packed."""
-        source = cast(io.BufferedReader, sys.stdin.buffer)
+        source = standard_input()
         packing = ".gz" if source.peek(2)[:2] == GZIP_MAGIC else ""
         if packing:
             source = buffered(gzip.GzipFile(fileobj=source))
