@@ -7,6 +7,8 @@ pure       nothing compiled: the interpreter runs the same files
 """
 
 import os
+import re
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -170,10 +172,40 @@ FLAVOURS: dict[str, tuple[list[str], list[str], dict[str, bool]]] = {
 }
 
 
+CIMPORT = re.compile(r"^from ([\w.]+) cimport ([^#\n]+)", re.MULTILINE)
+
+
+def declaration_files(module: str) -> set[Path]:
+    """Return the declaration files that a module is compiled with: its own and all that it cimports."""
+    files: set[Path] = set()
+    modules = {module}
+    while modules:
+        path = Path("src", *modules.pop().split(".")).with_suffix(".pxd")
+        if path in files or not path.is_file():
+            continue
+        files.add(path)
+        for source, names in CIMPORT.findall(path.read_text()):
+            modules |= {source, *(f"{source}.{name.split()[0]}" for name in names.split(","))}
+    return files
+
+
+def remove_outdated_c(flavour: str, names: list[str]) -> None:
+    """Remove the C of modules whose declaration files have changed since, so that it is made again.
+
+    Cython follows `from package.module cimport name`, but not `from package cimport module`.
+    """
+    for name in names:
+        made = Path("build/c", flavour, "src", *name.split(".")).with_suffix(".c")
+        files = declaration_files(name)
+        if made.exists() and any(file.stat().st_mtime > made.stat().st_mtime for file in files):
+            made.unlink()
+
+
 def extensions(flavour: str, names: list[str] = COMPILED) -> list[Extension]:
     """The extension modules of one flavour, their C kept apart from the sources."""
     from Cython.Build import cythonize
 
+    remove_outdated_c(flavour, names)
     compile_flags, link_flags, more = FLAVOURS[flavour]
     modules = [
         Extension(
