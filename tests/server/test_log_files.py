@@ -97,6 +97,15 @@ def test_a_directory_is_the_one_that_was_locked_or_it_is_not(tmp_path: Path):
     disk.unlock()
 
 
+def test_a_removed_lock_file_is_named(tmp_path: Path):
+    disk = DiskFiles(str(tmp_path))
+    disk.lock()
+    (tmp_path / "headrace.lock").unlink()
+    with pytest.raises(DirectoryGone, match=r"or its headrace\.lock was removed or replaced"):
+        disk.check_lock()
+    disk.unlock()
+
+
 def test_a_crowd_has_gone_when_most_of_many_have():
     crowd = Crowd()
     assert not crowd.has_gone(CROWD)

@@ -58,10 +58,13 @@ class DirectoryInUse(HeadraceError):
 
 
 class DirectoryGone(HeadraceError):
-    """What has the directory's name is another one than this process has locked, or there is none."""
+    """The lock file of this process is not in place: it, or its directory, was removed or replaced."""
 
     def __init__(self, root: str) -> None:
-        super().__init__(f"{os.path.abspath(root)} is not the directory that this process has locked")
+        super().__init__(
+            f"{os.path.abspath(root)} is not the directory that this process has locked,"
+            f" or its {LOCK_NAME} was removed or replaced"
+        )
 
 
 class FileIdentity(NamedTuple):
