@@ -66,7 +66,7 @@ def test_a_limit_that_is_taken_back_closes_nobody(start) -> None:
     assert len(slow.reply()) == 9_000_000
 
 
-def test_replies_of_a_transaction_beyond_the_limit_are_dropped_with_the_client(start) -> None:
+def test_replies_of_a_transaction_beyond_the_limit_are_dropped_with_the_client(start, capfd) -> None:
     """What it has changed stays; the peak is the limit and one reply."""
     server = start("--client-output-buffer-limit", "normal 8mb 0 0", "pubsub 8mb 0 0")
     client, greedy = server.connect(), server.connect()
@@ -78,6 +78,7 @@ def test_replies_of_a_transaction_beyond_the_limit_are_dropped_with_the_client(s
     assert client.request("GET", "done") == b"1"
     assert answer.overflowed
     assert answer.cap < 9 << 20
+    assert f"more than {8 << 20} bytes of replies" in capfd.readouterr().err
 
 
 def test_a_transaction_below_the_limit_is_answered_in_full(start) -> None:

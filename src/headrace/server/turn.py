@@ -432,7 +432,7 @@ class Turn:
         answer: Answer = session.answer
         n: cython.Py_ssize_t = answer.pending()
         if answer.overflowed:
-            self.refuse(connection, "its unread replies exceed the hard client-output-buffer-limit")
+            self.refuse(connection, f"more than {answer.limit} bytes of replies (client-output-buffer-limit)")
             return
         if n > 0 or connection.secure is not None:
             if connection.secure is None:
