@@ -19,6 +19,7 @@ from headrace.cli.add import fields_from_json, parse_line
 from headrace.cli.entry_times import first_id_of
 from headrace.cli.main import main
 from headrace.cli.output import bytes_from_json, id_time, json_bytes, json_fields, shown_fields
+from headrace.errors import UsageError
 from headrace_server import headrace_server
 
 
@@ -382,7 +383,9 @@ def test_first_id_of_takes_ids_times_and_time_ago() -> None:
     assert first_id_of("5-7") == (5, 7) and first_id_of("5") == (5, 0)
     assert first_id_of("2026-03-01T09:30+01:00") == (1_772_353_800_000, 0)
     assert first_id_of("2026-03-01") == (1_772_323_200_000, 0)
-    assert first_id_of("300000d") == (0, 0)
+    assert first_id_of("99999d") == (0, 0)
+    with pytest.raises(UsageError, match="more than 1000 years"):
+        first_id_of("999999999d")
     assert id_time("18446744073709551615-0") == "-"
 
 
