@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from archives import ArchiveMaker
+from headrace.cli.main import main
 
 pytestmark = pytest.mark.whole
 
@@ -119,3 +120,15 @@ def test_bad_input_is_told_in_one_line(
     assert (process.returncode, output) == (2, "")
     assert error.startswith("headrace: ") and told in error and error.count("\n") == 1
     assert client.keys() == []
+
+
+def test_a_long_name_is_printed_in_one_line_and_a_wrong_one_is_proposed(
+    server_url: str, stream: redis.Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    into = "copy" * 30
+    assert main(["replay", "--stream", "s", "--into", into, "--url", server_url]) == 0
+    assert f"200 entries added to stream {into} with the IDs they had" in capsys.readouterr().out
+    assert main(["replay", "--stream", into[1:], "--into", "t", "--url", server_url]) == 2
+    assert (
+        f"there is no stream {into[1:]!r} in {server_url}; did you mean {into!r}?" in capsys.readouterr().err
+    )

@@ -13,4 +13,4 @@ def add_hint(console: Console, stop: HeadraceError | KeyboardInterrupt, hint: st
     if isinstance(stop, HeadraceError):
         stop.args = (f"{stop}; {hint}",)
     else:
-        console.print(line(hint))
+        console.print(line(hint), soft_wrap=True)

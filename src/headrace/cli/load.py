@@ -285,7 +285,7 @@ def begin(
             *([] if wanted.time_column else ["chosen"]),
         ]
         told = f" ({', '.join(details)})" if details else ""
-        console.print(line("IDs from column ", (times.name, "bold"), told))
+        console.print(line("IDs from column ", (times.name, "bold"), told), soft_wrap=True)
     every = chain(first, rows)
     if times is not None and wanted.sort:
         with console.status("Sorting"):
@@ -354,7 +354,8 @@ def tell_rate(console: Console, rows: int, seconds: float, stream: str) -> None:
     """Says how many rows are in, and how fast they went."""
     rate = rows / max(seconds, 1e-9)
     console.print(
-        line((f"{rows:,}", "bold"), " rows added to stream ", (stream, "bold"), f", {rate:,.0f} rows/s")
+        line((f"{rows:,}", "bold"), " rows added to stream ", (stream, "bold"), f", {rate:,.0f} rows/s"),
+        soft_wrap=True,
     )
 
 

@@ -186,13 +186,16 @@ def tell(console: Console, report: Report, target: str) -> None:
             console.print(f"Newer entries are not part of it: --from {ms}-{seq + 1} replays them")
         return
     if report.gone:
-        console.print(line("Stream ", (target, "bold"), " is gone since an earlier run: began again"))
+        console.print(
+            line("Stream ", (target, "bold"), " is gone since an earlier run: began again"), soft_wrap=True
+        )
     if report.resumed_after:
         console.print(f"Went on after {report.resumed_after}")
     rate = report.rows / max(report.seconds, 1e-9)
     kept = "with the IDs they had" if report.kept else "with new IDs"
     ending = f" {kept}, {rate:,.0f} entries/s"
-    console.print(line((f"{report.rows:,}", "bold"), " entries added to stream ", (target, "bold"), ending))
+    added = line((f"{report.rows:,}", "bold"), " entries added to stream ", (target, "bold"), ending)
+    console.print(added, soft_wrap=True)
     if report.rows:
         first, last = (clock(parse_id(each)[0]) for each in (report.first_id, report.last_id))
         console.print(f"They came from {first} to {last}")

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from itertools import islice
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import click
-from redis.exceptions import ResponseError
 
 from headrace.cli.profiles import DEFAULT_PROFILE, PROFILE_VARIABLE, URL_VARIABLE, resolve_url
 from headrace.errors import UsageError
-from headrace.pipeline.suggestions import did_you_mean
+from headrace.pipeline.similar_streams import similar_stream
 from headrace.server_url import failures_explained, without_password
 from headrace.spark.options import DEFAULT_URL
-from headrace.spark.shards import SCAN_COUNT, Servers
-from headrace.spark.stream_names import key, name_of, normal
+from headrace.spark.shards import Servers
+from headrace.spark.stream_names import key, normal
 from headrace.spark.tails import tail
 
-CANDIDATES_MAX = 10_000  # names among which one is looked for that was meant
 PROFILE_KEY = "headrace.profile"  # in the context of click
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -82,11 +79,8 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
 
 def no_stream(servers: Servers, name: str) -> UsageError:
     """Return what to raise when a stream does not exist: it says which one may be meant."""
-    hint = ""
-    with suppress(ResponseError):  # a user that may not SCAN gets no proposal
-        scan = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
-        hint = did_you_mean(name, (name_of(found) for found in islice(scan, CANDIDATES_MAX)))
-    return UsageError(f"{without_password(servers.url)}: there is no stream {name!r}{hint}")
+    where = without_password(servers.url)
+    return UsageError(f"{where}: there is no stream {name!r}{similar_stream(servers, name)}")
 
 
 def lengths(url: str, streams: list[str]) -> int:

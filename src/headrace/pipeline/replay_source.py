@@ -21,6 +21,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.in_order import entries_in_order
+from headrace.pipeline.similar_streams import similar_stream
 from headrace.server_url import without_password
 from headrace.spark.archive_files import ArchivedFile, look
 from headrace.spark.archive_rows import CORRUPT, EXACT, as_map, is_map, whole_fields
@@ -62,18 +63,17 @@ class Source:
 
     def end(self) -> str:
         """The last ID there is now; 0-0 if there is none. UsageError if there is no such stream anywhere."""
-        live = None
-        if self.url is not None:
-            servers = Servers(self.url)
-            try:
-                live = tail(servers, [self.stream]).get(self.stream)
-            finally:
-                servers.close()
         files, _, last = self._archived()
+        live, hint = None, ""
+        if self.url is not None:
+            with closing(Servers(self.url)) as servers:
+                live = tail(servers, [self.stream]).get(self.stream)
+                if live is None and not files:
+                    hint = similar_stream(servers, self.stream)
         if live is None and not files:
             url = None if self.url is None else without_password(self.url)
             where = " and ".join(str(place) for place in (self.archive, url) if place)
-            raise UsageError(f"there is no stream {self.stream!r} in {where}")
+            raise UsageError(f"there is no stream {self.stream!r} in {where}{hint}")
         return max(live or START, last, key=parse_id)
 
     def batches(self, after: str, upto: str, resumed: bool = False) -> Iterator[pa.RecordBatch]:
