@@ -216,7 +216,7 @@ def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
     for first in (11, 19):
         add(raw, "s", ODD, first)
         archive(spark, server_url, "s", directory)
-    add(raw, "s", [[(b"n", b"1")]], 40)
+    add(raw, "s", [[(b"n", b"1")]], 100)  # a day later, so that the day before can be compacted
     archive(spark, server_url, "s", directory)
     whole = read(raw, "s")
     for compacted in (False, True):

@@ -123,7 +123,7 @@ def command(
         fields = infer(found)
         console.print(line(f"Fields: {fields}"), soft_wrap=True)
         for name, why in left_out(kinds_of(found)).items():
-            console.print(line("No column: the field ", name, " ", why), soft_wrap=True)
+            console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
     try:
         with ExitStack() as stack:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
