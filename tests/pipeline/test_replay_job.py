@@ -56,6 +56,21 @@ def test_bytes_that_are_no_text_are_copied_as_they_are(stream_server: StreamServ
     assert stream_server.client.xrange("b") == stream_server.client.xrange("a")
 
 
+@pytest.mark.parametrize("repeated", [0, 7, 99])
+def test_an_archive_with_an_id_twice_says_so_and_is_replayed_under_new_ids(
+    stream_server: StreamServer, tmp_path: pathlib.Path, repeated: int
+) -> None:
+    some = entries(100)
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", some)
+    maker.add("s", [(some[repeated][0], {"n": 1, "t": "recreated"})])
+    source = Source("s", None, maker.directory)
+    with pytest.raises(UsageError, match=rf"^entry {some[repeated][0]} is in the archive twice, .*--new-ids"):
+        replay(source, stream_server.url, "b", name="x")
+    report = replay(source, stream_server.url, "c", name="x", keep_ids=False)
+    assert report.rows == 101 == len(held(stream_server, "c"))
+
+
 def test_archive_and_live_stream_are_one(stream_server: StreamServer, tmp_path: pathlib.Path) -> None:
     some = entries(3000, step=3 * 3600 * 1000)
     maker = ArchiveMaker(tmp_path / "archive")

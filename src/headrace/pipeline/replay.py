@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_noted
@@ -105,9 +106,30 @@ def replay(
         report = Report(resumed_after=stand.last if stand else "", upto=end, kept=keep, gone=gone)
         on_progress(report)
         target.open(keep, (before.run if before else 0) + 1, end, restart)
-        _play(source.batches(begin, end, stand is not None), target, pace, report, on_progress)
+        batches = source.batches(begin, end, stand is not None)
+        _play(each_once(batches) if keep else batches, target, pace, report, on_progress)
         target.complete(stand)
         return report
+
+
+def each_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, in the order of their IDs.
+
+    Raises:
+        UsageError: if an ID is there twice, as in an archive of a stream that was recreated.
+    """
+    last = None
+    for batch in batches:
+        ids = batch.column("id")
+        twice = ids[1:].filter(pc.equal(ids[1:], ids[:-1]))
+        found = ids[0] if ids[0] == last else twice[0] if len(twice) else None
+        if found is not None:
+            raise UsageError(
+                f"entry {found} is in the archive twice, as the stream was deleted and recreated: a stream "
+                "cannot have both under that ID. Replay with --new-ids, or leave it out by --from and --to"
+            )
+        last = ids[-1]
+        yield batch
 
 
 def _play(
