@@ -13,6 +13,9 @@ MODES = {"PERMISSIVE": 0, "DROPMALFORMED": 1, "FAILFAST": 2}
 # Of an entry with more bytes than this the column of corrupt records has the ID only.
 CORRUPT_BYTES_MAX = 16 << 20
 
+# What to do about a part of an ID that no column can hold; the archive job says something else instead.
+READ_WITHOUT = "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
+
 
 class MalformedEntry(HeadraceError):
     """An entry that does not fit the schema, where the mode or a NOT NULL column forbids a null."""
@@ -31,8 +34,7 @@ def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
     """A part of the ID, "sequence" or "time", is too large for its column."""
     kind = "LONG" if part == "sequence" else "TIMESTAMP"
     return MalformedEntry(
-        f"stream {stream!r}, entry {entry_id}: its {part} does not fit a {kind}. "
-        "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
+        f"stream {stream!r}, entry {entry_id}: its {part} does not fit a {kind}. {READ_WITHOUT}"
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from headrace.arrow.malformed import READ_WITHOUT
 from headrace.cli.drawing import progress_bar
 from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import lengths, url_option, wanted_streams
@@ -182,8 +183,9 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
                 on_exact=note,
             )
         except HeadraceError as error:
-            # The same choice goes by another name here.
-            error.args = (str(error).replace("Set failOnDataLoss to false", "Say --allow-loss"),)
+            # The same choice goes by another name here, or there is none.
+            text = str(error).replace("Set failOnDataLoss to false", "Say --allow-loss")
+            error.args = (text.replace(READ_WITHOUT, "It cannot be archived: leave the stream out."),)
             raise
     if wanted.compaction:
         with console.status("Putting small files together"):
