@@ -140,7 +140,7 @@ def test_progress_counts_up_batch_by_batch(link: Link) -> None:
         seen.append(report.rows)
 
     load([rows(1, 2, 3), rows(4, 5)], TIMES, link, "s", rows_per_batch=2, on_progress=watch)
-    assert seen == [2, 3, 5]
+    assert seen == [2, 3, 5, 5]  # once more when all rows are in
 
 
 def test_large_rows_travel_in_smaller_batches(
@@ -204,5 +204,6 @@ def test_a_rate_is_kept_and_loses_nothing(link: Link, client: redis.Redis) -> No
         on_progress=lambda report: seen.append((now[0], report.rows)),
     )
     assert [int(number) for _, number in ids_and_numbers(client)] == list(range(3000))
+    assert seen.pop()[1] == 3000  # all rows are in
     assert len(seen) == 30
     assert [count for _, count in seen] == pytest.approx([1000 * at + 100 for at, _ in seen])
