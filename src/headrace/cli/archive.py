@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from headrace.arrow.malformed import READ_WITHOUT
 from headrace.cli.drawing import progress_bar
 from headrace.cli.spark_session import announced_spark
 from headrace.cli.streams import lengths, url_option, wanted_streams
@@ -32,7 +31,7 @@ from headrace.pipeline.inference import (
 )
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import Batch
-from headrace.spark.misfits import Counts, collected, collecting, told_misfits
+from headrace.spark.misfits import READ_WITHOUT, Counts, collected, collecting, told_misfits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

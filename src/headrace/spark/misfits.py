@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace.arrow.malformed import READ_WITHOUT as READ_WITHOUT
 from headrace.spark.schema import Layout
 
 DIRECTORY = "HEADRACE_MISFITS"  # the environment variable
