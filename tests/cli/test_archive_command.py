@@ -11,6 +11,8 @@ import pyarrow.dataset
 import pytest
 import redis
 
+from headrace.pipeline.watermark import published
+
 pytestmark = pytest.mark.whole
 
 ENTRIES = 20_000
@@ -102,7 +104,7 @@ def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
 
     def archived(stream: str, entry_id: str) -> None:
         deadline = time.monotonic() + 120
-        while client.get(f"{{{stream}}}:headrace:archived") != entry_id:
+        while published(client, stream) != entry_id:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
 

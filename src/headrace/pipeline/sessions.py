@@ -120,6 +120,9 @@ def start(name: str, conf: dict[str, str], log: Path) -> SparkSession:
             "Spark needs Java 17 or later, and there is none (no java on the PATH, no JAVA_HOME)"
         )
     choose_interpreter()
+    if SparkContext._gateway is not None:
+        # The JVM of a session that was stopped: it has another log and another environment.
+        end_jvm(SparkContext._gateway)
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -147,10 +150,15 @@ def choose_interpreter() -> None:
 def stop(spark: SparkSession) -> None:
     """Stops the session and waits until the JVM has left; one that does not leave is killed."""
     gateway: Any = spark.sparkContext._gateway
-    jvm: subprocess.Popen[bytes] = gateway.proc
     # Whatever fails here fails because the JVM is gone or will be in a moment.
     with suppress(Exception):
         spark.stop()
+    end_jvm(gateway)
+
+
+def end_jvm(gateway: Any) -> None:
+    """Shut down the JVM of a gateway, which PySpark starts again for the next session."""
+    jvm: subprocess.Popen[bytes] = gateway.proc
     with suppress(Exception):
         gateway.shutdown()
     SparkContext._gateway = None
