@@ -84,7 +84,7 @@ class Adder:
             replies = self.client.pipeline([(*self.head, *fields) for fields in entries])
         except LOST as error:
             raise HeadraceError(
-                f"{error}; {self.told()}, and it is unknown whether the next {len(entries)} were"
+                f"{error}; {self.summary()}, and it is unknown whether the next {len(entries)} were"
             ) from error
         failed: Exception | None = None
         for reply in replies:
@@ -95,9 +95,9 @@ class Adder:
                     click.echo(reply.decode())
                 self.added += 1
         if failed is not None:
-            raise HeadraceError(f"the server rejected an entry: {failed}; {self.told()}")
+            raise HeadraceError(f"the server rejected an entry: {failed}; {self.summary()}")
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return how many entries were added, for an error message."""
         return f"{plural(self.added, 'entry', 'entries')} added"
 
@@ -139,7 +139,7 @@ def batches(source: BinaryIO, adder: Adder) -> Iterator[list[Fields]]:
     if batch:
         yield batch
     if wrong is not None:
-        wrong.args = (f"{wrong}; {adder.told()}",)
+        wrong.args = (f"{wrong}; {adder.summary()}",)
         raise wrong
 
 

@@ -76,7 +76,7 @@ def as_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
 
 
 def as_object(group: dict[str, Any], consumers: list[ConsumerFigures], idle_ms: int | None) -> dict[str, Any]:
-    """Return what a program is told of a group."""
+    """Return a group as a JSON object."""
     return {
         "group": json_bytes(group["name"]),
         "lag": group.get("lag"),

@@ -34,7 +34,7 @@ from headrace.spark.local_paths import local_path
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command was told about a load from a file."""
+    """The options of a load from a file."""
 
     path: Path
     stream: str
@@ -284,8 +284,8 @@ def begin(
             *([f"{times.unit} since 1970"] if times.unit else []),
             *([] if wanted.time_column else ["chosen"]),
         ]
-        told = f" ({', '.join(details)})" if details else ""
-        console.print(line("IDs from column ", (times.name, "bold"), told), soft_wrap=True)
+        origin = f" ({', '.join(details)})" if details else ""
+        console.print(line("IDs from column ", (times.name, "bold"), origin), soft_wrap=True)
     every = chain(first, rows)
     if times is not None and wanted.sort:
         with console.status("Sorting"):

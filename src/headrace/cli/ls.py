@@ -111,7 +111,7 @@ def stream_lines(servers: Servers, names: list[str]) -> Iterator[StreamLine]:
 
 
 def as_object(stream: StreamLine) -> dict[str, Any]:
-    """Return what a program is told of a stream."""
+    """Return a stream as a JSON object."""
     return {
         "stream": json_bytes(stream.key),
         "entries": stream.length,

@@ -37,7 +37,7 @@ class PendingEntry:
     deliveries: int
 
     def as_json(self) -> dict[str, object]:
-        """Return what a program is told beside the ID."""
+        """Return the members of the JSON object beside the ID."""
         consumer = None if self.consumer is None else json_bytes(self.consumer)
         return {"consumer": consumer, "idle_ms": self.idle_ms, "deliveries": self.deliveries}
 

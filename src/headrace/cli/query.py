@@ -101,7 +101,7 @@ def command(
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
         stack.enter_context(collecting(Path(scratch)))
-        stack.callback(lambda: tell_misfits(told, collected(Path(scratch))))
+        stack.callback(lambda: print_misfits(told, collected(Path(scratch))))
         log = Path(scratch) / "spark.log"
         spark = stack.enter_context(announced_spark("headrace query", log, time_zone))
         archive = None if directory is None else directory.absolute()
@@ -144,10 +144,10 @@ def tell_guess(told: Console, table: Table) -> None:
             told.print(Text(printable(guess), style="dim"))
 
 
-def tell_misfits(told: Console, misfits: Counts) -> None:
+def print_misfits(errors: Console, misfits: Counts) -> None:
     """Say which columns have a null where a field's value does not fit."""
     if text := told_misfits(misfits):
-        told.print(Text(f"{text} (--fields says other types)"), soft_wrap=True)
+        errors.print(Text(f"{text} (--fields sets other types)"), soft_wrap=True)
 
 
 def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None:

@@ -24,10 +24,10 @@ def announced_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSe
         log: the file for what the JVM and its workers write.
         zone: the time zone of the session.
     """
-    told = Console(stderr=True, highlight=False)
+    errors = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
-        if told.is_terminal:
-            with told.status(STARTING):  # a spinner, removed when Spark is there
+        if errors.is_terminal:
+            with errors.status(STARTING):  # a spinner, removed when Spark is there
                 spark = stack.enter_context(local_spark(name, log, zone))
         else:
             print(STARTING, file=sys.stderr, flush=True)

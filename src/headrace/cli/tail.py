@@ -152,8 +152,8 @@ class EntryPrinter:
         Args:
             stream: Its name.
             entry: Its ID and its fields.
-            notes: What else a person is told.
-            about: What else a program is told.
+            notes: More to print for a person.
+            about: More members of the JSON object.
         """
         with writing():
             self._show(stream, entry, notes, about or {})

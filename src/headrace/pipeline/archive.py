@@ -132,13 +132,14 @@ def exact_rows(path: Path) -> int:
         paths = [parquet.schema.column(place).path for place in range(len(parquet.schema))]
         places = [place for place, each in enumerate(paths) if each.partition(".")[0] == EXACT]
         for group in range(parquet.num_row_groups) if places else ():
-            told = parquet.metadata.row_group(group).column(places[0]).statistics
-            rows = parquet.metadata.row_group(group).num_rows
-            if told is not None and told.has_null_count:  # a list that is not null has no null in it
-                found += rows - told.null_count
+            metadata = parquet.metadata.row_group(group)
+            statistics = metadata.column(places[0]).statistics
+            # A list that is not null has no null in it.
+            if statistics is not None and statistics.has_null_count:
+                found += metadata.num_rows - statistics.null_count
             else:
                 column = parquet.read_row_group(group, [EXACT]).column(EXACT)
-                found += rows - column.null_count
+                found += metadata.num_rows - column.null_count
     return found
 
 

@@ -250,7 +250,7 @@ def ask(spark: SparkSession, sql: str, tables: Sequence[Table] = (), known: Iter
     Args:
         spark: The session that `register` made the views in.
         sql: The query.
-        tables: What `register` returned; all their columns are told when the query names a missing one.
+        tables: What `register` returned; their columns are listed when the query names a missing one.
         known: The names of all streams, read when the query names a table that does not exist.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The file of the rows that a load left out, in the form of the file they came from: to be mended and loaded.
+"""The file of rejected rows, in the form of the file they came from: to be corrected and loaded.
 
 A row is written once the rows before it are in the stream. A load that is resumed gets the bad rows of the
 run that broke off again, for that run may have been killed before it had written them, and writes those that

@@ -3,7 +3,7 @@
 Spark's text of an error has up to three parts:
 
     [TABLE_OR_VIEW_NOT_FOUND] The table or view `ordrs` cannot be found ...; line 1 pos 14;
-    'Project [*]                                       <- a plan, of no use to who wrote the query
+    'Project [*]                                       <- a plan, of no use to the author of the query
     == SQL ==                                          <- the query, with a mark under the wrong word
 """
 
@@ -47,7 +47,7 @@ def sql_message(error: Exception, tables: Iterable[HasColumns] = (), known: Iter
 
     Args:
         error: What Spark raised.
-        tables: Those that the query names; their columns are told when one is missing.
+        tables: Those that the query names; their columns are listed when one is missing.
         known: The names of all streams, one of which may be meant.
     """
     text = str(error).strip()

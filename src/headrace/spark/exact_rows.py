@@ -103,7 +103,7 @@ class ExactRows:
         return at
 
     def take(self) -> tuple[Buffers, Buffers, Buffers]:
-        """The buffers of the lists, of their names and of their values; all start anew."""
+        """The buffers of the lists, of their names and of their values."""
         return self.entries.take(), self.names.take(), self.values.take()
 
 

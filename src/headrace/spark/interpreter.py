@@ -1,6 +1,6 @@
 """Which Python Spark runs for its workers, and whether that one can import Headrace.
 
-    who looks for the format     a process that the JVM starts at the first format("…") of a session
+    lookup of the format         a process that the JVM starts at the first format("…") of a session
     which Python it runs         PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else python3 of the PATH; read
                                  from the environment of the JVM, so nothing can change it once Spark runs
     a registered format          the Python that the SparkContext notes when it starts (PYSPARK_PYTHON, else

@@ -105,8 +105,8 @@ def collected(directory: Path) -> Counts:
     """The counts that are in the directory, by stream and column."""
     counts: Counts = {}
     for path in sorted(directory.glob("*.json")):
-        told = json.loads(path.read_text())
-        for column, count in told["counts"].items():
-            key = (told["stream"], column)
+        found = json.loads(path.read_text())
+        for column, count in found["counts"].items():
+            key = (found["stream"], column)
             counts[key] = counts.get(key, 0) + count
     return counts
