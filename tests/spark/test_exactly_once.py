@@ -137,6 +137,22 @@ def test_twins_that_run_at_once_write_what_one_would(stream_server: StreamServer
         stream_server.client.flushall()
 
 
+def test_rows_after_a_chunk_that_was_encoded_again_are_those_of_their_batch(
+    stream_server: StreamServer,
+) -> None:
+    """A twin writes a part of a chunk: its rest is encoded again while the next batch is being sent."""
+    first, second = batches(60, 30)
+    sender_of_all = sender.Sender(sender.sink_options(stream_server.url, "s", {}), MARKER)
+    sender_of_all.send(first)
+    while (done := len(numbers(stream_server))) < 25:
+        pass
+    assert write_batches(batches(60, done + 2)[:1], stream_server.url, "s", MARKER) == 2
+    sender_of_all.send(second)
+    sender_of_all.finish()
+    sender_of_all.close()
+    assert numbers(stream_server) == list(range(60))
+
+
 def test_batches_follow_each_other_and_an_old_one_is_left_out(stream_server: StreamServer) -> None:
     for batch in (0, 1, 2):
         assert write_batches(batches(), stream_server.url, "s", Marker("q", 0, batch)) == ROWS

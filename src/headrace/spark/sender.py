@@ -144,7 +144,7 @@ class Sender:
             self._schema = batch.schema
         if batch.num_rows == 0:
             return
-        self._load(batch)
+        self._load(self._encoder, batch, self._roles)
         groups = self._groups(batch)
         owners: dict[str, list[bytes]] = {}
         for stream in groups:
@@ -186,14 +186,14 @@ class Sender:
             delivery.close()
         self._servers.close()
 
-    def _load(self, batch: pa.RecordBatch) -> None:
+    def _load(self, encoder: XaddEncoder, batch: pa.RecordBatch, roles: Roles) -> None:
+        """Give the rows of a batch to an encoder."""
         form = self._options.timestamp_format
-        said = self._roles
-        columns = [cells(name, batch.column(name), form) for name in said.fields]
-        if said.pairs is not None:
-            columns.append(map_cells(batch.column(said.pairs)))
-        ids = cells("", batch.column(said.entry_id), form) if said.entry_id is not None else None
-        self._encoder.load(batch.num_rows, columns, ids)
+        columns = [cells(name, batch.column(name), form) for name in roles.fields]
+        if roles.pairs is not None:
+            columns.append(map_cells(batch.column(roles.pairs)))
+        ids = cells("", batch.column(roles.entry_id), form) if roles.entry_id is not None else None
+        encoder.load(batch.num_rows, columns, ids)
 
     def _groups(self, batch: pa.RecordBatch) -> dict[bytes, list[int] | None]:
         """For each stream its rows, in order; None for all of them."""
@@ -223,12 +223,15 @@ class Sender:
         self._seen[stream] = base + count
         self._encoder.aim([b"XADD", stream, *self._trim])
         ids = self._ids_of(batch, rows) if self._roles.entry_id is not None else None
+        batch_roles = self._roles
 
         def encode(at: int, stop: int) -> bytes | bytearray:
-            self._load(batch)
-            self._encoder.aim([b"XADD", stream, *self._trim])
-            self._encoder.encode(rows, at, stop, 1 << 62)
-            return self._encoder.take()
+            # By an encoder of its own: this one may be in the midst of a later batch then.
+            encoder = XaddEncoder()
+            self._load(encoder, batch, batch_roles)
+            encoder.aim([b"XADD", stream, *self._trim])
+            encoder.encode(rows, at, stop, 1 << 62)
+            return encoder.take()
 
         at = 0
         while (at := max(at, delivery.done(stream) - base)) < count:
