@@ -333,3 +333,8 @@ def test_a_markers_key_is_in_the_slot_of_its_stream() -> None:
     for stream in (b"s", b"{a}b", b"x{a}", b"a{b", b"{a}{b}", "ü".encode()):
         assert key_slot(MARKER.key(stream)) == key_slot(stream), stream
         assert key_slot(tagged(stream)) == key_slot(stream)
+
+
+def test_no_two_streams_share_their_keys() -> None:
+    streams = [b"o", b"{o}", b"{o}:", b"{{o}}", b"x{o}", b"{}", b"{}o", b"o}", b"{o", b""]
+    assert len({tagged(stream) for stream in streams}) == len(streams)

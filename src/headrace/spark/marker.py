@@ -71,13 +71,14 @@ class Marker:
 
 
 def tagged(stream: bytes) -> bytes:
-    """A key's beginning that Redis Cluster puts into the slot of the stream.
+    """Return the beginning of a key that Redis Cluster puts into the slot of the stream.
 
-    A stream that has a hash tag of its own lends it; a `}` without a tag cannot be said, and is left to a
-    single server.
+    The stream's name becomes the hash tag. A name that has a hash tag of its own is followed by a colon
+    instead, so that no two streams share a key. A name with `}` but without a tag has no such key: it works
+    with a single server only.
     """
     begin = stream.find(b"{")
     end = stream.find(b"}", begin + 1)
     if begin >= 0 and end > begin + 1:
-        return stream
+        return stream + b":"
     return b"{%b}" % stream
