@@ -1,10 +1,4 @@
-# make demo     run the main job on real input        make test    the tests, interpreted and compiled
-# make install  .venv with the program in it          make lint    ruff, mypy --strict
-# make bench    the figures, beside redis-server      make fuzz     N= random commands from SEED= on, beside redis-server
-# make sanitize parsers and decoders under AddressSanitizer     make test-asan  every test that stays in its process
-# make fuzz-bytes  HOURS= of random bytes into all that reads bytes from outside, ONLY= rdb,dump or the like
-# make stress   hostile clients, and a server at work that is killed now and then, for SECONDS=
-# make simulate N= random histories from SEED= on, on a simulated disk, each crashed at every write
+# `make help` lists the targets. The default target is install.
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -13,7 +7,12 @@ PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc
 
-install: $(VENV)/.installed
+.DEFAULT_GOAL := install
+
+help:                           ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed     ## make .venv with the program, the tools and all that the tests need
 
 $(VENV)/.dependencies: requirements.txt scripts/system-packages
 	scripts/system-packages
@@ -27,33 +26,33 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 	touch $@
 
-demo: install
+demo: install                   ## run the demo: real flights through a stream, Spark, Parquet and a chart
 	$(VENV)/bin/headrace demo
 
-test: interpreted compiled sanitize
+test: interpreted compiled sanitize ## run all tests: interpreted, compiled, and parsers under AddressSanitizer
 
-interpreted: install            ## every index bounds-checked by the interpreter
+interpreted: install            ## run the tests interpreted, where every index is checked
 	PYTHONPATH=src $(PYTEST) -m "not whole" tests
 
-compiled: install               ## the same tests on what was installed, and whole processes besides
+compiled: install               ## run the tests on the installed program, including those of whole processes
 	HEADRACE_COMPILED=1 $(PYTEST) tests
 
 build/sanitize: $(VENV)/.dependencies $(SOURCES)
 	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib $@
 	touch $@
 
-sanitize: build/sanitize        ## what reads bytes from outside, under AddressSanitizer and UBSan
+sanitize: build/sanitize        ## run the tests of parsers and decoders under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
 	    $(PYTEST) -m "not whole" tests/structures tests/streams tests/arrow tests/resp tests/fuzz tests/persistence \
 	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_tally.py
 
-test-asan: build/sanitize       ## every test that stays in its process, under AddressSanitizer and UBSan
+test-asan: build/sanitize       ## run every in-process test under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize $(PYTEST) -m "not whole" tests
 
 SEED ?= 1
 N ?= 200000
 
-fuzz: install                   ## N random commands from SEED on, on the engine and on a real redis-server
+fuzz: install                   ## compare N random commands from SEED on with a redis-server
 	HEADRACE_COMPILED=1 HEADRACE_FUZZ_SEED=$(SEED) HEADRACE_FUZZ_N=$(N) \
 	    $(PYTEST) tests/conformance/test_streams.py tests/conformance/test_groups_compared.py \
 	    tests/conformance/test_keys_and_strings.py -k "random or any_order"
@@ -61,44 +60,44 @@ fuzz: install                   ## N random commands from SEED on, on the engine
 HOURS ?= 0.1
 ONLY ?=
 
-fuzz-bytes: install             ## random bytes from SEED on; what fails is left in build/found with what repeats it
+fuzz-bytes: install             ## feed random bytes to parsers for HOURS; ONLY=rdb; failures in build/found
 	mkdir -p build/found
 	$(PY) tests/fuzz/rounds.py --hours $(HOURS) --seed $(SEED) --times 8 --found build/found $(if $(ONLY),--only $(ONLY))
 
-fuzz-corpus: install            ## the same, slowly, for inputs that reach new lines: these join the corpus
+fuzz-corpus: install            ## add inputs that reach new lines to the corpus (slow; ONLY= as above)
 	PYTHONPATH=src $(PY) tests/fuzz/rounds.py --grow --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
 simulate: N = 100000
-simulate: install               ## N random histories from SEED on, crashed everywhere; a failing seed fails again
+simulate: install               ## crash N random histories from SEED on at every write of a simulated disk
 	HEADRACE_COMPILED=1 HEADRACE_SIMULATE_SEED=$(SEED) HEADRACE_SIMULATE_N=$(N) \
 	    $(PY) -m pytest -q -x -n 2 --dist load tests/simulation/test_simulation.py -k histories
 
 stress: SECONDS = 1200
-stress: install                 ## tests/stress for long; what they saw is printed
+stress: install                 ## run tests/stress for SECONDS: hostile clients, and servers that are killed
 	HEADRACE_COMPILED=1 HEADRACE_LONG=1 HEADRACE_STRESS_SECONDS=$(SECONDS) $(PY) -m pytest -q -s tests/stress
 
-lint: install
+lint: install                   ## run ruff and mypy --strict
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
 BENCH ?=
 
-bench: install                  ## every figure; BENCH="--quick", BENCH="--only XADD --rounds 9", REDIS_SERVER=program
+bench: install                  ## measure beside redis-server; BENCH="--only XADD --rounds 9", BENCH=--quick
 	$(PY) -m benchmarks $(BENCH)
 	$(if $(BENCH),,$(PY) -m benchmarks.library)
 	$(if $(BENCH),,$(PY) -m benchmarks.spark)
 
-bench-instructions: install     ## instructions per command by valgrind, beside those noted; needs no quiet machine
+bench-instructions: install     ## count instructions by valgrind, compared with the stored counts
 	$(PY) -m benchmarks.instructions $(BENCH)
 
-bench-spark: install
+bench-spark: install            ## measure the Spark source and sink only
 	$(PY) -m benchmarks.spark
 
-dist: install
+dist: install                   ## build a wheel in dist/
 	$(PY) -m build --no-isolation --outdir dist .
 
-clean:
+clean:                          ## remove build output and caches
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: install demo test interpreted compiled sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean
+.PHONY: help install demo test interpreted compiled sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean
