@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
+from headrace.spark import stream_reader
 from headrace.spark.options import parse_options
 from headrace.spark.positions import Position, fingerprint_of, ids_of, parse_position, parse_positions
 from headrace.spark.range_reader import DataLoss
@@ -63,6 +64,12 @@ class Driver:
             self.reader.commit(end)
             self.offsets = end
         raise AssertionError("it does not end")
+
+
+@pytest.fixture(autouse=True)
+def short_wait_for_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that finds nothing new waits for entries: here not for long."""
+    monkeypatch.setattr(stream_reader, "TAIL_BLOCK_MS", 5)
 
 
 @pytest.fixture
