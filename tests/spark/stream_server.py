@@ -19,7 +19,7 @@ from waiting import answers, wait_until
 def start_server(kind: str, port: int, cwd: pathlib.Path, *more: str) -> subprocess.Popen[bytes]:
     """more: settings, instead of keeping nothing."""
     words = {
-        "redis": ["redis-server", "--port", str(port), "--save", ""],
+        "redis": ["redis-server", "--port", str(port), "--save", "", "--hz", "200"],
         "headrace": [sys.executable, "-m", "headrace", "serve", "--port", str(port)],
     }[kind]
     words += more or ("--appendonly", "no")
