@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-SOURCES := $(shell find src -name '*.py' -o -name '*.pxd') setup.py pyproject.toml README.md
+SOURCES := $(shell find src build_support -name '*.py' -o -name '*.pxd') setup.py pyproject.toml MANIFEST.in README.md
 PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc

@@ -1,8 +1,6 @@
 """Each .pxd agrees with its .py where the compiler would stay silent, and each mode is what it claims."""
 
 import ast
-import importlib
-import os
 import pathlib
 import re
 
@@ -79,47 +77,3 @@ def test_fields_have_one_type(face: pathlib.Path) -> None:
         n: k for n, k in meant.items() if n not in loose
     }
     assert set(said) == set(meant)
-
-
-@pytest.mark.parametrize("stem", TWICE_SAID)
-def test_what_is_said_twice_exists_in_both_meanings(stem: str) -> None:
-    tree = ast.parse((SRC / f"{stem}.py").read_text())
-    interpreted = {n.name for n in tree.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")}
-    compiled = set(
-        re.findall(r"^cdef inline [\w ]+?\*?(\w+)\(", (SRC / f"{stem}.pxd").read_text(), re.MULTILINE)
-    )
-    assert interpreted == compiled
-
-
-def compiled_modules() -> list[str]:
-    tree = ast.parse((ROOT / "setup.py").read_text())
-    values = [
-        n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "COMPILED"
-    ]
-    names: list[str] = ast.literal_eval(values[0])
-    return names
-
-
-@pytest.mark.parametrize("name", compiled_modules())
-def test_the_mode_is_the_one_asked_for(name: str) -> None:
-    file = importlib.import_module(name).__file__
-    assert file is not None
-    assert file.endswith(".so") == ("HEADRACE_COMPILED" in os.environ), file
-
-
-C_SOURCES = sorted((ROOT / "build" / "c" / "compiled").rglob("*.c"))
-
-
-@pytest.mark.skipif(
-    not C_SOURCES or "HEADRACE_COMPILED" not in os.environ, reason="nothing was compiled here"
-)
-def test_no_pointer_leaves_for_python() -> None:
-    """A pointer given to a Python function would become bytes cut at the first NUL, silently."""
-    leak = re.compile(r"__Pyx_Py(Object|Bytes|ByteArray|Unicode)_From[CUS]String\(")
-    wrong = [
-        f"{path}:{i}: {line.strip()}"
-        for path in C_SOURCES
-        for i, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
-        if leak.search(line) and not line.lstrip().startswith("#") and "static CYTHON_INLINE" not in line
-    ]
-    assert not wrong, "\n".join(wrong)

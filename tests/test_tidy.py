@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "structures",
     },
 }
-LEAVES = {"mem", "system", "errors", "limits", "patience", "server_url", "__version__"}
+LEAVES = {"mem", "system", "errors", "limits", "patience", "server_url", "visibility", "__version__"}
 LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges
 
 
@@ -173,25 +173,6 @@ def test_every_module_and_public_class_says_what_it_is_for() -> None:
 def test_no_file_outgrows_a_head() -> None:
     long = [f"{p}: {n}" for p in SRC.rglob("*.py") if (n := len(p.read_text().splitlines())) > 500]
     assert not long, "\n".join(long)
-
-
-def test_compiled_modules_are_those_setup_names_and_each_has_its_face() -> None:
-    setup = ast.parse((ROOT / "setup.py").read_text())
-    lists = [
-        ast.literal_eval(n.value)
-        for n in setup.body
-        if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "COMPILED"
-    ]
-    named = set(lists[0])
-    assert len(named) == len(lists[0]), "a module stands twice in COMPILED"
-    using_cython = {name for name, tree in modules() if "cython" in imports_of(tree)}
-    assert named >= using_cython, f"not compiled: {sorted(using_cython - named)}"
-    gone = [n for n in named if not (SRC.parent / n.replace(".", "/")).with_suffix(".py").exists()]
-    assert not gone
-
-
-def imports_of(tree: ast.Module) -> set[str]:
-    return {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names}
 
 
 def test_sources_name_no_host_of_a_registry_and_no_path_of_a_machine() -> None:

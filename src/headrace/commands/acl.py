@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cython
+
 from headrace.access.log import AccessLog, Denial
 from headrace.access.refusals import BadFile, OpenParenthesis, RefusedRule, has_blanks, shown
 from headrace.access.user import User

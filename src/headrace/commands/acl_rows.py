@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import cython
+
 from headrace.commands.help import help_row
 from headrace.commands.spec import Command
 

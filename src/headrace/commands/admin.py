@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cython
+
 from headrace.commands import memory_report
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call

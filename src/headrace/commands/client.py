@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import cython
+
 from headrace.commands import client_list
 from headrace.commands.arguments import Arguments, is_word, parse_i64, parse_timeout
 from headrace.commands.call import Call

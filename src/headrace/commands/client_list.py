@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cython
+
 from headrace.commands.session import Session
 
 # Counted for a session that has neither transport nor buffers of its own.

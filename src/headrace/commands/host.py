@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import cython
+
 import headrace
 from headrace.commands.arguments import parse_i64
 from headrace.commands.session import Session

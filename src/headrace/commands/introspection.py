@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import cython
+
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
 from headrace.commands.help import help_row

@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+import cython
+
 from headrace.errors import CommandError, NotAFloat
 
 TEXT_MAX = 5 * 1024 - 1  # Redis reads a number into a buffer of this size

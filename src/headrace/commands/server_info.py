@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import cython
+
 import headrace
 from headrace.commands.call import Call
 from headrace.commands.spec import Command

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cython
+
 from headrace.commands import (
     acknowledge,
     acl,

@@ -6,6 +6,8 @@ Where a command looks only at what kind of thing a key is, any rule for that key
 
 from __future__ import annotations
 
+import cython
+
 from headrace.access.selector import BOTH, READ, WRITE, Wish
 from headrace.commands.spec import Command
 from headrace.errors import CommandError

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import cython
+
 from headrace.access import log
 from headrace.access.catalogue import Catalogue
 from headrace.access.log import AccessLog

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import cython
+
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import NAME_SHOWN_MAX, CommandError

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+import cython
+
 _BLANKS = b" \t\n\v\f\r"
 _WORD_ENDS = b" \t\n\r\0"
 _HEX = re.compile(rb"x([0-9a-fA-F]{2})")

@@ -28,7 +28,7 @@ STRANGER_WORDS_MAX = cython.declare(cython.longlong, limits.STRANGER_WORDS_MAX)
 STRANGER_WORD_MAX = cython.declare(cython.Py_ssize_t, limits.STRANGER_WORD_BYTES_MAX)
 ROOM_MAX = cython.declare(cython.longlong, 16)  # words for which room is made before they arrive
 
-HEARD = Vocabulary()  # of all parsers: clients of one server say the same words
+HEARD = cython.declare(Vocabulary, Vocabulary())  # of all parsers: clients of one server say the same words
 
 
 @cython.final

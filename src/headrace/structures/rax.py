@@ -46,7 +46,7 @@ from headrace.structures import footprint
 INVISIBLE = re.compile(rb"[^!-~]")
 
 ZEROS = cython.declare(bytes, bytes(8))  # one object for all trees
-NO_VALUE = object()  # where a value could be and is not; None is a value like any other
+NO_VALUE = cython.declare(object, object())  # where a value could be: None is a value like any other
 
 
 @cython.final
