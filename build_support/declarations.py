@@ -5,7 +5,7 @@ module's C classes and to let other compiled modules call its functions in C. Al
 annotated .py file:
 
     import cython                            the module is compiled, and has a declaration file
-    from headrace.a import b                 from headrace.a cimport b, if b has a declaration file
+    from headrace.a import b                 from headrace.a cimport b, if it uses what b declares
     from headrace.a.b import C               from headrace.a.b cimport C, if C is a C class or ccall function
     N = cython.declare(cython.int, 3)        cdef int N
     @cython.cclass class C:                  cdef class C:
@@ -15,13 +15,14 @@ annotated .py file:
         p: cython.p_uchar                        cdef unsigned char *p
         @cython.cfunc def f(self) -> bytes       cdef bytes f(self)
         @cython.ccall def f(self) -> bytes       cpdef bytes f(self)
+        @cython.cfunc @cython.inline def ...     cdef inline ...
     @cython.exceptval(-1, check=False)       except -1
     @cython.exceptval(check=False)           noexcept
 
 Python sees a field unless its name begins with an underscore. Python never sees a pointer or a bytearray:
 a compiled class may hold a pointer into its bytearray, which dangles after a resize.
-Functions that only their own module calls are declared as well: a call of a C function that is not declared
-checks each argument for None.
+Outside of classes, a name that begins with an underscore belongs to its module alone and is not declared:
+the C compiler then knows all callers of a function, and inlines it where that pays.
 
 Modules whose declaration file stands beside them in the source tree are twins: the .pxd is the same module
 written in C, by hand.
@@ -73,6 +74,7 @@ class Module:
         self.classes = {node.name: node for node in classes if has_decorator(node, "cclass")}
         functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
         self.functions = {node.name: node for node in functions if is_c_function(node)}
+        self.constants = {ast.unparse(target): (node, value) for node, target, value in self._constants()}
         self.imports = dict(self._imports())
 
     @property
@@ -86,6 +88,26 @@ class Module:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for alias in node.names:
                     yield alias.asname or alias.name, (node.module, alias.name, node)
+
+    def _constants(self) -> Iterator[tuple[ast.stmt, ast.expr, ast.Call]]:
+        """Yield statement, target and value of each call of `cython.declare` outside of functions."""
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if ast.unparse(node.value.func) == "cython.declare":
+                    yield node, target, node.value
+
+    def uses(self, local: str, other: Module) -> bool:
+        """Whether the module uses anything that another one declares, imported as a whole under a name."""
+        names = other.functions.keys() | other.constants.keys()
+        declared = other.classes.keys() | {name for name in names if not name.startswith("_")}
+        return other.twin or any(
+            isinstance(node, ast.Attribute)
+            and node.attr in declared
+            and isinstance(node.value, ast.Name)
+            and node.value.id == local
+            for node in ast.walk(self.tree)
+        )
 
     def error(self, node: ast.AST, problem: str) -> DeclarationError:
         """Return the error for a construct of this module."""
@@ -187,10 +209,11 @@ class Declaration:
             yield ""
             yield ""
             yield from self._class(node)
-        if self.module.functions:
+        functions = [node for name, node in self.module.functions.items() if not name.startswith("_")]
+        if functions:
             yield ""
             yield ""
-        for function in self.module.functions.values():
+        for function in functions:
             yield self._function(function)
 
     def cimports(self, modules: bool = False) -> Iterator[tuple[str, str, str]]:
@@ -206,6 +229,8 @@ class Declaration:
         for local, (of, name, node) in self.module.imports.items():
             whole = known.get(f"{of}.{name}")
             if whole is not None and whole.declared:
+                if not self.module.uses(local, whole):
+                    continue
                 yield (of, name, local) if modules else (whole.name, name, local)
             elif of in known and known[of].compiled:
                 origin = known[of]
@@ -215,22 +240,16 @@ class Declaration:
                 elif name in origin.functions:
                     if not has_decorator(origin.functions[name], "ccall"):
                         raise self.module.error(node, f"import {of} and call the cfunc as {of}.{name}")
-                    yield of, name, local
+                    if not name.startswith("_"):
+                        yield of, name, local
 
     def _constants(self) -> Iterator[str]:
         """Yield the C variables of the module: what `cython.declare` makes."""
-        for node in self.module.tree.body:
-            if isinstance(node, ast.Assign):
-                target, value = node.targets[0], node.value
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                target, value = node.target, node.value
-            else:
-                continue
-            if not isinstance(value, ast.Call) or ast.unparse(value.func) != "cython.declare":
-                continue
-            if not isinstance(target, ast.Name) or len(value.args) != 2:
+        for name, (node, value) in self.module.constants.items():
+            if not name.isidentifier() or len(value.args) != 2:
                 raise self.module.error(node, "write NAME = cython.declare(TYPE, VALUE)")
-            yield f"cdef {join_type(self._type(value.args[0]), target.id)}"
+            if not name.startswith("_"):
+                yield f"cdef {join_type(self._type(value.args[0]), name)}"
 
     def _forward_declared(self) -> list[str]:
         """Return the classes that are mentioned before their definition."""
@@ -272,6 +291,8 @@ class Declaration:
         visibility = "" if name.startswith("_") or holds_memory(annotation) else "readonly "
         if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Public":
             annotation, visibility = annotation.slice, "public "
+            if holds_memory(annotation):
+                raise self.module.error(node, f"{name}: Python may not write a pointer or its bytearray")
         if any(isinstance(part, ast.Name) and part.id == "Public" for part in ast.walk(annotation)):
             raise self.module.error(node, f"{name}: write Public[...] around the whole type")
         kind = self._type(annotation).partition("[")[0]  # items are checked where they are used
@@ -296,6 +317,8 @@ class Declaration:
         if node.returns is None:
             raise self.module.error(node, f"{node.name}(): it has no return type")
         kind = "cpdef" if has_decorator(node, "ccall") else "cdef"
+        if method and has_decorator(node, "inline"):
+            kind += " inline"  # of a method, Cython heeds the declaration only
         head = f"{kind} {join_type(self._type(node.returns), node.name)}"
         static_line = "@staticmethod\n    " if static else ""
         return f"{static_line}{head}({', '.join(declared)}){self._exception_clause(node)}"
@@ -318,7 +341,10 @@ class Declaration:
         """Return the C type of an annotation; None for a type that C cannot name."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
             kinds = [side for side in (node.left, node.right) if ast.unparse(side) != "None"]
-            return self._named_type(kinds[0]) if len(kinds) == 1 else None
+            kind = self._named_type(kinds[0]) if len(kinds) == 1 else None
+            if kind in C_TYPES.values():
+                raise self.module.error(node, f"{ast.unparse(node)}: a C type is never None")
+            return kind
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "cython":
             if node.attr not in C_TYPES:
                 raise self.module.error(node, f"cython.{node.attr} cannot be declared; see C_TYPES")

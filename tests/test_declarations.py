@@ -15,16 +15,15 @@ SRC = ROOT / "src" / "headrace"
 TWINS = ["mem", "server/descriptors", "system"]  # written twice: in Python, and in C as a .pxd
 
 
-def load_generator() -> types.ModuleType:
-    path = ROOT / "build_support" / "declarations.py"
-    spec = importlib.util.spec_from_file_location("declarations", path)
+def load(path: pathlib.Path) -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-declarations = load_generator()
+declarations = load(ROOT / "build_support" / "declarations.py")
 PACKAGE = declarations.Package(SRC)
 
 NODE = """
@@ -32,7 +31,7 @@ from __future__ import annotations
 
 import cython
 
-from pack import other, plain, twin
+from pack import alone, other, plain, twin
 from pack.other import Item, weigh
 from pack.visibility import Public
 
@@ -74,12 +73,15 @@ class Node(Item):
 
 @cython.cclass
 class Tail:
-    pass
+    @cython.cfunc
+    @cython.inline
+    def end(self) -> cython.int:
+        return 0
 
 
 @cython.ccall
 def parse(text: bytes, item: Item) -> Node:
-    return Node(1)
+    return Node(alone.plain_function(other.hidden(item)))
 
 
 @cython.cfunc
@@ -92,7 +94,6 @@ from pack cimport twin
 from pack.other cimport Item
 from pack.other cimport weigh
 cdef Py_ssize_t LIMIT
-cdef int _OWN
 cdef class Tail
 cdef class Node(Item):
     cdef readonly Node next
@@ -107,9 +108,8 @@ cdef class Node(Item):
     cpdef void count(self, list rows) noexcept
     cpdef (long long, int) both(self, Tail tail) except? -2
 cdef class Tail:
-    pass
+    cdef inline int end(self)
 cpdef Node parse(bytes text, Item item)
-cdef bytes _own(bytes text)
 """
 OTHER = """
 import cython
@@ -133,6 +133,7 @@ def make_package(directory: pathlib.Path, node: str = NODE) -> pathlib.Path:
     source.mkdir(parents=True)
     files = {
         "__init__.py": "",
+        "alone.py": "import cython\n",
         "node.py": node,
         "other.py": OTHER,
         "plain.py": "",
@@ -170,6 +171,12 @@ def test_a_declaration_file_follows_from_the_annotations(tmp_path: pathlib.Path)
             4,
             "write Public[...] around the whole type",
         ),
+        ("@cython.cclass\nclass C:\n    p: Public[cython.p_uchar]", 4, "Python may not write a pointer"),
+        (
+            "@cython.cclass\nclass C:\n    a: cython.int | None",
+            4,
+            "cython.int | None: a C type is never None",
+        ),
         ("@cython.cclass\nclass C(Unknown): ...", 3, "C: Unknown is not a C class"),
         ("@cython.cclass\nclass C(A, B): ...", 3, "C: a C class has one base class"),
     ],
@@ -187,7 +194,12 @@ def test_what_cannot_be_declared_is_named_with_its_line(
 def test_only_files_whose_declarations_changed_are_written(tmp_path: pathlib.Path) -> None:
     source, target = make_package(tmp_path), tmp_path / "target"
     files = declarations.Package(source).generate(target)
-    assert sorted(p.name for p in target.rglob("*.pxd")) == ["__init__.pxd", "node.pxd", "other.pxd"]
+    assert sorted(p.name for p in target.rglob("*.pxd")) == [
+        "__init__.pxd",
+        "alone.pxd",
+        "node.pxd",
+        "other.pxd",
+    ]
     assert files["pack.twin"] == source / "twin.pxd"
     for path in target.rglob("*.pxd"):
         os.utime(path, (1, 1))
@@ -213,7 +225,87 @@ def test_a_module_depends_on_what_its_imports_declare(tmp_path: pathlib.Path) ->
     assert dependencies == {"pack.user", "pack.node", "pack.other", "pack.twin"}
 
 
+def test_a_changed_declaration_removes_the_c_files_that_depend_on_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_package(tmp_path)
+    setup = load(ROOT / "setup.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(setup, "SOURCE", pathlib.Path("src/pack"))
+    c_directory = pathlib.Path("build/c")
+    assert setup.declare(c_directory) == ["pack.alone", "pack.node", "pack.other"]
+    for path in [*setup.DECLARATIONS.rglob("*.pxd"), source / "twin.pxd"]:
+        os.utime(path, (1, 1))
+    c_files = [c_directory / "src" / "pack" / f"{name}.c" for name in ("alone", "node", "other")]
+    c_files[0].parent.mkdir(parents=True)
+    for path in c_files:
+        path.touch()
+        os.utime(path, (2, 2))
+    assert setup.declare(c_directory) and all(path.exists() for path in c_files)
+    (source / "other.py").write_text(OTHER.replace("    pass", "    size: cython.int"))
+    setup.declare(c_directory)
+    assert [path.stem for path in c_files if path.exists()] == ["alone"]
+
+
+def test_the_build_stops_with_the_line_that_cannot_be_declared(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_package(tmp_path, "import cython\nX = cython.declare(cython.float128, 1)\n")
+    setup = load(ROOT / "setup.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(setup, "SOURCE", pathlib.Path("src/pack"))
+    with pytest.raises(SystemExit, match=r"^src/pack/node\.py:2: cython\.float128 cannot be declared"):
+        setup.declare(pathlib.Path("build/c"))
+
+
 # The package itself.
+
+
+def c_classes() -> list[tuple[str, ast.ClassDef]]:
+    return [(name, node) for name, m in PACKAGE.modules.items() for node in m.classes.values()]
+
+
+def fields_of(name: str, node: ast.ClassDef) -> set[str]:
+    """The names that a C class and its bases declare or define."""
+    module = PACKAGE.modules[name]
+    found = {ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)} | {
+        item.name for item in node.body if isinstance(item, ast.FunctionDef)
+    }
+    for base in node.bases:
+        origin = PACKAGE.find_class(module, ast.unparse(base))
+        assert origin is not None
+        found |= fields_of(origin[0].name, origin[0].classes[origin[1]])
+    return found
+
+
+def test_attributes_assigned_on_self_in_c_classes_are_declared() -> None:
+    wrong = [
+        f"{name}.{node.name}.{part.attr} (line {part.lineno})"
+        for name, node in c_classes()
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.ctx, ast.Store | ast.Del)
+        and ast.unparse(part.value) == "self"
+        and part.attr not in fields_of(name, node)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_c_classes_have_no_slots() -> None:
+    """The declaration of a field is its slot, and the only place where its name stands."""
+    wrong = [
+        f"{name}.{node.name}"
+        for name, node in c_classes()
+        for item in node.body
+        if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "__slots__"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_twins_have_a_declaration_file_written_by_hand() -> None:
+    written = sorted(str(path.relative_to(SRC).with_suffix("")) for path in SRC.rglob("*.pxd"))
+    assert written == TWINS
+    assert not [stem for stem in TWINS if PACKAGE.modules[f"headrace.{stem.replace('/', '.')}"].compiled]
 
 
 @pytest.mark.parametrize("stem", TWINS)

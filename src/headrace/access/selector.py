@@ -25,6 +25,7 @@ from headrace.access.refusals import (
 )
 from headrace.errors import CommandError
 from headrace.keyspace.glob import Glob
+from headrace.visibility import Public
 
 # What a command does with a key, and what a pattern lets it do. For Python modules, too: hence no C numbers.
 READ = 1
@@ -43,15 +44,13 @@ USES = {READ: b"%R~", WRITE: b"%W~", BOTH: b"~"}
 class Wish:
     """What a request wants, as far as rules are concerned. Places are indices in argv."""
 
-    __slots__ = ("argv", "at_once", "channels", "keys", "literal", "name", "uses")
-
     name: bytes  # the command's whole name, lower case
     argv: list[bytes]
     at_once: cython.bint  # a command that strangers may use, and so everybody
-    keys: list[int]  # places
-    uses: list[int]  # READ, WRITE, BOTH or 0 of each key
-    channels: list[int]  # places
-    literal: cython.bint  # the channels are patterns: a rule must say the same
+    keys: Public[list[int]]  # places
+    uses: Public[list[int]]  # READ, WRITE, BOTH or 0 of each key
+    channels: Public[list[int]]  # places
+    literal: Public[cython.bint]  # the channels are patterns: a rule must say the same
 
     def __init__(self, name: bytes, argv: list[bytes], at_once: cython.bint = False) -> None:
         self.name = name
@@ -78,21 +77,6 @@ def prepare(glob: bytes) -> Glob:
 @cython.cclass
 class Selector:
     """Allows nothing, until rules are applied."""
-
-    __slots__ = (
-        "all_channels",
-        "all_commands",
-        "all_keys",
-        "allowed",
-        "channels",
-        "first_words",
-        "from_all",
-        "globs",
-        "parts",
-        "places",
-        "rules",
-        "uses",
-    )
 
     all_commands: cython.bint  # those to come, too
     all_keys: cython.bint

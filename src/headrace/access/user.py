@@ -21,8 +21,6 @@ SANITIZE = (b"sanitize-payload", b"skip-sanitize-payload")
 class User:
     """A new one is off, has no password, and may do nothing."""
 
-    __slots__ = ("enabled", "name", "nopass", "passwords", "sanitize", "selectors")
-
     name: bytes
     enabled: cython.bint
     nopass: cython.bint  # any password is right

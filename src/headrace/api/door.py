@@ -28,6 +28,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.stats import Row
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
 from headrace.resp.reader import Reader
+from headrace.visibility import Public
 
 XADD = b"XADD"
 STREAMS = b"STREAMS"
@@ -43,27 +44,6 @@ PAUSED = "ERR CLIENT PAUSE holds this back: use a client of its own to wait for 
 class Door:
     """All ways into one engine. Every method may be called from any thread."""
 
-    __slots__ = (
-        "__weakref__",
-        "clock",
-        "elapsed",
-        "engine",
-        "far",
-        "follow_clock",
-        "gone",
-        "idle",
-        "keeper",
-        "lock",
-        "now",
-        "reader",
-        "refusal",
-        "ringing",
-        "safe",
-        "sleepers",
-        "storage",
-        "watched_ms",
-    )
-
     __weakref__: object
     engine: Engine
     clock: Clock
@@ -71,12 +51,12 @@ class Door:
     elapsed: Callable[[], int]  # milliseconds that pass however the clock is set
     now: Callable[[], int]
     lock: Any
-    storage: Any  # what makes durable, or None in memory
+    storage: Public[Any]  # what makes durable, or None in memory
     far: bool
     gone: Any  # a deque of sessions to be closed by whoever has the engine next: see let_go()
     idle: list[Session]
-    keeper: Any  # who looks after what is due, once something is
-    safe: cython.longlong  # what sessions wrote before that is durable: see settle()
+    keeper: Public[Any]  # who looks after what is due, once something is
+    safe: Public[cython.longlong]  # what sessions wrote before that is durable: see settle()
     reader: Reader
     refusal: str | None  # why nothing goes any more
     ringing: list[Any]  # who is to be rung once the lock is free

@@ -48,8 +48,6 @@ class StreamID:
     MIN = _Extreme(0)
     MAX = _Extreme(U64_MAX)
 
-    __slots__ = ("_ms", "_seq")
-
     _ms: cython.ulonglong
     _seq: cython.ulonglong
 

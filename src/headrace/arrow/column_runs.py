@@ -25,8 +25,6 @@ class ColumnRuns:
     most      entries to try at once: fewer where they differ or are malformed
     """
 
-    __slots__ = ("columns", "ids", "items", "keys", "most", "possible")
-
     columns: list[Column]
     keys: Column
     items: Column

@@ -72,32 +72,6 @@ class Column:
     misfits   values that were not of the column's type; entries of a map that had to be escaped
     """
 
-    __slots__ = (
-        "at",
-        "convert",
-        "found",
-        "high",
-        "kind",
-        "low",
-        "misfits",
-        "n",
-        "name",
-        "nullable",
-        "nulls",
-        "number",
-        "offsets",
-        "raw",
-        "real",
-        "scale",
-        "stored",
-        "utf8",
-        "utf8_values",
-        "validity",
-        "values",
-        "width",
-        "word",
-    )
-
     kind: cython.int
     name: bytes
     width: cython.Py_ssize_t

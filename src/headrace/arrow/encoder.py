@@ -52,33 +52,6 @@ class RangeEncoder:
     seen           entries looked at, and the ID of the last of them
     """
 
-    __slots__ = (
-        "bound",
-        "by_name",
-        "columns",
-        "corrupt",
-        "dropped",
-        "escape",
-        "fields",
-        "found_at",
-        "ignored",
-        "items",
-        "keys",
-        "mode",
-        "ms",
-        "named",
-        "names",
-        "names_of_entry",
-        "names_of_node",
-        "node",
-        "rows",
-        "runs",
-        "seen",
-        "seq",
-        "stream",
-        "work",
-    )
-
     columns: list[Column]
     named: list[Column]  # those read from a field
     by_name: dict[bytes, Column]

@@ -21,8 +21,6 @@ FEW = cython.declare(cython.Py_ssize_t, 16)  # names up to here are compared, mo
 class FieldNames:
     """The names of an entry's fields, which the map of all fields needs."""
 
-    __slots__ = ("are_text", "escape", "places", "repeated", "size", "texts")
-
     places: Growing  # where they are in the listpack, u32 each
     repeated: Growing  # a byte each: 1 when a later one is the same; a map has each key once
     are_text: cython.bint  # whether all are UTF-8

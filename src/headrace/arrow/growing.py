@@ -27,8 +27,6 @@ ESCAPE_BYTES = cython.declare(cython.Py_ssize_t, 4)  # of `\xNN`
 class Growing:
     """Bytes that are appended to, and then given away whole."""
 
-    __slots__ = ("buf", "cap", "id_at", "id_digits", "id_thousands", "p", "used")
-
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t

@@ -55,8 +55,6 @@ NODES = cython.declare(cython.Py_ssize_t, 68)
 class BatchMessage:
     """Takes the columns of a batch in order, then gives the message; till then they stay as they are."""
 
-    __slots__ = ("nodes", "pieces", "size", "spans")
-
     nodes: Growing  # (rows, nulls) i64 each
     spans: Growing  # (offset, bytes) i64 each
     pieces: list[Growing]  # what goes into the body; an empty buffer is in spans only

@@ -38,8 +38,6 @@ class NodeRuns(ColumnRuns):
     end       after append(): where the last entry taken ends, its ID, and what the run has cost
     """
 
-    __slots__ = ("end", "fits", "key_bytes", "key_ends", "marks", "ms", "pairs", "seq", "work")
-
     key_bytes: Growing  # the names of the node's fields, end to end; none without a map to put them in
     key_ends: Growing  # 0, and where each ends
     marks: Growing

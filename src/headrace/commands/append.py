@@ -58,8 +58,6 @@ class IdmpOfChosenId(CommandError):
 class Append:
     """What an XADD asks for; the key is the first word after the command, the pairs follow the ID."""
 
-    __slots__ = ("id_at", "iid_at", "make_stream", "ms", "pid_at", "seq", "source", "trim")
-
     make_stream: cython.bint
     trim: Trim | None  # None when there are no options at all
     source: cython.int

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import cython
 
 from headrace.errors import CommandError, NotAFloat, NotAnInteger, SyntaxRefused
+from headrace.visibility import Public
 
 IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)  # in one block of a request
 I64_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)  # a sign and 19 digits
@@ -145,10 +146,8 @@ def parse_double(text: bytes) -> cython.double:
 class Arguments:
     """Stands on the next word to be read of argv."""
 
-    __slots__ = ("argv", "at")
-
-    argv: list[bytes]
-    at: cython.Py_ssize_t
+    argv: Public[list[bytes]]
+    at: Public[cython.Py_ssize_t]
 
     def __init__(self, argv: list[bytes], at: cython.Py_ssize_t = 1) -> None:
         self.argv = argv

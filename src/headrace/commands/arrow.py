@@ -45,8 +45,6 @@ COUNT_DEFAULT = cython.declare(cython.longlong, 10_000)
 class Request:
     """What an XARROW asks for, beside the range."""
 
-    __slots__ = ("anchor", "columns", "count", "mode")
-
     count: cython.longlong
     anchor: cython.bint
     mode: str

@@ -13,6 +13,7 @@ from headrace.commands.spec import Command
 from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.resp.writer import Answer
+from headrace.visibility import Public
 
 
 def answer_null_array(call: Call) -> None:
@@ -53,34 +54,18 @@ class Call:
     A command writes exactly one reply to `answer`, or raises a CommandError, or calls wait().
     """
 
-    __slots__ = (
-        "_arguments",
-        "answer",
-        "argv",
-        "command",
-        "database",
-        "effects",
-        "engine",
-        "host",
-        "keyspace",
-        "may_block",
-        "now",
-        "recording",
-        "records",
-        "session",
-    )
-
     engine: Any
     host: Any
     keyspace: Keyspace
-    session: Session
-    answer: Answer
-    database: Database
-    command: Command
-    argv: list[bytes]
-    now: cython.longlong  # milliseconds since 1970
-    may_block: cython.bint
-    recording: cython.bint  # someone listens to effects: only then is record() worth building words for
+    session: Public[Session]
+    answer: Public[Answer]
+    database: Public[Database]
+    command: Public[Command]
+    argv: Public[list[bytes]]
+    now: Public[cython.longlong]  # milliseconds since 1970
+    may_block: Public[cython.bint]
+    # someone listens to effects: only then is record() worth building words for
+    recording: Public[cython.bint]
     effects: Any
     records: list[tuple[int, list[bytes]]]  # the items of effects: record() has no time to ask for them
     _arguments: Arguments

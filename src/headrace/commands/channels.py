@@ -23,8 +23,6 @@ from headrace.resp.writer import Answer
 class Channels:
     """All subscriptions of one engine. While there are none, the keyspace's events are not even worded."""
 
-    __slots__ = ("events", "globs", "monitors", "names", "outbox", "patterns")
-
     names: dict[bytes, dict[Session, None]]
     patterns: dict[bytes, dict[Session, None]]
     globs: dict[bytes, Glob]  # of the same patterns

@@ -62,24 +62,6 @@ def parse_milliseconds(word: bytes, what: str) -> cython.longlong:
 class Claim:
     """Claiming for one consumer: how, and of which group."""
 
-    __slots__ = (
-        "call",
-        "changes",
-        "claimed",
-        "consumer",
-        "effects_at",
-        "finder",
-        "force",
-        "group",
-        "just_id",
-        "key",
-        "last_told",
-        "made",
-        "min_idle",
-        "retry_count",
-        "time",
-    )
-
     call: Call
     key: bytes
     finder: Finder

@@ -36,8 +36,6 @@ class IdCountMismatch(CommandError):
 class Removal:
     """What XDELEX asks for after its key, and XACKDEL after its group."""
 
-    __slots__ = ("count", "ids_at", "policy")
-
     policy: cython.int  # of references.py
     count: cython.Py_ssize_t  # how many IDs
     ids_at: cython.Py_ssize_t

@@ -22,8 +22,6 @@ STEPS_MAX = cython.declare(cython.int, 32)
 class Finder:
     """While it is used the stream's entries must not change."""
 
-    __slots__ = ("_entry", "_untouched", "stream")
-
     stream: Stream
     _entry: StreamIterator | None  # stands on an entry
     _untouched: cython.bint  # which was not given to anybody yet

@@ -50,8 +50,6 @@ class MeaninglessId(CommandError):
 class GroupRead:
     """What an XREADGROUP asks for. It is also what waits: `serve` is run again when a key has news."""
 
-    __slots__ = ("after", "groups", "keys", "options", "streams")
-
     options: ReadOptions
     keys: list[bytes]
     after: list[StreamId | None]  # per key; None is `>`
@@ -227,8 +225,6 @@ def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
 class Turn:
     """One stream's turn in a reply: what it gives to one consumer of one group."""
 
-    __slots__ = ("call", "consumer", "delivered", "found", "group", "key", "most", "room", "stream")
-
     call: Call
     key: bytes
     stream: Stream
@@ -369,8 +365,6 @@ class Turn:
 @cython.cclass
 class Retold:
     """Effects of reading history: runs of entries that now have the same delivery count, one effect each."""
-
-    __slots__ = ("ids", "slot", "turn")
 
     turn: Turn
     slot: cython.Py_ssize_t  # the last entry of the run

@@ -48,8 +48,6 @@ class EntriesReadNegative(CommandError):
 class Position:
     """The options behind the ID of CREATE and SETID."""
 
-    __slots__ = ("entries_read", "make_stream", "read_at")
-
     make_stream: cython.bint
     entries_read: cython.longlong
     read_at: cython.Py_ssize_t  # where entries_read stands among the words; 0: nowhere

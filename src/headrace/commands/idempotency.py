@@ -81,8 +81,6 @@ def memory_of(call: Call, stream: Stream) -> Idempotency:
 class Configuration:
     """The parameters of an XCFGSET."""
 
-    __slots__ = ("added", "duplicates", "duration_s", "maxsize")
-
     duration_s: cython.longlong
     maxsize: cython.longlong
     added: cython.longlong  # the lifetime counters: only a log sets them

@@ -59,8 +59,6 @@ class NoIds(CommandError):
 class Nack:
     """What an XNACK asks for."""
 
-    __slots__ = ("count", "force", "ids_at", "mode", "retry_count")
-
     mode: cython.int
     count: cython.Py_ssize_t  # how many IDs
     ids_at: cython.Py_ssize_t

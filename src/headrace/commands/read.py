@@ -85,8 +85,6 @@ def _parse_range_count(argv: list[bytes]) -> cython.longlong:
 class Read:
     """What an XREAD asks for. It is also what waits: `serve` is run again when a key has news."""
 
-    __slots__ = ("after", "keys", "lowest", "options")
-
     options: ReadOptions
     keys: list[bytes]
     after: list[StreamId | None]  # per key; None is `+`: whatever comes before the last entry then

@@ -65,19 +65,6 @@ class CountAboveMaxcount(CommandError):
 class ReadOptions:
     """The options of one XREAD or, when grouped, XREADGROUP."""
 
-    __slots__ = (
-        "block",
-        "claim",
-        "consumer",
-        "count",
-        "group",
-        "grouped",
-        "maxcount",
-        "maxsize",
-        "noack",
-        "streams_at",
-    )
-
     grouped: cython.bint
     count: cython.longlong  # entries of one stream; 0: no limit
     maxcount: cython.longlong  # entries of all streams; 0: no limit
@@ -185,8 +172,6 @@ def _parse_idle(word: bytes) -> cython.longlong:
 @cython.cclass
 class Room:
     """What one reply may still hold. The first entry is always let in, however large."""
-
-    __slots__ = ("_left", "_maxsize", "_per_stream", "_start", "answer", "entries")
 
     answer: Answer
     entries: cython.longlong  # let in so far

@@ -9,6 +9,7 @@ import cython
 from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.watching import Watch
 from headrace.resp.writer import Answer
+from headrace.visibility import Public
 
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # a word of a queued request beside its bytes
 
@@ -28,79 +29,44 @@ class Session:
     Once `closing` is set, the transport sends what `answer` holds and closes.
     """
 
-    __slots__ = (
-        "access",
-        "active_ms",
-        "address",
-        "aloud",
-        "answer",
-        "authenticated",
-        "channels",
-        "closing",
-        "created_ms",
-        "database",
-        "file_number",
-        "id",
-        "identity",
-        "killed",
-        "last_command",
-        "library_name",
-        "library_version",
-        "local_address",
-        "monitoring",
-        "name",
-        "no_evict",
-        "no_touch",
-        "patterns",
-        "queue",
-        "queue_spoilt",
-        "queued",
-        "replayed",
-        "reply",
-        "stranger",
-        "subscribed",
-        "transport",
-        "user",
-        "waiting",
-        "watch",
-        "written",
-    )
-
     id: cython.longlong
     answer: Answer
-    database: cython.Py_ssize_t
-    name: bytes
-    library_name: bytes
-    library_version: bytes
-    user: bytes  # his name
-    identity: Any  # the access.user.User; None: one of this program's own sessions, which may do everything
-    access: Any  # None: nothing is forbidden. Else the User whose rules decide: see engine/guard.py
-    authenticated: cython.bint  # he has said who he is, or did not have to
-    stranger: cython.bint  # he must say who he is before anything else
-    address: bytes  # "ip:port" of the client
-    local_address: bytes
-    file_number: cython.int  # of the socket; -1 when there is none
-    created_ms: cython.longlong
-    active_ms: cython.longlong  # of the last request
-    last_command: Any  # the Command that ran last, or None
-    queue: list[Any] | None  # the requests since MULTI, the engine's; None outside of it
+    database: Public[cython.Py_ssize_t]
+    name: Public[bytes]
+    library_name: Public[bytes]
+    library_version: Public[bytes]
+    user: Public[bytes]  # his name
+    # the access.user.User; None: one of this program's own sessions, which may do everything
+    identity: Public[Any]
+    access: Public[Any]  # None: nothing is forbidden. Else the User whose rules decide: see engine/guard.py
+    authenticated: Public[cython.bint]  # he has said who he is, or did not have to
+    stranger: Public[cython.bint]  # he must say who he is before anything else
+    address: Public[bytes]  # "ip:port" of the client
+    local_address: Public[bytes]
+    file_number: Public[cython.int]  # of the socket; -1 when there is none
+    created_ms: Public[cython.longlong]
+    active_ms: Public[cython.longlong]  # of the last request
+    last_command: Public[Any]  # the Command that ran last, or None
+    queue: Public[list[Any] | None]  # the requests since MULTI, the engine's; None outside of it
     queued: cython.Py_ssize_t  # bytes that the queue takes
-    queue_spoilt: cython.bint  # a request since MULTI was refused: EXEC will be, too
-    watch: Watch | None
-    waiting: Waiter | None  # what the session is blocked on
-    written: cython.longlong  # how long the log was when this session last changed data; -1: it never did
-    closing: cython.bint
-    killed: cython.bint  # closed by another client: nothing more is sent
-    replayed: cython.bint  # its requests come from a log or a master: each was carried out once before
-    reply: cython.int
-    aloud: cython.bint  # what was just answered is sent even when replies are off
-    subscribed: cython.int  # to how many channels and patterns; in RESP2 it may do little else then
-    monitoring: cython.bint  # it is shown what everybody asks for
+    queue_spoilt: Public[cython.bint]  # a request since MULTI was refused: EXEC will be, too
+    watch: Public[Watch | None]
+    waiting: Public[Waiter | None]  # what the session is blocked on
+    # how long the log was when this session last changed data; -1: it never did
+    written: Public[cython.longlong]
+    closing: Public[cython.bint]
+    killed: Public[cython.bint]  # closed by another client: nothing more is sent
+    # its requests come from a log or a master: each was carried out once before
+    replayed: Public[cython.bint]
+    reply: Public[cython.int]
+    aloud: Public[cython.bint]  # what was just answered is sent even when replies are off
+    subscribed: Public[cython.int]  # to how many channels and patterns; in RESP2 it may do little else then
+    monitoring: Public[cython.bint]  # it is shown what everybody asks for
     channels: dict[bytes, None]  # in the order they were subscribed to
     patterns: dict[bytes, None]
-    no_evict: cython.bint
-    no_touch: cython.bint
-    transport: Any  # the server's connection object; the commands ask nothing of it
+    no_evict: Public[cython.bint]
+    no_touch: Public[cython.bint]
+    transport: Public[Any]  # the server's connection object; the commands ask nothing of it
 
     def __init__(self, number: cython.longlong, address: bytes = b"", local_address: bytes = b"") -> None:
         self.id = number

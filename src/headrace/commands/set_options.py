@@ -37,8 +37,6 @@ class InvalidExpireTime(CommandError):
 class SetOptions:
     """What the words after the value (SET) or the key (GETEX) ask for."""
 
-    __slots__ = ("amount", "condition", "get", "keep", "persist", "unit")
-
     condition: cython.int
     get: cython.bint
     keep: cython.bint  # KEEPTTL

@@ -32,31 +32,6 @@ GROUP_CATEGORIES["transactions"] = "transaction"
 class Command:
     """One command or subcommand. Never changed once made."""
 
-    __slots__ = (
-        "arity",
-        "blocking",
-        "categories",
-        "complexity",
-        "denyoom",
-        "first_key",
-        "flags",
-        "group",
-        "key_step",
-        "last_key",
-        "may_queue",
-        "movable_keys",
-        "name",
-        "name_words",
-        "readonly",
-        "run",
-        "since",
-        "subcommands",
-        "summary",
-        "syntax",
-        "word",
-        "write",
-    )
-
     name: bytes  # lower case; "config|get" for a subcommand
     word: bytes  # what the client writes last: b"get" of "config|get"
     name_words: cython.int  # of the request that are its name: 1, or 2 for a subcommand

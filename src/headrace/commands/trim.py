@@ -85,20 +85,6 @@ class AddedBelowLength(CommandError):
 class Trim:
     """How much of a stream is to go: the words of XTRIM and XADD that say so."""
 
-    __slots__ = (
-        "approximate",
-        "limit",
-        "limit_given",
-        "maxlen",
-        "ms",
-        "policy",
-        "removed",
-        "seq",
-        "strategy",
-        "strategy_at",
-        "threshold_at",
-    )
-
     strategy: cython.int
     approximate: cython.bint
     maxlen: cython.longlong
@@ -327,8 +313,6 @@ def run_trim(call: Call) -> None:
 @cython.cclass
 class SetId:
     """What an XSETID asks for."""
-
-    __slots__ = ("entries_added", "last", "max_deleted")
 
     last: StreamId
     entries_added: cython.longlong  # -1: leave it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cython
 
 from headrace import system
+from headrace.visibility import Public
 
 
 @cython.ccall
@@ -17,8 +18,6 @@ def sooner(a: cython.longlong, b: cython.longlong) -> cython.longlong:
 @cython.cclass
 class RealClock:
     """Milliseconds since 1970, as the system has them."""
-
-    __slots__ = ()
 
     @cython.ccall
     def now_ms(self) -> cython.longlong:
@@ -36,9 +35,7 @@ class RealClock:
 class SetClock(RealClock):
     """Stands still until it is moved."""
 
-    __slots__ = ("ms",)
-
-    ms: cython.longlong
+    ms: Public[cython.longlong]
 
     def __init__(self, ms: cython.longlong) -> None:
         self.ms = ms

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import cython
 
+from headrace.visibility import Public
+
 
 @cython.final
 @cython.cclass
 class Effects:
     """The effects since the last take()."""
 
-    __slots__ = ("_transaction", "items", "listening", "offset")
-
-    listening: cython.bint
+    listening: Public[cython.bint]
     items: list[tuple[int, list[bytes]]]  # (database, words); never another list: calls add to it
-    offset: cython.longlong  # how long the log is before the items: who takes them moves it on
+    offset: Public[cython.longlong]  # how long the log is before the items: who takes them moves it on
     _transaction: cython.Py_ssize_t  # where the running EXEC's effects begin; -1 outside of one
 
     def __init__(self) -> None:

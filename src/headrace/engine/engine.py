@@ -33,6 +33,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import Answer
 from headrace.streams.weight import Weight
+from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # how often, at most, dead keys are swept
 NEVER_MS = 1 << 62  # no clock comes that far
@@ -43,35 +44,12 @@ NEVER_MS = 1 << 62  # no clock comes that far
 class Engine:
     """One keyspace, its commands, and the sessions that use it. One thread owns it."""
 
-    __slots__ = (
-        "by_name",
-        "call",
-        "channels",
-        "clients",
-        "dropped",
-        "effects",
-        "gate",
-        "guard",
-        "host",
-        "inner",
-        "keyspace",
-        "last_row",
-        "last_word",
-        "next_client",
-        "rows",
-        "scripts",
-        "stats",
-        "swept_ms",
-        "timing",
-        "waking",
-        "woken",
-    )
-
     keyspace: Keyspace
     host: Host
     clients: dict[int, Session]  # by id, oldest first
-    woken: list[Session]  # answered outside a request of their own: flush them, go on with their requests
-    dropped: list[Session]  # killed by another client: close them
+    # answered outside a request of their own: flush them, go on with their requests
+    woken: Public[list[Session]]
+    dropped: Public[list[Session]]  # killed by another client: close them
     channels: Channels
     scripts: dict[bytes, str]  # the digests that EVALSHA finds: see commands/scripts.py
     guard: Guard  # who everybody is, and what they may do

@@ -60,8 +60,6 @@ def has_write(queue: list[tuple[Row, list[bytes]]]) -> bool:
 class Gate:
     """Open while `shut` is False and memory not full; then that is all. No pause while `until` is 0."""
 
-    __slots__ = ("eviction", "held", "loading", "memory", "refusal", "shut", "until", "writes_only")
-
     shut: cython.bint
     loading: cython.bint
     refusal: bytes | None

@@ -48,8 +48,6 @@ def longest_of(counter: cython.Py_ssize_t) -> cython.longlong:
 class Histogram:
     """Durations in nanoseconds, counted."""
 
-    __slots__ = ("buf", "counters", "p")
-
     counters: cython.Py_ssize_t  # that the block has room for
     buf: bytearray
     p: cython.p_uchar

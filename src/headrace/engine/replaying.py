@@ -18,6 +18,7 @@ from headrace.engine.refusals import shown, wire_text
 from headrace.engine.stats import Row
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.keyspace import Keyspace
+from headrace.visibility import Public
 
 NAME_SHOWN_MAX = 60
 
@@ -35,13 +36,11 @@ class NotInLog(CommandError):
 class Replayer:
     """Carries out the commands of a log on an engine's keyspace, one after the other."""
 
-    __slots__ = ("call", "engine", "keyspace", "now_ms", "session")
-
     engine: Engine
     keyspace: Keyspace
     session: Session
     call: Call
-    now_ms: cython.longlong  # the moment of the replay, for commands that do not carry their own
+    now_ms: Public[cython.longlong]  # the moment of the replay, for commands that do not carry their own
 
     def __init__(self, engine: Engine, now_ms: cython.longlong) -> None:
         self.engine = engine

@@ -8,6 +8,7 @@ import cython
 
 from headrace.commands.spec import Command
 from headrace.engine.histogram import Histogram
+from headrace.visibility import Public
 
 
 @cython.final
@@ -15,29 +16,16 @@ from headrace.engine.histogram import Histogram
 class Row:
     """A command of the table with this engine's counts of it, and its C fields close at hand."""
 
-    __slots__ = (
-        "arity",
-        "calls",
-        "command",
-        "failed",
-        "is_plain",
-        "latencies",
-        "ns",
-        "readonly",
-        "rejected",
-        "run",
-    )
-
     command: Command
     run: Any
     arity: cython.int
     readonly: cython.bint
     is_plain: cython.bint  # no subcommands
-    calls: cython.longlong
-    rejected: cython.longlong  # refused before it ran
-    failed: cython.longlong  # refused while it ran
-    ns: cython.longlong  # nanoseconds in all, as far as requests are timed: see timing.py
-    latencies: Histogram | None
+    calls: Public[cython.longlong]
+    rejected: Public[cython.longlong]  # refused before it ran
+    failed: Public[cython.longlong]  # refused while it ran
+    ns: Public[cython.longlong]  # nanoseconds in all, as far as requests are timed: see timing.py
+    latencies: Public[Histogram | None]
 
     def __init__(self, command: Command) -> None:
         self.command = command
@@ -62,12 +50,10 @@ class Row:
 class Stats:
     """This engine's counts since it was made or CONFIG RESETSTAT."""
 
-    __slots__ = ("commands", "connections", "error_replies", "errors", "rows", "unblocked")
-
-    commands: cython.longlong  # that ran, those inside EXEC too
-    connections: cython.longlong  # sessions ever made
-    unblocked: cython.longlong
-    error_replies: cython.longlong
+    commands: Public[cython.longlong]  # that ran, those inside EXEC too
+    connections: Public[cython.longlong]  # sessions ever made
+    unblocked: Public[cython.longlong]
+    error_replies: Public[cython.longlong]
     errors: dict[bytes, int]  # by the error's first word
     rows: list[Row]  # every command and subcommand once
 

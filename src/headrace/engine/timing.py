@@ -41,21 +41,6 @@ def count(row: Row, taken: cython.longlong) -> cython.int:
 class Timing:
     """The stop-watch of one engine, and what it has found worth keeping."""
 
-    __slots__ = (
-        "channels",
-        "clock",
-        "events",
-        "lap_ns",
-        "notable_ns",
-        "on",
-        "real",
-        "settings",
-        "slow",
-        "timed",
-        "tracking",
-        "watched",
-    )
-
     on: cython.bint  # someone wants to know: ran() is to be called
     timed: cython.bint  # and how long it took
     tracking: cython.bint  # and the distribution, command by command

@@ -36,21 +36,6 @@ class Waiter:
     unless it is None, says in constant time whether news on that key is worth a try.
     """
 
-    __slots__ = (
-        "alive",
-        "command",
-        "database",
-        "deadline",
-        "has_news",
-        "keys",
-        "lane",
-        "number",
-        "on_timeout",
-        "serve",
-        "session",
-        "tried",
-    )
-
     session: Any
     database: cython.Py_ssize_t
     keys: list[bytes]
@@ -111,8 +96,6 @@ def number_of(waiter: Waiter) -> int:
 class Turns:
     """Whose turn it is when a key has news: by arrival, but a lane ends with the first who finds nothing."""
 
-    __slots__ = ("alone", "heads", "lanes")
-
     lanes: dict[Any, OrderedDict[Waiter, None]]
     heads: list[tuple[int, Waiter]]  # the foremost of each lane
     alone: Iterator[Waiter]  # the lane None, as it was at the start
@@ -147,8 +130,6 @@ class Turns:
 @cython.cclass
 class Blocking:
     """All waiters of a keyspace."""
-
-    __slots__ = ("alarms", "armed", "count", "heap", "number", "queues", "ready", "round")
 
     count: cython.Py_ssize_t  # waiters alive
     number: cython.longlong

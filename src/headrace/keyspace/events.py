@@ -14,6 +14,7 @@ from typing import Any
 import cython
 
 from headrace.keyspace.settings import Settings
+from headrace.visibility import Public
 
 # The letters of notify-keyspace-events, each with its bit; A stands for those of ALL.
 LETTERS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnocamSTIV")}
@@ -49,10 +50,8 @@ def show(bits: int) -> str:
 class Events:
     """The way from a key to the subscribers. One per keyspace."""
 
-    __slots__ = ("publish", "settings")
-
     settings: Settings
-    publish: Any  # called with (channel, message); None while there are no channels
+    publish: Public[Any]  # called with (channel, message); None while there are no channels
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

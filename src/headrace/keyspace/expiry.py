@@ -26,8 +26,6 @@ HEAP_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
 class Expiry:
     """The times of death of one database's keys."""
 
-    __slots__ = ("at", "heap", "total", "weight")
-
     at: dict[bytes, int]
     heap: list[tuple[int, bytes]]
     total: int  # the sum of all times, for the average; a Python int, it may pass 64 bits

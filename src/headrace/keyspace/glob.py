@@ -63,8 +63,6 @@ def select(patterns: list[bytes], names: list[bytes]) -> list[bytes]:
 class Glob:
     """One pattern: `*`, `?`, `[a-c]`, `[^a]` and backslash."""
 
-    __slots__ = ("elements", "fold", "pattern")
-
     pattern: bytes
     fold: cython.bint  # letters match whatever their case
     elements: Elements | None  # once they are needed

@@ -61,8 +61,6 @@ def lower_case(c: cython.int) -> cython.int:
 class Elements:
     """The elements of one pattern."""
 
-    __slots__ = ("bitmaps", "codes", "count", "fold", "minimum", "p", "tables", "tables_bytes")
-
     fold: cython.bint  # letters match whatever their case
     codes: bytearray  # four bytes each
     p: cython.p_uchar

@@ -25,6 +25,7 @@ from headrace.streams.idempotency import Forgetting
 from headrace.streams.stream import Stream
 from headrace.streams.weight import Weight
 from headrace.structures import footprint
+from headrace.visibility import Public
 
 # How many dead keys a sweep may bury before it lets others have their turn.
 SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
@@ -53,43 +54,24 @@ def string_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
 class Keyspace:
     """All databases and what they share."""
 
-    __slots__ = (
-        "blocking",
-        "changes",
-        "compaction",
-        "databases",
-        "events",
-        "expired",
-        "forgetting",
-        "hits",
-        "keep_dead",
-        "misses",
-        "mortal",
-        "now",
-        "on_expired",
-        "random",
-        "reading",
-        "settings",
-        "weight",
-    )
-
     databases: list[Database]
     settings: Settings
     blocking: Blocking
     events: Events
     forgetting: Forgetting
     compaction: Compaction
-    now: cython.longlong  # milliseconds; one moment for a whole batch of commands
-    reading: cython.bint  # the command that runs only reads: its look-ups are hits and misses
-    keep_dead: cython.bint  # nothing dies of age: a log is read, which says itself what died, and when
+    now: Public[cython.longlong]  # milliseconds; one moment for a whole batch of commands
+    reading: Public[cython.bint]  # the command that runs only reads: its look-ups are hits and misses
+    # nothing dies of age: a log is read, which says itself what died, and when
+    keep_dead: Public[cython.bint]
     mortal: cython.bint  # some key may have a time to die: False saves asking every database, turn by turn
-    changes: cython.longlong  # how often a key was modified
-    hits: cython.longlong
-    misses: cython.longlong
-    expired: cython.longlong  # keys that died of age
+    changes: Public[cython.longlong]  # how often a key was modified
+    hits: Public[cython.longlong]
+    misses: Public[cython.longlong]
+    expired: Public[cython.longlong]  # keys that died of age
     weight: Weight  # of all keys and values
-    on_expired: Any  # called with (database index, key) when a key dies of age, or None
-    random: Random
+    on_expired: Public[Any]  # called with (database index, key) when a key dies of age, or None
+    random: Public[Random]
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()
@@ -188,8 +170,6 @@ class Keyspace:
 @cython.cclass
 class Database:
     """One numbered database. put, replace, remove change it; touched and ready tell others of it."""
-
-    __slots__ = ("expiry_times", "index", "keyspace", "order", "values", "watching")
 
     keyspace: Keyspace
     index: cython.Py_ssize_t

@@ -27,8 +27,6 @@ HOLES_MIN = cython.declare(cython.Py_ssize_t, 1024)
 class Order:
     """The keys of one database in order of arrival."""
 
-    __slots__ = ("keys", "next_serial", "serials")
-
     keys: list[bytes]
     serials: array[int]
     next_serial: int

@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import cython
 
+from headrace.visibility import Public
+
 
 @cython.final
 @cython.cclass
 class Settings:
     """Plain fields, with Redis's defaults, but nothing is timed. Zero means no limit for both node sizes."""
 
-    __slots__ = (
-        "databases",
-        "latency_monitor_threshold",
-        "latency_percentiles",
-        "latency_tracking",
-        "notify_keyspace_events",
-        "slowlog_log_slower_than",
-        "slowlog_max_len",
-        "stream_compact_tombstones",
-        "stream_idmp_duration",
-        "stream_idmp_maxsize",
-        "stream_node_max_bytes",
-        "stream_node_max_entries",
-    )
-
-    databases: cython.Py_ssize_t
-    latency_monitor_threshold: cython.longlong  # milliseconds; what takes as long is an event. 0: nothing is
-    latency_percentiles: tuple[float, ...]  # that INFO latencystats shows
-    latency_tracking: cython.bint  # keep the distribution of every command's durations
-    notify_keyspace_events: cython.int  # the classes of events that are told, by bit: see events.py
-    slowlog_log_slower_than: cython.longlong  # microseconds; -1: no request is logged
-    slowlog_max_len: cython.longlong  # requests
-    stream_compact_tombstones: cython.bint  # rewrite nodes that are mostly dead: see compaction.py
-    stream_idmp_duration: cython.longlong  # seconds; of streams made from now on, as is the next
-    stream_idmp_maxsize: cython.longlong  # iids of one producer
-    stream_node_max_bytes: cython.longlong
-    stream_node_max_entries: cython.longlong
+    databases: Public[cython.Py_ssize_t]
+    # milliseconds; what takes as long is an event. 0: nothing is
+    latency_monitor_threshold: Public[cython.longlong]
+    latency_percentiles: Public[tuple[float, ...]]  # that INFO latencystats shows
+    latency_tracking: Public[cython.bint]  # keep the distribution of every command's durations
+    notify_keyspace_events: Public[cython.int]  # the classes of events that are told, by bit: see events.py
+    slowlog_log_slower_than: Public[cython.longlong]  # microseconds; -1: no request is logged
+    slowlog_max_len: Public[cython.longlong]  # requests
+    stream_compact_tombstones: Public[cython.bint]  # rewrite nodes that are mostly dead: see compaction.py
+    stream_idmp_duration: Public[cython.longlong]  # seconds; of streams made from now on, as is the next
+    stream_idmp_maxsize: Public[cython.longlong]  # iids of one producer
+    stream_node_max_bytes: Public[cython.longlong]
+    stream_node_max_entries: Public[cython.longlong]
 
     def __init__(self) -> None:
         self.databases = 16

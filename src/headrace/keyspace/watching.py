@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import cython
 
+from headrace.visibility import Public
+
 
 @cython.final
 @cython.cclass
 class Watch:
     """What one client watches, and whether any of it has changed since."""
 
-    __slots__ = ("keys", "spoilt")
-
-    spoilt: cython.bint
+    spoilt: Public[cython.bint]
     keys: dict[tuple[int, bytes], None]  # database and key, oldest first
 
     def __init__(self) -> None:
@@ -33,8 +33,6 @@ class Watch:
 @cython.cclass
 class Watching:
     """The watched keys of one database."""
-
-    __slots__ = ("watches",)
 
     watches: dict[bytes, dict[Watch, None]]
 

@@ -38,8 +38,6 @@ CAP_KEPT_MAX = cython.declare(
 class Packer:
     """Packs strings, one after another. What it packed last is in `out`, from the start on."""
 
-    __slots__ = ("cap", "out", "p", "table", "used")
-
     table: bytearray  # 65536 places, u32
     out: bytearray
     p: cython.p_uchar

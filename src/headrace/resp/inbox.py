@@ -16,6 +16,7 @@ from headrace import limits, mem
 from headrace.errors import ProtocolError
 from headrace.resp import spare as blocks
 from headrace.resp.spare import Spare
+from headrace.visibility import Public
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 512)
 LINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
@@ -31,14 +32,12 @@ INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so i
 class Inbox:
     """A parser's bytes and its place in them."""
 
-    __slots__ = ("at", "buf", "cap", "filled", "p", "spare")
-
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     filled: cython.Py_ssize_t
     at: cython.Py_ssize_t
-    spare: Spare | None  # who lends what is larger than KEPT_MAX; None: nobody does
+    spare: Public[Spare | None]  # who lends what is larger than KEPT_MAX; None: nobody does
 
     def __init__(self) -> None:
         self.spare = None

@@ -15,6 +15,7 @@ from headrace.errors import ProtocolError
 from headrace.resp.inbox import Inbox
 from headrace.resp.inline import split_line
 from headrace.resp.vocabulary import Vocabulary
+from headrace.visibility import Public
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
@@ -36,10 +37,8 @@ HEARD = cython.declare(Vocabulary, Vocabulary())  # of all parsers: clients of o
 class RequestParser(Inbox):
     """Feed it what the client sent, then call next() until it answers None."""
 
-    __slots__ = ("bulk_max", "count", "held", "size", "stranger", "taken", "words")
-
-    bulk_max: cython.longlong  # the longest word accepted
-    stranger: cython.bint  # the client has not said who he is, and must: he may send little
+    bulk_max: Public[cython.longlong]  # the longest word accepted
+    stranger: Public[cython.bint]  # the client has not said who he is, and must: he may send little
     words: list[bytes] | None  # of the request begun
     count: cython.longlong  # how many words it has; 0 between requests
     taken: cython.Py_ssize_t  # how many of them have arrived

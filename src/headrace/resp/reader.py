@@ -29,8 +29,6 @@ HYPHEN = cython.declare(cython.uchar, 45)
 class Reader:
     """Takes replies off the front of answers, one at a time."""
 
-    __slots__ = ("at", "end")
-
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
 

@@ -60,8 +60,6 @@ _SKIPPED = _Sign()  # an attribute ended
 class Aggregate:
     """An array, map, set, push or attribute whose elements are still arriving."""
 
-    __slots__ = ("items", "kind", "left", "parent")
-
     kind: cython.uchar
     left: cython.longlong  # elements to come, keys and values counted apart
     items: list[object]
@@ -89,8 +87,6 @@ class Aggregate:
 @cython.cclass
 class ReplyParser(Inbox):
     """Feed it what the server sent, then call next() until it answers INCOMPLETE."""
-
-    __slots__ = ("depth", "kind", "size", "top")
 
     kind: cython.uchar  # of the string begun
     size: cython.longlong  # the length of the string begun, or NONE

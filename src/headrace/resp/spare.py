@@ -25,8 +25,6 @@ BLOCK_MAX = cython.declare(cython.Py_ssize_t, 256 * 1024)  # a larger one is fre
 class Spare:
     """At most one block, large or small. For one thread."""
 
-    __slots__ = ("block",)
-
     block: bytearray | None
 
     def __init__(self) -> None:

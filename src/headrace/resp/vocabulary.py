@@ -22,8 +22,6 @@ WORD_MAX = cython.declare(cython.Py_ssize_t, 24)  # longer ones are data
 class Vocabulary:
     """At most PLACES words of at most WORD_MAX bytes."""
 
-    __slots__ = ("words",)
-
     words: list[bytes]
 
     def __init__(self) -> None:

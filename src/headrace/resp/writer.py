@@ -19,6 +19,7 @@ import cython
 from headrace import mem
 from headrace.resp import spare as blocks
 from headrace.resp.spare import Spare
+from headrace.visibility import Public
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
 DROPPED_CAP = cython.declare(
@@ -76,17 +77,15 @@ class Answer:
     raised; after what returns nothing the caller must ask the interpreter each time (5 % of an XRANGE).
     """
 
-    __slots__ = ("buf", "cap", "limit", "overflowed", "p", "protocol", "spare", "start", "used")
-
-    protocol: cython.uint
+    protocol: Public[cython.uint]
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     start: cython.Py_ssize_t
     used: cython.Py_ssize_t
-    limit: cython.Py_ssize_t  # bytes pending; one item may be longer. 0: no limit
+    limit: Public[cython.Py_ssize_t]  # bytes pending; one item may be longer. 0: no limit
     overflowed: cython.bint  # the limit was exceeded, nothing is kept any more
-    spare: Spare | None  # who lends what is larger than KEPT_MAX; None: nobody does
+    spare: Public[Spare | None]  # who lends what is larger than KEPT_MAX; None: nobody does
 
     def __init__(self, protocol: cython.uint = 2) -> None:
         self.spare = None

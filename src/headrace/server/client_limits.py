@@ -45,8 +45,6 @@ class Buffers:
 class Unread:
     """The limits that hold now, and who is above a soft one."""
 
-    __slots__ = ("buffers", "lagging", "least", "reply_limit", "since")
-
     buffers: Any
     least: cython.longlong  # bytes: nobody is noted who has less unread
     lagging: cython.bint  # somebody is above his soft limit

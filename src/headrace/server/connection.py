@@ -14,20 +14,6 @@ from headrace.server.secure import Secure
 class Connection:
     """What the turn knows of a client. Idle, it holds no block of memory worth mentioning."""
 
-    __slots__ = (
-        "answered",
-        "closed",
-        "ended",
-        "fd",
-        "halted",
-        "held",
-        "parser",
-        "ready",
-        "secure",
-        "session",
-        "watched",
-    )
-
     fd: cython.int
     session: Session
     parser: RequestParser

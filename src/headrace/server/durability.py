@@ -24,6 +24,7 @@ from headrace.persistence.aof.names import Names
 from headrace.persistence.files import File, Files
 from headrace.server.config import Config
 from headrace.server.turn import Turn
+from headrace.visibility import Public
 
 SNAPSHOT_ERROR = (
     "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
@@ -39,6 +40,23 @@ TICK_MS = 100  # how often the log is looked after while something is not yet sy
 class Durability:
     """The log of a server: off, beginning (its first base is being written, nothing is promised), or on."""
 
+    __dict__: dict[str, object]
+    config: Public[Config]
+    engine: Public[Engine]
+    turn: Public[Turn]
+    files: Public[Files]
+    wake: Public[Callable[[], None]]
+    names: Public[Names]
+    log: Public[Log | None]
+    beginning: Public[cython.bint]
+    trouble: Public[str]
+    snapshot_failed: Public[cython.bint]
+    start: Public[cython.longlong]
+    synced: Public[cython.longlong]
+    unsafe: Public[cython.bint]
+    stirred: Public[cython.bint]
+    syncer: Public[ThreadPoolExecutor | None]
+
     def __init__(
         self, config: Config, engine: Engine, turn: Turn, files: Files, wake: Callable[[], None]
     ) -> None:
@@ -48,7 +66,7 @@ class Durability:
         self.files = files
         self.wake = wake  # ends the turn's wait, from any thread
         self.names = Names(config.text("appenddirname"), config.text("appendfilename"))
-        self.log: Log | None = None
+        self.log = None
         self.beginning = False
         self.trouble = ""  # why the log is not what was promised
         self.snapshot_failed = False  # and writes are to be refused for that
@@ -56,7 +74,7 @@ class Durability:
         self.synced = 0  # as the waiters know it
         self.unsafe = False  # the log was written inside of this turn, and that failed
         self.stirred = False  # a sync in the background has ended
-        self.syncer: ThreadPoolExecutor | None = None
+        self.syncer = None
 
     # On and off.
 

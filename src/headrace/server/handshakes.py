@@ -13,6 +13,7 @@ import cython
 
 from headrace.server.connection import Connection
 from headrace.server.secure import Secure
+from headrace.visibility import Public
 
 STEPS_MAX = cython.declare(cython.int, 4)  # in one turn
 SECONDS_MAX = 10  # for a handshake, from its first byte or none to its last
@@ -25,11 +26,9 @@ BROKEN = cython.declare(cython.Py_ssize_t, -2)
 class Handshakes:
     """Those of one turn."""
 
-    __slots__ = ("going", "introduce", "steps")
-
     going: dict[int, Connection]  # by descriptor: they may not ask for anything yet
-    steps: cython.int  # taken in this turn
-    introduce: Callable[[Connection], None] | None  # what to do with one whose handshake is over
+    steps: Public[cython.int]  # taken in this turn
+    introduce: Public[Callable[[Connection], None] | None]  # what to do with one whose handshake is over
 
     def __init__(self) -> None:
         self.going = {}

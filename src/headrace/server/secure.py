@@ -38,8 +38,6 @@ WANT_READ = cython.declare(cython.int, 2)  # ssl.SSL_ERROR_WANT_READ: a record i
 class Secure:
     """The server's end of a TLS connection. It begins with the handshake, which read() carries on."""
 
-    __slots__ = ("ended", "fault", "handshaking", "incoming", "outgoing", "owed", "rest", "wire")
-
     incoming: Any  # ssl.MemoryBIO, and so is outgoing
     outgoing: Any
     wire: Any  # an ssl.SSLObject, whose stub does not know of reading into a buffer

@@ -37,6 +37,7 @@ from headrace.server.client_limits import Unread
 from headrace.server.connection import Connection
 from headrace.server.handshakes import Handshakes
 from headrace.server.secure import Secure
+from headrace.visibility import Public
 
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
 SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # and of short ones: the others wait for them all
@@ -61,49 +62,20 @@ LOG = logging.getLogger("headrace")
 class Turn:
     """All connections and their requests. One thread runs it."""
 
-    __slots__ = (
-        "answered",
-        "bulk_max",
-        "clock",
-        "clock_watch",
-        "commit",
-        "connections",
-        "engine",
-        "events",
-        "events_p",
-        "handlers",
-        "handshakes",
-        "held",
-        "interrupted",
-        "p",
-        "poll_fd",
-        "poller",
-        "query_max",
-        "ready",
-        "received",
-        "rests_from",
-        "rests_until",
-        "scratch",
-        "sent",
-        "spare_answer",
-        "spare_inbox",
-        "unread",
-        "unsettled",
-    )
-
     engine: Engine
     clock: RealClock
     clock_watch: ClockWatch
-    commit: Callable[[], bool] | None  # makes durable what was executed, before any answer leaves; did it?
-    unsettled: cython.bint  # commit is to be called even if nothing was changed
+    # makes durable what was executed, before any answer leaves; did it?
+    commit: Public[Callable[[], bool] | None]
+    unsettled: Public[cython.bint]  # commit is to be called even if nothing was changed
     rests_from: cython.longlong  # from then until the other, in milliseconds, the timer has nothing to do
     rests_until: cython.longlong
     interrupted: cython.bint  # run() is to return
-    bulk_max: cython.longlong  # the longest word a new client may send
-    query_max: cython.longlong  # bytes a client may have sent that are not executed, or it goes
+    bulk_max: Public[cython.longlong]  # the longest word a new client may send
+    query_max: Public[cython.longlong]  # bytes a client may have sent that are not executed, or it goes
     unread: Unread  # how much of its answers a client may leave unread, or it goes
-    received: cython.longlong
-    sent: cython.longlong
+    received: Public[cython.longlong]
+    sent: Public[cython.longlong]
     poller: select.epoll
     poll_fd: cython.int  # its descriptor
     events: bytearray  # what it has found

@@ -45,31 +45,6 @@ class ArrowDecoder:
     dropped     malformed entries left out so far
     """
 
-    __slots__ = (
-        "columns",
-        "corrupt",
-        "dated",
-        "dropped",
-        "escape",
-        "exact",
-        "fields",
-        "items",
-        "keys",
-        "latest",
-        "mode",
-        "ms",
-        "notes",
-        "order",
-        "row_notes",
-        "rows",
-        "runs",
-        "scanner",
-        "seq",
-        "size",
-        "stream",
-        "typed",
-    )
-
     scanner: PageScanner
     notes: Growing  # the scanner's
     columns: list[Column]

@@ -57,24 +57,6 @@ class Cells:
     validity    a bit a value, or None when no value is null
     """
 
-    __slots__ = (
-        "form",
-        "items",
-        "keys",
-        "name",
-        "offsets",
-        "owners",
-        "rows",
-        "scale",
-        "signed",
-        "size",
-        "some_null",
-        "start",
-        "validity",
-        "values",
-        "width",
-    )
-
     form: cython.int
     name: bytes
     start: cython.Py_ssize_t
@@ -372,8 +354,6 @@ class XaddEncoder:
     ids     the column that holds the IDs, or None: the server makes them
     head    `XADD`, key and trimming words, encoded; head_words: how many those are
     """
-
-    __slots__ = ("cells", "head", "head_words", "ids", "out", "rows")
 
     out: Growing
     cells: list[Cells]

@@ -25,8 +25,6 @@ Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
 class ExactRows:
     """Compares rows with their entries; take() gives the buffers of the column, its names and its values."""
 
-    __slots__ = ("entries", "names", "scratch", "values")
-
     entries: Column
     names: Column
     values: Column

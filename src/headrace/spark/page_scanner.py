@@ -58,20 +58,6 @@ class PageScanner:
     last_id      of the last entry noted
     """
 
-    __slots__ = (
-        "anchor",
-        "anchor_lost",
-        "at",
-        "cursor",
-        "entries",
-        "first_id",
-        "inbox",
-        "last_id",
-        "left",
-        "note",
-        "notes",
-    )
-
     inbox: Growing  # bytes received; those before `at` are noted
     at: cython.Py_ssize_t
     cursor: cython.Py_ssize_t

@@ -36,8 +36,6 @@ class Runs(ColumnRuns):
     size      about how many bytes the entries of the last run had
     """
 
-    __slots__ = ("dated", "notes", "size", "stride")
-
     notes: Growing
     dated: cython.bint  # whether IDs have to be read
     stride: cython.Py_ssize_t  # from one note of the run to the next

@@ -38,8 +38,6 @@ class Tally(Inbox):
     null    whether the last reply was a null
     """
 
-    __slots__ = ("element", "errors", "left", "null", "passed", "value", "wanted")
-
     wanted: cython.Py_ssize_t
     passed: cython.Py_ssize_t
     left: cython.longlong  # elements to come of the reply at hand

@@ -106,8 +106,6 @@ def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
 class Worn:
     """The nodes of one stream that wait to be rewritten. It lives as long as the stream."""
 
-    __slots__ = ("__weakref__", "compaction", "nodes", "queued", "weight")
-
     compaction: Compaction
     nodes: Any  # OrderedDict: node -> None, the one that has waited longest first
     queued: cython.bint  # the Compaction knows of this one
@@ -155,8 +153,6 @@ class Compaction:
 
     It keeps no stream alive. A stream takes part if its `compaction` is set before it has nodes.
     """
-
-    __slots__ = ("due_ms", "queue")
 
     queue: Any  # OrderedDict: weak reference to a Worn -> None
     due_ms: cython.longlong

@@ -6,6 +6,7 @@ import cython
 
 from headrace.streams.records import Records
 from headrace.streams.slots import Slots
+from headrace.visibility import Public
 
 NEVER = cython.declare(cython.longlong, -1)
 
@@ -15,12 +16,10 @@ NEVER = cython.declare(cython.longlong, -1)
 class Consumer:
     """Made by Group.make_consumer. What it owns, and its number, are its group's Pending's to change."""
 
-    __slots__ = ("active_ms", "name", "number", "owned", "pending_count", "seen_ms")
-
     name: bytes
     number: cython.Py_ssize_t  # from 1 on; that of a dropped consumer is given again
-    seen_ms: cython.longlong  # when a command last named it
-    active_ms: cython.longlong  # when it last got an entry; -1: never
+    seen_ms: Public[cython.longlong]  # when a command last named it
+    active_ms: Public[cython.longlong]  # when it last got an entry; -1: never
     pending_count: cython.Py_ssize_t  # how many entries it owns
     owned: Slots
 

@@ -39,8 +39,6 @@ UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
 class Counting:
     """The live entries of a stream's closed nodes. A node in it has a serial above 0, any other has 0."""
 
-    __slots__ = ("buf", "cap", "compaction", "nodes", "p", "recent", "serials", "weight", "worn")
-
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t  # cells there is room for, the unused cell 0 included

@@ -14,6 +14,7 @@ from headrace.streams.consumer import Consumer
 from headrace.streams.pending import Pending
 from headrace.streams.weight import Weight
 from headrace.structures import footprint
+from headrace.visibility import Public
 
 
 @cython.final
@@ -21,12 +22,10 @@ from headrace.structures import footprint
 class Group:
     """Made by Stream.make_group; delivery.py has the rules by which it moves on."""
 
-    __slots__ = ("by_name", "entries_read", "last_ms", "last_seq", "name", "pending", "weight")
-
     name: bytes
-    last_ms: cython.ulonglong
-    last_seq: cython.ulonglong
-    entries_read: cython.longlong
+    last_ms: Public[cython.ulonglong]
+    last_seq: Public[cython.ulonglong]
+    entries_read: Public[cython.longlong]
     pending: Pending
     weight: Weight
     by_name: dict[bytes, Consumer]

@@ -22,6 +22,7 @@ from headrace import mem
 from headrace.streams.weight import Weight
 from headrace.structures.streamid import StreamId
 from headrace.structures.xxh3 import Digest
+from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 1000)
 SWEEP_AGAIN_MS = cython.declare(cython.longlong, 100)  # when the last sweep did not see them all
@@ -36,20 +37,9 @@ IID_BYTES = cython.declare(cython.Py_ssize_t, 250)
 class Idempotency:
     """What one stream remembers. It asks its keyspace's Forgetting to be swept while it holds anything."""
 
-    __slots__ = (
-        "__weakref__",
-        "added",
-        "by_producer",
-        "duplicates",
-        "duration_s",
-        "forgetting",
-        "queued",
-        "weight",
-    )
-
-    duration_s: cython.longlong
-    added: cython.ulonglong  # iids ever recorded
-    duplicates: cython.ulonglong  # requests that were one again; whoever answers one counts it
+    duration_s: Public[cython.longlong]
+    added: Public[cython.ulonglong]  # iids ever recorded
+    duplicates: Public[cython.ulonglong]  # requests that were one again; whoever answers one counts it
     by_producer: Any  # OrderedDict: pid -> OrderedDict: iid -> StreamId, oldest first
     forgetting: Forgetting
     queued: cython.bint  # the Forgetting knows of this one
@@ -181,8 +171,6 @@ class Idempotency:
 @cython.cclass
 class Forgetting:
     """Lets every Idempotency of a keyspace forget in its turn. It does not keep them alive."""
-
-    __slots__ = ("due_ms", "queue")
 
     queue: Any  # deque of weak references
     due_ms: cython.longlong

@@ -22,25 +22,6 @@ class StreamIterator:
     read holds until the stream is changed; so does the iterator.
     """
 
-    __slots__ = (
-        "at",
-        "cursor",
-        "fields",
-        "from_ms",
-        "from_seq",
-        "ms",
-        "node",
-        "p",
-        "reverse",
-        "seq",
-        "size",
-        "sought",
-        "stream",
-        "to_ms",
-        "to_seq",
-        "walk",
-    )
-
     stream: Stream
     from_ms: cython.ulonglong
     from_seq: cython.ulonglong

@@ -46,21 +46,6 @@ BYTES_MAX = cython.declare(cython.longlong, 1 << 30)  # what a limit of 0 means
 class Node:
     """A listpack of entries, its master ID, and what its master entry says."""
 
-    __slots__ = (
-        "deleted",
-        "entries_at",
-        "fields",
-        "fields_at",
-        "gone",
-        "gone_bytes",
-        "live",
-        "ms",
-        "noted",
-        "pack",
-        "seq",
-        "serial",
-    )
-
     pack: Listpack
     ms: cython.ulonglong
     seq: cython.ulonglong

@@ -40,8 +40,6 @@ class EntryBeforeNode(ValueError):
 class NodeCheck:
     """One pass over the bytes of a node, which must stay as they are meanwhile."""
 
-    __slots__ = ("at", "count", "data", "end", "last_ms", "last_seq", "p", "wide")
-
     data: object
     p: cython.p_const_uchar  # borrowed from it
     at: cython.Py_ssize_t  # the next element

@@ -25,26 +25,6 @@ class EntryWalk:
     until the node is changed.
     """
 
-    __slots__ = (
-        "at",
-        "deleted",
-        "field_at",
-        "fields",
-        "left",
-        "ms",
-        "named",
-        "node",
-        "p",
-        "piece_at",
-        "room",
-        "same",
-        "scratch",
-        "seq",
-        "size",
-        "text",
-        "text_at",
-    )
-
     node: Node
     p: cython.p_const_uchar
     # the entry

@@ -40,20 +40,6 @@ class Pending:
     lined up among them by steps from where the last such went, n at worst. Times are Unix milliseconds.
     """
 
-    __slots__ = (
-        "by_id",
-        "count",
-        "end",
-        "finger",
-        "first",
-        "owners",
-        "records",
-        "spare",
-        "unowned",
-        "weight",
-        "zone_end",
-    )
-
     count: cython.Py_ssize_t
     unowned: cython.Py_ssize_t  # how many of them are nobody's
     records: Records

@@ -50,8 +50,6 @@ PREVIOUS = cython.declare(cython.Py_ssize_t, 4)
 class Chunk:
     """Room for up to 1024 records of one width."""
 
-    __slots__ = ("buf", "cap", "free", "live", "number", "p", "used", "weighed", "weight", "width")
-
     number: cython.Py_ssize_t  # its records have the slots from 1024 times this on
     buf: bytearray
     p: cython.p_uchar
@@ -196,8 +194,6 @@ class Chunk:
 @cython.cclass
 class Records:
     """Records by slot. A slot is good from take() to give(); what it says otherwise, nobody knows."""
-
-    __slots__ = ("chunks", "live", "roomy", "weight")
 
     chunks: list[Chunk]
     roomy: list[Chunk]  # those with room, in no order; the last one is taken from

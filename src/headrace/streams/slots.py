@@ -34,8 +34,6 @@ NONE = cython.declare(cython.Py_ssize_t, -1)
 class Block:
     """Up to 512 slots."""
 
-    __slots__ = ("buf", "cap", "count", "low_ms", "low_seq", "p")
-
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
@@ -111,8 +109,6 @@ class Slots:
     It remembers where it last found something, so that stepping on from there is O(1). What is
     remembered is looked at before it is believed: any change may have made it wrong.
     """
-
-    __slots__ = ("block_at", "blocks", "count", "place", "records")
 
     records: Records
     blocks: list[Block]

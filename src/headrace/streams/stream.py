@@ -32,6 +32,7 @@ from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.streamid import StreamId
+from headrace.visibility import Public
 
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 IDMP_DURATION_S = cython.declare(cython.longlong, 100)
@@ -46,47 +47,25 @@ class Stream:
     Reading and changing do not mix: a change ends every walk and iterator over the stream.
     """
 
-    __slots__ = (
-        "compaction",
-        "counting",
-        "entries_added",
-        "first_ms",
-        "first_seq",
-        "group_count",
-        "groups_by_name",
-        "head",
-        "idempotency",
-        "idmp_duration_s",
-        "idmp_maxsize",
-        "last_ms",
-        "last_seq",
-        "length",
-        "max_deleted_ms",
-        "max_deleted_seq",
-        "nodes",
-        "tail",
-        "weight",
-    )
-
     weight: Weight
     nodes: Rax
     head: Node | None  # the first node; None: not looked up since the last one was dropped
     tail: Node | None  # the last node
-    length: cython.ulonglong
-    entries_added: cython.ulonglong
-    last_ms: cython.ulonglong
-    last_seq: cython.ulonglong
-    first_ms: cython.ulonglong
-    first_seq: cython.ulonglong
-    max_deleted_ms: cython.ulonglong
-    max_deleted_seq: cython.ulonglong
+    length: Public[cython.ulonglong]
+    entries_added: Public[cython.ulonglong]
+    last_ms: Public[cython.ulonglong]
+    last_seq: Public[cython.ulonglong]
+    first_ms: Public[cython.ulonglong]
+    first_seq: Public[cython.ulonglong]
+    max_deleted_ms: Public[cython.ulonglong]
+    max_deleted_seq: Public[cython.ulonglong]
     counting: Counting | None  # of the nodes before the tail; None until there is one
-    compaction: Compaction | None  # rewrites worn nodes; None: they stay as they are
+    compaction: Public[Compaction | None]  # rewrites worn nodes; None: they stay as they are
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
     idempotency: Idempotency | None  # what is remembered of idempotent producers; None until the first
-    idmp_duration_s: cython.longlong
-    idmp_maxsize: cython.longlong
+    idmp_duration_s: Public[cython.longlong]
+    idmp_maxsize: Public[cython.longlong]
 
     def __init__(self) -> None:
         self.weight = Weight(weights.STREAM_BYTES)

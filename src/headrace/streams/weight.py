@@ -16,6 +16,8 @@ from typing import Any
 
 import cython
 
+from headrace.visibility import Public
+
 # What the objects take beside their blocks, in the compiled program.
 STREAM_BYTES = cython.declare(cython.Py_ssize_t, 330)
 NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # its place in the radix tree and its count included
@@ -31,13 +33,11 @@ NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
 class Weight:
     """Bytes, and whose bytes they are a part of."""
 
-    __slots__ = ("key", "most", "shedding", "total", "whole")
-
-    total: cython.Py_ssize_t
-    most: cython.Py_ssize_t  # what whoever adds to it should not exceed
+    total: Public[cython.Py_ssize_t]
+    most: Public[cython.Py_ssize_t]  # what whoever adds to it should not exceed
     whole: Weight | None
-    key: bytes | None  # of a stream: under which the keyspace has it
-    shedding: Any  # of a keyspace: stream -> key, those that could shed nodes; None: nobody asks
+    key: Public[bytes | None]  # of a stream: under which the keyspace has it
+    shedding: Public[Any]  # of a keyspace: stream -> key, those that could shed nodes; None: nobody asks
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n

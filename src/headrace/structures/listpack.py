@@ -44,8 +44,6 @@ class Listpack:
     are appended; any other change moves what follows it.
     """
 
-    __slots__ = ("buf", "cap", "count", "p", "used")
-
     buf: Any  # a mem.block, or the bytearray that was adopted
     p: cython.p_uchar
     cap: cython.Py_ssize_t

@@ -56,8 +56,6 @@ NO_VALUE = cython.declare(object, object())  # where a value could be: None is a
 class RaxNode:
     """A run or a branch, or the root of any kind. Owned by its Rax, which alone changes it."""
 
-    __slots__ = ("child", "children", "edges", "value")
-
     edges: bytes  # of a run its bytes, of a branch one byte for each child
     child: object  # of a run: a RaxNode or a leaf's value; else NO_VALUE
     children: list[object] | None  # of a branch: as many of them; else None
@@ -146,8 +144,6 @@ def place_of(edges: bytes, byte: cython.uchar) -> cython.Py_ssize_t:
 @cython.cclass
 class Rax:
     """A sorted map from bytes to objects. RaxCursor (rax_walk) goes through it in order."""
-
-    __slots__ = ("keys", "nodes", "root")
 
     root: RaxNode
     keys: cython.Py_ssize_t

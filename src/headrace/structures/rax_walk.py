@@ -29,24 +29,6 @@ class RaxCursor:
     After one of them said False it stands nowhere, and only seek brings it back.
     """
 
-    __slots__ = (
-        "after",
-        "after_at",
-        "after_place",
-        "before",
-        "before_at",
-        "before_place",
-        "buf",
-        "cap",
-        "here",
-        "key",
-        "p",
-        "stands",
-        "tree",
-        "used",
-        "value",
-    )
-
     key: bytes
     value: object
     tree: Rax

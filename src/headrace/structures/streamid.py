@@ -33,8 +33,6 @@ OPEN = cython.declare(cython.uchar, 40)
 class StreamId:
     """An ID. Never changed once made."""
 
-    __slots__ = ("ms", "seq")
-
     ms: cython.ulonglong
     seq: cython.ulonglong
 

@@ -58,8 +58,6 @@ SECRET = cython.declare(
 class Digest:
     """The 128 bits of what was taken last, as two words; one Digest may serve many inputs."""
 
-    __slots__ = ("high", "low")
-
     low: cython.ulonglong
     high: cython.ulonglong
 

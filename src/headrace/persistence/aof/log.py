@@ -56,6 +56,7 @@ from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
 from headrace.persistence.aof.records import Item, Recorder
 from headrace.persistence.files import File, Files, Pending
+from headrace.visibility import Public
 
 POLICIES = ("always", "everysec", "no")
 SYNC_EVERY_MS = 1000
@@ -84,6 +85,35 @@ class Log:
     trouble says why commit() is False, and is empty when it is not.
     """
 
+    __dict__: dict[str, object]
+    files: Public[Files]
+    names: Public[Names]
+    policy: Public[str]
+    timestamps: Public[cython.bint]
+    disable_gc: Public[cython.bint]
+    sync_later: Public[Callable[[File], Pending] | None]
+    sync_paused: Public[cython.bint]
+    written: Public[cython.longlong]
+    synced: Public[cython.longlong]
+    delayed: Public[cython.longlong]
+    trouble: Public[str]
+    base_size: Public[cython.longlong]
+    rewrite: Public[Rewrite | None]
+    manifest: Public[Manifest]
+    monitor: Public[LogFileMonitor]
+    checked_ms: Public[cython.longlong]
+    _recorder: Public[Recorder]
+    _recorded: Public[cython.Py_ssize_t]
+    _file: Public[File | None]
+    _file_size: Public[cython.longlong]
+    _older_size: Public[cython.longlong]
+    _cut_due: Public[cython.bint]
+    _unsettled: Public[cython.bint]
+    _base_offset: Public[cython.longlong]
+    _pending: Public[Pending | None]
+    _pending_offset: Public[cython.longlong]
+    _sync_ms: Public[cython.longlong]
+
     def __init__(
         self,
         files: Files,
@@ -105,19 +135,19 @@ class Log:
         self.delayed = 0  # commits that had to wait for a sync in another thread
         self.trouble = ""
         self.base_size = 0  # bytes of all files when the last rewrite ended; at a start, of the base
-        self.rewrite: Rewrite | None = None
+        self.rewrite = None
         self.manifest = Manifest()
         self.monitor = LogFileMonitor(files, names)
         self.checked_ms = 0  # when files were compared last
         self._recorder = Recorder()
         self._recorded = 0  # bytes in the recorder that count; behind them lies what was broken off
-        self._file: File | None = None  # the newest incr file, as long as it can be trusted
+        self._file = None  # the newest incr file, as long as it can be trusted
         self._file_size = 0  # of the whole commits in it
         self._older_size = 0  # of the files before it
         self._cut_due = False  # half a commit may lie behind _file_size
         self._unsettled = False
         self._base_offset = 0  # of the records that the base holds
-        self._pending: Pending | None = None
+        self._pending = None
         self._pending_offset = 0
         self._sync_ms = 0
         self.set_policy(policy)

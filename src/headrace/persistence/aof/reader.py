@@ -116,27 +116,6 @@ class LogReader(Inbox):
     The reader raises Damaged for that and for bytes that are no record; result() tells what was good.
     """
 
-    __slots__ = (
-        "begin",
-        "commands",
-        "execute",
-        "failed",
-        "fed",
-        "first_failed",
-        "held",
-        "left",
-        "multi_at",
-        "name",
-        "past_end",
-        "progress",
-        "records",
-        "refusal",
-        "size",
-        "source",
-        "valid",
-        "words",
-    )
-
     source: Any
     name: str
     execute: Any

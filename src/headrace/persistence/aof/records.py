@@ -38,8 +38,6 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 class Recorder:
     """Gathers records for one file. Whoever writes them somewhere else calls forget_database() first."""
 
-    __slots__ = ("buf", "cap", "database", "p", "second", "used")
-
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t

@@ -48,24 +48,6 @@ class RdbInput:
     read(n) gives up to n bytes, none at the end. raw_id() and id() leave what they read in ms and seq.
     """
 
-    __slots__ = (
-        "at",
-        "base",
-        "buf",
-        "cap",
-        "coded",
-        "crc",
-        "end",
-        "ms",
-        "p",
-        "progress",
-        "read",
-        "seq",
-        "summed",
-        "summing",
-        "told",
-    )
-
     read: Any
     progress: Any  # called with the offset now and then, or None
     buf: bytearray

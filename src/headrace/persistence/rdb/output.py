@@ -48,8 +48,6 @@ class RdbOutput:
     The CRC is of all that was written, also of what is still in the buffer.
     """
 
-    __slots__ = ("_crc", "buf", "cap", "flushed", "p", "packer", "sink", "used")
-
     sink: Callable[[bytes], object] | None
     packer: Packer | None  # None: strings are not packed
     buf: bytearray
