@@ -9,8 +9,9 @@ from faults import FaultyFiles
 from log_bench import NAMES, SELECT, Bench, content, encoded, numbers_in
 
 from headrace.errors import HeadraceError
-from headrace.persistence.aof.log import Log, Rewrite
+from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
+from headrace.persistence.aof.pending_rewrite import Rewrite
 from headrace.persistence.files import DiskFiles
 from waiting import answers, wait_until
 

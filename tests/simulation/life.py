@@ -37,8 +37,9 @@ from world import (
 
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
-from headrace.persistence.aof.log import Log, Rewrite
+from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
+from headrace.persistence.aof.pending_rewrite import Rewrite
 from headrace.persistence.files import File
 from headrace.persistence.recovery import Recovered
 from portrait import Portrait, alive, differences, portrait

@@ -45,16 +45,16 @@ class Durability:
     engine: Public[Engine]
     turn: Public[Turn]
     files: Public[Files]
-    wake: Public[Callable[[], None]]
+    wake: Public[Callable[[], None]]  # ends the turn's wait, from any thread
     names: Public[Names]
     log: Public[Log | None]
     beginning: Public[cython.bint]
-    trouble: Public[str]
-    snapshot_failed: Public[cython.bint]
-    start: Public[cython.longlong]
-    synced: Public[cython.longlong]
-    unsafe: Public[cython.bint]
-    stirred: Public[cython.bint]
+    trouble: Public[str]  # why the log is not what was promised
+    snapshot_failed: Public[cython.bint]  # and writes are to be refused for that
+    start: Public[cython.longlong]  # the length, as sessions know it, at which this log begins
+    synced: Public[cython.longlong]  # as the waiters know it
+    unsafe: Public[cython.bint]  # the log was written inside of this turn, and that failed
+    stirred: Public[cython.bint]  # a sync in the background has ended
     syncer: Public[ThreadPoolExecutor | None]
 
     def __init__(
@@ -64,16 +64,16 @@ class Durability:
         self.engine = engine
         self.turn = turn
         self.files = files
-        self.wake = wake  # ends the turn's wait, from any thread
+        self.wake = wake
         self.names = Names(config.text("appenddirname"), config.text("appendfilename"))
         self.log = None
         self.beginning = False
-        self.trouble = ""  # why the log is not what was promised
-        self.snapshot_failed = False  # and writes are to be refused for that
-        self.start = 0  # the length, as sessions know it, at which this log begins: it never falls
-        self.synced = 0  # as the waiters know it
-        self.unsafe = False  # the log was written inside of this turn, and that failed
-        self.stirred = False  # a sync in the background has ended
+        self.trouble = ""
+        self.snapshot_failed = False
+        self.start = 0
+        self.synced = 0
+        self.unsafe = False
+        self.stirred = False
         self.syncer = None
 
     # On and off.

@@ -18,9 +18,9 @@ from headrace import system
 from headrace.commands.saving import OtherChildRunning, RewriteRunning, SaveRunning
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
-from headrace.persistence.aof.log import Rewrite
 from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
+from headrace.persistence.aof.pending_rewrite import Rewrite
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.persistence.files import File, Files
 from headrace.persistence.rdb.versions import Version, by_name

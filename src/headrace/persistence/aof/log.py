@@ -44,7 +44,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import cython
 
@@ -54,6 +53,7 @@ from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFile
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.pending_rewrite import Rewrite
 from headrace.persistence.aof.records import Item, Recorder
 from headrace.persistence.files import File, Files, Pending
 from headrace.visibility import Public
@@ -64,52 +64,35 @@ UNSYNCED = "the log could not be synced and must be rewritten"
 SYNC_PATIENCE_MS = 2000  # a sync that takes longer is waited for: no more than this can be lost
 
 
-@dataclass
-class Rewrite:
-    """A rewrite under way: write a base that describes this moment to `temporary`, and sync it."""
-
-    temporary: str
-    rdb: bool
-    base: Line
-    incr: Line
-    offset: int  # of the records given before: the base holds them
-    usable: bool = True  # not after a failed sync of what was written since
-    trouble: str = ""  # why finish_rewrite() said no
-
-
 @cython.cclass
 class Log:
-    """The append-only log in a data directory. One thread uses it; only syncs may run in another.
+    """The append-only log in a data directory. One thread uses it; only syncs may run in another."""
 
-    written and synced count the bytes of records since the process began: given to commit(), and durable.
-    trouble says why commit() is False, and is empty when it is not.
-    """
-
-    __dict__: dict[str, object]
+    __dict__: dict[str, object]  # tests derive from the class and replace methods
     files: Public[Files]
     names: Public[Names]
     policy: Public[str]
     timestamps: Public[cython.bint]
-    disable_gc: Public[cython.bint]
+    disable_gc: Public[cython.bint]  # keep the files of the past, and their lines
     sync_later: Public[Callable[[File], Pending] | None]
-    sync_paused: Public[cython.bint]
-    written: Public[cython.longlong]
-    synced: Public[cython.longlong]
-    delayed: Public[cython.longlong]
-    trouble: Public[str]
-    base_size: Public[cython.longlong]
+    sync_paused: Public[cython.bint]  # no-appendfsync-on-rewrite: no promise at all while it is set
+    written: Public[cython.longlong]  # bytes of records given to commit() since the process began
+    synced: Public[cython.longlong]  # those of them that are durable
+    delayed: Public[cython.longlong]  # commits that had to wait for a sync in another thread
+    trouble: Public[str]  # why commit() is False; empty when it is not
+    base_size: Public[cython.longlong]  # bytes of all files after the last rewrite; at a start, of the base
     rewrite: Public[Rewrite | None]
     manifest: Public[Manifest]
     monitor: Public[LogFileMonitor]
     checked_ms: Public[cython.longlong]
     _recorder: Public[Recorder]
-    _recorded: Public[cython.Py_ssize_t]
-    _file: Public[File | None]
-    _file_size: Public[cython.longlong]
-    _older_size: Public[cython.longlong]
-    _cut_due: Public[cython.bint]
+    _recorded: Public[cython.Py_ssize_t]  # bytes in the recorder that count; an interrupted commit may follow
+    _file: Public[File | None]  # the newest incr file, as long as it can be trusted
+    _file_size: Public[cython.longlong]  # of the whole commits in it
+    _older_size: Public[cython.longlong]  # of the files before it
+    _cut_due: Public[cython.bint]  # half a commit may lie behind _file_size
     _unsettled: Public[cython.bint]
-    _base_offset: Public[cython.longlong]
+    _base_offset: Public[cython.longlong]  # of the records that the base holds
     _pending: Public[Pending | None]
     _pending_offset: Public[cython.longlong]
     _sync_ms: Public[cython.longlong]
@@ -127,29 +110,18 @@ class Log:
         self.files = files
         self.names = names
         self.timestamps = timestamps
-        self.disable_gc = disable_gc  # keep the files of the past, and their lines
+        self.disable_gc = disable_gc
         self.sync_later = sync_later
-        self.sync_paused = False  # no-appendfsync-on-rewrite: no promise at all while it is set
-        self.written = 0
-        self.synced = 0
-        self.delayed = 0  # commits that had to wait for a sync in another thread
         self.trouble = ""
-        self.base_size = 0  # bytes of all files when the last rewrite ended; at a start, of the base
-        self.rewrite = None
         self.manifest = Manifest()
         self.monitor = LogFileMonitor(files, names)
         self.checked_ms = 0  # when files were compared last
         self._recorder = Recorder()
-        self._recorded = 0  # bytes in the recorder that count; behind them lies what was broken off
-        self._file = None  # the newest incr file, as long as it can be trusted
-        self._file_size = 0  # of the whole commits in it
-        self._older_size = 0  # of the files before it
-        self._cut_due = False  # half a commit may lie behind _file_size
-        self._unsettled = False
-        self._base_offset = 0  # of the records that the base holds
-        self._pending = None
-        self._pending_offset = 0
-        self._sync_ms = 0
+        self.rewrite = self._file = self._pending = None
+        self.sync_paused = self._cut_due = self._unsettled = False
+        self.written = self.synced = self.delayed = self.base_size = 0
+        self._recorded = self._file_size = self._older_size = 0
+        self._base_offset = self._pending_offset = self._sync_ms = 0
         self.set_policy(policy)
 
     @property
