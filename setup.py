@@ -70,7 +70,6 @@ def extensions(flavour: str, names: list[str] | None = None) -> list[Extension]:
     """
     from Cython.Build import cythonize
 
-    remove_outdated_c(flavour, names)
     compile_flags, link_flags, more = FLAVOURS[flavour]
     c_directory = pathlib.Path("build/c", flavour)
     compiled = declare(c_directory)

@@ -24,7 +24,7 @@ SHORTEST_SHOWN_NS = 1024  # the first bucket of a distribution by octaves ends a
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
+def _counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
     """The counter that a duration belongs to, which is not negative."""
     if ns < STEPS:
         return ns
@@ -61,9 +61,9 @@ class Histogram:
     @cython.exceptval(-1, check=False)
     def add(self, ns: cython.longlong) -> cython.int:
         """Count one duration, which is not negative."""
-        counter: cython.Py_ssize_t = counter_of(ns)
+        counter: cython.Py_ssize_t = _counter_of(ns)
         if counter >= self.counters:
-            counter = min(counter, counter_of(LONGEST))
+            counter = min(counter, _counter_of(LONGEST))
             self._grow(counter)
         mem.put_u64le(self.p, 8 * counter, mem.u64le(self.p, 8 * counter) + 1)
         return 0
@@ -100,10 +100,10 @@ class Histogram:
         end = SHORTEST_SHOWN_NS
         found = 0
         for counter, count in self._counted():
-            while counter > counter_of(end):
+            while counter > _counter_of(end):
                 end *= 2
             found += count
-            microseconds = longest_of(counter_of(end)) // 1000
+            microseconds = longest_of(_counter_of(end)) // 1000
             if shown and shown[-1][0] == microseconds:
                 shown.pop()
             shown.append((microseconds, found))

@@ -29,7 +29,7 @@ NEVER_NS = cython.declare(cython.longlong, (1 << 62) - 1)
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1, check=False)
-def count(row: Row, taken: cython.longlong) -> cython.int:
+def _count(row: Row, taken: cython.longlong) -> cython.int:
     """A request of that row has taken so many nanoseconds."""
     if row.latencies is None:
         row.latencies = Histogram()
@@ -102,7 +102,7 @@ class Timing:
             taken: cython.longlong = self._lap(row, since_ns)
             if call.session.waiting is None:
                 if self.tracking:
-                    count(row, taken)
+                    _count(row, taken)
                 if taken >= self.notable_ns:
                     self._note(call, taken)
         if self.watched:
@@ -115,7 +115,7 @@ class Timing:
         if self.timed:
             taken: cython.longlong = self._lap(row, since_ns)
             if self.tracking:
-                count(row, taken)
+                _count(row, taken)
 
     @cython.cfunc
     @cython.inline
