@@ -44,7 +44,7 @@ build/sanitize: $(VENV)/.dependencies $(SOURCES)
 sanitize: build/sanitize        ## run the tests of parsers and decoders under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
 	    $(PYTEST) -m "not whole" tests/structures tests/streams tests/arrow tests/resp tests/fuzz tests/persistence \
-	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_tally.py
+	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_reply_counter.py
 
 test-asan: build/sanitize       ## run every in-process test under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize $(PYTEST) -m "not whole" tests

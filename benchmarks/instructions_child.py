@@ -21,7 +21,7 @@ from benchmarks.paths import BY_NAME, COUNTED, FIRST_MS, WARM_UP, Path
 from headrace.engine.clock import SetClock
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server import main
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 
 CHUNK = 1000  # requests of a preparation, sent at once
 

@@ -28,21 +28,21 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
         [
             ("headrace.api.stream", ["Stream"]),
             ("headrace.api.entry", ["Entry"]),
-            ("headrace.api.streamid", ["StreamID"]),
-            ("headrace.api.codecs", ["Codec"]),
+            ("headrace.api.stream_id", ["StreamID"]),
+            ("headrace.api.codecs.codec", ["Codec"]),
             ("headrace.api.info", ["StreamInfo"]),
-            ("headrace.api.link", ["Stop"]),
+            ("headrace.api.backend", ["Stop"]),
         ],
     ),
     (
         "Groups",
         [
             ("headrace.api.group", ["Group"]),
-            ("headrace.api.policy", ["Backoff"]),
-            ("headrace.api.consumer", ["Consumer"]),
+            ("headrace.api.retry_policy", ["Backoff"]),
+            ("headrace.api.consuming.consumer", ["Consumer"]),
             ("headrace.api.delivery", ["Delivery"]),
-            ("headrace.api.hand", ["Counters"]),
-            ("headrace.api.dead_letters", ["DeadLetters", "DeadLetter"]),
+            ("headrace.api.consuming.in_flight", ["Counters"]),
+            ("headrace.api.consuming.dead_letters", ["DeadLetters", "DeadLetter"]),
             ("headrace.api.info", ["GroupInfo", "ConsumerInfo"]),
             ("headrace.api.group", ["PendingEntry"]),
         ],
@@ -51,7 +51,7 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
         "Tests",
         [
             ("headrace.testing", ["headrace_db", "headrace_clock", "headrace_client"]),
-            ("headrace.api.clock", ["ManualClock"]),
+            ("headrace.api.local.clock", ["ManualClock"]),
         ],
     ),
 ]
@@ -75,7 +75,7 @@ class Sources:
     def __init__(self) -> None:
         self.found: dict[str, tuple[str, ast.stmt]] = {}  # by name: the module, the definition
         self.lines: dict[str, list[str]] = {}
-        for path in [*sorted((SRC / "headrace" / "api").glob("*.py")), SRC / "headrace" / "errors.py"]:
+        for path in [*sorted((SRC / "headrace" / "api").rglob("*.py")), SRC / "headrace" / "errors.py"]:
             self.read(".".join(path.relative_to(SRC).with_suffix("").parts))
         self.read("headrace.testing")
 

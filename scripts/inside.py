@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 from rich.terminal_theme import SVG_EXPORT_THEME as THEME
 
-from headrace.cli.child import own_server
+from headrace.cli.child_server import own_server
 from headrace.cli.inspect import draw, from_server
 from headrace.cli.top import asking
 from headrace.console.figures import collect

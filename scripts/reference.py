@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
-from headrace.server.directives import DIRECTIVES
+from headrace.server.config.directives import DIRECTIVES
 from headrace.spark.options import OPTIONS
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 from headrace.server.main import Server
 from waiting import SECONDS_MAX
 

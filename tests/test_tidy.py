@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "structures",
     },
 }
-LEAVES = {"mem", "system", "errors", "limits", "patience", "server_url", "visibility", "__version__"}
+LEAVES = {"mem", "system", "errors", "limits", "retry", "server_url", "visibility", "__version__"}
 LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges
 
 
@@ -147,10 +147,10 @@ def test_no_import_hides_in_a_function_but_of_heavy_libraries() -> None:
                     late = late | {"headrace"}
                 if room(name) == "api":  # redis-py is for those who ask for a client or a server
                     late = late | {"redis"}
-                if name == "headrace.persistence.files":  # for large files only
+                if name == "headrace.persistence.data_directory":  # for large files only
                     late = late | {"ctypes"}
                 # HTTP is for those who ask for metrics, OpenSSL for those who have a port for it.
-                if name in ("headrace.server.metrics", "headrace.server.listeners"):
+                if name in ("headrace.server.observe.metrics", "headrace.server.loop.listeners"):
                     late = late | {"headrace"}
                 wrong += [f"{name}: {n}" for n in names if n.split(".")[0] not in late]
     assert not wrong, "\n".join(wrong)

@@ -14,16 +14,16 @@ from headrace import errors
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.api.consumer import Consumer
+    from headrace.api.backend import Stop
+    from headrace.api.consuming.consumer import Consumer
+    from headrace.api.consuming.dead_letters import DeadLetter
     from headrace.api.database import Database, connect, open
-    from headrace.api.dead_letters import DeadLetter
     from headrace.api.delivery import Delivery
     from headrace.api.entry import Entry
     from headrace.api.group import Group
-    from headrace.api.link import Stop
-    from headrace.api.policy import Backoff
+    from headrace.api.retry_policy import Backoff
     from headrace.api.stream import Stream
-    from headrace.api.streamid import StreamID
+    from headrace.api.stream_id import StreamID
 
 __all__ = [
     "Backoff",
@@ -45,16 +45,16 @@ __all__ = [
 __version__ = "0.1.0"
 
 _WHERE = {
-    "Backoff": "policy",
-    "Consumer": "consumer",
+    "Backoff": "retry_policy",
+    "Consumer": "consuming.consumer",
     "Database": "database",
-    "DeadLetter": "dead_letters",
+    "DeadLetter": "consuming.dead_letters",
     "Delivery": "delivery",
     "Entry": "entry",
     "Group": "group",
-    "Stop": "link",
+    "Stop": "backend",
     "Stream": "stream",
-    "StreamID": "streamid",
+    "StreamID": "stream_id",
     "connect": "database",
     "open": "database",
 }

@@ -85,7 +85,7 @@ class ElementsTooLarge(CommandError):
 
 
 # What a Python program meets: the refusals it may want to tell apart. Who reads a server's answers makes them
-# of its text (api/refusals.py), and their text is the server's.
+# of its text (api/remote/server_errors.py), and their text is the server's.
 
 
 class NoSuchGroup(CommandError):

@@ -20,7 +20,7 @@ from redis.connection import parse_url
 from redis.exceptions import AskError, RedisError, ResponseError
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.patience import HOPELESS, LOST
+from headrace.retry import HOPELESS, LOST
 
 PORTS = {"sentinel": 26379, "cluster": 6379}
 RESERVED = "/ ? # [ ] @ :"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.api.clock import ManualClock
+from headrace.api.local.clock import ManualClock
 
 if TYPE_CHECKING:  # pytest loads this module in every project that has headrace: it must cost nothing
     import redis

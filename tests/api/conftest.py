@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import headrace
-from headrace.api.clock import ManualClock
-from headrace.api.link import Stop
+from headrace.api.backend import Stop
+from headrace.api.local.clock import ManualClock
 from headrace_server import headrace_server
 
 SECONDS_MAX = 20.0  # for what happens at once unless something is broken

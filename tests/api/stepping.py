@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.api.consumer import Consumer
+from headrace.api.backend import Link, Stop
+from headrace.api.consuming.actions import FINISHED, Ask, Idle, Read
+from headrace.api.consuming.consumer import Consumer
+from headrace.api.consuming.runner import perform
+from headrace.api.consuming.worker import Worker
 from headrace.api.delivery import Delivery
 from headrace.api.group import Group
-from headrace.api.link import Link, Stop
-from headrace.api.performing import perform
-from headrace.api.steps import FINISHED, Ask, Idle, Read
-from headrace.api.worker import Worker
 
 
 class Killed(BaseException):

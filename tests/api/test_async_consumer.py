@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.api.async_consumer import run
-from headrace.api.clock import ManualClock
-from headrace.api.policy import Backoff
+from headrace.api.consuming.async_consumer import run
+from headrace.api.local.clock import ManualClock
+from headrace.api.retry_policy import Backoff
 from headrace.errors import NoSuchGroup, UsageError
 
 SOON = Backoff(first=0.01, factor=1, most=0.01)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.api.link import Stop
+from headrace.api.backend import Stop
 from headrace.errors import DatabaseClosed
 
 SECONDS_MAX = 20.0  # for what happens at once unless something is broken

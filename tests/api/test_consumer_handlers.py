@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.api.policy import Backoff
+from headrace.api.retry_policy import Backoff
 from headrace.errors import NoSuchGroup, UsageError
 from waiting import wait_until
 
@@ -156,7 +156,7 @@ def test_signals_are_left_alone_when_told_so() -> None:
 PROGRAM = """
     import signal, sys, threading, time
     import headrace
-    from headrace.api.policy import Backoff
+    from headrace.api.retry_policy import Backoff
 
     db = headrace.connect(sys.argv[1])
     orders, done = db.stream("orders"), db.stream("done")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.api.clock import ManualClock
 from headrace.api.group import Group
-from headrace.api.policy import Backoff
+from headrace.api.local.clock import ManualClock
+from headrace.api.retry_policy import Backoff
 from headrace.errors import HeadraceError, NoSuchGroup, UsageError
 
 SOON = Backoff(first=0.01, most=0.01)

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.api.policy import Backoff
+from headrace.api.retry_policy import Backoff
 from redis_server import free_port
 from waiting import answers, wait_until
 

@@ -13,9 +13,9 @@ import pytest
 from stepping import Killed, MortalLink, Stepper, on
 
 import headrace
-from headrace.api.clock import ManualClock
 from headrace.api.delivery import Delivery
-from headrace.api.policy import Backoff
+from headrace.api.local.clock import ManualClock
+from headrace.api.retry_policy import Backoff
 from headrace.errors import ConnectionLost
 
 SEEDS = range(2000 if os.environ.get("HEADRACE_LONG") else 60)

@@ -8,9 +8,9 @@ import pytest
 from stepping import Killed, MortalLink, Stepper, numbers, on
 
 import headrace
-from headrace.api.clock import ManualClock
 from headrace.api.group import Group
-from headrace.api.policy import Backoff
+from headrace.api.local.clock import ManualClock
+from headrace.api.retry_policy import Backoff
 from headrace.errors import HeadraceError, NoSuchGroup
 
 

@@ -11,7 +11,7 @@ import redis
 from stepping import Stepper
 
 import headrace
-from headrace.api.policy import Backoff, dead_letter_name
+from headrace.api.retry_policy import Backoff, dead_letter_name
 from headrace.errors import UsageError
 from redis_server import free_port, redis_server
 from waiting import wait_until

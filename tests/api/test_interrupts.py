@@ -20,7 +20,15 @@ import headrace
 from headrace.errors import CommandError, NotOnDisk
 from waiting import wait_until
 
-WATCHED = ("storage.py", "background.py", "keeper.py", "log.py", "records.py", "files.py", "manifest.py")
+WATCHED = (
+    "storage.py",
+    "background.py",
+    "timer_thread.py",
+    "log.py",
+    "records.py",
+    "data_directory.py",
+    "manifest.py",
+)
 
 
 class Interrupt(BaseException):

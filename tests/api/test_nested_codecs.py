@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace import Entry, StreamID
-from headrace.api.codecs import codec_for
-from headrace.api.field_words import words_of
+from headrace.api.codecs.codec import codec_for
+from headrace.api.codecs.field_encoding import words_of
 from headrace.errors import CodecError
 
 ID = StreamID(1, 0)

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 import headrace
-from headrace.api.link import Stop
-from headrace.api.remote import RemoteLink, is_repeatable, key_of
+from headrace.api.backend import Stop
+from headrace.api.remote.remote_backend import RemoteLink, is_repeatable, key_of
 from headrace.errors import (
     AccessDenied,
     CommandError,

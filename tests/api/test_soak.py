@@ -14,7 +14,7 @@ import pytest
 from stepping import Killed, MortalLink, on
 
 import headrace
-from headrace.api.policy import Backoff
+from headrace.api.retry_policy import Backoff
 
 ENTRIES = 1_000_000 if os.environ.get("HEADRACE_LONG") else 20_000
 CONSUMERS, THREADS = 4, 2

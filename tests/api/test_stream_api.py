@@ -14,7 +14,7 @@ from engine_clients import blocked
 
 import headrace
 from headrace import StreamID
-from headrace.api.link import Stop
+from headrace.api.backend import Stop
 from headrace.errors import (
     CodecError,
     CommandError,

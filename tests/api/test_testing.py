@@ -14,7 +14,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.api.clock import ManualClock
+from headrace.api.local.clock import ManualClock
 
 pytest_plugins = ["pytester", "headrace.testing"]
 
@@ -112,7 +112,7 @@ def test_the_plugin_loads_nothing_that_a_stranger_would_wait_for() -> None:
     code = "import sys, headrace.testing; print(*sorted(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(said.stdout.split())
-    assert "headrace.api.clock" in loaded
+    assert "headrace.api.local.clock" in loaded
     heavy = {"redis", "asyncio", "headrace.engine.engine", "headrace.api.database", "pyspark", "rich"}
     assert not heavy & loaded - baseline()
 

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 import headrace
-from headrace.api.clock import ManualClock
+from headrace.api.local.clock import ManualClock
 from headrace.errors import HeadraceError
 from waiting import wait_until
 

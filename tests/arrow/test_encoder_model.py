@@ -13,9 +13,9 @@ from headrace.arrow import column_types
 from headrace.arrow.malformed import MODES, MalformedEntry
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
-from headrace.spark.arrow_decoder import ArrowDecoder
-from headrace.spark.arrow_path import parse_head
-from headrace.spark.page_scanner import PageScanner
+from headrace.spark.decode.arrow_decoder import ArrowDecoder
+from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.source.arrow_reader import parse_head
 
 ROUNDS = 300 if "HEADRACE_COMPILED" in os.environ else 40
 NAMES = [b"a", b"*", b"c", b"12", b"-7", b"", b"a name of more than a few letters", b"\xff\x01", b"n" * 70]

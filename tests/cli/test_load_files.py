@@ -18,8 +18,8 @@ import redis
 
 from headrace.cli.main import main
 from headrace.pipeline.file_progress import FileProgress
+from headrace.pipeline.file_readers import Table
 from headrace.pipeline.rejects import RejectsFile
-from headrace.pipeline.tables import Table
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import redis
 
 from headrace import __version__
 from headrace.cli.main import COMMANDS, main
-from headrace.server.directives import DIRECTIVES
+from headrace.server.config.directives import DIRECTIVES
 from headrace.spark.options import DEFAULT_URL
 
 OURS = sorted(set(COMMANDS) - {"serve"})  # serve's words are the server's

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.commands.host import Host
+from headrace.commands.server_interface import Host
 from headrace.commands.table import COMMANDS, find
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError

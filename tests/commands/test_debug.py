@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from headrace.commands.host import Host
+from headrace.commands.server_interface import Host
 from headrace.engine.engine import Engine
 from portrait import alive, portrait
 

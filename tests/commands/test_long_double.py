@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from headrace.commands import long_double
+from headrace.commands.string import long_double
 from headrace.errors import CommandError, NotAFloat
 
 

@@ -6,8 +6,8 @@ disk is.
 
 import pytest
 
-from headrace.commands.host import Host
-from headrace.commands.saving import OtherChildRunning
+from headrace.commands.server.saving import OtherChildRunning
+from headrace.commands.server_interface import Host
 from headrace.engine.engine import Engine
 
 NO_LOG = "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from redis.lock import Lock
 
-from headrace.commands.scripts import KNOWN
+from headrace.commands.server.scripts import KNOWN
 from headrace.pipeline.trim import SCRIPT as TRIM
 
 RELEASE, EXTEND, REACQUIRE = Lock.LUA_RELEASE_SCRIPT, Lock.LUA_EXTEND_SCRIPT, Lock.LUA_REACQUIRE_SCRIPT

@@ -15,10 +15,10 @@ from headrace.engine.replaying import Replayer
 from headrace.persistence.aof.names import Names
 from headrace.persistence.check import check_file
 from headrace.persistence.damage import Damaged
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 from headrace.persistence.recovery import recover
 from headrace.resp.replies import ReplyParser
-from headrace.structures import streamid
+from headrace.structures import stream_id
 from redis_server import redis_server
 
 VECTORS = {
@@ -217,7 +217,7 @@ def test_the_vectors_hold_ids_that_parse():
         for key in keys
         for entry in key.get("stream", {}).get("entries", [])
     ]
-    assert len(entries) > 100 and all(streamid.parse(i.encode(), 0) for i, _ in entries)
+    assert len(entries) > 100 and all(stream_id.parse(i.encode(), 0) for i, _ in entries)
 
 
 # Redis itself, on a log that is cut anywhere.

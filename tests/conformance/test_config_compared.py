@@ -13,9 +13,9 @@ import pytest
 
 from headrace.errors import CommandError
 from headrace.resp.replies import ReplyParser
-from headrace.server.config import Config
-from headrace.server.directives import BY_NAME, NOT_APPLICABLE, REFUSED
-from headrace.server.rewrite import rewrite
+from headrace.server.config.config import Config
+from headrace.server.config.directives import BY_NAME, NOT_APPLICABLE, REFUSED
+from headrace.server.config.rewrite import rewrite
 
 SECONDS_MAX = 20.0
 REFUSALS = [

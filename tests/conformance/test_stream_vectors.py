@@ -10,7 +10,7 @@ import pytest
 from headrace.streams import delivery, trim
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
+from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
 
 U64_MAX = 2**64 - 1
@@ -70,7 +70,7 @@ class Replay:
 
     def xadd(self, words, reply):
         at, options = self.trim_options(words)
-        new = streamid.parse(reply.encode(), 0)
+        new = stream_id.parse(reply.encode(), 0)
         assert self.stream.last_id() < new
         self.stream.append(new.ms, new.seq, words, at + 1, self.bytes_max, self.entries_max)
         if options:
@@ -95,11 +95,11 @@ class Replay:
         strategy, threshold, approximate, limit = options
         if strategy == b"MAXLEN":
             return trim.trim_by_length(self.stream, int(threshold), approximate, limit)
-        lowest = streamid.parse(threshold, 0)
+        lowest = stream_id.parse(threshold, 0)
         return trim.trim_by_id(self.stream, lowest.ms, lowest.seq, approximate, limit)
 
     def xdel(self, words, reply):
-        ids = [streamid.parse(word, 0) for word in words]
+        ids = [stream_id.parse(word, 0) for word in words]
         assert sum(self.stream.delete(i.ms, i.seq) for i in ids) == reply
 
     def xgroup(self, words, reply):
@@ -107,7 +107,7 @@ class Replay:
         stream, (name, *rest) = self.stream, words[1:]
         subcommand, group = self.subcommand, stream.group(name)
         if subcommand in ("CREATE", "SETID"):
-            at = stream.last_id() if rest[0] == b"$" else streamid.parse(rest[0], 0)
+            at = stream.last_id() if rest[0] == b"$" else stream_id.parse(rest[0], 0)
             read = int(rest[rest.index(b"ENTRIESREAD") + 1]) if b"ENTRIESREAD" in rest else -1
             if subcommand == "CREATE":
                 stream.make_group(name, at.ms, at.seq, read)
@@ -129,7 +129,7 @@ class Replay:
         pending = b"NOACK" not in words
         for _, entries in reply or []:
             for one, _ in entries:
-                new = streamid.parse(one.encode(), 0)
+                new = stream_id.parse(one.encode(), 0)
                 delivery.deliver(self.stream, group, consumer, new.ms, new.seq, 0, pending)
 
     def xclaim(self, words, reply):
@@ -137,7 +137,7 @@ class Replay:
         consumer = self.consumer(group, words[1])
         time, count = (int(words[words.index(w) + 1]) if w in words else 0 for w in (b"TIME", b"RETRYCOUNT"))
         for one in reply:
-            claimed = streamid.parse(one.encode(), 0)
+            claimed = stream_id.parse(one.encode(), 0)
             slot = group.pending.find(claimed.ms, claimed.seq)
             if slot < 0:
                 group.pending.add(claimed.ms, claimed.seq, consumer, time, count)
@@ -146,7 +146,7 @@ class Replay:
 
     def xack(self, words, reply):
         pending = self.stream.group(words[0]).pending
-        slots = [pending.find(i.ms, i.seq) for i in (streamid.parse(word, 0) for word in words[1:])]
+        slots = [pending.find(i.ms, i.seq) for i in (stream_id.parse(word, 0) for word in words[1:])]
         assert len(slots) == reply
         for slot in slots:
             pending.remove(slot)
@@ -156,13 +156,13 @@ class Replay:
         self.consumer(self.stream.group(words[0]), words[1])
 
     def xsetid(self, words, reply):
-        new = streamid.parse(words[0], 0)
+        new = stream_id.parse(words[0], 0)
         self.stream.last_ms, self.stream.last_seq = new.ms, new.seq
         options = dict(zip(words[1::2], words[2::2], strict=True))
         if b"ENTRIESADDED" in options:
             self.stream.entries_added = int(options[b"ENTRIESADDED"])
         if b"MAXDELETEDID" in options:
-            highest = streamid.parse(options[b"MAXDELETEDID"], 0)
+            highest = stream_id.parse(options[b"MAXDELETEDID"], 0)
             self.stream.max_deleted_ms, self.stream.max_deleted_seq = highest.ms, highest.seq
 
 

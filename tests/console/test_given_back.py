@@ -13,9 +13,9 @@ import headrace
 from headrace.cli.inspect import draw
 from headrace.console.exposition import OLDEST, exposition
 from headrace.console.figures import Figures, Words, collect
-from headrace.console.specimen import from_payload
+from headrace.console.stream_snapshot import from_payload
 from headrace.console.top_picture import History, top_picture
-from headrace.pipeline.floor import group_holds
+from headrace.pipeline.trim_horizon import group_holds
 
 
 @pytest.fixture

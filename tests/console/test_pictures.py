@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from headrace.cli.inspect import draw
-from headrace.console.pack_picture import MAP_MAX
+from headrace.console.listpack_picture import MAP_MAX
 from headrace.console.radix import grow
-from headrace.console.specimen import Specimen
+from headrace.console.stream_snapshot import Specimen
 from headrace.console.tree_picture import ALL_MAX, lines
 from headrace.streams.stream import Stream
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from headrace.api.clock import SystemClock
+from headrace.api.local.clock import SystemClock
 from headrace.engine.engine import Engine
 
 

@@ -31,9 +31,9 @@ from headrace.persistence.rdb.versions import VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.resp.request import bulk
 from headrace.resp.request import request as encoded
-from headrace.server.directives import DIRECTIVES
-from headrace.spark.arrow_path import column_words
-from headrace.spark.schema import Layout
+from headrace.server.config.directives import DIRECTIVES
+from headrace.spark.decode.schema import Layout
+from headrace.spark.source.arrow_reader import column_words
 from headrace.structures.listpack import Listpack
 from random_streams import random_stream
 

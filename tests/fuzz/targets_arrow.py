@@ -27,9 +27,9 @@ from targets_protocol import cut
 
 from headrace.errors import HeadraceError
 from headrace.resp.request import bulk
-from headrace.spark.arrow_path import Filler, parse_head
-from headrace.spark.page_scanner import PageScanner
-from headrace.spark.schema import DEFAULT_NAMES, BatchMaker, Layout
+from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.decode.schema import DEFAULT_NAMES, BatchMaker, Layout
+from headrace.spark.source.arrow_reader import Filler, parse_head
 
 
 def schema(*columns: tuple[str, DataType]) -> StructType:

@@ -29,7 +29,7 @@ from headrace.resp.request import bulk
 from headrace.streams.stream import Stream
 from headrace.structures import listpack_walk
 from headrace.structures.listpack import Listpack
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 FOOTER = b"\x0e\x00"
 NEWEST = VERSIONS[-1]

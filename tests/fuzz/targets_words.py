@@ -7,20 +7,20 @@ from collections.abc import Hashable
 from driver import NAMES, Target
 from using import NOW
 
-from headrace.access.refusals import BadFile, BadRule, OpenParenthesis, RefusedRule
+from headrace.access.rule_errors import BadFile, BadRule, OpenParenthesis, RefusedRule
 from headrace.access.selector import BOTH, READ, WRITE, Wish
 from headrace.access.user import User
 from headrace.access.users import Users, read_file
 from headrace.commands.table import COMMANDS
+from headrace.engine.authorization import catalogue_of
 from headrace.engine.engine import Engine
-from headrace.engine.guard import catalogue_of
 from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.resp.parser import RequestParser
 from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
-from headrace.server.config import INCLUDES_MAX, Config
-from headrace.server.directives import BY_NAME, DIRECTIVES
-from headrace.server.rewrite import rewritten
+from headrace.server.config.config import INCLUDES_MAX, Config
+from headrace.server.config.directives import BY_NAME, DIRECTIVES
+from headrace.server.config.rewrite import rewritten
 from headrace.server_url import parse_server_url
 from headrace.spark.options import OPTIONS, log, parse_options
 from headrace.streams.stream import Stream

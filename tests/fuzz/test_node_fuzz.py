@@ -10,7 +10,7 @@ from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_length
 from headrace.structures.listpack import Listpack
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 EXAMPLES = settings(max_examples=2000 if COMPILED else 300)

@@ -3,7 +3,7 @@
 import sys
 
 from headrace.keyspace.expiry import Expiry
-from headrace.streams.weight import Weight
+from headrace.streams.memory_account import Weight
 
 
 def test_the_earliest_death_comes_first():

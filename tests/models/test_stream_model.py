@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id, trim_by_length
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 U64_MAX = 2**64 - 1

@@ -6,7 +6,7 @@ import pytest
 from faults import FaultyFiles
 from log_bench import Bench
 
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.persistence.files import DiskFile, DiskFiles, DiskSource, FileIdentity
+from headrace.persistence.data_directory import DiskFile, DiskFiles, DiskSource, FileIdentity
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from faults import FaultyFiles
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.names import Names
-from headrace.persistence.files import File
+from headrace.persistence.data_directory import File
 
 NAMES = Names()
 SELECT = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n"

@@ -11,7 +11,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.check import Held, check_file, fix
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from speaking import encoded as record

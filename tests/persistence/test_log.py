@@ -12,7 +12,7 @@ from log_bench import INCR_1, NAMES, SECOND, SELECT, Bench, add, content, encode
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 
 
 def test_a_first_log_has_a_base_an_incr_and_a_manifest(bench: Bench) -> None:

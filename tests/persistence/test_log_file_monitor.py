@@ -12,7 +12,7 @@ from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS
 from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 from log_file_changes import CHANGES, manifest, newest, replace_by_copy
 from unprivileged import in_unprivileged_child, open_to_all
 

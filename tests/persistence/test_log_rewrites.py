@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import Rewrite
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 from waiting import answers, wait_until
 
 

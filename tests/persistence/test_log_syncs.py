@@ -8,7 +8,7 @@ from faults import FaultyFiles
 from log_bench import INCR_1, NAMES, SECOND, SELECT, Bench, add, encoded, numbers_in
 
 from headrace.persistence.aof.log import Log
-from headrace.persistence.files import File
+from headrace.persistence.data_directory import File
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])

@@ -8,7 +8,7 @@ from faults import FaultyFiles
 from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
 from headrace.persistence.damage import Damaged
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 
 NAMES = Names()
 TEXT = (

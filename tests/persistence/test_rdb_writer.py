@@ -10,8 +10,8 @@ import redis
 from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.dump import dump
-from headrace.persistence.rdb.kept import AUX_NAME
 from headrace.persistence.rdb.reader import read_rdb
+from headrace.persistence.rdb.stream_extras import AUX_NAME
 from headrace.persistence.rdb.versions import COMPATIBLE, VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.streams.stream import Stream

@@ -11,7 +11,7 @@ from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.names import Names
 from headrace.persistence.damage import Damaged
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import recover

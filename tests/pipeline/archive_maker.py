@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.spark.offsets import Id, format_id
+from headrace.spark.source.offsets import Id, format_id
 
 DAY_MS = 24 * 3600 * 1000
 ROW_NOTE = b"org.apache.spark.sql.parquet.row.metadata"

@@ -12,10 +12,10 @@ import pytest
 from archive_maker import DAY_MS, ROW_NOTE, ArchiveMaker
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_home import held
+from headrace.pipeline.archive_metadata import held
 from headrace.pipeline.compact import compact
-from headrace.spark.archive_files import archived_files, committed_files
-from headrace.spark.offsets import parse_id
+from headrace.spark.archive.files import archived_files, committed_files
+from headrace.spark.source.offsets import parse_id
 
 HOUR = DAY_MS // 24
 

@@ -10,7 +10,7 @@ from archive_maker import ArchiveMaker
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_home import claim
+from headrace.pipeline.archive_metadata import claim
 from headrace.pipeline.inference import infer, lack_spellings, left_out, sample, with_spellings
 from headrace.pipeline.watermark import Watermark, published
 

@@ -14,15 +14,15 @@ from stream_server import StreamServer
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive, check
 from headrace.pipeline.compact import compact
-from headrace.pipeline.floor import Wishes
 from headrace.pipeline.query import ask, register
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.sessions import utf8_locale
 from headrace.pipeline.trim import trim
+from headrace.pipeline.trim_horizon import Wishes
 from headrace.pipeline.watermark import published, seams
-from headrace.spark.archive_files import archived_files
-from headrace.spark.archive_names import directory_name
+from headrace.spark.archive.files import archived_files
+from headrace.spark.archive.names import directory_name
 from headrace.spark.stream_names import name_of
 
 pytestmark = pytest.mark.whole

@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import archive, check, schema_of
-from headrace.pipeline.archive_home import held
+from headrace.pipeline.archive_metadata import held
 from headrace.pipeline.compact import compact
-from headrace.pipeline.floor import Wishes
 from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
+from headrace.pipeline.trim_horizon import Wishes
 from headrace.pipeline.watermark import published, seams
-from headrace.spark.archive_files import archived_files, committed_files
+from headrace.spark.archive.files import archived_files, committed_files
 
 pytestmark = pytest.mark.whole
 

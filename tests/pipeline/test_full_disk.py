@@ -18,8 +18,8 @@ from headrace.errors import CommandError, HeadraceError
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.watermark import Watermark, published
-from headrace.spark.marker import Marker
-from headrace.spark.sender import write_batches
+from headrace.spark.sink.marker import Marker
+from headrace.spark.sink.sender import write_batches
 from redis_server import free_port
 from waiting import wait_until
 

@@ -11,11 +11,11 @@ import redis
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import loader as loader_module
-from headrace.pipeline.link import Link
+from headrace.pipeline.file_readers import Table
 from headrace.pipeline.load import in_time_order, load
 from headrace.pipeline.loader import Report
-from headrace.pipeline.pace import Rate
-from headrace.pipeline.tables import Table
+from headrace.pipeline.replay_pacer import Rate
+from headrace.pipeline.server_connection import Link
 from headrace.pipeline.times import TimeColumn, choose_time_column
 
 

@@ -13,11 +13,11 @@ from stream_server import StreamServer
 
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.link import Link
+from headrace.pipeline.file_readers import Table
 from headrace.pipeline.load import load
 from headrace.pipeline.load_marker import RowDigest
 from headrace.pipeline.loader import LoadJob, Report
-from headrace.pipeline.tables import Table
+from headrace.pipeline.server_connection import Link
 from headrace.pipeline.times import TimeColumn
 
 TIMES = TimeColumn("at", is_field=False)

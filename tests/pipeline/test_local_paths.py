@@ -14,7 +14,7 @@ from headrace.pipeline.archive import archive
 from headrace.pipeline.query import register
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.trim import trim
-from headrace.spark.local_paths import local_path
+from headrace.spark.archive.local_paths import local_path
 from headrace.spark.options import parse_options
 
 

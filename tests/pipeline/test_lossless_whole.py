@@ -22,15 +22,15 @@ from headrace.errors import HeadraceError
 from headrace.pipeline import archive as job
 from headrace.pipeline.archive import archive, check, entries, exact_rows, schema_of
 from headrace.pipeline.compact import compact
-from headrace.pipeline.floor import Wishes
 from headrace.pipeline.inference import infer, sample
 from headrace.pipeline.query import ask, register
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
-from headrace.spark.archive_files import committed_files
-from headrace.spark.misfits import DIRECTORY, collected, collecting
+from headrace.pipeline.trim_horizon import Wishes
+from headrace.spark.archive.files import committed_files
+from headrace.spark.decode.misfits import DIRECTORY, collected, collecting
 
 pytestmark = pytest.mark.whole
 

@@ -23,8 +23,8 @@ from headrace.pipeline.query import (
     streams_named,
     words_of,
 )
-from headrace.spark.archive_files import look
-from headrace.spark.shards import Servers
+from headrace.spark.archive.files import look
+from headrace.spark.servers import Servers
 
 
 def test_words_are_names_not_texts_or_comments() -> None:

@@ -13,8 +13,8 @@ from stream_server import StreamServer
 from archives import ArchiveMaker, Entry
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import interrupts
-from headrace.pipeline.load_spark import load_source
 from headrace.pipeline.query import ask, keep_asking, register
+from headrace.pipeline.spark_import import load_source
 from headrace.pipeline.sql_errors import query_failures_explained
 
 pytestmark = pytest.mark.whole

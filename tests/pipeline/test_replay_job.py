@@ -11,13 +11,13 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
 from headrace.errors import CommandError, UsageError
-from headrace.pipeline.in_order import clusters, entries_in_order
-from headrace.pipeline.pace import Pace, Rate
+from headrace.pipeline.ordered_archive_reader import clusters, entries_in_order
 from headrace.pipeline.replay import Report, replay
+from headrace.pipeline.replay_pacer import Pace, Rate
 from headrace.pipeline.replay_source import LAST, Source, before, until
-from headrace.spark.archive_files import archived_files
-from headrace.spark.offsets import parse_id
-from headrace.spark.range_reader import DataLoss
+from headrace.spark.archive.files import archived_files
+from headrace.spark.source.offsets import parse_id
+from headrace.spark.source.range_reader import DataLoss
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 

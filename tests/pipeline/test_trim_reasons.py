@@ -12,11 +12,11 @@ from archive_maker import ArchiveMaker
 from trim_world import Disturbed
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline import floor as floor_module
 from headrace.pipeline import trim as trim_module
+from headrace.pipeline import trim_horizon
 from headrace.pipeline.durations import duration, milliseconds_in
-from headrace.pipeline.floor import Wishes
 from headrace.pipeline.trim import Trimmed, trim, trim_stream
+from headrace.pipeline.trim_horizon import Wishes
 from headrace.pipeline.watermark import key_of, publish, published
 from headrace_server import headrace_server
 
@@ -99,10 +99,10 @@ def test_large_streams_go_in_steps(port: int, server: redis.Redis, monkeypatch: 
 
 
 def test_what_is_to_be_kept_is_kept(port: int, server: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(floor_module, "PAGE", 64)
+    monkeypatch.setattr(trim_horizon, "PAGE", 64)
     publish(server, "s", "990-0")
     server.xgroup_create("s", "g", "$")
-    monkeypatch.setattr(floor_module.time, "time", lambda: 1.0)
+    monkeypatch.setattr(trim_horizon.time, "time", lambda: 1.0)
     assert trimmed(port, wishes=Wishes(keep_ms=400)).whys[0] == "entries of the last 400 ms are kept"
     assert server.xrange("s", count=1)[0][0] == "600-0"
     done = trimmed(port, wishes=Wishes(keep=150))

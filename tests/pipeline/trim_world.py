@@ -13,10 +13,10 @@ from typing import Any
 
 import redis
 
-from headrace.pipeline.floor import Wishes
 from headrace.pipeline.trim import trim_stream
+from headrace.pipeline.trim_horizon import Wishes
 from headrace.pipeline.watermark import publish, published
-from headrace.spark.offsets import Id, format_id, parse_id
+from headrace.spark.source.offsets import Id, format_id, parse_id
 
 STREAM = "s"
 GROUPS = ("billing", "mail", "audit")

@@ -16,8 +16,8 @@ import pytest
 import redis
 from tls_clients import Town
 
-from headrace.persistence.files import DiskFile, DiskFiles, FileIdentity
-from headrace.server.config import Config
+from headrace.persistence.data_directory import DiskFile, DiskFiles, FileIdentity
+from headrace.server.config.config import Config
 from headrace.server.main import Server
 from redis_server import free_port
 from speaking import SECONDS_MAX, Client

@@ -11,7 +11,7 @@ from redis.lock import Lock
 from headrace.commands.table import COMMANDS
 from headrace.errors import HeadraceError
 from headrace.resp.replies import ReplyError
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 from headrace.server.main import Server
 
 STRANGERS_MAY = {b"auth", b"hello", b"quit", b"reset"}

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 from headrace.server.main import Server
 from speaking import encoded
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CommandError, UsageError
-from headrace.server.client_limits import BufferLimit, Buffers
-from headrace.server.config import Config
-from headrace.server.directives import DIRECTIVES, NOT_APPLICABLE, REFUSED
+from headrace.server.config.config import Config
+from headrace.server.config.directives import DIRECTIVES, NOT_APPLICABLE, REFUSED
+from headrace.server.loop.client_limits import BufferLimit, Buffers
 
 
 def configured(*arguments: str) -> Config:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CommandError
-from headrace.server.config import Config
-from headrace.server.directives import BY_NAME, DIRECTIVES
-from headrace.server.kinds import Flag, Memory, Number, SaveRules, Text
-from headrace.server.printed import printed
-from headrace.server.rewrite import HEADING, line_of, line_of_words, rewrite
+from headrace.server.config.config import Config
+from headrace.server.config.config_types import Flag, Memory, Number, SaveRules, Text
+from headrace.server.config.directives import BY_NAME, DIRECTIVES
+from headrace.server.config.print_config import printed
+from headrace.server.config.rewrite import HEADING, line_of, line_of_words, rewrite
 
 HEAD = HEADING.decode()
 

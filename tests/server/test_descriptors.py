@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from headrace.server import descriptors
+from headrace.server.loop import descriptors
 
 
 def test_bytes_go_and_come_at_an_offset():

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import UsageError
-from headrace.server.config import Config
-from headrace.server.kinds import UserLines
+from headrace.server.config.config import Config
+from headrace.server.config.config_types import UserLines
 
 
 def configured(arguments: list[str], environment: dict[str, str]) -> Config:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.persistence.files import DirectoryGone, DiskFiles
-from headrace.server.heap import CROWD, Crowd
+from headrace.persistence.data_directory import DirectoryGone, DiskFiles
+from headrace.server.observe.heap import CROWD, Crowd
 from log_file_changes import CHANGES, SOME, prepare_log
 from waiting import wait_until
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.server.config import Config
-from headrace.server.logs import NOTICE, apply_log, reopen_log, start_log
+from headrace.server.config.config import Config
+from headrace.server.observe.logs import NOTICE, apply_log, reopen_log, start_log
 
 LOG = logging.getLogger("headrace")
 

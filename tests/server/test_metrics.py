@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.errors import HeadraceError
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 from headrace.server.main import Server
 from waiting import wait_until
 
@@ -107,7 +107,7 @@ def test_health_says_whether_clients_are_served(server, client):
 
 
 def test_while_the_server_does_not_answer_health_is_503(server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.server.metrics.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("headrace.server.observe.metrics.ANSWER_SECONDS", 0.05)
     server.server.metrics.let_in = lambda: None  # as if the turn were busy
     assert fetch(server, "/healthz")[0] == 503
     assert fetch(server, "/metrics")[0] == 503
@@ -129,7 +129,7 @@ def test_protected_mode_keeps_other_machines_out(server):
 
 
 def test_who_says_nothing_is_thrown_out(server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.server.scrapes.HTTP_SECONDS", 0.1)
+    monkeypatch.setattr("headrace.server.observe.scrapes.HTTP_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", server.server.metrics.port), 30) as silent:
         silent.sendall(b"GET /metr")
         assert silent.recv(1) == b""

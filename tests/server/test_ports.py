@@ -10,7 +10,7 @@ import redis
 
 from headrace.errors import UsageError
 from headrace.resp.replies import ReplyError
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 
 CANNOT = "ERR CONFIG SET failed (possibly related to argument '{}') - {}"
 NO_PORT = "Unable to listen on this port. Check server logs."

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.server.forked import Child
+from headrace.server.disk.child_process import Child
 from waiting import wait_until
 
 

@@ -15,7 +15,7 @@ from subprocess import PIPE, Popen
 import pytest
 
 import headrace
-from headrace.server.heap import has_large_pages
+from headrace.server.observe.heap import has_large_pages
 from waiting import wait_until
 
 pytestmark = pytest.mark.whole

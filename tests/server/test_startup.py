@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.persistence.files import DiskFiles
-from headrace.server import startup
-from headrace.server.config import Config
+from headrace.persistence.data_directory import DiskFiles
+from headrace.server.config.config import Config
+from headrace.server.disk import startup
 from headrace.server.main import Server
 from speaking import encoded as record
 from waiting import wait_until

@@ -17,7 +17,7 @@ from tls_clients import Town, Wire, by_hand
 
 from headrace.errors import HeadraceError
 from headrace.resp.replies import ReplyError
-from headrace.server import handshakes
+from headrace.server.loop import handshakes
 from waiting import wait_until
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -346,7 +346,7 @@ def test_nobody_connects_before_the_permissions_are_right(
             early.connect(name)
         chmod(name, mode)
 
-    monkeypatch.setattr("headrace.server.listeners.os.chmod", look)
+    monkeypatch.setattr("headrace.server.loop.listeners.os.chmod", look)
     before = os.umask(0)
     try:
         start("--unixsocket", str(path), "--unixsocketperm", "700")

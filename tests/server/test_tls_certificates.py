@@ -13,7 +13,7 @@ from tls_clients import Town
 from certificates import NEW_RSA_KEY, openssl
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.replies import ReplyError
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 
 
 def shown_by(client) -> str:

@@ -14,7 +14,7 @@ from tls_clients import Town, Wire, by_hand
 
 from headrace import limits
 from headrace.resp.replies import ReplyError
-from headrace.server.secure import Secure
+from headrace.server.loop.tls_connection import Secure
 from speaking import encoded
 from waiting import wait_until
 

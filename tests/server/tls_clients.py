@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from certificates import Authority, Certificate
-from headrace.server.config import Config
+from headrace.server.config.config import Config
 from headrace.server.main import Server
 
 SECONDS_MAX = 30.0

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.persistence.files import FileIdentity
+from headrace.persistence.data_directory import FileIdentity
 
 Image = dict[str, bytes]
 

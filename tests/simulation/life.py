@@ -40,7 +40,7 @@ from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.pending_rewrite import Rewrite
-from headrace.persistence.files import File
+from headrace.persistence.data_directory import File
 from headrace.persistence.recovery import Recovered
 from portrait import Portrait, alive, differences, portrait
 

@@ -18,15 +18,15 @@ from random import Random
 from disk import Image, SimulatedFile, SimulatedFiles
 from world import BIRTH_MS, Setup, new_engine, recovered_on, write_keyspace
 
-from headrace.commands.host import Host
+from headrace.commands.server_interface import Host
 from headrace.engine.clock import SetClock
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Rewrite
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.server.config import Config
-from headrace.server.durability import Durability
-from headrace.server.turn import Turn
+from headrace.server.config.config import Config
+from headrace.server.disk.group_commit import Durability
+from headrace.server.loop.event_loop import Turn
 from speaking import encoded
 
 CLIENTS = 4

@@ -6,7 +6,7 @@ import random
 import pytest
 from disk import Platter, SimulatedFiles, boundaries
 
-from headrace.persistence.files import DiskFiles
+from headrace.persistence.data_directory import DiskFiles
 
 NAMES = ["a", "b", "dir/a", "dir/b"]
 

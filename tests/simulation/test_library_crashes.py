@@ -6,9 +6,9 @@ import pytest
 from disk import Platter, SimulatedFiles
 
 import headrace
-from headrace.api.clock import ManualClock
 from headrace.api.database import assemble
-from headrace.api.storage import Storage
+from headrace.api.local.clock import ManualClock
+from headrace.api.local.storage import Storage
 from headrace.keyspace.settings import Settings
 
 

@@ -13,7 +13,7 @@ from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.names import Names
 from headrace.persistence.aof.rewrite import write_commands
-from headrace.persistence.files import File
+from headrace.persistence.data_directory import File
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import Recovered, recover

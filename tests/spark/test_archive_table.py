@@ -16,14 +16,14 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive_files import archived_files, committed_files, last_batch, look, seams
-from headrace.spark.archive_table import ArchiveReader
-from headrace.spark.offsets import parse_id
+from headrace.spark.archive.files import archived_files, committed_files, last_batch, look, seams
+from headrace.spark.archive.table import ArchiveReader
+from headrace.spark.decode.schema import DEFAULT_SCHEMA
 from headrace.spark.options import parse_options
-from headrace.spark.range_reader import DataLoss
-from headrace.spark.schema import DEFAULT_SCHEMA
-from headrace.spark.shards import Servers
-from headrace.spark.tails import tails
+from headrace.spark.servers import Servers
+from headrace.spark.source.offsets import parse_id
+from headrace.spark.source.range_reader import DataLoss
+from headrace.spark.source.stream_state import tails
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 HOUR = 3_600_000

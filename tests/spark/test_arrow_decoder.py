@@ -33,9 +33,9 @@ from pyspark.sql.types import (
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, HeadraceError, ProtocolError, UsageError
 from headrace.resp.request import bulk
-from headrace.spark.arrow_decoder import ArrowDecoder
-from headrace.spark.page_scanner import PageScanner
-from headrace.spark.schema import BatchMaker, Layout
+from headrace.spark.decode.arrow_decoder import ArrowDecoder
+from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.decode.schema import BatchMaker, Layout
 
 EXAMPLES = 400 if "HEADRACE_COMPILED" in os.environ else 60
 Entry = tuple[bytes, list[bytes]]

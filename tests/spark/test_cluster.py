@@ -18,22 +18,22 @@ from redis_cluster import Cluster, Node
 from headrace.cli.streams import servers_at
 from headrace.errors import UsageError
 from headrace.pipeline import trim as trim_module
-from headrace.pipeline.link import Link
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadJob
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
+from headrace.pipeline.server_connection import Link
 from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import key_of, publish, published
-from headrace.spark.admission import Admission
-from headrace.spark.entry_numbers import EntryNumbers
-from headrace.spark.groups import GroupProgress
+from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.planner import Range, nth_id, plan
-from headrace.spark.range_reader import RangeReader
-from headrace.spark.schema import Layout
-from headrace.spark.shards import LOST, Servers
-from headrace.spark.tails import tail, tails
+from headrace.spark.servers import LOST, Servers
+from headrace.spark.source.entry_numbers import EntryNumbers
+from headrace.spark.source.group_progress import GroupProgress
+from headrace.spark.source.planner import Range, nth_id, plan
+from headrace.spark.source.range_reader import RangeReader
+from headrace.spark.source.stream_state import tail, tails
+from headrace.spark.source.trigger_limits import Admission
 from waiting import wait_until
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])

@@ -16,8 +16,8 @@ import pytest
 from requests_seen import requests_in
 
 from headrace.errors import UsageError
-from headrace.spark.arrow_cells import cells, map_cells
-from headrace.spark.encoder import Cells, XaddEncoder
+from headrace.spark.sink.arrow_cells import cells, map_cells
+from headrace.spark.sink.encoder import Cells, XaddEncoder
 
 UTC = datetime.UTC
 

@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
-from headrace.spark.page_scanner import PageScanner
-from headrace.spark.schema import BatchMaker, Layout
+from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.decode.schema import BatchMaker, Layout
 
 EXAMPLES = 400 if "HEADRACE_COMPILED" in os.environ else 60
 PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])

@@ -14,12 +14,12 @@ from flaky_proxy import Cut, FlakyProxy
 from redis.crc import key_slot
 from stream_server import StreamServer, start_server
 
-from headrace import patience
+from headrace import retry
 from headrace.errors import CommandError, UsageError
-from headrace.spark import sender
-from headrace.spark.exactly_once import Forgotten
-from headrace.spark.marker import ALL, Marker, tagged
-from headrace.spark.sender import write_batches
+from headrace.spark.sink import sender
+from headrace.spark.sink.exactly_once import Forgotten
+from headrace.spark.sink.marker import ALL, Marker, tagged
+from headrace.spark.sink.sender import write_batches
 from redis_server import free_port
 
 ROWS = 23
@@ -30,7 +30,7 @@ MARKER = Marker("q", 3, 7)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five rows a transaction, and no waiting: so a short dialogue has everything in it."""
     monkeypatch.setattr(sender, "CHUNK_ROWS", 5)
-    monkeypatch.setattr(patience, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
 
 
 def batches(rows: int = ROWS, size: int = 12) -> list[pa.RecordBatch]:

@@ -31,11 +31,11 @@ from pyspark.sql.types import (
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.request import bulk
-from headrace.spark.arrow_cells import cells, plain
-from headrace.spark.arrow_decoder import ArrowDecoder
-from headrace.spark.nested import Nested
-from headrace.spark.page_scanner import PageScanner
-from headrace.spark.schema import BatchMaker, Layout
+from headrace.spark.decode.arrow_decoder import ArrowDecoder
+from headrace.spark.decode.nested import Nested
+from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.decode.schema import BatchMaker, Layout
+from headrace.spark.sink.arrow_cells import cells, plain
 
 INTS = ArrayType(LongType())
 POINT = StructType([StructField("x", DoubleType()), StructField("name", StringType())])

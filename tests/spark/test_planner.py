@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from stream_server import StreamServer
 
-from headrace.spark import planner
-from headrace.spark.offsets import parse_id
 from headrace.spark.options import parse_options
-from headrace.spark.planner import Range, nth_id, plan
-from headrace.spark.shards import Servers
+from headrace.spark.servers import Servers
+from headrace.spark.source import planner
+from headrace.spark.source.offsets import parse_id
+from headrace.spark.source.planner import Range, nth_id, plan
 
 Id = tuple[int, int]
 

@@ -34,8 +34,8 @@ from pyspark.sql.types import (
 from stream_server import StreamServer
 
 from headrace.spark.options import parse_options
-from headrace.spark.pushdown import WORKER, PushReader
-from headrace.spark.source import HeadraceSource
+from headrace.spark.source.data_source import HeadraceSource
+from headrace.spark.source.pushdown import WORKER, PushReader
 
 TEXT, TIME = StringType(), TimestampType()
 DEFAULT = StructType(

@@ -13,13 +13,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from stream_server import StreamServer
 
 from headrace.errors import CommandError
+from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.page_size import PAGE_BYTES
-from headrace.spark.planner import Range
-from headrace.spark.range_reader import BATCH_BYTES, DataLoss, RangeReader
-from headrace.spark.schema import Layout
-from headrace.spark.shards import Servers, Wire
-from headrace.spark.tails import tail
+from headrace.spark.servers import Servers, Wire
+from headrace.spark.source.adaptive_count import PAGE_BYTES
+from headrace.spark.source.planner import Range
+from headrace.spark.source.range_reader import BATCH_BYTES, DataLoss, RangeReader
+from headrace.spark.source.stream_state import tail
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 COUNT = 23_000  # more than two record batches

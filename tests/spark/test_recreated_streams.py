@@ -11,12 +11,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
-from headrace.spark import stream_reader
 from headrace.spark.options import parse_options
-from headrace.spark.positions import Position, fingerprint_of, ids_of, parse_position, parse_positions
-from headrace.spark.range_reader import DataLoss
-from headrace.spark.reader import HeadraceReader
-from headrace.spark.stream_reader import HeadraceStreamReader
+from headrace.spark.source import stream_reader
+from headrace.spark.source.positions import Position, fingerprint_of, ids_of, parse_position, parse_positions
+from headrace.spark.source.range_reader import DataLoss
+from headrace.spark.source.reader import HeadraceReader
+from headrace.spark.source.stream_reader import HeadraceStreamReader
 
 N = StructType([StructField("n", LongType())])
 ALL = ReadAllAvailable()

@@ -11,12 +11,12 @@ import redis
 from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import Watched
 
+from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.planner import plan
-from headrace.spark.range_reader import RangeReader
-from headrace.spark.schema import Layout
-from headrace.spark.shards import LOST, Servers
-from headrace.spark.tails import tail
+from headrace.spark.servers import LOST, Servers
+from headrace.spark.source.planner import plan
+from headrace.spark.source.range_reader import RangeReader
+from headrace.spark.source.stream_state import tail
 
 COUNT = 40_000
 SCHEMA = StructType([StructField("n", LongType())])

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from redis_cluster import Cluster
 
-from headrace.spark import Marker, sender, write_batches
-from headrace.spark.exactly_once import Forgotten
-from headrace.spark.replacing import Replacement
+from headrace.spark import Marker, write_batches
+from headrace.spark.sink import sender
+from headrace.spark.sink.exactly_once import Forgotten
+from headrace.spark.sink.overwrite import Replacement
 
 MARKER = Marker("q", 0, 4)
 

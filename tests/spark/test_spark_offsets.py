@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headrace.spark.offsets import at_most, format_id, in_order, parse_id, raised
+from headrace.spark.source.offsets import at_most, format_id, in_order, parse_id, raised
 
 
 def test_ids_are_numbers_not_text() -> None:

@@ -13,7 +13,7 @@ from stream_server import StreamServer
 from headrace.errors import CommandError, UsageError
 from headrace.spark import Marker, write_batches
 from headrace.spark.options import parse_options
-from headrace.spark.writer import HeadraceStreamWriter, HeadraceWriter, Written
+from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter, Written
 
 
 def schema(**kinds: object) -> StructType:

@@ -14,17 +14,17 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker
 from headrace.cli.streams import lengths, wanted_streams
-from headrace.spark.archive_files import archived_files, seams
-from headrace.spark.archive_names import (
+from headrace.spark.archive.files import archived_files, seams
+from headrace.spark.archive.names import (
     COMPONENT_BYTES_MAX,
     NULL_PARTITION,
     directory_name,
     encoded_names,
 )
 from headrace.spark.options import parse_options
-from headrace.spark.reader import HeadraceReader
+from headrace.spark.sink.writer import HeadraceWriter
+from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.stream_names import key, name_of, normal
-from headrace.spark.writer import HeadraceWriter
 
 ROWS = StructType([StructField("_stream", StringType()), StructField("n", LongType())])
 ODD = [

@@ -20,13 +20,13 @@ from stream_server import StreamServer
 
 from headrace.errors import UsageError
 from headrace.spark import progress
-from headrace.spark.admission import quotas
-from headrace.spark.offsets import parse_id
 from headrace.spark.options import parse_options
-from headrace.spark.positions import ids_of, parse_positions
-from headrace.spark.range_reader import DataLoss
-from headrace.spark.shards import Servers
-from headrace.spark.stream_reader import HeadraceStreamReader
+from headrace.spark.servers import Servers
+from headrace.spark.source.offsets import parse_id
+from headrace.spark.source.positions import ids_of, parse_positions
+from headrace.spark.source.range_reader import DataLoss
+from headrace.spark.source.stream_reader import HeadraceStreamReader
+from headrace.spark.source.trigger_limits import quotas
 
 N = StructType([StructField("n", LongType())])
 ALL = ReadAllAvailable()

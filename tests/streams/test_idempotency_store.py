@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from headrace.streams.idempotency import Forgetting, Idempotency, iid_of
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 
 @pytest.fixture

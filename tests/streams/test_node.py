@@ -3,7 +3,7 @@ import pytest
 from headrace.streams.node import Node, open_node, raw_bytes
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures.listpack import Listpack
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 U64_MAX = 2**64 - 1
 

@@ -6,7 +6,7 @@ from headrace.streams.node import Node
 from headrace.streams.node_check import EntryBeforeNode, NodeCheck
 from headrace.streams.stream import Stream
 from headrace.structures.listpack import Listpack
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 NUMBERS = [
     sign * number + by

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from headrace.streams.records import Records
-from headrace.streams.slots import Slots
+from headrace.streams.pending_arena import Records
+from headrace.streams.pending_index import Slots
 from headrace.streams.stream import Stream
 
 testcapi = pytest.importorskip("_testcapi")

@@ -4,7 +4,7 @@ import random
 import pytest
 
 from headrace.streams.group import Group
-from headrace.streams.records import Records
+from headrace.streams.pending_arena import Records
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 U64_MAX = 2**64 - 1

@@ -5,7 +5,7 @@ from headrace.streams.iterator import StreamIterator
 from headrace.streams.size import memory_bytes
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 U64_MAX = 2**64 - 1
 LARGEST = StreamId(U64_MAX, U64_MAX)

@@ -3,7 +3,7 @@ import pytest
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id, trim_by_length
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 U64_MAX = 2**64 - 1
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import cython
 
-from headrace.access.catalogue import Catalogue
-from headrace.access.refusals import (
+from headrace.access.command_catalogue import Catalogue
+from headrace.access.rule_errors import (
     CHANNELS_ARE_ALL,
     FIRST_WORD_OF_SUBCOMMAND,
     KEYS_ARE_ALL,

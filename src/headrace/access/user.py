@@ -9,8 +9,8 @@ from __future__ import annotations
 import cython
 
 from headrace.access import passwords
-from headrace.access.catalogue import Catalogue
-from headrace.access.refusals import NO_SUCH_PASSWORD, NOT_A_DIGEST, BadRule, OpenParenthesis
+from headrace.access.command_catalogue import Catalogue
+from headrace.access.rule_errors import NO_SUCH_PASSWORD, NOT_A_DIGEST, BadRule, OpenParenthesis
 from headrace.access.selector import Selector, Wish
 
 SANITIZE = (b"sanitize-payload", b"skip-sanitize-payload")

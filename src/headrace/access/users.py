@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.access.catalogue import Catalogue
-from headrace.access.refusals import (
+from headrace.access.command_catalogue import Catalogue
+from headrace.access.rule_errors import (
     SYNTAX,
     TWICE,
     BadFile,

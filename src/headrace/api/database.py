@@ -12,15 +12,15 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from headrace.api.clock import Clock, SystemClock
-from headrace.api.codecs import Codec, Raw
-from headrace.api.conversation import Conversation
-from headrace.api.door import Door
-from headrace.api.link import Link
-from headrace.api.storage import LibraryHost, Storage, directory
+from headrace.api.backend import Link
+from headrace.api.codecs.arguments import name_of
+from headrace.api.codecs.codec import Codec, Raw
+from headrace.api.local.clock import Clock, SystemClock
+from headrace.api.local.engine_session import Conversation
+from headrace.api.local.local_engine import Door
+from headrace.api.local.storage import LibraryHost, Storage, directory
 from headrace.api.stream import Stream
-from headrace.api.words import name_of
-from headrace.commands.host import STREAM_SETTINGS
+from headrace.commands.server_interface import STREAM_SETTINGS
 from headrace.engine.engine import Engine
 from headrace.errors import DatabaseClosed, HeadraceError, UsageError
 from headrace.keyspace.settings import Settings
@@ -122,21 +122,23 @@ class Database:
 
     def client(self, **options: Any) -> redis.Redis:
         """A redis-py `Redis` on this database; options are redis-py's own, `decode_responses=True` or so."""
-        made: redis.Redis = import_module("headrace.api.bridge").client(self, **options)
+        made: redis.Redis = import_module("headrace.api.local.redispy").client(self, **options)
         return made
 
     def async_client(self, **options: Any) -> redis.asyncio.Redis:
         """A `redis.asyncio.Redis` on this database."""
-        made: redis.asyncio.Redis = import_module("headrace.api.async_bridge").async_client(self, **options)
+        made: redis.asyncio.Redis = import_module("headrace.api.local.async_redispy").async_client(
+            self, **options
+        )
         return made
 
     def connection_class(self) -> Any:
         """For a library that makes redis-py's connections itself: their class, bound to this database."""
-        return import_module("headrace.api.bridge").connection_class(self)
+        return import_module("headrace.api.local.redispy").connection_class(self)
 
     def async_connection_class(self) -> Any:
         """The same for redis.asyncio."""
-        return import_module("headrace.api.async_bridge").connection_class(self)
+        return import_module("headrace.api.local.async_redispy").connection_class(self)
 
     @property
     def durable(self) -> bool:
@@ -270,7 +272,7 @@ def connect(url: str | redis.Redis | redis.RedisCluster, *, patience: float | No
             f"{url!r} is not a server's address, such as redis://127.0.0.1:7777;"
             " for a directory of this machine use headrace.open()"
         )
-    return Database(import_module("headrace.api.remote").RemoteLink(url, patience=patience))
+    return Database(import_module("headrace.api.remote.remote_backend").RemoteLink(url, patience=patience))
 
 
 def word_of(value: Word) -> bytes:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from headrace.api.codecs import Codec
+from headrace.api.codecs.codec import Codec
 from headrace.api.entry import Entry, fields_from
-from headrace.api.streamid import from_reply
+from headrace.api.stream_id import from_reply
 
 T = TypeVar("T")
 

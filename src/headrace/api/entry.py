@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView
 from typing import Any, Generic, TypeVar
 
-from headrace.api.codecs import PLAIN, Codec
-from headrace.api.streamid import StreamID, from_reply
+from headrace.api.codecs.codec import PLAIN, Codec
+from headrace.api.stream_id import StreamID, from_reply
 from headrace.errors import CodecError
 
 T = TypeVar("T")

@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from headrace.api import handlers
-from headrace.api.consumer import Consumer
-from headrace.api.dead_letters import DeadLetters
+from headrace.api.codecs.arguments import IdLike, count_word, end_word, id_of, name_of, shown, start_word
+from headrace.api.consuming.consumer import Consumer
+from headrace.api.consuming.dead_letters import DeadLetters
 from headrace.api.delivery import Delivery
 from headrace.api.handlers import Handler
 from headrace.api.info import ConsumerInfo, GroupInfo
-from headrace.api.policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff, Policy, dead_letter_name
-from headrace.api.streamid import StreamID, from_reply
-from headrace.api.words import IdLike, count_word, end_word, id_of, name_of, shown, start_word
+from headrace.api.retry_policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff, Policy, dead_letter_name
+from headrace.api.stream_id import StreamID, from_reply
 from headrace.errors import CommandError, NoSuchGroup, UsageError
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Group(Generic[T]):
 
     async def run_async(self, signals: bool = True) -> None:
         """The same in asyncio: async handlers run in this loop, others in threads."""
-        await import_module("headrace.api.async_consumer").run_handlers(self, signals)
+        await import_module("headrace.api.consuming.async_consumer").run_handlers(self, signals)
 
     def stop(self) -> None:
         """Have run() return, from any thread or a signal handler.

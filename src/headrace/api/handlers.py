@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.api.consumer import Consumer
+from headrace.api.consuming.consumer import Consumer
 from headrace.errors import UsageError
 
 SIGNAL_S = 0.5  # a signal that comes just as the main thread begins to wait does not end the wait

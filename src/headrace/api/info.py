@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from headrace.api.codecs import Codec
+from headrace.api.codecs.codec import Codec
 from headrace.api.entry import Entry, entries_from
-from headrace.api.streamid import StreamID, from_reply
+from headrace.api.stream_id import StreamID, from_reply
 
 T = TypeVar("T")
 

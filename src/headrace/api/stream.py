@@ -7,14 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from headrace.api.codecs import PLAIN, Fields, codec_for
-from headrace.api.entry import Entry, entries_from
-from headrace.api.info import GroupInfo, StreamInfo
-from headrace.api.link import Link, Stop
-from headrace.api.policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff
-from headrace.api.refusals import not_supported
-from headrace.api.streamid import StreamID, from_reply
-from headrace.api.words import (
+from headrace.api.backend import Link, Stop
+from headrace.api.codecs.arguments import (
     IdLike,
     References,
     add_words,
@@ -28,6 +22,12 @@ from headrace.api.words import (
     start_word,
     trim_words,
 )
+from headrace.api.codecs.codec import PLAIN, Fields, codec_for
+from headrace.api.entry import Entry, entries_from
+from headrace.api.info import GroupInfo, StreamInfo
+from headrace.api.remote.server_errors import not_supported
+from headrace.api.retry_policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff
+from headrace.api.stream_id import StreamID, from_reply
 from headrace.errors import (
     CommandError,
     InvalidStreamId,
@@ -56,7 +56,7 @@ class Stream(Generic[T]):
     >>> orders[id]["customer"]
     b'ada'
 
-    With a codec its values are of your own kind, see headrace.api.codecs:
+    With a codec its values are of your own kind, see headrace.api.codecs.codec:
 
     >>> orders = db.stream("orders", codec=Order)
     >>> orders.add(Order("ada", cents=999))
@@ -404,7 +404,9 @@ class Stream(Generic[T]):
         >>> async for entry in orders.follow_async():
         ...     await websocket.send(entry.text["customer"])
         """
-        made: AsyncIterator[Entry[T]] = import_module("headrace.api.async_stream").follow(self, after, stop)
+        made: AsyncIterator[Entry[T]] = import_module("headrace.api.consuming.async_stream").follow(
+            self, after, stop
+        )
         return made
 
     def _follow(self, after: StreamID, stop: Stop | None) -> Iterator[Entry[T]]:

@@ -12,7 +12,7 @@ import cython
 from headrace import mem
 from headrace.arrow import columns as kinds
 from headrace.arrow.columns import Column
-from headrace.arrow.growing import Growing
+from headrace.arrow.growable_buffer import Growing
 
 RUN_MAX = cython.declare(cython.Py_ssize_t, 1024)  # entries a run, so that notes on it stay in the cache
 

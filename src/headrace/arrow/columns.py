@@ -17,8 +17,8 @@ from collections.abc import Callable
 import cython
 
 from headrace import mem
-from headrace.arrow import growing
-from headrace.arrow.growing import Growing
+from headrace.arrow import growable_buffer
+from headrace.arrow.growable_buffer import Growing
 from headrace.structures import listpack, listpack_walk
 
 PLUS = cython.declare(cython.uchar, 43)
@@ -120,9 +120,9 @@ class Column:
         self.high = high
         self.scale = scale
         self.convert = convert
-        self.validity = growing.spare()
-        self.offsets = growing.spare()
-        self.values = growing.spare()
+        self.validity = growable_buffer.spare()
+        self.offsets = growable_buffer.spare()
+        self.values = growable_buffer.spare()
         self.offsets.put_u32(0)
         self.nulls = 0
         self.misfits = 0
@@ -469,6 +469,6 @@ class Column:
     @cython.ccall
     def close(self) -> cython.void:
         """Give the buffers back: nobody needs what is in them, or will append."""
-        growing.give_back(self.validity)
-        growing.give_back(self.offsets)
-        growing.give_back(self.values)
+        growable_buffer.give_back(self.validity)
+        growable_buffer.give_back(self.offsets)
+        growable_buffer.give_back(self.values)

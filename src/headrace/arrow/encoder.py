@@ -9,8 +9,9 @@ the fields once a node, and such an entry is read by handing its elements out:
 Such entries one after another are taken together (node_runs).
 An integer of the listpack goes into a column of numbers as it is, never by way of its digits.
 
-The rows are those that spark/arrow_decoder makes of the same entries' XRANGE reply: first every column learns
-where its value is, then reads it; only when all are good, or the mode allows a null, is anything appended.
+The rows are those that spark/decode/arrow_decoder makes of the same entries' XRANGE reply: first every
+column learns where its value is, then reads it; only when all are good, or the mode allows a null, is
+anything appended.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headrace.arrow import columns as kinds
 from headrace.arrow import field_names, malformed
 from headrace.arrow.columns import Column
 from headrace.arrow.field_names import FieldNames
-from headrace.arrow.growing import Growing
+from headrace.arrow.growable_buffer import Growing
 from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MODES
 from headrace.arrow.node_runs import NodeRuns

@@ -5,9 +5,9 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.arrow import growing
+from headrace.arrow import growable_buffer
 from headrace.arrow.columns import Column
-from headrace.arrow.growing import Growing
+from headrace.arrow.growable_buffer import Growing
 from headrace.structures import listpack_walk
 
 # Of an entry with more bytes than this no map of text is made if they are not UTF-8: escaped, they take four
@@ -64,7 +64,7 @@ class FieldNames:
                     if same_text(p, mem.u32le(self.places.p, 4 * j), at):
                         self.repeated.p[j] = 1
             else:
-                name = growing.escaped(text(p, at)) if escape else text(p, at)
+                name = growable_buffer.escaped(text(p, at)) if escape else text(p, at)
                 if name in latest:
                     self.repeated.p[latest[name]] = 1
                 latest[name] = i

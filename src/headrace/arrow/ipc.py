@@ -36,7 +36,7 @@ import cython
 
 from headrace import mem
 from headrace.arrow.columns import Column
-from headrace.arrow.growing import Growing
+from headrace.arrow.growable_buffer import Growing
 
 CONTINUATION = cython.declare(cython.uint, 0xFFFFFFFF)
 ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)

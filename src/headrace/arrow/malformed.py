@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.arrow import growing
+from headrace.arrow import growable_buffer
 from headrace.errors import HeadraceError
 
 # What is to be done with a value that does not fit its column.
@@ -51,6 +51,6 @@ def as_json(entry_id: str, words: list[bytes]) -> bytes:
     """The whole entry, for the column of corrupt records; bytes that are no text as \\x escapes."""
     whole: dict[str, object] = {"id": entry_id}
     if sum(map(len, words)) <= CORRUPT_BYTES_MAX:
-        texts = [growing.escaped(word).decode() for word in words]
+        texts = [growable_buffer.escaped(word).decode() for word in words]
         whole["fields"] = dict(zip(texts[::2], texts[1::2], strict=True))
     return json.dumps(whole, ensure_ascii=False).encode()

@@ -20,9 +20,9 @@ from headrace.arrow import column_runs
 from headrace.arrow import columns as kinds
 from headrace.arrow.column_runs import ColumnRuns
 from headrace.arrow.columns import Column
-from headrace.arrow.growing import Growing
+from headrace.arrow.growable_buffer import Growing
 from headrace.streams.node import Node
-from headrace.structures import listpack_walk, streamid
+from headrace.structures import listpack_walk, stream_id
 
 SAME_FIELDS = cython.declare(cython.longlong, 2)  # all flags of an entry of a run: it is not deleted
 RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # fewer are not worth it
@@ -169,7 +169,7 @@ class NodeRuns(ColumnRuns):
             at = _after(p, at)
             seq = mem.add_u64(node.seq, mem.as_unsigned(listpack_walk.integer(p, at)))
             at = _after(p, at)
-            if ms > kinds.TIMESTAMP_MS_MAX or seq > kinds.I64_MAX or streamid.before(to_ms, to_seq, ms, seq):
+            if ms > kinds.TIMESTAMP_MS_MAX or seq > kinds.I64_MAX or stream_id.before(to_ms, to_seq, ms, seq):
                 break
             for _ in range(self.pairs):
                 mark += 4

@@ -8,7 +8,7 @@ from headrace.cli.completion import complete_streams
 from headrace.cli.output import print_json
 from headrace.cli.stream_client import checked_ids, clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
-from headrace.console.ink import plural
+from headrace.console.styles import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
 

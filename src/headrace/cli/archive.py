@@ -31,7 +31,7 @@ from headrace.pipeline.inference import (
 )
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.progress import Batch
-from headrace.spark.misfits import READ_WITHOUT, Counts, collected, collecting, told_misfits
+from headrace.spark.decode.misfits import READ_WITHOUT, Counts, collected, collecting, told_misfits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

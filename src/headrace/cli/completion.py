@@ -12,8 +12,8 @@ from headrace.cli.profiles import resolve_url
 from headrace.cli.streams import PROFILE_KEY
 from headrace.console.escaping import is_printable
 from headrace.errors import HeadraceError
-from headrace.patience import LOST
-from headrace.spark.shards import SCAN_COUNT, Servers
+from headrace.retry import LOST
+from headrace.spark.servers import SCAN_COUNT, Servers
 from headrace.spark.stream_names import name_of
 
 NAMES_MAX = 1000

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from headrace import __version__
-from headrace.cli.child import own_server
+from headrace.cli.child_server import own_server
 from headrace.cli.demo_data import ROWS, TIMES, ZONE, carrier_names, data_file, flights
 from headrace.cli.demo_drawing import carrier_table, draw_chart, hour_table
 from headrace.cli.demo_query import (
@@ -33,10 +33,10 @@ from headrace.cli.spark_session import announced_spark
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import Check, archive, check, schema_of
-from headrace.pipeline.link import Link
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import Report
 from headrace.pipeline.progress import Batch
+from headrace.pipeline.server_connection import Link
 
 STREAM = "flights"
 MICRO_BATCHES = 5

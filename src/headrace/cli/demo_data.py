@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UsageError
-from headrace.pipeline.tables import Table
+from headrace.pipeline.file_readers import Table
 from headrace.pipeline.times import TimeColumn
 
 ZONE = "America/New_York"

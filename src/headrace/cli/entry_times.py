@@ -8,7 +8,7 @@ import time
 
 from headrace.errors import UsageError
 from headrace.pipeline.durations import FORM, milliseconds_in
-from headrace.spark.offsets import Id, parse_id
+from headrace.spark.source.offsets import Id, parse_id
 
 ID = re.compile(r"\d+(-\d+)?")
 

@@ -10,7 +10,7 @@ from headrace.cli.completion import complete_streams
 from headrace.cli.output import json_bytes, print_json, print_table
 from headrace.cli.stream_client import StreamClient, clients_of
 from headrace.cli.streams import servers_at, url_option
-from headrace.console import ink
+from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.figures import ConsumerFigures, consumer_figures
 
@@ -48,7 +48,7 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         click.echo(f"stream {printable(stream)} has no groups", err=True)
     elif by_consumer:
         rows = [
-            [name, consumer.name, consumer.pending, ink.ago(consumer.idle_ms)]
+            [name, consumer.name, consumer.pending, styles.ago(consumer.idle_ms)]
             for name, members in consumers.items()
             for consumer in members
         ]
@@ -70,7 +70,7 @@ def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
 
 def as_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
     """Return what a table shows of a group; servers before Redis 7 do not tell the lag."""
-    idle = None if idle_ms is None else ink.ago(idle_ms)
+    idle = None if idle_ms is None else styles.ago(idle_ms)
     lag, last = group.get("lag"), group["last-delivered-id"]
     return [group["name"], group["consumers"], lag, group["pending"], idle, last]
 

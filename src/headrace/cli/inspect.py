@@ -11,11 +11,11 @@ from rich.panel import Panel
 from rich.text import Text
 
 from headrace.cli.streams import no_stream, servers_at, url_option
-from headrace.console import ink
+from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.group_picture import group_picture
-from headrace.console.pack_picture import PackPicture
-from headrace.console.specimen import Specimen, from_file, from_payload
+from headrace.console.listpack_picture import PackPicture
+from headrace.console.stream_snapshot import Specimen, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError
 from headrace.server_url import without_password
@@ -89,7 +89,7 @@ def from_server(key: str, url: str, large: bool) -> Specimen:
         taken = client.memory_usage(name) or 0
         if taken > BYTES_MAX and not large:
             raise UsageError(
-                f"{where}: {key!r} takes {ink.size(taken)}, and the server would copy it all: say --large"
+                f"{where}: {key!r} takes {styles.size(taken)}, and the server would copy it all: say --large"
             )
         payload = client.dump(name)
         if payload is None:
@@ -103,17 +103,17 @@ def draw(specimen: Specimen, node: str, entries: int, pending: int, only: tuple[
     chosen = specimen.pack_number(node) if specimen.packs else None
     if "tree" in only:
         tree = specimen.stream.nodes
-        title = f"radix tree: {ink.plural(tree.keys, 'key')} in {ink.plural(tree.nodes, 'node')}"
+        title = f"radix tree: {styles.plural(tree.keys, 'key')} in {styles.plural(tree.nodes, 'node')}"
         parts.append(framed(tree_picture(specimen, chosen), title))
     if "node" in only and chosen is not None:
         pack = specimen.packs[chosen]
         title = (
-            f"node {chosen} of {len(specimen.packs)}, {pack.id}: a listpack of {ink.size(len(pack.data))},"
-            f" {ink.plural(pack.live, 'entry', 'entries')}"
+            f"node {chosen} of {len(specimen.packs)}, {pack.id}: a listpack of {styles.size(len(pack.data))},"
+            f" {styles.plural(pack.live, 'entry', 'entries')}"
         )
         parts.append(framed(PackPicture(pack.parts, entries), title))
     if "groups" in only:
-        count = ink.plural(specimen.stream.group_count, "group")
+        count = styles.plural(specimen.stream.group_count, "group")
         parts.append(framed(group_picture(specimen, pending), count))
     return Group(*parts)
 
@@ -121,7 +121,7 @@ def draw(specimen: Specimen, node: str, entries: int, pending: int, only: tuple[
 def framed(picture: RenderableType, title: str) -> Panel:
     """A part of the picture with a frame."""
     words = Text.assemble((title, "bold default"))
-    return Panel(picture, title=words, title_align="left", border_style=ink.FAINT, padding=(1, 2))
+    return Panel(picture, title=words, title_align="left", border_style=styles.FAINT, padding=(1, 2))
 
 
 def about(specimen: Specimen) -> Text:
@@ -130,11 +130,11 @@ def about(specimen: Specimen) -> Text:
     data = sum(len(pack.data) for pack in specimen.packs)
     text = Text.assemble(
         (printable(specimen.name), "bold"),
-        (f" at {printable(specimen.where)}\n", ink.GREY),
-        (ink.plural(stream.length, "entry", "entries"), "bold"),
-        (f" in {ink.plural(len(specimen.packs), 'node')} of {ink.size(data)}", ink.GREY),
+        (f" at {printable(specimen.where)}\n", styles.GREY),
+        (styles.plural(stream.length, "entry", "entries"), "bold"),
+        (f" in {styles.plural(len(specimen.packs), 'node')} of {styles.size(data)}", styles.GREY),
     )
     if stream.length:
-        text.append(f", {data / stream.length:.1f} bytes an entry", ink.GREY)
-    text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", ink.GREY)
+        text.append(f", {data / stream.length:.1f} bytes an entry", styles.GREY)
+    text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", styles.GREY)
     return text

@@ -14,22 +14,22 @@ import click
 import pyarrow as pa
 from rich.console import Console
 
-from headrace.cli.broken_off import add_hint
 from headrace.cli.drawing import progress_bar
+from headrace.cli.resume_hint import add_hint
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.file_progress import FileProgress
-from headrace.pipeline.link import Link
+from headrace.pipeline.file_readers import STDIN, Table
 from headrace.pipeline.load import in_time_order, load
 from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, Report
-from headrace.pipeline.pace import Rate
 from headrace.pipeline.rejects import SHOWN, RejectsFile
-from headrace.pipeline.tables import STDIN, Table
+from headrace.pipeline.replay_pacer import Rate
+from headrace.pipeline.server_connection import Link
 from headrace.pipeline.times import TimeColumn, choose_time_column
-from headrace.spark.local_paths import local_path
+from headrace.spark.archive.local_paths import local_path
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def load_by_spark(
 ) -> None:
     """Loads what Spark reads."""
     from headrace.cli.spark_session import announced_spark
-    from headrace.pipeline.load_spark import load_source
+    from headrace.pipeline.spark_import import load_source
 
     options = dict(name_and_value(each) for each in given)
     console = Console(highlight=False)

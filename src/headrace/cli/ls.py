@@ -12,9 +12,9 @@ from redis.exceptions import ResponseError
 
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
 from headrace.cli.streams import servers_at, url_option
-from headrace.console import ink
+from headrace.console import styles
 from headrace.errors import UsageError
-from headrace.spark.shards import SCAN_COUNT, Servers
+from headrace.spark.servers import SCAN_COUNT, Servers
 from headrace.spark.stream_names import key, name_of
 
 AT_ONCE = 100  # streams asked about together
@@ -75,7 +75,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
             each.length,
             None if each.first is None else id_time(each.first),
             None if each.last is None else id_time(each.last),
-            None if each.memory is None else ink.size(each.memory),
+            None if each.memory is None else styles.size(each.memory),
             each.groups,
         ]
         for each in lines

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import json_text, printable
-from headrace.spark.offsets import parse_id
+from headrace.spark.source.offsets import parse_id
 
 BASE64 = "$base64"
 MISSING = "-"  # in a cell whose value the server does not tell

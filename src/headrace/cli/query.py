@@ -28,7 +28,7 @@ from headrace.pipeline.catalog import catalog_rows, catalog_statement, check_rea
 from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.query import Table, ask, keep_asking, register
 from headrace.pipeline.sql_errors import query_failures_explained
-from headrace.spark.misfits import Counts, collected, collecting, told_misfits
+from headrace.spark.decode.misfits import Counts, collected, collecting, told_misfits
 
 ROWS_SHOWN = 50
 

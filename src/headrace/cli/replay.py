@@ -11,17 +11,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from headrace.cli.broken_off import add_hint
 from headrace.cli.drawing import Description, Rows
+from headrace.cli.resume_hint import add_hint
 from headrace.cli.streams import url_option
 from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import interrupts_held
-from headrace.pipeline.pace import Pace
 from headrace.pipeline.replay import Report, replay
+from headrace.pipeline.replay_pacer import Pace
 from headrace.pipeline.replay_source import LAST, Source, before, until
-from headrace.spark.offsets import START, parse_id
+from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.stream_names import normal
 
 FLAT_OUT = "max"

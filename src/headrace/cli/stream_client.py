@@ -28,8 +28,8 @@ from headrace.cli.streams import no_stream
 from headrace.console.figures import named
 from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.offsets import Id, format_id, parse_id
-from headrace.spark.shards import Moved, Servers
+from headrace.spark.servers import Moved, Servers
+from headrace.spark.source.offsets import Id, format_id, parse_id
 from headrace.spark.stream_names import key
 
 Words = Sequence[bytes | str | int]

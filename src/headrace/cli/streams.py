@@ -14,9 +14,9 @@ from headrace.errors import UsageError
 from headrace.pipeline.similar_streams import similar_stream
 from headrace.server_url import failures_explained, without_password
 from headrace.spark.options import DEFAULT_URL
-from headrace.spark.shards import Servers
+from headrace.spark.servers import Servers
+from headrace.spark.source.stream_state import tail
 from headrace.spark.stream_names import key, normal
-from headrace.spark.tails import tail
 
 PROFILE_KEY = "headrace.profile"  # in the context of click
 

@@ -13,16 +13,16 @@ from rich.console import Console
 
 from headrace.cli.completion import complete_streams
 from headrace.cli.entry_times import first_id_of
-from headrace.cli.following import follow
 from headrace.cli.output import id_time, json_bytes, json_fields, shown_fields
 from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import RawEntry, StreamClient, clients_of
+from headrace.cli.stream_follower import follow
 from headrace.cli.streams import servers_at, url_option
-from headrace.console import ink
+from headrace.console import styles
 from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.spark.offsets import U64_MAX, Id, parse_id
+from headrace.spark.source.offsets import U64_MAX, Id, parse_id
 from headrace.spark.stream_names import key
 
 LAST = 10
@@ -176,7 +176,9 @@ class EntryPrinter:
         if not self.console.is_terminal:  # rich is slow where there is nothing to color
             print(f"{name}{entry_id}  {time}  {'  '.join(parts)}")
             return
-        text = line((name, ink.GREY), (entry_id, ink.MS), (f"  {time}  ", ink.GREY), "  ".join(parts))
+        text = line(
+            (name, styles.GREY), (entry_id, styles.MS), (f"  {time}  ", styles.GREY), "  ".join(parts)
+        )
         self.console.print(text, soft_wrap=True)
 
     def flush(self) -> None:

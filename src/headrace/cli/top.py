@@ -17,7 +17,7 @@ from headrace.console.figures import Ask, Words, collect
 from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
 from headrace.server_url import failures_explained, parse_server_url, without_password
-from headrace.spark.shards import Servers
+from headrace.spark.servers import Servers
 
 MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
 TABLE_LINES = 3  # of a frame: an empty one, the titles, and how many streams are left out

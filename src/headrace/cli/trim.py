@@ -12,8 +12,8 @@ from headrace.cli.streams import url_option, wanted_streams
 from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
 from headrace.pipeline.durations import milliseconds_in
-from headrace.pipeline.floor import Wishes
 from headrace.pipeline.trim import Trimmed, trim
+from headrace.pipeline.trim_horizon import Wishes
 
 
 @click.command(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from headrace.errors import UsageError
-from headrace.spark.local_paths import local_path
+from headrace.spark.archive.local_paths import local_path
 
 
 def finite(context: click.Context, option: click.Parameter, value: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.commands.call import Call
-from headrace.commands.help import help_row
+from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 
 

@@ -38,7 +38,7 @@ class Session:
     user: Public[bytes]  # his name
     # the access.user.User; None: one of this program's own sessions, which may do everything
     identity: Public[Any]
-    access: Public[Any]  # None: nothing is forbidden. Else the User whose rules decide: see engine/guard.py
+    access: Public[Any]  # the User whose rules decide (see engine/authorization.py); None: all is allowed
     authenticated: Public[cython.bint]  # he has said who he is, or did not have to
     stranger: Public[cython.bint]  # he must say who he is before anything else
     address: Public[bytes]  # "ip:port" of the client

@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import (
-    acknowledge,
+from headrace.commands.connection import client, connection, monitor, pubsub, transactions
+from headrace.commands.group import acknowledge, claim, group_read, groups, nack, pending
+from headrace.commands.keys import databases, dump, expire, keys, object, rename
+from headrace.commands.server import (
     acl,
     admin,
-    append,
-    arrow,
-    claim,
-    client,
-    connection,
-    count,
-    counters,
-    databases,
     debug,
-    delete,
-    dump,
-    expire,
-    group_read,
-    groups,
-    idempotency,
-    info,
     introspection,
-    keys,
     latency,
-    monitor,
-    nack,
-    object,
-    pending,
-    pubsub,
-    read,
-    rename,
     saving,
     scripts,
     server_info,
     slowlog,
-    strings,
-    substrings,
-    transactions,
-    trim,
 )
 from headrace.commands.spec import Command
+from headrace.commands.stream import add, arrow, count, delete, idempotency, info, read, trim
+from headrace.commands.string import counters, strings, substrings
 
 FAMILIES = (
     connection,
@@ -60,7 +37,7 @@ FAMILIES = (
     strings,
     substrings,
     counters,
-    append,
+    add,
     read,
     count,
     arrow,

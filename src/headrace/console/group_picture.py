@@ -16,13 +16,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headrace.console import ink
+from headrace.console import styles
 from headrace.console.escaping import printable
-from headrace.console.specimen import Pending, Specimen, pending_of
+from headrace.console.stream_snapshot import Pending, Specimen, pending_of
 from headrace.streams.group import Group as StreamGroup
 
 RIBBON = 64
-COLUMNS = len(ink.CONSUMERS)  # consumers that have a column of their own
+COLUMNS = len(styles.CONSUMERS)  # consumers that have a column of their own
 NAME_MAX = 12
 EXACT_NODES = 200  # of so many nodes and fewer, every ID has its very place on the ribbon
 
@@ -31,7 +31,7 @@ def group_picture(specimen: Specimen, most: int) -> RenderableType:
     """All groups; of each pending list the first so many entries."""
     groups = specimen.stream.groups()
     if not groups:
-        return Text("The stream has no groups.", ink.GREY)
+        return Text("The stream has no groups.", styles.GREY)
     parts = [part for group in groups for part in (Text(), *one_group(specimen, group, most))]
     return Group(legend(), *parts)
 
@@ -39,12 +39,12 @@ def group_picture(specimen: Specimen, most: int) -> RenderableType:
 def legend() -> Text:
     """What the colours of a ribbon say."""
     return Text.assemble(
-        ("██", ink.DONE),
-        (" acknowledged or passed over  ", ink.GREY),
-        ("██", ink.PENDING),
-        (" pending  ", ink.GREY),
-        ("██", ink.WAITING),
-        (" not delivered yet;  the whole ribbon is the stream", ink.GREY),
+        ("██", styles.DONE),
+        (" acknowledged or passed over  ", styles.GREY),
+        ("██", styles.PENDING),
+        (" pending  ", styles.GREY),
+        ("██", styles.WAITING),
+        (" not delivered yet;  the whole ribbon is the stream", styles.GREY),
     )
 
 
@@ -52,12 +52,13 @@ def one_group(specimen: Specimen, group: StreamGroup, most: int) -> Iterator[Ren
     """A ribbon, and below it the pending list."""
     pending = list(pending_of(group))
     name = Text.assemble((printable(group.name), "bold"))
-    name.append(f"   last delivered {group.last_ms}-{group.last_seq}", ink.GREY)
+    name.append(f"   last delivered {group.last_ms}-{group.last_seq}", styles.GREY)
     behind = specimen.stream.length - delivered(specimen, group)
     name.append(
-        f"   {ink.plural(len(pending), 'entry', 'entries')} pending", ink.PENDING if pending else ink.GREY
+        f"   {styles.plural(len(pending), 'entry', 'entries')} pending",
+        styles.PENDING if pending else styles.GREY,
     )
-    name.append(f"   {ink.plural(behind, 'entry', 'entries')} not delivered yet", ink.GREY)
+    name.append(f"   {styles.plural(behind, 'entry', 'entries')} not delivered yet", styles.GREY)
     yield name
     yield ribbon(specimen, group, pending)
     if pending:
@@ -83,14 +84,14 @@ def ribbon(specimen: Specimen, group: StreamGroup, pending: list[Pending]) -> Te
     for at, held in enumerate(cells):
         room = max(total / RIBBON, 1)
         if held:
-            under = ink.DONE if at < done else ink.WAITING
-            line.append("█" if held >= room / 2 else "▓", f"{ink.PENDING} on {under}")
+            under = styles.DONE if at < done else styles.WAITING
+            line.append("█" if held >= room / 2 else "▓", f"{styles.PENDING} on {under}")
         elif at + 1 <= done:
-            line.append("█", ink.DONE)
+            line.append("█", styles.DONE)
         elif at < done:
-            line.append(ink.EIGHTHS[max(round(8 * (done - at)), 1)], f"{ink.DONE} on {ink.WAITING}")
+            line.append(styles.EIGHTHS[max(round(8 * (done - at)), 1)], f"{styles.DONE} on {styles.WAITING}")
         else:
-            line.append("█", ink.WAITING)
+            line.append("█", styles.WAITING)
     return line
 
 
@@ -103,23 +104,24 @@ def pending_list(specimen: Specimen, group: StreamGroup, pending: list[Pending],
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(4):
         table.add_column(no_wrap=True)
-    table.add_row(Text("pending", ink.GREY), names_line(columns), Text("delivered", ink.GREY), Text())
+    table.add_row(Text("pending", styles.GREY), names_line(columns), Text("delivered", styles.GREY), Text())
     spans = {name: span(shown, name) for name in columns}
     for row, one in enumerate(shown):
         known = (one.ms, one.seq)
         gone = "" if specimen.stream.contains(*known) else "  the entry is deleted"
         age = specimen.now_ms - one.time_ms
         table.add_row(
-            Text.assemble((f"{one.ms}", ink.MS), "-", (f"{one.seq}", ink.SEQ)),
+            Text.assemble((f"{one.ms}", styles.MS), "-", (f"{one.seq}", styles.SEQ)),
             threads(columns, spans, one.consumer, row),
-            Text(f"{ink.ago(age)} ago" if one.consumer else "given back"),
+            Text(f"{styles.ago(age)} ago" if one.consumer else "given back"),
             Text.assemble(
-                (times(one.deliveries), ink.LATE if one.deliveries > 1 else ink.GREY), (gone, ink.LATE)
+                (times(one.deliveries), styles.LATE if one.deliveries > 1 else styles.GREY),
+                (gone, styles.LATE),
             ),
         )
     if len(pending) > most:
         left = len(pending) - most
-        table.add_row(Text(f"… {ink.plural(left, 'entry', 'entries')} more", ink.GREY))
+        table.add_row(Text(f"… {styles.plural(left, 'entry', 'entries')} more", styles.GREY))
     return table
 
 
@@ -127,14 +129,14 @@ def names_line(columns: list[bytes]) -> Text:
     """The consumers' names, each in its colour."""
     line = Text()
     for at, name in enumerate(columns):
-        line.append(short(name), f"bold {ink.CONSUMERS[at]}")
+        line.append(short(name), f"bold {styles.CONSUMERS[at]}")
         line.append("  ")
     return line
 
 
 def short(name: bytes) -> str:
     """A consumer's name in a column."""
-    return ink.clip(printable(name), NAME_MAX)
+    return styles.clip(printable(name), NAME_MAX)
 
 
 def span(shown: list[Pending], name: bytes) -> range:
@@ -148,9 +150,9 @@ def threads(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: 
     line = Text()
     for at, name in enumerate(columns):
         mark = "●" if name == owner else "│" if row in spans[name] else " "
-        line.append(mark.ljust(len(short(name)) + 2), ink.CONSUMERS[at])
+        line.append(mark.ljust(len(short(name)) + 2), styles.CONSUMERS[at])
     if owner not in columns:
-        line.append("○ " + printable(owner) if owner else "○ nobody", ink.GREY)
+        line.append("○ " + printable(owner) if owner else "○ nobody", styles.GREY)
     return line
 
 

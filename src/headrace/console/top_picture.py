@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from headrace.console import ink
+from headrace.console import styles
 from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import printable
 from headrace.console.figures import Figures, GroupFigures, StreamFigures
@@ -108,9 +108,9 @@ def top_picture(history: History, where: str, order: str, lines: int | None) -> 
         left -= 1
     parts: list[RenderableType] = [server_lines(history, figures, where), Text(), TopTable(rows)]
     if not figures.streams:
-        parts = [*parts[:2], Text("There are no streams.", ink.GREY)]
+        parts = [*parts[:2], Text("There are no streams.", styles.GREY)]
     if left:
-        parts.append(Text(f"… {ink.plural(left, 'stream')} more", ink.GREY))
+        parts.append(Text(f"… {styles.plural(left, 'stream')} more", styles.GREY))
     return Group(*parts)
 
 
@@ -122,7 +122,7 @@ class TopTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         chosen = self.columns(options.max_width)
-        table = Table(box=None, pad_edge=False, header_style=ink.GREY, padding=(0, GAP, 0, 0))
+        table = Table(box=None, pad_edge=False, header_style=styles.GREY, padding=(0, GAP, 0, 0))
         for column in chosen:
             if column == 0:  # the only one that is cut
                 table.add_column(TITLES[0], no_wrap=True, overflow="ellipsis")
@@ -164,10 +164,10 @@ def server_lines(history: History, figures: Figures, where: str) -> Text:
     info = figures.info
     program = "headrace" if "headrace_version" in info else "valkey" if "valkey_version" in info else "redis"
     version = info.get(f"{program}_version", info.get("redis_version", ""))
-    text = line((f"{program} {version}", "bold"), (f" at {where}", ink.GREY))
+    text = line((f"{program} {version}", "bold"), (f" at {where}", styles.GREY))
     uptime = figures.number("uptime_in_seconds")
     if uptime is not None:
-        text.append(f", up {ink.ago(uptime * 1000)}", ink.GREY)
+        text.append(f", up {styles.ago(uptime * 1000)}", styles.GREY)
     text.append("\n")
     rate = history.rate_of("total_commands_processed")
     said = [("commands/s", rated(rate)), ("in", speed(history, "total_net_input_bytes"))]
@@ -175,21 +175,21 @@ def server_lines(history: History, figures: Figures, where: str) -> Text:
     said += [(name, info.get(f"{name}_clients", DASH)) for name in ("connected", "blocked")]
     memory, limit = figures.number("used_memory"), figures.number("maxmemory")
     said.append(
-        ("memory", (ink.size(memory) if memory else DASH) + (f" of {ink.size(limit)}" if limit else ""))
+        ("memory", (styles.size(memory) if memory else DASH) + (f" of {styles.size(limit)}" if limit else ""))
     )
     for number, (name, value) in enumerate(said):
         text.append("   " if number else "")
         text.append(printable(value), "bold")
-        text.append(f" {name}", ink.GREY)
+        text.append(f" {name}", styles.GREY)
         if number == 0:
-            text.append(f" {blocks(history.commands)}", ink.DONE)
+            text.append(f" {blocks(history.commands)}", styles.DONE)
     return text
 
 
 def speed(history: History, name: str) -> str:
     """Bytes a second."""
     rate = history.rate_of(name)
-    return DASH if rate is None else f"{ink.size(rate)}/s"
+    return DASH if rate is None else f"{styles.size(rate)}/s"
 
 
 def rated(rate: float | None) -> str:
@@ -208,16 +208,16 @@ def blocks(values: deque[float]) -> str:
 def stream_row(history: History, stream: StreamFigures) -> list[Text]:
     """Return the cells of a stream's line, one for each of TITLES."""
     place = (stream.database, stream.key)
-    name = Text(ink.clip(printable(stream.key), NAME_MAX), "bold")
+    name = Text(styles.clip(printable(stream.key), NAME_MAX), "bold")
     if stream.database:
-        name.append(f"  db{stream.database}", ink.GREY)
+        name.append(f"  db{stream.database}", styles.GREY)
     held = history.memory.get(place)
     return [
         name,
         Text(f"{stream.length:,}", "bold"),
-        Text(rated(history.added_rate(stream)), ink.MS),
-        Text(blocks(history.rates[place]), ink.MS),
-        Text(DASH if held is None else ink.size(held)),
+        Text(rated(history.added_rate(stream)), styles.MS),
+        Text(blocks(history.rates[place]), styles.MS),
+        Text(DASH if held is None else styles.size(held)),
         *(Text() for _ in ("lag", "pending", "oldest")),
     ]
 
@@ -229,12 +229,12 @@ def group_row(history: History, stream: StreamFigures, group: GroupFigures) -> l
     oldest = group.oldest_idle_ms
     late = oldest is not None and oldest > LATE_MS
     return [
-        Text(f"  {ink.clip(printable(group.name), NAME_MAX - 2)}", ink.SEQ),
+        Text(f"  {styles.clip(printable(group.name), NAME_MAX - 2)}", styles.SEQ),
         Text(),
-        Text(rated(history.read_rate(stream, group)), ink.DONE),
+        Text(rated(history.read_rate(stream, group)), styles.DONE),
         Text(),
-        Text(ink.plural(group.consumers, "consumer"), ink.GREY),
-        Text(lag, ink.LATE if share > 0.5 else ink.PENDING if group.lag else ink.GREY),
-        Text(f"{group.pending:,}", ink.PENDING if group.pending else ink.GREY),
-        Text(DASH if oldest is None else ink.ago(oldest), ink.LATE if late else ink.GREY),
+        Text(styles.plural(group.consumers, "consumer"), styles.GREY),
+        Text(lag, styles.LATE if share > 0.5 else styles.PENDING if group.lag else styles.GREY),
+        Text(f"{group.pending:,}", styles.PENDING if group.pending else styles.GREY),
+        Text(DASH if oldest is None else styles.ago(oldest), styles.LATE if late else styles.GREY),
     ]

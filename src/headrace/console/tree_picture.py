@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headrace.console import ink
+from headrace.console import styles
 from headrace.console.radix import Twig, grow
-from headrace.console.specimen import Pack, Specimen
+from headrace.console.stream_snapshot import Pack, Specimen
 
 ALL_MAX = 32  # a tree of more nodes is drawn along the way to the chosen one
 TOP, BOTTOM, ABOUT = 6, 2, 2  # of many below one, those drawn: the first, the last, and about the chosen one
@@ -39,7 +39,7 @@ class Line:
 def tree_picture(specimen: Specimen, chosen: int | None) -> RenderableType:
     """The tree over the keys of all nodes; the chosen one is marked."""
     if not specimen.packs:
-        return Text("The stream has no entries, so the tree is a root and nothing else.", ink.GREY)
+        return Text("The stream has no entries, so the tree is a root and nothing else.", styles.GREY)
     tree = grow([pack.key for pack in specimen.packs])
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "left", "left", "right", "right"):
@@ -49,29 +49,29 @@ def tree_picture(specimen: Specimen, chosen: int | None) -> RenderableType:
     for line in lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
         twig = line.twig
         if line.left_out:
-            table.add_row(line.stem + Text(f"… {ink.plural(line.left_out, 'node')} more", ink.GREY))
+            table.add_row(line.stem + Text(f"… {styles.plural(line.left_out, 'node')} more", styles.GREY))
         elif not twig.below:
             table.add_row(*leaf(line.stem, specimen.packs[twig.first], fullest, twig.first == chosen))
         elif line.opened:
-            ways = ink.plural(len(twig.below), "way")
-            table.add_row(line.stem, Text(f"after {twig.depth + len(twig.edge)} bytes, {ways}", ink.FAINT))
+            ways = styles.plural(len(twig.below), "way")
+            table.add_row(line.stem, Text(f"after {twig.depth + len(twig.edge)} bytes, {ways}", styles.FAINT))
         else:
             inside = specimen.packs[twig.first : twig.first + twig.count]
-            entries = ink.plural(sum(pack.live for pack in inside), "entry", "entries")
-            size = ink.size(sum(len(pack.data) for pack in inside))
-            nodes = Text(f"▹ {ink.plural(twig.count, 'node')}")
-            table.add_row(line.stem, nodes, Text(), Text(entries), Text(size, ink.GREY))
+            entries = styles.plural(sum(pack.live for pack in inside), "entry", "entries")
+            size = styles.size(sum(len(pack.data) for pack in inside))
+            nodes = Text(f"▹ {styles.plural(twig.count, 'node')}")
+            table.add_row(line.stem, nodes, Text(), Text(entries), Text(size, styles.GREY))
     return Group(legend(), Text(), table)
 
 
 def legend() -> Text:
     """What the colours of a key say."""
     return Text.assemble(
-        ("A key has 16 bytes: ", ink.GREY),
-        ("8 of milliseconds", ink.MS),
-        (", ", ink.GREY),
-        ("8 of sequence", ink.SEQ),
-        (". Bytes that keys share are kept once.", ink.GREY),
+        ("A key has 16 bytes: ", styles.GREY),
+        ("8 of milliseconds", styles.MS),
+        (", ", styles.GREY),
+        ("8 of sequence", styles.SEQ),
+        (". Bytes that keys share are kept once.", styles.GREY),
     )
 
 
@@ -88,10 +88,10 @@ def lines(twig: Twig, chosen: int, all_of_it: bool, before: Text, after: Text) -
     for place, number in enumerate(shown):
         if place and number > shown[place - 1] + 1:
             left_out = twig.below[shown[place - 1] + 1 : number]
-            yield Line(after + Text("│  ", ink.GREY), twig, True, sum(lower.count for lower in left_out))
+            yield Line(after + Text("│  ", styles.GREY), twig, True, sum(lower.count for lower in left_out))
         last = place == len(shown) - 1
-        guide = after + Text("└─ " if last else "├─ ", ink.GREY)
-        lower_after = after + Text("   " if last else "│  ", ink.GREY)
+        guide = after + Text("└─ " if last else "├─ ", styles.GREY)
+        lower_after = after + Text("   " if last else "│  ", styles.GREY)
         yield from lines(twig.below[number], chosen, all_of_it, guide, lower_after)
 
 
@@ -109,7 +109,7 @@ def hexadecimal(edge: bytes, depth: int) -> Text:
     """The bytes of an edge; zeros are faint."""
     text = Text()
     for at, byte in enumerate(edge, depth):
-        style = ink.MS if at < HALF else ink.SEQ
+        style = styles.MS if at < HALF else styles.SEQ
         text.append(f"{byte:02x} ", f"dim {style}" if byte == 0 else style)
     return text
 
@@ -118,12 +118,12 @@ def leaf(stem: Text, pack: Pack, fullest: int, chosen: bool) -> Iterator[Text]:
     """The columns of a node's line."""
     yield stem
     yield Text(f"▸ {pack.id}", "bold reverse" if chosen else "bold")
-    live = ink.bar(pack.live / fullest, BAR, ink.DONE)
+    live = styles.bar(pack.live / fullest, BAR, styles.DONE)
     live.rstrip()
-    dead = ink.bar(pack.deleted / fullest, BAR, ink.ROLES["dead"])
+    dead = styles.bar(pack.deleted / fullest, BAR, styles.ROLES["dead"])
     dead.rstrip()
     yield live + dead
-    entries = ink.plural(pack.live, "entry", "entries")
-    gone = Text(f" + {pack.deleted:,} deleted", ink.LATE) if pack.deleted else Text()
+    entries = styles.plural(pack.live, "entry", "entries")
+    gone = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
     yield Text(entries) + gone
-    yield Text(ink.size(len(pack.data)), ink.GREY)
+    yield Text(styles.size(len(pack.data)), styles.GREY)

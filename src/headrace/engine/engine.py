@@ -13,26 +13,26 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
-from headrace.commands.channels import Channels
-from headrace.commands.host import Host
-from headrace.commands.saving import SYNCED
+from headrace.commands.connection.subscriptions import Channels
+from headrace.commands.server.saving import SYNCED
+from headrace.commands.server_interface import Host
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
-from headrace.engine import refusals
+from headrace.engine import error_replies
+from headrace.engine.authorization import Guard
 from headrace.engine.clock import sooner
 from headrace.engine.effects import Effects
-from headrace.engine.gate import Gate, held, no_answer
-from headrace.engine.guard import Guard
 from headrace.engine.stats import Row, Stats
 from headrace.engine.timing import Timing
+from headrace.engine.write_gate import Gate, held, no_answer
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.blocking import Blocking, Turns, Waiter
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import Answer
-from headrace.streams.weight import Weight
+from headrace.streams.memory_account import Weight
 from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # how often, at most, dead keys are swept
@@ -51,7 +51,7 @@ class Engine:
     woken: Public[list[Session]]
     dropped: Public[list[Session]]  # killed by another client: close them
     channels: Channels
-    scripts: dict[bytes, str]  # the digests that EVALSHA finds: see commands/scripts.py
+    scripts: dict[bytes, str]  # the digests that EVALSHA finds: see commands/server/scripts.py
     guard: Guard  # who everybody is, and what they may do
     gate: Gate  # shut while something keeps requests from running
     effects: Effects
@@ -59,7 +59,7 @@ class Engine:
     timing: Timing
     rows: dict[bytes, Row]  # by the first word of a request, lower and upper case at the ready
     last_word: bytes | None  # the first word of the request before, and its row: 100 instructions saved when
-    last_row: Row | None  # this one begins with the same object (see resp/vocabulary.py)
+    last_row: Row | None  # this one begins with the same object (see resp/token_cache.py)
     by_name: dict[bytes, Row]  # subcommands too, as "config|get"
     call: Call
     inner: Call  # for what EXEC runs
@@ -173,8 +173,8 @@ class Engine:
             self._reject(session, row, WrongArgumentCount(row.command.name.decode()))
         elif session.access is not None and self._forbidden(session, row, argv, False):
             pass  # it was refused
-        elif session.subscribed and answer.protocol == 2 and not refusals.fits_listener(row.command):
-            self._reject(session, row, refusals.OnlyListening(row.command.name.decode()))
+        elif session.subscribed and answer.protocol == 2 and not error_replies.fits_listener(row.command):
+            self._reject(session, row, error_replies.OnlyListening(row.command.name.decode()))
         elif (self.gate.shut or memory.total > memory.most) and self._turn_away(session, row, argv):
             pass  # it was refused, or it waits
         elif session.queue is not None and row.command.may_queue:
@@ -226,7 +226,7 @@ class Engine:
         except Exception as wrong:
             row.failed += 1
             call.answer.rewind(mark)
-            self._refuse(call.session, refusals.refusal_of(wrong, row.command))
+            self._refuse(call.session, error_replies.refusal_of(wrong, row.command))
         if len(self.effects.items) != effects:
             call.session.written = self.effects.offset
         if self.timing.on:
@@ -238,13 +238,13 @@ class Engine:
         if row is None:
             row = self.rows.get(argv[0].lower())
             if row is None:
-                self._reject(session, None, refusals.unknown_command(session, argv))
+                self._reject(session, None, error_replies.unknown_command(session, argv))
                 return None
         if row.is_plain or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
         if sub is None:
-            self._reject(session, None, refusals.unknown_subcommand(argv))
+            self._reject(session, None, error_replies.unknown_subcommand(argv))
             return None
         return self.by_name[sub.name]
 
@@ -252,7 +252,7 @@ class Engine:
     def _queue(self, session: Session, row: Row, argv: list[bytes]) -> cython.void:
         """Keep the request for EXEC."""
         if "no_multi" in row.command.flags:
-            self._reject(session, row, refusals.NotInTransaction())
+            self._reject(session, row, error_replies.NotInTransaction())
             return
         session.enqueue(row, argv)
         session.answer.simple(b"QUEUED")
@@ -265,13 +265,13 @@ class Engine:
             if row.command.name == b"exec":  # a malformed EXEC ends the transaction all the same
                 session.queue = None
                 self.unwatch(session)
-                refusal = refusals.ExecRefused(refusal)
+                refusal = error_replies.ExecRefused(refusal)
         session.queue_spoilt = session.queue is not None
         self._refuse(session, refusal)
 
     @cython.cfunc
     def _refuse(self, session: Session, refusal: CommandError) -> cython.void:
-        text = refusals.wire_text(refusal)
+        text = error_replies.wire_text(refusal)
         self.stats.count_error(text)
         session.answer.error(text)
 
@@ -324,7 +324,7 @@ class Engine:
             served = True
             row.failed += 1
             call.answer.rewind(mark)
-            self._refuse(call.session, refusals.refusal_of(wrong, row.command))
+            self._refuse(call.session, error_replies.refusal_of(wrong, row.command))
         if self.effects.position() != effects:
             call.session.written = self.effects.offset
         if served:

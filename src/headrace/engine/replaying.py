@@ -14,7 +14,7 @@ from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.engine.engine import Engine
-from headrace.engine.refusals import shown, wire_text
+from headrace.engine.error_replies import shown, wire_text
 from headrace.engine.stats import Row
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.keyspace import Keyspace

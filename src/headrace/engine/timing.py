@@ -15,7 +15,7 @@ import cython
 from headrace import system
 from headrace.commands import redaction
 from headrace.commands.call import Call
-from headrace.commands.channels import Channels
+from headrace.commands.connection.subscriptions import Channels
 from headrace.engine.clock import RealClock
 from headrace.engine.histogram import Histogram
 from headrace.engine.latency import Latency

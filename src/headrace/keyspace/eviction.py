@@ -19,7 +19,7 @@ from typing import Protocol
 
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
+from headrace.structures import stream_id
 
 LOOKED_AT = 16  # streams, in one search
 NODES_MAX = 16  # that go for one request, unless it brings more than they held
@@ -106,7 +106,7 @@ class Eviction:
         key = stream.weight.key
         assert first is not None and key is not None
         database = self._home(stream, key)
-        words = [b"XTRIM", key, b"MINID", b"=", streamid.text_of(first.ms, first.seq)]
+        words = [b"XTRIM", key, b"MINID", b"=", stream_id.text_of(first.ms, first.seq)]
         self.effects.record(database.index, words)
         self.keyspace.changes += entries - 1
         database.touched(key)

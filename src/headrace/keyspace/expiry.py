@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 import cython
 
 from headrace import limits
-from headrace.streams.weight import Weight
+from headrace.streams.memory_account import Weight
 
 TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TIME_BYTES)  # what one time weighs
 # Below this many items the heap is not worth sweeping for stale ones.

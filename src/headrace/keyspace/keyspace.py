@@ -22,8 +22,8 @@ from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, Watching
 from headrace.streams.compaction import Compaction
 from headrace.streams.idempotency import Forgetting
+from headrace.streams.memory_account import Weight
 from headrace.streams.stream import Stream
-from headrace.streams.weight import Weight
 from headrace.structures import footprint
 from headrace.visibility import Public
 

@@ -20,7 +20,7 @@ from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import TEMPORARY, Names
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.damage import Damaged
-from headrace.persistence.files import LOCK_NAME, DiskFiles
+from headrace.persistence.data_directory import LOCK_NAME, DiskFiles
 from headrace.persistence.recovery import Recovery, counted, failures, living_on
 from headrace.streams.stream import Stream
 

@@ -1,6 +1,6 @@
 """DUMP payloads: one value as in an RDB file, and a footer.
 
-    type, 1 byte | object | nothing, or what kept.py keeps | version, u16 le | CRC-64 of all before it, le
+    type, 1 byte | object | nothing or stream_extras.py's part | version, u16 le | CRC-64 of all before it, le
 
 No server minds bytes between the object and the footer. The version is that of the RDB format.
 """
@@ -15,7 +15,7 @@ from headrace.keyspace.settings import USUAL, Settings
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
 from headrace.persistence.lzf import Packer
-from headrace.persistence.rdb import kept
+from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_reader import forget_old, is_stream, read_stream
@@ -49,7 +49,7 @@ def dump(
     if isinstance(value, Stream):
         out.byte(version.stream_type)
         write_stream(out, value, version.stream_type, now_ms)
-        part = kept.encode_kept(value, version, now_ms, settings, for_dump=True)
+        part = stream_extras.encode_kept(value, version, now_ms, settings, for_dump=True)
         if part is not None:
             out.raw(part)
     elif isinstance(value, (bytes, bytearray)):
@@ -90,9 +90,9 @@ def _value(inp: RdbInput, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
         raise BadPayload(f"a value of the type {kind}; headrace holds streams and strings only")
     stream = read_stream(inp, kind, keyspace)
     part = inp.remainder()
-    if kept.is_kept(part):
+    if stream_extras.is_kept(part):
         try:
-            kept.apply_kept(stream, part, keyspace)
+            stream_extras.apply_kept(stream, part, keyspace)
         except ValueError as error:
             raise BadPayload(f"what was kept of the stream is damaged: {error}") from None
     forget_old(stream, now_ms)

@@ -22,7 +22,7 @@ from headrace.persistence.aof.manifest import Line, Manifest
 from headrace.persistence.aof.names import Names
 from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, Replayed
 from headrace.persistence.damage import Damaged
-from headrace.persistence.files import DiskFiles, Files, Source
+from headrace.persistence.data_directory import DiskFiles, Files, Source
 from headrace.persistence.rdb.reader import Loaded, read_rdb
 
 FIRST_DATABASE = [b"SELECT", b"0"]

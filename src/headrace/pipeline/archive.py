@@ -27,13 +27,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
-from headrace.pipeline.archive_home import Home, claim, held, record_names
+from headrace.pipeline.archive_metadata import Home, claim, held, record_names
 from headrace.pipeline.inference import TAKEN, quoted
 from headrace.pipeline.progress import Batch, follow
 from headrace.pipeline.watermark import Watermark
-from headrace.spark.archive_files import committed_files
-from headrace.spark.archive_rows import EXACT
-from headrace.spark.local_paths import local_path
+from headrace.spark.archive.files import committed_files
+from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.partition_reader import EXACT
 
 ENTRIES_PER_BATCH = 250_000
 

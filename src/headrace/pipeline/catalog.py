@@ -14,8 +14,8 @@ from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, archived_columns, guessed, sampled_entries
 from headrace.pipeline.sql_errors import no_table
 from headrace.server_url import failures_explained
-from headrace.spark.archive_files import Archive, look
-from headrace.spark.shards import Servers
+from headrace.spark.archive.files import Archive, look
+from headrace.spark.servers import Servers
 from headrace.spark.stream_names import key
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"

@@ -37,11 +37,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_home import held, write_whole
-from headrace.pipeline.in_order import NOTE
+from headrace.pipeline.archive_metadata import held, write_whole
+from headrace.pipeline.ordered_archive_reader import NOTE
 from headrace.pipeline.watermark import sync
-from headrace.spark.archive_files import LOG, OURS, day, located, logged_files, partition_of
-from headrace.spark.offsets import Id, parse_id
+from headrace.spark.archive.files import LOG, OURS, day, located, logged_files, partition_of
+from headrace.spark.source.offsets import Id, parse_id
 
 TARGET_BYTES = 128 * 1024 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024  # before they are packed

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.tables import Table
+from headrace.pipeline.file_readers import Table
 
 
 class FileProgress:

@@ -22,10 +22,10 @@ from typing import Any
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.errors import UsageError
-from headrace.spark.schema import RESERVED
-from headrace.spark.shards import Servers
+from headrace.spark.decode.schema import RESERVED
+from headrace.spark.decode.time_formats import is_iso, style_of
+from headrace.spark.servers import Servers
 from headrace.spark.stream_names import key
-from headrace.spark.time_formats import is_iso, style_of
 
 SAMPLE = 1000
 WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,18}")

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.link import Link
 from headrace.pipeline.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
 from headrace.pipeline.loader import Loader, LoadJob, OnBad, Report
-from headrace.pipeline.pace import Rate
+from headrace.pipeline.replay_pacer import Rate
 from headrace.pipeline.row_checks import checked
+from headrace.pipeline.server_connection import Link
 from headrace.pipeline.times import TimeColumn
 from headrace.server_url import failures_explained
-from headrace.spark.silence import timeouts_explained
+from headrace.spark.sink.write_timeouts import timeouts_explained
 
 Rows = Iterable[pa.RecordBatch | BadRow]
 

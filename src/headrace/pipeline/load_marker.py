@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import CommandError, HeadraceError
-from headrace.spark.arrow_cells import cells
-from headrace.spark.encoder import XaddEncoder
-from headrace.spark.marker import Marker, tagged
+from headrace.spark.sink.arrow_cells import cells
+from headrace.spark.sink.encoder import XaddEncoder
+from headrace.spark.sink.marker import Marker, tagged
 
 DIGEST_BYTES = 16
 BATCHES_KEPT = 8  # whose rows a transaction that is not yet confirmed may hold

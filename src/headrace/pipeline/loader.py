@@ -15,14 +15,14 @@ from redis.exceptions import RedisError
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.interrupts import interrupts_held
-from headrace.pipeline.link import Link
 from headrace.pipeline.load_marker import LoadMarker, LoadState, RowDigest
-from headrace.pipeline.pace import Rate
+from headrace.pipeline.replay_pacer import Rate
 from headrace.pipeline.row_checks import Checked, checked
+from headrace.pipeline.server_connection import Link
 from headrace.pipeline.times import TimeColumn
-from headrace.spark.exactly_once import IdNotAbove
 from headrace.spark.options import parse_options
-from headrace.spark.sender import Roles, Sender
+from headrace.spark.sink.exactly_once import IdNotAbove
+from headrace.spark.sink.sender import Roles, Sender
 from headrace.spark.stream_names import key
 
 ROWS_PER_BATCH = 2000

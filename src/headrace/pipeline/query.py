@@ -30,20 +30,20 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.in_order import fields_of
 from headrace.pipeline.inference import both_ends, kinds_of
 from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.ordered_archive_reader import fields_of
 from headrace.pipeline.progress import follow
 from headrace.pipeline.sql_errors import sql_message
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import failures_explained
-from headrace.spark.archive_files import Archive, look
-from headrace.spark.archive_rows import EXACT, is_map, whole_fields
-from headrace.spark.local_paths import local_path
-from headrace.spark.schema import RESERVED
-from headrace.spark.shards import Servers
+from headrace.spark.archive.files import Archive, look
+from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.partition_reader import EXACT, is_map, whole_fields
+from headrace.spark.decode.schema import RESERVED
+from headrace.spark.decode.time_formats import format_of
+from headrace.spark.servers import Servers
 from headrace.spark.stream_names import key
-from headrace.spark.time_formats import format_of
 
 SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
 TYPES: dict[str, DataType] = {

@@ -17,7 +17,7 @@ from typing import IO
 
 from headrace.errors import UsageError
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.tables import Table
+from headrace.pipeline.file_readers import Table
 
 SHOWN = 3  # how many bad rows are shown with their reasons
 

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_noted
-from headrace.pipeline.pace import Pace
+from headrace.pipeline.replay_pacer import Pace
 from headrace.pipeline.replay_source import LAST, Source
 from headrace.pipeline.replay_target import Target
 from headrace.server_url import failures_explained
-from headrace.spark.archive_files import numbers_of
-from headrace.spark.offsets import START, parse_id
-from headrace.spark.silence import timeouts_explained
+from headrace.spark.archive.files import numbers_of
+from headrace.spark.sink.write_timeouts import timeouts_explained
+from headrace.spark.source.offsets import START, parse_id
 
 
 @dataclass

@@ -20,21 +20,21 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.in_order import entries_in_order
+from headrace.pipeline.ordered_archive_reader import entries_in_order
 from headrace.pipeline.similar_streams import similar_stream
 from headrace.server_url import without_password
-from headrace.spark.archive_files import ArchivedFile, look
-from headrace.spark.archive_rows import CORRUPT, EXACT, as_map, is_map, whole_fields
-from headrace.spark.arrow_path import range_reader
-from headrace.spark.history import difference, sights
-from headrace.spark.local_paths import local_path
-from headrace.spark.offsets import START, U64_MAX, Id, format_id, parse_id
+from headrace.spark.archive.files import ArchivedFile, look
+from headrace.spark.archive.local_paths import local_path
+from headrace.spark.archive.partition_reader import CORRUPT, EXACT, as_map, is_map, whole_fields
+from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.planner import Range
-from headrace.spark.range_reader import DataLoss
-from headrace.spark.schema import Layout
-from headrace.spark.shards import Servers
-from headrace.spark.tails import tail
+from headrace.spark.servers import Servers
+from headrace.spark.source.arrow_reader import range_reader
+from headrace.spark.source.history import difference, sights
+from headrace.spark.source.offsets import START, U64_MAX, Id, format_id, parse_id
+from headrace.spark.source.planner import Range
+from headrace.spark.source.range_reader import DataLoss
+from headrace.spark.source.stream_state import tail
 
 PAIRS = pa.map_(pa.string(), pa.string())
 ID = re.compile(r"\d+(-\d+)?")

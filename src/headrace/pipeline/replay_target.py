@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from headrace.errors import CommandError, UsageError
 from headrace.pipeline.replay_source import LAST
-from headrace.spark.marker import Marker, tagged
-from headrace.spark.offsets import START, parse_id
 from headrace.spark.options import Options, parse_options
-from headrace.spark.sender import Sender
-from headrace.spark.shards import Servers
+from headrace.spark.servers import Servers
+from headrace.spark.sink.marker import Marker, tagged
+from headrace.spark.sink.sender import Sender
+from headrace.spark.source.offsets import START, parse_id
+from headrace.spark.source.stream_state import tail
 from headrace.spark.stream_names import key
-from headrace.spark.tails import tail
 
 WORDS = ("new", "kept")  # of the IDs
 DONE = "done"

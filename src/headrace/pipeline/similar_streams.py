@@ -8,7 +8,7 @@ from itertools import islice
 from redis.exceptions import ResponseError
 
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.shards import SCAN_COUNT, Servers
+from headrace.spark.servers import SCAN_COUNT, Servers
 from headrace.spark.stream_names import name_of
 
 CANDIDATES_MAX = 10_000  # names that are looked at

@@ -1,13 +1,13 @@
 """Trimming that loses nothing: only entries go that are archived and that every group has acknowledged.
 
-    look     who holds the stream, and from which entry on (pipeline.floor)
+    look     who holds the stream, and from which entry on (pipeline.trim_horizon)
     step     the server removes what lies below, if that still holds, in one go
 
 Between the two a group may be made, or set back, or an entry claimed anew, and WATCH notices none of these:
 they do not count as changes of the key. So the step asks again where nothing comes in between:
 
     with scripts     one looks at the groups once more, then trims, or says that things have changed;
-                     Headrace runs no Lua, but knows this one by its digest (commands/scripts.py)
+                     Headrace runs no Lua, but knows this one by its digest (commands/server/scripts.py)
     without          XTRIM … ACKED spares what any group still needs; WATCH sees to it that the stream is the
                      one looked at (its being deleted is a change of the key), and so does any XADD
 
@@ -27,16 +27,16 @@ from typing import Any
 import redis
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.floor import PAGE, Floor, Wishes, look
+from headrace.pipeline.trim_horizon import PAGE, Floor, Wishes, look
 from headrace.pipeline.watermark import published_position
 from headrace.server_url import failures_explained, without_password
-from headrace.spark.archive_files import look as look_at_archive
-from headrace.spark.local_paths import local_path
-from headrace.spark.offsets import START, Id, format_id, parse_id
-from headrace.spark.positions import Position
-from headrace.spark.shards import Servers
+from headrace.spark.archive.files import look as look_at_archive
+from headrace.spark.archive.local_paths import local_path
+from headrace.spark.servers import Servers
+from headrace.spark.source.offsets import START, Id, format_id, parse_id
+from headrace.spark.source.positions import Position
+from headrace.spark.source.stream_state import text
 from headrace.spark.stream_names import key, name_of
-from headrace.spark.tails import text
 
 # Entries that one step removes at most: a server does nothing else meanwhile.
 STEP = 100_000

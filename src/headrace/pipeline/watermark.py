@@ -1,4 +1,4 @@
-"""How far each stream is archived: read off the archive's logs (spark.archive_files), told to the server.
+"""How far each stream is archived: read off the archive's logs (spark.archive.files), told to the server.
 
     DIR/_spark_metadata/7              the files of batch 7 count: written when they are complete
     DIR/_headrace/checkpoint/offsets/7     {"orders": "1763676000000-4"}: how far batch 7 reaches
@@ -21,16 +21,16 @@ from typing import Any
 import redis
 
 from headrace.errors import CommandError, HeadraceError
-from headrace.spark.archive_files import LOG, OURS, last_batch, logged_files, look
-from headrace.spark.archive_files import seams as seams
-from headrace.spark.history import Sight, difference
-from headrace.spark.marker import tagged
-from headrace.spark.offsets import parse_id
-from headrace.spark.positions import Position, fingerprint_of, parse_position
-from headrace.spark.shards import LOST, Servers
-from headrace.spark.silence import timeouts_explained
+from headrace.spark.archive.files import LOG, OURS, last_batch, logged_files, look
+from headrace.spark.archive.files import seams as seams
+from headrace.spark.servers import LOST, Servers
+from headrace.spark.sink.marker import tagged
+from headrace.spark.sink.write_timeouts import timeouts_explained
+from headrace.spark.source.history import Sight, difference
+from headrace.spark.source.offsets import parse_id
+from headrace.spark.source.positions import Position, fingerprint_of, parse_position
+from headrace.spark.source.stream_state import tail_of
 from headrace.spark.stream_names import key, name_of
-from headrace.spark.tails import tail_of
 
 MAGIC = b"PAR1"  # how a Parquet file ends that was written to its end
 

@@ -12,9 +12,9 @@ import cython
 
 from headrace import limits, mem
 from headrace.errors import ProtocolError
-from headrace.resp.inbox import Inbox
 from headrace.resp.inline import split_line
-from headrace.resp.vocabulary import Vocabulary
+from headrace.resp.read_buffer import Inbox
+from headrace.resp.token_cache import Vocabulary
 from headrace.visibility import Public
 
 CR = cython.declare(cython.uchar, 13)

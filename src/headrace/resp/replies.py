@@ -14,7 +14,7 @@ import cython
 
 from headrace import limits, mem
 from headrace.errors import HeadraceError, ProtocolError
-from headrace.resp.inbox import Inbox
+from headrace.resp.read_buffer import Inbox
 
 NONE = cython.declare(cython.longlong, -1)  # no string begun
 COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)  # elements of one aggregate; it grows as they arrive

@@ -17,8 +17,8 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.resp import spare as blocks
-from headrace.resp.spare import Spare
+from headrace.resp import buffer_pool
+from headrace.resp.buffer_pool import Spare
 from headrace.visibility import Public
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
@@ -325,7 +325,7 @@ class Answer:
         if self.start == self.used:
             self.start = 0
             self.used = 0
-            if self.cap > blocks.KEPT_MAX:
+            if self.cap > buffer_pool.KEPT_MAX:
                 self._resize(0)
 
     @cython.ccall
@@ -434,7 +434,7 @@ class Answer:
         if self.spare is not None:
             if cap == 0:
                 block = self.spare.back(self.buf)
-            elif cap > blocks.KEPT_MAX:
+            elif cap > buffer_pool.KEPT_MAX:
                 block = self.spare.more(self.buf, self.used, cap)
         if block is None:
             mem.resize(self.buf, cap)

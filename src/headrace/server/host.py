@@ -13,22 +13,24 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from headrace.commands.host import Host, Section
+from headrace.commands.server_interface import Host, Section
 from headrace.commands.session import Session
-from headrace.engine.refusals import Loading
+from headrace.engine.error_replies import Loading
 from headrace.errors import CommandError, HeadraceError
 from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.versions import Version
-from headrace.server import heap, memory_limit, persistence_info, user_file
-from headrace.server.config import Config
-from headrace.server.durability import Durability
-from headrace.server.logs import NOTICE
-from headrace.server.rewrite import rewrite
-from headrace.server.saving import Saving
-from headrace.server.startup import Startup
-from headrace.server.turn import Turn
+from headrace.server.config import user_file
+from headrace.server.config.config import Config
+from headrace.server.config.rewrite import rewrite
+from headrace.server.disk import persistence_info
+from headrace.server.disk.group_commit import Durability
+from headrace.server.disk.saving import Saving
+from headrace.server.disk.startup import Startup
+from headrace.server.loop.event_loop import Turn
+from headrace.server.observe import heap, memory_limit
+from headrace.server.observe.logs import NOTICE
 
 SAMPLES_KEPT = 16  # of the counters: rates are those between the first and the last
 SAMPLE_STALE_MS = 2000  # older than that, nothing happened

@@ -24,22 +24,23 @@ import headrace
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.persistence.files import DiskFiles
-from headrace.server import heap, memory_limit, user_file
-from headrace.server.client_limits import Buffers
-from headrace.server.config import Config, set_failed
-from headrace.server.directives import DIRECTIVES
-from headrace.server.durability import Durability
+from headrace.persistence.data_directory import DiskFiles
+from headrace.server.config import user_file
+from headrace.server.config.config import Config, set_failed
+from headrace.server.config.directives import DIRECTIVES
+from headrace.server.config.print_config import printed
+from headrace.server.disk.group_commit import Durability
+from headrace.server.disk.saving import Saving
+from headrace.server.disk.startup import Startup, Stopped, plain_words
 from headrace.server.host import ServerHost
-from headrace.server.listeners import Listeners
-from headrace.server.logs import apply_log, reopen_log, start_log
-from headrace.server.metrics import Metrics
-from headrace.server.notify import notify
-from headrace.server.printed import printed
-from headrace.server.saving import Saving
-from headrace.server.startup import Startup, Stopped, plain_words
-from headrace.server.timers import Timers
-from headrace.server.turn import Turn
+from headrace.server.loop.client_limits import Buffers
+from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.listeners import Listeners
+from headrace.server.loop.timers import Timers
+from headrace.server.observe import heap, memory_limit
+from headrace.server.observe.logs import apply_log, reopen_log, start_log
+from headrace.server.observe.metrics import Metrics
+from headrace.server.observe.notify import notify
 
 DESCRIPTORS_KEPT = 64  # for what is no client: listeners, files, libraries
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"

@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.spark.errors import explain
-    from headrace.spark.lag import progress
-    from headrace.spark.marker import Marker
-    from headrace.spark.sender import write_batches, write_stream
-    from headrace.spark.source import HeadraceSource
+    from headrace.spark.sink.marker import Marker
+    from headrace.spark.sink.sender import write_batches, write_stream
+    from headrace.spark.source.data_source import HeadraceSource
+    from headrace.spark.source.lag import progress
 
 __all__ = ["HeadraceSource", "Marker", "explain", "progress", "register", "write_batches", "write_stream"]
 
 # Loaded on first use: the decoder and the planner need no PySpark, and this module must be light.
 LATE = {
-    "HeadraceSource": "headrace.spark.source",
-    "Marker": "headrace.spark.marker",
+    "HeadraceSource": "headrace.spark.source.data_source",
+    "Marker": "headrace.spark.sink.marker",
     "explain": "headrace.spark.errors",
-    "progress": "headrace.spark.lag",
-    "write_batches": "headrace.spark.sender",
-    "write_stream": "headrace.spark.sender",
+    "progress": "headrace.spark.source.lag",
+    "write_batches": "headrace.spark.sink.sender",
+    "write_stream": "headrace.spark.sink.sender",
 }
 
 
@@ -42,7 +42,7 @@ def register(spark: SparkSession) -> None:
         HeadraceError: if the Python of Spark's workers has no Headrace; the text says what to set.
     """
     from headrace.spark.interpreter import check_interpreter, use_this_interpreter
-    from headrace.spark.source import HeadraceSource
+    from headrace.spark.source.data_source import HeadraceSource
 
     use_this_interpreter(spark)
     check_interpreter(spark)

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import UsageError
-from headrace.spark.local_paths import local_path
-from headrace.spark.offsets import U64_MAX, parse_id
-from headrace.spark.positions import parse_position
+from headrace.spark.archive.local_paths import local_path
+from headrace.spark.source.offsets import U64_MAX, parse_id
+from headrace.spark.source.positions import parse_position
 from headrace.spark.stream_names import normal
 
 WORDS = ("earliest", "latest")

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.errors import UsageError
 from headrace.spark import option_values as of
-from headrace.spark.time_formats import FORMATS
+from headrace.spark.decode.time_formats import FORMATS
 
 # What Spark itself puts among a sink's or a table's options.
 SPARKS_OWN = {"checkpointlocation", "queryname"}

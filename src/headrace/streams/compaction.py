@@ -22,10 +22,10 @@ from typing import Any
 import cython
 
 from headrace import mem
+from headrace.streams.memory_account import Weight
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
-from headrace.streams.weight import Weight
-from headrace.structures import streamid
+from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 
 # A tenth of a millisecond in every one: in bigger steps, even if fewer, requests would wait longer.
@@ -61,7 +61,7 @@ def rewrite(node: Node, weight: Weight) -> cython.longlong:
     size: cython.longlong = 0
     idle: cython.bint = False
     while walk.next():
-        if idle and streamid.before(ms, seq, walk.ms, walk.seq):
+        if idle and stream_id.before(ms, seq, walk.ms, walk.seq):
             if at > kept_from:
                 parts.append(mem.take(p, kept_from, at - kept_from))
             kept_from = walk.at

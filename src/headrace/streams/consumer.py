@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import cython
 
-from headrace.streams.records import Records
-from headrace.streams.slots import Slots
+from headrace.streams.pending_arena import Records
+from headrace.streams.pending_index import Slots
 from headrace.visibility import Public
 
 NEVER = cython.declare(cython.longlong, -1)

@@ -22,9 +22,9 @@ from headrace import mem
 from headrace.streams import compaction, node_walk
 from headrace.streams import node as nodes_of
 from headrace.streams.compaction import Compaction, Worn
+from headrace.streams.memory_account import Weight
 from headrace.streams.node import Node
-from headrace.streams.weight import Weight
-from headrace.structures import footprint, streamid
+from headrace.structures import footprint, stream_id
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 
@@ -103,7 +103,7 @@ class Counting:
         Who reads on does so in the same node a hundred times; a search of the tree costs 3,500 instructions.
         """
         node: Node | None = self.recent
-        if node is None or streamid.before(ms, seq, node.ms, node.seq):
+        if node is None or stream_id.before(ms, seq, node.ms, node.seq):
             return False
         return node_walk.reaches(node, ms, seq)
 

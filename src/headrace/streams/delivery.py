@@ -14,7 +14,7 @@ from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
+from headrace.structures import stream_id
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 UNKNOWN = cython.declare(cython.longlong, -1)
@@ -27,21 +27,21 @@ def distance(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cyt
     """How many entries were ever added up to and with ms-seq; -1 when nobody can know."""
     added: cython.longlong = mem.as_signed(stream.entries_added)
     length: cython.longlong = mem.as_signed(stream.length)
-    after_last: cython.bint = streamid.before(stream.last_ms, stream.last_seq, ms, seq)
+    after_last: cython.bint = stream_id.before(stream.last_ms, stream.last_seq, ms, seq)
     if added == 0:
         return 0
     if added < 0:  # XSETID set it to the end of all numbers, and more came
         return UNKNOWN
     if length == 0 and not after_last:
         return added
-    if (ms > 0 or seq > 0) and streamid.before(ms, seq, stream.max_deleted_ms, stream.max_deleted_seq):
+    if (ms > 0 or seq > 0) and stream_id.before(ms, seq, stream.max_deleted_ms, stream.max_deleted_seq):
         return UNKNOWN
     if after_last:
         return UNKNOWN
     if ms == stream.last_ms and seq == stream.last_seq:
         return added
-    if streamid.before(stream.max_deleted_ms, stream.max_deleted_seq, stream.first_ms, stream.first_seq):
-        if streamid.before(ms, seq, stream.first_ms, stream.first_seq):
+    if stream_id.before(stream.max_deleted_ms, stream.max_deleted_seq, stream.first_ms, stream.first_seq):
+        if stream_id.before(ms, seq, stream.first_ms, stream.first_seq):
             return added - length
         if ms == stream.first_ms and seq == stream.first_seq:
             return added - length + 1
@@ -59,7 +59,7 @@ def lag(stream: Stream, group: Group) -> cython.longlong:
         return NO_LAG
     first_ms: cython.ulonglong = stream.first_ms
     first_seq: cython.ulonglong = stream.first_seq
-    if streamid.before(group.last_ms, group.last_seq, first_ms, first_seq) and streamid.before(
+    if stream_id.before(group.last_ms, group.last_seq, first_ms, first_seq) and stream_id.before(
         stream.max_deleted_ms, stream.max_deleted_seq, first_ms, first_seq
     ):
         return mem.as_signed(stream.length)
@@ -81,7 +81,7 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
     """Let the group have read the entry ms-seq, the next one after its last."""
     if (
         0 <= group.entries_read < I64_MAX
-        and not streamid.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
+        and not stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
         and not _tombstone_from(stream, group.last_ms, group.last_seq)
     ):
         group.entries_read += 1
@@ -124,4 +124,4 @@ def _tombstone_from(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
     """Whether an entry that was deleted by itself may lie at or after ms-seq."""
     if stream.length == 0 or (stream.max_deleted_ms == 0 and stream.max_deleted_seq == 0):
         return False
-    return not streamid.before(stream.max_deleted_ms, stream.max_deleted_seq, ms, seq)
+    return not stream_id.before(stream.max_deleted_ms, stream.max_deleted_seq, ms, seq)

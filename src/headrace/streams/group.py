@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import cython
 
-from headrace.streams import weight as weights
+from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
+from headrace.streams.memory_account import Weight
 from headrace.streams.pending import Pending
-from headrace.streams.weight import Weight
 from headrace.structures import footprint
 from headrace.visibility import Public
 
@@ -44,7 +44,7 @@ class Group:
     def _hold(self, pending: Pending) -> cython.void:
         self.pending = pending
         self.weight = pending.weight
-        self.weight.add(weights.GROUP_BYTES + len(self.name))
+        self.weight.add(memory_account.GROUP_BYTES + len(self.name))
 
     @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:

@@ -19,8 +19,8 @@ from typing import Any
 import cython
 
 from headrace import mem
-from headrace.streams.weight import Weight
-from headrace.structures.streamid import StreamId
+from headrace.streams.memory_account import Weight
+from headrace.structures.stream_id import StreamId
 from headrace.structures.xxh3 import Digest
 from headrace.visibility import Public
 

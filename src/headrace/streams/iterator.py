@@ -9,7 +9,7 @@ from headrace.streams import node as nodes_of
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
+from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
 
 
@@ -77,12 +77,12 @@ class StreamIterator:
             while self._step(walk):
                 if walk.deleted:
                     continue
-                if streamid.before(walk.ms, walk.seq, self.from_ms, self.from_seq):
+                if stream_id.before(walk.ms, walk.seq, self.from_ms, self.from_seq):
                     if self.reverse:
                         self.node = None
                         return False
                     continue
-                if streamid.before(self.to_ms, self.to_seq, walk.ms, walk.seq):
+                if stream_id.before(self.to_ms, self.to_seq, walk.ms, walk.seq):
                     if self.reverse:
                         continue
                     self.node = None

@@ -26,7 +26,7 @@ import cython
 
 from headrace import mem
 from headrace.streams.node_check import NodeCheck
-from headrace.structures import listpack, listpack_walk, streamid
+from headrace.structures import listpack, listpack_walk, stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax_walk import RaxCursor
 
@@ -83,7 +83,7 @@ class Node:
     @staticmethod
     def from_bytes(key: bytes, data: bytes) -> Node:
         """The node that was stored as data under key; see NodeCheck.run for what may be wrong with it."""
-        master: streamid.StreamId = streamid.from_key(key)
+        master: stream_id.StreamId = stream_id.from_key(key)
         block: bytearray = bytearray(data)
         check: NodeCheck = NodeCheck(block)
         check.run(master.ms, master.seq)
@@ -92,7 +92,7 @@ class Node:
     @cython.ccall
     def key(self) -> bytes:
         """The 16 bytes under which the stream's rax has this node."""
-        return streamid.key_of(self.ms, self.seq)
+        return stream_id.key_of(self.ms, self.seq)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -112,7 +112,7 @@ class Node:
             return False
         if entries_max > 0 and self.live + self.deleted + self.gone >= entries_max:
             return False
-        return streamid.before(self.ms, self.seq, ms, seq)
+        return stream_id.before(self.ms, self.seq, ms, seq)
 
     @cython.ccall
     def append(

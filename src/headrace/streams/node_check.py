@@ -10,7 +10,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.structures import listpack_walk, streamid
+from headrace.structures import listpack_walk, stream_id
 
 HEADER = cython.declare(cython.Py_ssize_t, 6)
 END = cython.declare(cython.uchar, 0xFF)
@@ -102,7 +102,7 @@ class NodeCheck:
             if lives == 0:
                 if entry_ms == 0 and entry_seq == 0:
                     raise ValueError("a node has an entry 0-0, which no read after any ID would find")
-                strayed = streamid.before(entry_ms, entry_seq, ms, seq)
+                strayed = stream_id.before(entry_ms, entry_seq, ms, seq)
             elif entry_ms < last_ms or (entry_ms == last_ms and entry_seq <= last_seq):
                 raise ValueError(f"entry {entry_ms}-{entry_seq} is out of order in its node")
             last_ms = entry_ms

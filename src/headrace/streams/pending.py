@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import cython
 
-from headrace.streams import weight as weights
+from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
-from headrace.streams.records import Records
-from headrace.streams.slots import Slots
-from headrace.streams.weight import Weight
+from headrace.streams.memory_account import Weight
+from headrace.streams.pending_arena import Records
+from headrace.streams.pending_index import Slots
 from headrace.structures import footprint
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
@@ -72,7 +72,7 @@ class Pending:
             self.owners.append(consumer)
         else:
             self.owners[number] = consumer
-        self.weight.add(weights.CONSUMER_BYTES + len(name))
+        self.weight.add(memory_account.CONSUMER_BYTES + len(name))
         return consumer
 
     @cython.ccall
@@ -88,7 +88,7 @@ class Pending:
         consumer.pending_count = 0
         self.count -= dropped
         self.owners[consumer.number] = None
-        self.weight.add(-weights.CONSUMER_BYTES - len(consumer.name))
+        self.weight.add(-memory_account.CONSUMER_BYTES - len(consumer.name))
         self.spare.append(consumer.number)
         return dropped
 
@@ -275,7 +275,7 @@ class Pending:
             twin.active_ms = consumer.active_ms
             twin.pending_count = consumer.pending_count
             twin.owned = consumer.owned.copy(other.records)
-            other.weight.add(weights.CONSUMER_BYTES + len(twin.name))
+            other.weight.add(memory_account.CONSUMER_BYTES + len(twin.name))
             other.owners.append(twin)
         return other
 

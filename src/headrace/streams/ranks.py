@@ -12,7 +12,7 @@ from headrace.streams.group import Group
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
+from headrace.structures import stream_id
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
@@ -20,7 +20,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 @cython.ccall
 def rank(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.ulonglong:
     """How many live entries have an ID up to and with ms-seq. It need not exist."""
-    if not streamid.before(ms, seq, stream.last_ms, stream.last_seq):
+    if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
         return stream.length
     node: Node | None = stream.node_for(ms, seq)
     if node is None:
@@ -30,7 +30,7 @@ def rank(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.
     while walk.next():
         if walk.deleted:
             continue
-        if streamid.before(ms, seq, walk.ms, walk.seq):
+        if stream_id.before(ms, seq, walk.ms, walk.seq):
             break
         total += 1
     return total
@@ -45,7 +45,7 @@ def count(
     to_seq: cython.ulonglong,
 ) -> cython.ulonglong:
     """How many live entries have an ID from the first to the second, both included."""
-    if streamid.before(to_ms, to_seq, from_ms, from_seq):
+    if stream_id.before(to_ms, to_seq, from_ms, from_seq):
         return 0
     total: cython.ulonglong = rank(stream, to_ms, to_seq)
     if total == 0 or (from_ms == 0 and from_seq == 0):

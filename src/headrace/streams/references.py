@@ -18,8 +18,8 @@ import cython
 from headrace.streams.group import Group
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
-from headrace.structures.streamid import StreamId
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
 
 KEEPREF = cython.declare(cython.int, 0)
 DELREF = cython.declare(cython.int, 1)
@@ -33,7 +33,7 @@ def referenced(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> c
     read: StreamId | None = read_by_all(stream)
     if read is None:
         return False
-    return streamid.before(read.ms, read.seq, ms, seq) or held(stream, ms, seq)
+    return stream_id.before(read.ms, read.seq, ms, seq) or held(stream, ms, seq)
 
 
 @cython.ccall
@@ -45,7 +45,7 @@ def read_by_all(stream: Stream) -> StreamId | None:
     if groups is None:
         return None
     for group in groups.values():
-        if lowest is None or streamid.before(group.last_ms, group.last_seq, lowest.last_ms, lowest.last_seq):
+        if lowest is None or stream_id.before(group.last_ms, group.last_seq, lowest.last_ms, lowest.last_seq):
             lowest = group
     return None if lowest is None else StreamId(lowest.last_ms, lowest.last_seq)
 

@@ -1,4 +1,4 @@
-"""What a stream takes, to the byte, counted by walking: weight.py says about as much at once."""
+"""What a stream takes, to the byte, counted by walking: memory_account.py says about as much at once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import cython
 
 from headrace.streams import node as nodes_of
 from headrace.streams.group import Group
+from headrace.streams.memory_account import Weight
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
-from headrace.streams.weight import Weight
 from headrace.structures import footprint
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax_walk import RaxCursor

@@ -17,21 +17,21 @@ import cython
 from headrace import mem
 from headrace.errors import ElementsTooLarge
 from headrace.limits import ENTRY_BYTES_MAX
+from headrace.streams import memory_account
 from headrace.streams import node as nodes_of
-from headrace.streams import weight as weights
 from headrace.streams.compaction import Compaction
 from headrace.streams.counting import Counting
 from headrace.streams.group import Group
 from headrace.streams.idempotency import Idempotency
+from headrace.streams.memory_account import Weight
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
-from headrace.streams.weight import Weight
-from headrace.structures import streamid
+from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
@@ -68,7 +68,7 @@ class Stream:
     idmp_maxsize: Public[cython.longlong]
 
     def __init__(self) -> None:
-        self.weight = Weight(weights.STREAM_BYTES)
+        self.weight = Weight(memory_account.STREAM_BYTES)
         self.nodes = Rax()
         self.head = self.tail = None
         self.length = self.entries_added = 0
@@ -122,20 +122,20 @@ class Stream:
         A bytearray is not copied: it becomes the node's. ValueError when key or data are damaged, or the
         node does not come after the others; EntryBeforeNode as NodeCheck.run.
         """
-        master: StreamId = streamid.from_key(key)
+        master: StreamId = stream_id.from_key(key)
         tail: Node | None = self.tail
         block: bytearray = data if isinstance(data, bytearray) else bytearray(data)
         check: NodeCheck = NodeCheck(block)
         check.run(master.ms, master.seq)
         if tail is not None:
-            if not streamid.before(tail.ms, tail.seq, master.ms, master.seq):
+            if not stream_id.before(tail.ms, tail.seq, master.ms, master.seq):
                 raise ValueError(f"node {master} is out of order")
-            if not streamid.before(self.last_ms, self.last_seq, master.ms, master.seq):
+            if not stream_id.before(self.last_ms, self.last_seq, master.ms, master.seq):
                 raise ValueError(f"node {master} begins inside the one before it")
             self._close(tail)
         self.tail = nodes_of.checked_node(master.ms, master.seq, block, check)
         self.nodes.insert(key, self.tail)
-        self.weight.add(weights.NODE_BYTES + self.tail.pack.cap)
+        self.weight.add(memory_account.NODE_BYTES + self.tail.pack.cap)
         if self.tail.live > 0:
             self.last_ms = check.last_ms
             self.last_seq = check.last_seq
@@ -160,7 +160,7 @@ class Stream:
             if was_first:
                 self._first_is_next_of(walk)
             self.buried(node, 1)
-        if streamid.before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
+        if stream_id.before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
             self.max_deleted_ms = ms
             self.max_deleted_seq = seq
         return True
@@ -181,7 +181,7 @@ class Stream:
         """Take node out with all its entries; the first ID is the caller's to find again."""
         cursor: RaxCursor
         self.nodes.remove(node.key())
-        self.weight.add(-weights.NODE_BYTES - node.pack.cap)
+        self.weight.add(-memory_account.NODE_BYTES - node.pack.cap)
         if self.counting is not None:
             self.counting.recent = None
         live: cython.ulonglong = node.live
@@ -230,13 +230,15 @@ class Stream:
     def node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
         """The last node whose master ID is not after ms-seq: where that entry is, if it is."""
         tail: Node | None = self.tail
-        if tail is None or not streamid.before(ms, seq, tail.ms, tail.seq):
+        if tail is None or not stream_id.before(ms, seq, tail.ms, tail.seq):
             return tail
         counting: Counting | None = self.counting
         if counting is not None and counting.is_in_recent(ms, seq):
             return counting.recent
         cursor: RaxCursor = RaxCursor(self.nodes)
-        found: Node | None = nodes_of.node_at(cursor) if cursor.seek("<=", streamid.key_of(ms, seq)) else None
+        found: Node | None = (
+            nodes_of.node_at(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
+        )
         if counting is not None:
             counting.recent = found
         return found
@@ -350,7 +352,7 @@ class Stream:
                 other._close(other.tail)
             other.tail = node.copy()
             other.nodes.insert(cursor.key, other.tail)
-            other.weight.add(weights.NODE_BYTES + other.tail.pack.cap)
+            other.weight.add(memory_account.NODE_BYTES + other.tail.pack.cap)
             more = cursor.next()
         other.length = self.length
         other.entries_added = self.entries_added
@@ -379,14 +381,14 @@ class Stream:
         last: StreamId | None = None
         node: Node
         tail: Node | None = None
-        weight: cython.Py_ssize_t = weights.STREAM_BYTES
+        weight: cython.Py_ssize_t = memory_account.STREAM_BYTES
         alive: cython.ulonglong = 0
         cursor: RaxCursor = RaxCursor(self.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
             node = nodes_of.node_at(cursor)
             tail = node
-            weight += weights.NODE_BYTES + node.pack.cap
+            weight += memory_account.NODE_BYTES + node.pack.cap
             node.check()
             assert node.key() == cursor.key, f"node {node.ms}-{node.seq} is under another key"
             walk: EntryWalk = EntryWalk(node)
@@ -446,13 +448,13 @@ class Stream:
             room = self.tail.pack.hand_on()
             self.weight.add(self.tail.pack.cap - cap)
         node: Node = nodes_of.open_node(ms, seq, words, start, raw, room)
-        while self.tail is not None and not streamid.before(self.tail.ms, self.tail.seq, ms, seq):
+        while self.tail is not None and not stream_id.before(self.tail.ms, self.tail.seq, ms, seq):
             # Only tombstones, and the last ID was set back before them: the tail must not stay last.
             self.drop(self.tail)
         if self.tail is not None:
             self._close(self.tail)
         self.nodes.insert(node.key(), node)
-        self.weight.add(weights.NODE_BYTES + node.pack.cap)
+        self.weight.add(memory_account.NODE_BYTES + node.pack.cap)
         self.tail = node
 
     @cython.cfunc

@@ -18,9 +18,9 @@ from headrace.streams import references
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
+from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 
 @cython.ccall
@@ -81,7 +81,7 @@ def trim_by_id(
             break
         walk = EntryWalk(node)
         walk.enter_end(node)
-        if walk.previous() and not streamid.before(walk.ms, walk.seq, ms, seq):
+        if walk.previous() and not stream_id.before(walk.ms, walk.seq, ms, seq):
             if not approximate:
                 removed += _bury_before(stream, node, ms, seq)
             break
@@ -118,11 +118,11 @@ def _trim_by_policy(
         walk: EntryWalk = EntryWalk(node)
         gone = 0
         while walk.next():
-            if read is not None and streamid.before(read.ms, read.seq, walk.ms, walk.seq):
+            if read is not None and stream_id.before(read.ms, read.seq, walk.ms, walk.seq):
                 whole = False  # referenced, and so is all that follows
                 break
             if by_id:
-                whole = streamid.before(walk.ms, walk.seq, ms, seq)
+                whole = stream_id.before(walk.ms, walk.seq, ms, seq)
                 if not whole:
                     break
             elif mem.as_signed(stream.length - maxlen) == gone:
@@ -168,7 +168,7 @@ def _bury_before(stream: Stream, node: Node, ms: cython.ulonglong, seq: cython.u
     """Make the live entries of node before ms-seq tombstones."""
     n: cython.longlong = 0
     walk: EntryWalk = EntryWalk(node)
-    while walk.next() and streamid.before(walk.ms, walk.seq, ms, seq):
+    while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
         if not walk.deleted:
             node.bury(walk.at)
             n += 1

@@ -55,7 +55,7 @@ from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
 from headrace.persistence.aof.names import Names
 from headrace.persistence.aof.pending_rewrite import Rewrite
 from headrace.persistence.aof.records import Item, Recorder
-from headrace.persistence.files import File, Files, Pending
+from headrace.persistence.data_directory import File, Files, Pending
 from headrace.visibility import Public
 
 POLICIES = ("always", "everysec", "no")

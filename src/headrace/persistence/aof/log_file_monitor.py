@@ -21,7 +21,7 @@ import os
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.names import Names
-from headrace.persistence.files import FileIdentity, Files
+from headrace.persistence.data_directory import FileIdentity, Files
 
 CHECK_INTERVAL_MS = 900  # with a timer that runs every 100 ms a change is detected within one second
 REPLACED = "another file has this name"

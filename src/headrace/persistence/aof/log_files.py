@@ -9,7 +9,7 @@ import logging
 from headrace.persistence.aof.log_file_monitor import LogFileMonitor
 from headrace.persistence.aof.manifest import Line, Manifest
 from headrace.persistence.aof.names import Names
-from headrace.persistence.files import Files
+from headrace.persistence.data_directory import Files
 
 REPLACED_SUFFIX = ".replaced"
 

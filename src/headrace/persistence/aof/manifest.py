@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from headrace.persistence.aof.names import Names
 from headrace.persistence.damage import Damaged
-from headrace.persistence.files import File, Files
+from headrace.persistence.data_directory import File, Files
 from headrace.resp.inline import split_line
 
 LINE_MAX = 1024  # bytes with the line end; Redis reads no longer one

@@ -24,8 +24,8 @@ import cython
 from headrace import mem
 from headrace.errors import CommandError
 from headrace.persistence.damage import Damaged
-from headrace.persistence.files import Source
-from headrace.resp.inbox import Inbox
+from headrace.persistence.data_directory import Source
+from headrace.resp.read_buffer import Inbox
 
 # Bytes read at once: large enough that a read costs nothing beside its records, small enough for the cache.
 CHUNK = 256 * 1024

@@ -18,7 +18,7 @@ import cython
 
 from headrace import mem
 from headrace.persistence.aof.manifest import write_all
-from headrace.persistence.files import File
+from headrace.persistence.data_directory import File
 from headrace.resp import writer
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 4096)

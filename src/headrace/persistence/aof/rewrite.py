@@ -41,8 +41,8 @@ from headrace.streams.idempotency import Idempotency
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
-from headrace.structures.streamid import StreamId
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
@@ -119,10 +119,10 @@ def stream_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[
         yield [b"XADD", key, b"MAXLEN", b"0", b"0-1", b"x", b"y"]
     entry: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False)
     while entry.next():
-        yield [b"XADD", key, streamid.text_of(entry.ms, entry.seq), *entry.entry()]
+        yield [b"XADD", key, stream_id.text_of(entry.ms, entry.seq), *entry.entry()]
     yield set_id_command(key, stream)
     for group in stream.groups():
-        last: bytes = streamid.text_of(group.last_ms, group.last_seq)
+        last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
         read: list[bytes] = [b"ENTRIESREAD", b"%d" % group.entries_read]
         if held is not None:
             yield [b"XGROUP", b"SETID", key, group.name, last, *read]
@@ -136,9 +136,9 @@ def stream_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[
 def set_id_command(key: bytes, stream: Stream) -> list[bytes]:
     """The last ID and the counters."""
     count: cython.longlong = mem.as_signed(stream.entries_added)
-    added: bytes = streamid.decimal(I64_MAX if count < 0 else count)
-    deleted: bytes = streamid.text_of(stream.max_deleted_ms, stream.max_deleted_seq)
-    last: bytes = streamid.text_of(stream.last_ms, stream.last_seq)
+    added: bytes = stream_id.decimal(I64_MAX if count < 0 else count)
+    deleted: bytes = stream_id.text_of(stream.max_deleted_ms, stream.max_deleted_seq)
+    last: bytes = stream_id.text_of(stream.last_ms, stream.last_seq)
     return [b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted]
 
 
@@ -182,13 +182,13 @@ def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
     slot: cython.Py_ssize_t = pending.oldest()
     nobodys: list[list[bytes]] = []
     while slot >= 0:
-        word: bytes = streamid.text_of(pending.ms_of(slot), pending.seq_of(slot))
-        count: bytes = streamid.decimal(pending.deliveries_of(slot))
+        word: bytes = stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot))
+        count: bytes = stream_id.decimal(pending.deliveries_of(slot))
         owner = pending.owner_of(slot)
         if owner is None:
             nobodys.append([word, count])
         else:
-            time: bytes = streamid.decimal(pending.time_of(slot))
+            time: bytes = stream_id.decimal(pending.time_of(slot))
             words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word]
             yield [*words, b"TIME", time, b"RETRYCOUNT", count, b"JUSTID", b"FORCE"]
         slot = pending.newer(slot)
@@ -234,5 +234,5 @@ def producer_commands(key: bytes, stream: Stream, settings: Settings) -> Iterato
     added: cython.longlong = mem.as_signed(memory.added)
     duplicates: cython.longlong = mem.as_signed(memory.duplicates)
     if added != len(items) or duplicates > 0:
-        words: list[bytes] = [b"XCFGSET", key, b"IIDS-ADDED", streamid.decimal(added)]
-        yield [*words, b"IIDS-DUPLICATES", streamid.decimal(duplicates)]
+        words: list[bytes] = [b"XCFGSET", key, b"IIDS-ADDED", stream_id.decimal(added)]
+        yield [*words, b"IIDS-DUPLICATES", stream_id.decimal(duplicates)]

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.damage import Damaged
-from headrace.persistence.rdb import kept
+from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.stream_reader import forget_old, is_stream, read_stream
 from headrace.streams.stream import Stream
@@ -104,7 +104,7 @@ class _File:
         self.loaded = Loaded()
         self.database = 0
         self.expires_ms: int | None = None  # of the next key
-        self.kept: bytes | None = None  # what its type cannot say: see kept.py
+        self.kept: bytes | None = None  # what its type cannot say: see stream_extras.py
 
     def read(self) -> None:
         """Read it from magic to checksum."""
@@ -149,7 +149,7 @@ class _File:
             self.expires_ms = 1000 * (seconds if seconds < 1 << 31 else seconds - (1 << 32))
         elif opcode == AUX:
             name, value = inp.string(), inp.string()
-            if name == kept.AUX_NAME:
+            if name == stream_extras.AUX_NAME:
                 self.kept = value
             else:
                 self.loaded.aux[name] = value
@@ -208,7 +208,7 @@ class _File:
         stream = read_stream(self.inp, kind, self.keyspace)
         if self.kept is not None:
             try:
-                kept.apply_kept(stream, self.kept, self.keyspace)
+                stream_extras.apply_kept(stream, self.kept, self.keyspace)
             except ValueError as error:
                 raise Damaged(at, f"what was kept of the stream is damaged: {error}") from None
         forget_old(stream, self.now_ms)

@@ -41,9 +41,9 @@ from headrace.streams.node_check import EntryBeforeNode
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
-from headrace.structures import streamid
+from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 WITH_COUNTERS = cython.declare(cython.int, 19)
 WITH_ACTIVE_TIMES = cython.declare(cython.int, 21)
@@ -126,7 +126,7 @@ def _gather(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) ->
     """
     if stream.tail is not None:
         raise Damaged(at, "a node of a stream has entries that come before it")
-    master: StreamId = streamid.from_key(key)
+    master: StreamId = stream_id.from_key(key)
     walk: EntryWalk = EntryWalk(Node(master.ms, master.seq, Listpack.from_bytes(data)))
     words: list[bytes]
     while walk.next():
@@ -161,7 +161,7 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
             )
     stream.find_first()
     last: StreamId | None = stream.last_entry_id()
-    if last is not None and streamid.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
+    if last is not None and stream_id.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
         stream.last_ms = last.ms  # the entries are sound: better to mend the number than to lose them
         stream.last_seq = last.seq
 

@@ -4,7 +4,7 @@ Nodes go out as they lie in memory. Nothing here changes the stream, so a forked
 parent goes on; what such a child touches is the objects around the packed bytes, not the bytes.
 
 Types below 27 cannot say that a pending entry is nobody's. There it gets an owner that does not exist, its
-group's stand-in, so that who loads it still knows it as pending; kept.py says which consumer that is.
+group's stand-in, so that who loads it still knows it as pending; stream_extras.py says which consumer it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.streams.node import Node
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
-from headrace.structures.streamid import StreamId
+from headrace.structures.stream_id import StreamId
 
 WITH_ACTIVE_TIMES = cython.declare(cython.int, TYPE_ACTIVE_TIMES)
 WITH_PRODUCERS = cython.declare(cython.int, TYPE_IDEMPOTENCY)

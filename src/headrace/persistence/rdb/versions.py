@@ -7,7 +7,7 @@
     redis-8.6     REDIS0013   26             idempotent producers               Redis 8.6 on
     redis-8.8     REDIS0014   27             pending entries without an owner   Redis 8.8 on
 
-Nothing is lost for us in any of them: see kept.py for where the rest goes.
+Nothing is lost for us in any of them: see stream_extras.py for where the rest goes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writing an RDB file: the snapshot of a whole keyspace, as reader.py draws it.
 
 What is dead at now_ms, keys and iids, stays out. The file says nothing that a server does not expect there:
-what only we know stands in auxiliary fields (see kept.py), which all others pass over.
+what only we know stands in auxiliary fields (see stream_extras.py), which all others pass over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import cython
 
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.settings import Settings
-from headrace.persistence.rdb import kept
+from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_writer import write_stream
 from headrace.persistence.rdb.versions import Version
@@ -103,9 +103,9 @@ def _write_key(
     stream: Stream | None = None
     if isinstance(value, Stream):
         stream = value
-        part = kept.encode_kept(stream, version, now_ms, settings)
+        part = stream_extras.encode_kept(stream, version, now_ms, settings)
         if part is not None:
-            _write_aux(out, kept.AUX_NAME, part)
+            _write_aux(out, stream_extras.AUX_NAME, part)
     if dies_at != IMMORTAL:
         out.byte(EXPIRES_MS)
         out.time(dies_at)

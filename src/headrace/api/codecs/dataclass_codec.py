@@ -1,0 +1,62 @@
+"""Dataclasses as entries: a field for each attribute, so that other clients, and Spark, read them by name.
+
+Text, numbers, times, UUIDs and enums are plain text (text_codec.py); lists, dicts, tuples, sets and other
+dataclasses are JSON (json_codec.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from headrace.api.codecs.attributes import Attributes, Ways, Within
+from headrace.api.codecs.json_codec import Shapes
+from headrace.api.codecs.text_codec import words_for
+from headrace.errors import CodecError
+
+T = TypeVar("T")
+
+
+class RecordCodec(Generic[T]):
+    """The codec of a dataclass. CodecError for an attribute of a type that it does not know.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Order:
+    ...     customer: str
+    ...     cents: int
+    >>> RecordCodec(Order).encode(Order("ada", 999))
+    {b'customer': 'ada', b'cents': 999}
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
+        shapes = Shapes()
+
+        def ways_for(annotation: Any) -> Ways | None:
+            return words_for(annotation) or shapes.json_field(annotation)
+
+        self._attributes = Attributes(kind, str.encode, ways_for)
+
+    def encode(self, value: T, /) -> dict[bytes, Any]:
+        """The attributes that are not None; CodecError that names the one that cannot be stored."""
+        if not isinstance(value, self.kind):
+            raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
+        try:
+            fields = self._attributes.there(value)
+        except Within as wrong:
+            where = f"{self.kind.__name__}{wrong.path}"
+            raise CodecError(f"{where}: cannot store {wrong.value!r}: {wrong.reason}") from wrong
+        if not fields:
+            raise CodecError(f"{value!r} has nothing to store: an entry has at least one field")
+        return fields
+
+    def decode(self, fields: dict[bytes, bytes], /) -> T:
+        """An instance; CodecError that names the attribute that is missing or cannot be read."""
+        try:
+            return self._attributes.back(fields)  # type: ignore[no-any-return]
+        except Within as wrong:
+            where = f"field '{wrong.path[1:]}' of {self.kind.__name__}"
+            raise CodecError(f"{where}: {wrong.reason}") from wrong
+
+    def __repr__(self) -> str:
+        return self.kind.__name__

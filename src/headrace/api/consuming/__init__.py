@@ -1,0 +1,1 @@
+"""Consumers of a group: the worker, its drivers in threads and asyncio, leases, dead letters."""

@@ -1,0 +1,1 @@
+"""The backend elsewhere: a server, Sentinels or a cluster, through redis-py."""

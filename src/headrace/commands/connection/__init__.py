@@ -1,0 +1,1 @@
+"""Commands on connections: AUTH, HELLO, CLIENT, transactions, pub/sub, MONITOR."""

@@ -1,0 +1,342 @@
+"""CLIENT: who is connected, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cython
+
+from headrace.commands.arguments import Arguments, is_word, parse_i64, parse_timeout
+from headrace.commands.call import Call
+from headrace.commands.connection import client_list
+from headrace.commands.connection.connection import check_name, is_printable
+from headrace.commands.server.help import help_row
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, UnknownForm
+
+# The kinds of clients Redis tells apart; ours are of the first and the last.
+CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
+
+
+class NoSuchClient(CommandError):
+    text = "ERR No such client"
+
+
+class BadClientId(CommandError):
+    text = "ERR client-id should be greater than 0"
+
+
+class BadListedId(CommandError):
+    text = "ERR Invalid client ID"
+
+
+class BadUnblockReason(CommandError):
+    text = "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"
+
+
+class Unblocked(CommandError):
+    text = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
+
+
+class BadPauseMode(CommandError):
+    text = "ERR CLIENT PAUSE mode must be WRITE or ALL"
+
+
+def parse_deadline(text: bytes, now: int) -> int:
+    """The moment a timeout in milliseconds from now ends; 0 for one of 0, which means never."""
+    timeout = parse_timeout(text, now)
+    return now + timeout if timeout else 0
+
+
+def check_type(word: bytes) -> bytes:
+    """The kind of client, lower case; `slave` is `replica`."""
+    kind = word.lower()
+    if kind not in CLIENT_TYPES:
+        raise CommandError(f"ERR Unknown client type '{word.decode('utf-8', 'surrogateescape')}'")
+    return b"replica" if kind == b"slave" else kind
+
+
+def kind_of(session: Session) -> bytes:
+    """Which of CLIENT_TYPES the session is of."""
+    return b"pubsub" if session.subscribed else b"normal"
+
+
+def on_or_off(call: Call) -> bool:
+    """The argument ON or OFF."""
+    arguments: Arguments = call.arguments()
+    if arguments.flag(b"ON"):
+        return True
+    if arguments.flag(b"OFF"):
+        return False
+    raise SyntaxRefused()
+
+
+def run_id(call: Call) -> None:
+    """The caller's number."""
+    call.answer.integer(call.session.id)
+
+
+def run_setname(call: Call) -> None:
+    """Name the caller; the empty name takes the name away."""
+    call.session.name = check_name(call.argv[2])
+    call.answer.ok()
+
+
+def run_getname(call: Call) -> None:
+    """The caller's name, or null."""
+    if call.session.name:
+        call.answer.bulk(call.session.name)
+    else:
+        call.answer.null()
+
+
+def run_setinfo(call: Call) -> None:
+    """Which library the caller uses, in which version."""
+    option, value = call.argv[2], call.argv[3]
+    shown = option.decode("utf-8", "surrogateescape")
+    if not is_word(option, b"LIB-NAME") and not is_word(option, b"LIB-VER"):
+        raise CommandError(f"ERR Unrecognized option '{shown}'")
+    if not is_printable(value):
+        raise CommandError(f"ERR {shown} cannot contain spaces, newlines or special characters.")
+    if is_word(option, b"LIB-NAME"):
+        call.session.library_name = value
+    else:
+        call.session.library_version = value
+    call.answer.ok()
+
+
+def describe(call: Call, session: Session) -> bytes:
+    """The session's line."""
+    return client_list.line(session, call.now, call.host.client_buffers(session))
+
+
+def run_info(call: Call) -> None:
+    """The caller's line of CLIENT LIST."""
+    call.answer.verbatim(describe(call, call.session) + b"\n")
+
+
+def run_list(call: Call) -> None:
+    """A line for every client, for those of a kind, or for those with these IDs."""
+    arguments: Arguments = call.arguments()
+    chosen: list[Session] = list(call.engine.clients.values())
+    if arguments.option(b"TYPE"):
+        kind = check_type(arguments.word())
+        chosen = [session for session in chosen if kind_of(session) == kind]
+    elif arguments.option(b"ID"):
+        ids = [_listed_id(word) for word in arguments.rest()]
+        clients = call.engine.clients
+        chosen = [clients[number] for number in ids if number in clients]
+    arguments.end()
+    call.answer.verbatim(b"".join(describe(call, session) + b"\n" for session in chosen))
+
+
+def _listed_id(word: bytes) -> int:
+    try:
+        return parse_i64(word)
+    except NotAnInteger:
+        raise BadListedId() from None
+
+
+def run_kill(call: Call) -> None:
+    """CLIENT KILL address, or with options: how many were killed."""
+    if len(call.argv) == 3:
+        found = [s for s in call.engine.clients.values() if s.address == call.argv[2]]
+        if not found:
+            raise NoSuchClient()
+        _kill(call, found)
+        call.answer.ok()
+        return
+    keep, skip_me = parse_kill(call)
+    found = [
+        session
+        for session in call.engine.clients.values()
+        if all(wanted(session) for wanted in keep) and not (skip_me and session is call.session)
+    ]
+    _kill(call, found)
+    call.answer.integer(len(found))
+
+
+def _kill(call: Call, found: list[Session]) -> None:
+    """Others are closed now; the caller hears the answer first."""
+    for session in found:
+        if session is call.session:
+            session.closing = True
+        else:
+            call.engine.kill(session)
+
+
+def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
+    """What must hold of those to kill, and whether the caller is spared."""
+    arguments: Arguments = call.arguments()
+    keep: list[Callable[[Session], bool]] = []
+    skip_me = True
+    while arguments.more():
+        if arguments.option(b"ID"):
+            keep.append(_having(lambda s: s.id, _positive(arguments.word(), BadClientId)))
+        elif arguments.option(b"TYPE"):
+            keep.append(_having(kind_of, check_type(arguments.word())))
+        elif arguments.option(b"ADDR"):
+            keep.append(_having(lambda s: s.address, arguments.word()))
+        elif arguments.option(b"LADDR"):
+            keep.append(_having(lambda s: s.local_address, arguments.word()))
+        elif arguments.option(b"USER"):
+            user = arguments.word()
+            if call.engine.guard.users.find(user) is None:
+                raise CommandError(f"ERR No such user '{user.decode('utf-8', 'surrogateescape')}'")
+            keep.append(_having(lambda s: s.user, user))
+        elif arguments.option(b"MAXAGE"):
+            age = _positive(arguments.word(), NotAnInteger)
+            keep.append(_there_since(call.now - age * 1000))
+        elif arguments.option(b"SKIPME"):
+            skip_me = arguments.flag(b"YES")
+            if not skip_me and not arguments.flag(b"NO"):
+                raise SyntaxRefused()
+        else:
+            raise SyntaxRefused()
+    return keep, skip_me
+
+
+def _having(trait: Callable[[Session], object], value: object) -> Callable[[Session], bool]:
+    """Whether a session's trait is that value."""
+    return lambda session: trait(session) == value
+
+
+def _there_since(moment: int) -> Callable[[Session], bool]:
+    """Whether a session was made at that moment, in milliseconds, or before."""
+    return lambda session: session.created_ms <= moment
+
+
+def _positive(word: bytes, refusal: type[CommandError]) -> int:
+    try:
+        number = parse_i64(word)
+    except NotAnInteger:
+        raise refusal() from None
+    if number <= 0:
+        raise refusal()
+    return number
+
+
+def run_unblock(call: Call) -> None:
+    """End another client's wait, as if its time were up, or with an error."""
+    argv = call.argv
+    if len(argv) > 4:
+        raise UnknownForm("CLIENT", argv[1])
+    refusal = Unblocked() if len(argv) == 4 and is_word(argv[3], b"ERROR") else None
+    if len(argv) == 4 and refusal is None and not is_word(argv[3], b"TIMEOUT"):
+        raise BadUnblockReason()
+    session = call.engine.clients.get(parse_i64(argv[2]))
+    call.answer.integer(1 if session is not None and call.engine.unblock(session, refusal) else 0)
+
+
+def run_pause(call: Call) -> None:
+    """Hold back requests for some milliseconds, all of them or those that write."""
+    argv = call.argv
+    if len(argv) > 4:
+        raise UnknownForm("CLIENT", argv[1])
+    writes_only = len(argv) == 4 and is_word(argv[3], b"WRITE")
+    if len(argv) == 4 and not writes_only and not is_word(argv[3], b"ALL"):
+        raise BadPauseMode()
+    until = parse_deadline(argv[2], call.now)
+    if until:
+        call.engine.gate.pause(until, writes_only)
+    call.answer.ok()
+
+
+def run_unpause(call: Call) -> None:
+    """End the pause."""
+    call.engine.gate.end_pause()
+    call.answer.ok()
+
+
+def run_reply(call: Call) -> None:
+    """Whether the caller gets answers."""
+    arguments: Arguments = call.arguments()
+    session: Session = call.session
+    if arguments.flag(b"ON"):
+        session.reply_on()
+        call.answer.ok()
+    elif arguments.flag(b"OFF"):
+        session.reply_off()
+    elif arguments.flag(b"SKIP"):
+        session.reply_skip()
+    else:
+        raise SyntaxRefused()
+
+
+def run_no_evict(call: Call) -> None:
+    """Accepted and shown; nobody is ever evicted here."""
+    call.session.no_evict = on_or_off(call)
+    call.answer.ok()
+
+
+def run_no_touch(call: Call) -> None:
+    """Accepted and shown; keys have no access time here."""
+    call.session.no_touch = on_or_off(call)
+    call.answer.ok()
+
+
+def run_getredir(call: Call) -> None:
+    """No tracking, so nothing is redirected."""
+    call.answer.integer(-1)
+
+
+def row(
+    name: str,
+    arity: int,
+    run: Callable[[Call], None],
+    since: str,
+    summary: str,
+    syntax: str = "",
+    flags: str = "",
+) -> Command:
+    """A subcommand's row."""
+    return Command(
+        f"client|{name}",
+        arity,
+        run,
+        f"{flags} noscript loading stale",
+        group="connection",
+        since=since,
+        summary=summary,
+        syntax=syntax,
+    )
+
+
+SUBCOMMANDS = [
+    row("id", 2, run_id, "5.0.0", "Returns the caller's ID."),
+    row("setname", 3, run_setname, "2.6.9", "Names the connection.", "connection-name"),
+    row("getname", 2, run_getname, "2.6.9", "Returns the connection's name."),
+    row("setinfo", 4, run_setinfo, "7.2.0", "Says which library calls.", "<LIB-NAME name | LIB-VER version>"),
+    row("info", 2, run_info, "6.2.0", "Describes the connection."),
+    row("list", -2, run_list, "2.4.0", "Describes connections.", "[TYPE type] [ID id [id ...]]", "admin"),
+    row(
+        "kill",
+        -3,
+        run_kill,
+        "2.4.0",
+        "Closes connections.",
+        "<ip:port | [ID id] [TYPE type] [USER user] [ADDR ip:port] [LADDR ip:port] [SKIPME yes|no]>",
+        "admin",
+    ),
+    row("unblock", -3, run_unblock, "5.0.0", "Ends a client's wait.", "client-id [TIMEOUT | ERROR]", "admin"),
+    row("pause", -3, run_pause, "3.0.0", "Holds requests back.", "timeout [WRITE | ALL]", "admin"),
+    row("unpause", 2, run_unpause, "6.2.0", "Ends a pause.", "", "admin"),
+    row("reply", 3, run_reply, "3.2.0", "Turns answers off and on.", "<ON | OFF | SKIP>"),
+    row("no-evict", 3, run_no_evict, "7.0.0", "Spares the connection from eviction.", "<ON | OFF>", "admin"),
+    row("no-touch", 3, run_no_touch, "7.2.0", "Reads keys without touching them.", "<ON | OFF>"),
+    row("getredir", 2, run_getredir, "6.0.0", "Returns whom tracking redirects to."),
+]
+
+COMMANDS = [
+    Command(
+        "client",
+        -2,
+        None,
+        group="connection",
+        since="2.4.0",
+        summary="Connections: names, lists, ends.",
+        complexity="Depends on the subcommand",
+        subcommands=[*SUBCOMMANDS, help_row("client", SUBCOMMANDS)],
+    )
+]

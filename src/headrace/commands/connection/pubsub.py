@@ -1,0 +1,243 @@
+"""Channels: SUBSCRIBE and PSUBSCRIBE with their opposites, PUBLISH, PUBSUB.
+
+Subscribing answers one push for each channel, not one reply for the request. Shard channels belong to
+clusters: there are none.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.connection.subscriptions import Channels
+from headrace.commands.server.help import help_row
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.errors import UnknownForm
+from headrace.keyspace.glob import Glob
+
+
+@cython.cfunc
+def confirm(call: Call, kind: bytes, name: bytes | None) -> cython.void:
+    """Say what has been done with a channel or pattern, and how many subscriptions there are now."""
+    session: Session = call.session
+    call.answer.push(3)
+    call.answer.bulk(kind)
+    if name is None:
+        call.answer.null()
+    else:
+        call.answer.bulk(name)
+    call.answer.integer(session.subscribed)
+    session.aloud = session.is_muted()
+
+
+def run_subscribe(call: Call) -> None:
+    """SUBSCRIBE: hear these channels."""
+    channels: Channels = call.engine.channels
+    for name in call.argv[1:]:
+        channels.subscribe(call.session, name)
+        confirm(call, b"subscribe", name)
+
+
+def run_psubscribe(call: Call) -> None:
+    """PSUBSCRIBE: hear all channels that one of these patterns describes."""
+    channels: Channels = call.engine.channels
+    for glob in call.argv[1:]:
+        Glob(glob)  # refuses what is too complex before anything is subscribed to
+    for glob in call.argv[1:]:
+        channels.subscribe_pattern(call.session, glob)
+        confirm(call, b"psubscribe", glob)
+
+
+def run_unsubscribe(call: Call) -> None:
+    """UNSUBSCRIBE: hear these channels no more; without any, all of them."""
+    channels: Channels = call.engine.channels
+    names = call.argv[1:] or list(call.session.channels)
+    for name in names:
+        channels.unsubscribe(call.session, name)
+        confirm(call, b"unsubscribe", name)
+    if not names:
+        confirm(call, b"unsubscribe", None)
+
+
+def run_punsubscribe(call: Call) -> None:
+    """PUNSUBSCRIBE: drop these patterns; without any, all of them."""
+    channels: Channels = call.engine.channels
+    globs = call.argv[1:] or list(call.session.patterns)
+    for glob in globs:
+        channels.unsubscribe_pattern(call.session, glob)
+        confirm(call, b"punsubscribe", glob)
+    if not globs:
+        confirm(call, b"punsubscribe", None)
+
+
+def run_publish(call: Call) -> None:
+    """PUBLISH: send a message; answer how many subscriptions it reached."""
+    channels: Channels = call.engine.channels
+    call.answer.integer(channels.publish(call.argv[1], call.argv[2]))
+
+
+def run_channels(call: Call) -> None:
+    """PUBSUB CHANNELS: those that someone has subscribed to by name, or those of them a pattern describes."""
+    if len(call.argv) > 3:
+        raise UnknownForm("PUBSUB", call.argv[1])
+    names = list(call.engine.channels.names)
+    if len(call.argv) == 3:
+        pattern: Glob = Glob(call.argv[2])
+        names = [name for name in names if pattern.matches(name)]
+    call.answer.value(names)
+
+
+def run_numsub(call: Call) -> None:
+    """PUBSUB NUMSUB: each channel named, and how many have subscribed to it by name."""
+    names = call.argv[2:]
+    listeners = call.engine.channels.names
+    call.answer.array(2 * len(names))
+    for name in names:
+        call.answer.bulk(name)
+        call.answer.integer(len(listeners.get(name, ())))
+
+
+def run_numpat(call: Call) -> None:
+    """PUBSUB NUMPAT: how many different patterns there are."""
+    call.answer.integer(len(call.engine.channels.patterns))
+
+
+def run_shardchannels(call: Call) -> None:
+    """PUBSUB SHARDCHANNELS: none."""
+    if len(call.argv) > 3:
+        raise UnknownForm("PUBSUB", call.argv[1])
+    call.answer.array(0)
+
+
+def run_shardnumsub(call: Call) -> None:
+    """PUBSUB SHARDNUMSUB: nobody for each channel named."""
+    call.answer.array(2 * (len(call.argv) - 2))
+    for name in call.argv[2:]:
+        call.answer.bulk(name)
+        call.answer.integer(0)
+
+
+SUBCOMMANDS = [
+    Command(
+        "pubsub|channels",
+        -2,
+        run_channels,
+        "pubsub loading stale",
+        group="pubsub",
+        since="2.8.0",
+        summary="Lists the channels that somebody has subscribed to by name.",
+        syntax="[pattern]",
+        complexity="O(N), N being the number of channels",
+    ),
+    Command(
+        "pubsub|numpat",
+        2,
+        run_numpat,
+        "pubsub loading stale",
+        group="pubsub",
+        since="2.8.0",
+        summary="Counts the patterns that somebody has subscribed to.",
+    ),
+    Command(
+        "pubsub|numsub",
+        -2,
+        run_numsub,
+        "pubsub loading stale",
+        group="pubsub",
+        since="2.8.0",
+        summary="Counts the subscribers of channels, patterns left aside.",
+        syntax="[channel [channel ...]]",
+        complexity="O(N), N being the number of channels named",
+    ),
+    Command(
+        "pubsub|shardchannels",
+        -2,
+        run_shardchannels,
+        "pubsub loading stale",
+        group="pubsub",
+        since="7.0.0",
+        summary="Lists the shard channels: there are none.",
+        syntax="[pattern]",
+    ),
+    Command(
+        "pubsub|shardnumsub",
+        -2,
+        run_shardnumsub,
+        "pubsub loading stale",
+        group="pubsub",
+        since="7.0.0",
+        summary="Counts the subscribers of shard channels: there are none.",
+        syntax="[shardchannel [shardchannel ...]]",
+        complexity="O(N), N being the number of channels named",
+    ),
+]
+
+COMMANDS = [
+    Command(
+        "subscribe",
+        -2,
+        run_subscribe,
+        "pubsub noscript loading stale",
+        group="pubsub",
+        since="2.0.0",
+        summary="Listens to channels.",
+        syntax="channel [channel ...]",
+        complexity="O(N), N being the number of channels named",
+    ),
+    Command(
+        "psubscribe",
+        -2,
+        run_psubscribe,
+        "pubsub noscript loading stale",
+        group="pubsub",
+        since="2.0.0",
+        summary="Listens to all channels that patterns describe.",
+        syntax="pattern [pattern ...]",
+        complexity="O(N), N being the number of patterns named",
+    ),
+    Command(
+        "unsubscribe",
+        -1,
+        run_unsubscribe,
+        "pubsub noscript loading stale",
+        group="pubsub",
+        since="2.0.0",
+        summary="Stops listening to channels; to all of them when none is named.",
+        syntax="[channel [channel ...]]",
+        complexity="O(N), N being the number of channels left",
+    ),
+    Command(
+        "punsubscribe",
+        -1,
+        run_punsubscribe,
+        "pubsub noscript loading stale",
+        group="pubsub",
+        since="2.0.0",
+        summary="Stops listening by patterns; by all of them when none is named.",
+        syntax="[pattern [pattern ...]]",
+        complexity="O(N), N being the number of patterns left",
+    ),
+    Command(
+        "publish",
+        3,
+        run_publish,
+        "pubsub loading stale fast",
+        group="pubsub",
+        since="2.0.0",
+        summary="Sends a message to a channel; returns how many subscriptions it reached.",
+        syntax="channel message",
+        complexity="O(N+M), N being the number of subscribers and M that of all patterns",
+    ),
+    Command(
+        "pubsub",
+        -2,
+        None,
+        "",
+        group="pubsub",
+        since="2.8.0",
+        summary="Who listens to what.",
+        complexity="Depends on the subcommand",
+        subcommands=[*SUBCOMMANDS, help_row("pubsub", SUBCOMMANDS, "6.2.0")],
+    ),
+]

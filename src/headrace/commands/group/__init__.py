@@ -1,0 +1,1 @@
+"""Commands on consumer groups: XREADGROUP, XACK, XCLAIM, XPENDING, XNACK, XGROUP."""

@@ -1,0 +1,125 @@
+"""A consumer is done with pending entries, and perhaps everybody with the entries themselves.
+
+XACK key group id [id …]
+XACKDEL key group [KEEPREF | DELREF | ACKED] IDS numids id [id …]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.commands.stream import delete
+from headrace.commands.stream.delete import Removal
+from headrace.streams import references
+from headrace.streams.group import Group
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+
+@cython.ccall
+def group_or_none(call: Call) -> Group | None:
+    """The group of argv[2] of the stream of argv[1]; None when one of them is not there."""
+    argv: list[bytes] = call.argv
+    stream: Stream | None = call.database.stream(argv[1])
+    if stream is None:
+        call.missed(argv[1])
+        return None
+    return stream.group(argv[2])
+
+
+def run_ack(call: Call) -> None:
+    """XACK: all IDs are read before the first is acknowledged, so a bad one means that none is."""
+    group: Group | None = group_or_none(call)
+    if group is None:
+        call.answer.integer(0)
+        return
+    argv: list[bytes] = call.argv
+    pending: Pending = group.pending
+    acknowledged: cython.longlong = 0
+    slot: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    wanted: StreamId = stream_id.parse(argv[3], 0)
+    ids: list[StreamId] = [wanted]
+    for at in range(4, len(argv)):
+        ids.append(stream_id.parse(argv[at], 0))
+    for wanted in ids:
+        slot = pending.find(wanted.ms, wanted.seq)
+        if slot >= 0:
+            pending.remove(slot)
+            acknowledged += 1
+    if acknowledged > 0:
+        call.keyspace.changes += acknowledged
+        if call.recording:
+            call.record_verbatim()
+    call.answer.integer(acknowledged)
+
+
+def run_ack_delete(call: Call) -> None:
+    """XACKDEL: for each ID -1 when it is not pending; else it is acknowledged, and 1 when the entry is gone
+    now, 2 when groups still need it.
+    """
+    argv: list[bytes] = call.argv
+    stream: Stream | None = call.database.stream(argv[1])
+    request: Removal = delete.parse_removal(argv, 3)
+    group: Group | None = None if stream is None else stream.group(argv[2])
+    if stream is None or group is None:
+        delete.answer_missing(call, request.count)
+        return
+    ids: list[StreamId] = request.ids(argv)
+    before: cython.ulonglong = stream.length
+    acknowledged: cython.longlong = 0
+    slot: cython.Py_ssize_t
+    wanted: StreamId
+    call.answer.array(request.count)
+    for wanted in ids:
+        slot = group.pending.find(wanted.ms, wanted.seq)
+        if slot < 0:
+            call.answer.integer(-1)
+            continue
+        group.pending.remove(slot)
+        acknowledged += 1
+        if request.policy == references.ACKED and references.referenced(stream, wanted.ms, wanted.seq):
+            call.answer.integer(2)
+            continue
+        if request.policy == references.DELREF:
+            references.drop_references(stream, wanted.ms, wanted.seq)
+        stream.delete(wanted.ms, wanted.seq)
+        call.answer.integer(1)
+    if acknowledged > 0 and call.recording:
+        call.record_verbatim()
+    call.keyspace.changes += acknowledged
+    if stream.length < before:
+        call.database.spoilt(argv[1])
+        call.notify("t", b"xdel", argv[1])
+
+
+COMMANDS = [
+    Command(
+        "xack",
+        -4,
+        run_ack,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Acknowledges entries: they are no longer pending in the group.",
+        complexity="O(log n) for each ID, for n pending entries",
+        syntax="key group id [id ...]",
+    ),
+    Command(
+        "xackdel",
+        -6,
+        run_ack_delete,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="8.2.0",
+        summary="Acknowledges entries and deletes them, heeding what other consumer groups hold of them.",
+        complexity="O(log n) for each ID, times the number of groups unless the policy is KEEPREF",
+        syntax="key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
+    ),
+]

@@ -1,0 +1,361 @@
+"""Pending entries get another owner: those that are named, or whatever has been idle for long.
+
+XCLAIM key group consumer min-idle-time id [id …] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] [FORCE]
+       [JUSTID] [LASTID id]
+XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.group import members
+from headrace.commands.spec import Command
+from headrace.commands.stream import entries
+from headrace.commands.stream.entry_lookup import Finder
+from headrace.errors import CommandError, InvalidStreamId, NotAnInteger, SyntaxRefused
+from headrace.resp.writer import Answer
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+NOT_GIVEN = cython.declare(cython.longlong, -1)
+COUNT_DEFAULT = cython.declare(cython.longlong, 100)
+COUNT_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 16)
+LOOKED_AT_PER_COUNT = cython.declare(cython.longlong, 10)  # entries XAUTOCLAIM examines for each it may give
+
+
+class InvalidOption(CommandError):
+    """A value of XCLAIM or XAUTOCLAIM that is no integer; `what` names it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"ERR Invalid {what}")
+
+
+class UnrecognizedOption(CommandError):
+    """A word that is no option of XCLAIM; it is said as the client typed it."""
+
+    def __init__(self, word: bytes) -> None:
+        super().__init__(f"ERR Unrecognized XCLAIM option '{word.decode('utf-8', 'surrogateescape')}'")
+
+
+class CountNotPositive(CommandError):
+    text = "ERR COUNT must be > 0"
+
+
+@cython.cfunc
+def parse_milliseconds(word: bytes, what: str) -> cython.longlong:
+    """An integer; what it is, for the refusal."""
+    try:
+        return arguments.parse_i64(word)
+    except NotAnInteger:
+        raise InvalidOption(what) from None
+
+
+@cython.final
+@cython.cclass
+class Claim:
+    """Claiming for one consumer: how, and of which group."""
+
+    call: Call
+    key: bytes
+    finder: Finder
+    group: Group
+    consumer: Consumer
+    min_idle: cython.longlong  # milliseconds
+    time: cython.longlong  # of delivery, from now on
+    retry_count: cython.longlong  # NOT_GIVEN: one delivery more than before
+    just_id: cython.bint  # answer IDs alone, and do not count this as a delivery
+    force: cython.bint  # also what is not pending
+    claimed: cython.longlong
+    changes: cython.longlong
+    made: cython.bint  # the consumer is new
+    last_told: cython.bint  # an effect says what the group's last ID is
+    effects_at: cython.Py_ssize_t
+
+    def __init__(self, call: Call, stream: Stream, group: Group, min_idle: cython.longlong) -> None:
+        self.call = call
+        self.key = call.argv[1]
+        self.finder = Finder(stream)
+        self.group = group
+        self.min_idle = max(0, min_idle)
+        self.time = call.now
+        self.retry_count = NOT_GIVEN
+        self.just_id = False
+        self.force = False
+        self.claimed = 0
+        self.changes = 0
+        self.made = False
+        self.last_told = False
+        self.effects_at = 0
+
+    @cython.cfunc
+    def begin(self) -> cython.void:
+        """The consumer is seen, and made when there is none; what follows is one effect."""
+        self.made = self.group.consumer(self.call.argv[3]) is None
+        self.consumer = members.see(self.call, self.key, self.group, self.call.argv[3])
+        if self.call.recording:
+            self.effects_at = self.call.effects.position()
+
+    @cython.cfunc
+    def end(self) -> cython.void:
+        """Count what was changed; readers that claim may find an older entry than they knew of."""
+        if self.call.recording:
+            if self.made and self.claimed == 0:
+                members.record_consumer(self.call, self.key, self.group, self.consumer)
+            self.call.effects.bind(self.effects_at)
+        self.call.keyspace.changes += self.changes
+        if self.claimed > 0:
+            self.call.database.ready(self.key)
+
+    @cython.cfunc
+    def is_idle(self, slot: cython.Py_ssize_t) -> cython.bint:
+        """Whether the pending entry has been idle for long enough. Nobody's entry always has."""
+        pending: Pending = self.group.pending
+        if self.min_idle == 0 or pending.owner_of(slot) is None:
+            return True
+        return self.call.now - pending.time_of(slot) >= self.min_idle
+
+    @cython.cfunc
+    def take(
+        self, answer: Answer, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
+    ) -> cython.void:
+        """Give the consumer the pending entry of slot, and answer it; word is the ID for the log."""
+        pending: Pending = self.group.pending
+        deliveries: cython.longlong = pending.deliveries_of(slot)
+        if self.retry_count >= 0:
+            deliveries = self.retry_count
+        elif not self.just_id:
+            deliveries = members.one_more(deliveries)
+        pending.assign(slot, self.consumer, self.time, deliveries)
+        self.consumer.active_ms = self.call.now
+        self.claimed += 1
+        self.changes += 1
+        if self.just_id:
+            answer.stream_id(entry.ms, entry.seq)
+        else:
+            entries.answer_entry(answer, entry)
+        if self.call.recording:
+            self.record(slot, word)
+
+    @cython.cfunc
+    def drop(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
+        """The entry is gone from the stream: it is pending no longer."""
+        if self.call.recording:
+            self.record(slot, word)
+        self.group.pending.remove(slot)
+        self.changes += 1
+
+    @cython.cfunc
+    def record(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
+        """Tell the log what the pending entry is like."""
+        group: Group = self.group
+        if word is None:
+            word = stream_id.text_of(group.pending.ms_of(slot), group.pending.seq_of(slot))
+        last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
+        self.last_told = self.last_told or group.pending.owner_of(slot) is not None
+        members.record_claim(self.call, self.key, group, slot, word, last)
+
+
+def run_claim(call: Call) -> None:
+    """XCLAIM: give the consumer the entries with these IDs, if they are pending and idle."""
+    argv: list[bytes] = call.argv
+    stream: Stream = members.stream_of_group(call)
+    group: Group | None = stream.group(argv[2])
+    assert group is not None
+    min_idle: cython.longlong = parse_milliseconds(argv[4], "min-idle-time argument for XCLAIM")
+    claim: Claim = Claim(call, stream, group, min_idle)
+    ids: list[StreamId] = _leading_ids(argv)
+    last: StreamId | None = _read_claim_options(claim, argv, 5 + len(ids))
+    moved: cython.bint = last is not None and stream_id.before(
+        group.last_ms, group.last_seq, last.ms, last.seq
+    )
+    if moved and last is not None:
+        group.last_ms = last.ms
+        group.last_seq = last.seq
+    claim.begin()
+    mark: cython.Py_ssize_t = call.answer.open_array()
+    i: cython.Py_ssize_t
+    for i in range(len(ids)):
+        _claim_one(claim, ids[i], argv[5 + i])
+    call.answer.close_array(mark, claim.claimed)
+    if moved:
+        claim.changes = max(claim.changes, 1)
+        if call.recording and not claim.last_told:
+            members.record_last_id(call, claim.key, group)
+    claim.end()
+
+
+@cython.cfunc
+def _leading_ids(argv: list[bytes]) -> list[StreamId]:
+    """The words that are IDs, up to the first that is none."""
+    ids: list[StreamId] = []
+    at: cython.Py_ssize_t
+    for at in range(5, len(argv)):
+        try:
+            ids.append(stream_id.parse(argv[at], 0))
+        except InvalidStreamId:
+            break
+    return ids
+
+
+@cython.cfunc
+def _read_claim_options(claim: Claim, argv: list[bytes], at: cython.Py_ssize_t) -> StreamId | None:
+    """Read the options of XCLAIM; returns the ID of LASTID."""
+    last: StreamId | None = None
+    now: cython.longlong = claim.call.now
+    latest: cython.longlong = I64_MAX if claim.call.replayed() else now  # a clock may have been set back
+    word: bytes
+    more: cython.bint
+    value: cython.longlong
+    while at < len(argv):
+        word = argv[at]
+        more = at + 1 < len(argv)
+        at += 1
+        if arguments.is_word(word, b"FORCE"):
+            claim.force = True
+            continue
+        if arguments.is_word(word, b"JUSTID"):
+            claim.just_id = True
+            continue
+        if more and arguments.is_word(word, b"IDLE"):
+            value = parse_milliseconds(argv[at], "IDLE option argument for XCLAIM")
+            claim.time = now - value if 0 <= value <= now else now
+        elif more and arguments.is_word(word, b"TIME"):
+            value = parse_milliseconds(argv[at], "TIME option argument for XCLAIM")
+            claim.time = value if 0 <= value <= latest else now
+        elif more and arguments.is_word(word, b"RETRYCOUNT"):
+            value = parse_milliseconds(argv[at], "RETRYCOUNT option argument for XCLAIM")
+            claim.retry_count = max(NOT_GIVEN, value)
+        elif more and arguments.is_word(word, b"LASTID"):
+            last = stream_id.parse(argv[at], 0)
+        else:
+            raise UnrecognizedOption(word)
+        at += 1
+    return last
+
+
+@cython.cfunc
+def _claim_one(claim: Claim, wanted: StreamId, word: bytes) -> cython.void:
+    """Do what XCLAIM does with one of its IDs."""
+    pending: Pending = claim.group.pending
+    slot: cython.Py_ssize_t = pending.find(wanted.ms, wanted.seq)
+    if slot < 0 and not claim.force:
+        return
+    entry: StreamIterator | None = claim.finder.find(wanted.ms, wanted.seq)
+    if entry is None:
+        if slot >= 0:
+            claim.drop(slot, word)
+        return
+    if slot < 0:
+        slot = pending.add(wanted.ms, wanted.seq, None, 0, 1)
+    if claim.is_idle(slot):
+        claim.take(claim.call.answer, slot, entry, word)
+
+
+def run_autoclaim(call: Call) -> None:
+    """XAUTOCLAIM: give the consumer what has been idle for long, from an ID on, and say where to go on."""
+    argv: list[bytes] = call.argv
+    min_idle: cython.longlong = parse_milliseconds(argv[4], "min-idle-time argument for XAUTOCLAIM")
+    start: StreamId = stream_id.parse_start(argv[5])
+    count: cython.longlong = COUNT_DEFAULT
+    just_id: cython.bint = False
+    at: cython.Py_ssize_t = 6
+    while at < len(argv):
+        if arguments.is_word(argv[at], b"JUSTID"):
+            just_id = True
+            at += 1
+        elif at + 1 < len(argv) and arguments.is_word(argv[at], b"COUNT"):
+            count = _parse_count(argv[at + 1])
+            at += 2
+        else:
+            raise SyntaxRefused()
+    stream: Stream = members.stream_of_group(call)
+    group: Group | None = stream.group(argv[2])
+    assert group is not None
+    claim: Claim = Claim(call, stream, group, min_idle)
+    claim.just_id = just_id
+    _claim_from(claim, start, count)
+
+
+@cython.cfunc
+def _parse_count(word: bytes) -> cython.longlong:
+    try:
+        count: cython.longlong = arguments.parse_i64(word)
+    except NotAnInteger:
+        raise CountNotPositive() from None
+    if not 1 <= count <= COUNT_MAX:
+        raise CountNotPositive()
+    return count
+
+
+@cython.cfunc
+def _claim_from(claim: Claim, start: StreamId, count: cython.longlong) -> cython.void:
+    """Look at the pending entries from start on until there are count results or too many were looked at."""
+    answer: Answer = claim.call.answer
+    claimed: Answer = Answer(answer.protocol)  # the cursor, which comes first, is known last
+    pending: Pending = claim.group.pending
+    looked_at: cython.longlong = 0
+    gone: list[StreamId] = []
+    slot: cython.Py_ssize_t = pending.from_id(start.ms, start.seq)
+    following: cython.Py_ssize_t
+    entry: StreamIterator | None
+    claim.begin()
+    while slot >= 0 and claim.changes < count and looked_at < count * LOOKED_AT_PER_COUNT:
+        looked_at += 1
+        following = pending.after(slot)
+        entry = claim.finder.find(pending.ms_of(slot), pending.seq_of(slot))
+        if entry is None:
+            gone.append(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
+            claim.drop(slot, None)
+        elif claim.is_idle(slot):
+            claim.take(claimed, slot, entry, None)
+        slot = following
+    claim.end()
+    answer.array(3)
+    if slot < 0:
+        answer.stream_id(0, 0)
+    else:
+        answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+    answer.array(claim.claimed)
+    answer.raw(claimed.take())
+    answer.array(len(gone))
+    lost: StreamId
+    for lost in gone:
+        answer.stream_id(lost.ms, lost.seq)
+
+
+COMMANDS = [
+    Command(
+        "xclaim",
+        -6,
+        run_claim,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Gives pending entries to another consumer, by their IDs.",
+        complexity="O(log n) for each ID, for n pending entries; with IDLE or TIME O(n) at worst, once",
+        syntax="key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds]"
+        " [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+    ),
+    Command(
+        "xautoclaim",
+        -6,
+        run_autoclaim,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="6.2.0",
+        summary="Gives pending entries that have been idle for long to a consumer, some at a time.",
+        complexity="O(n) for the n entries that are looked at, at most ten times the count",
+        syntax="key group consumer min-idle-time start [COUNT count] [JUSTID]",
+    ),
+]

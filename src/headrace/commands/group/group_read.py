@@ -1,0 +1,425 @@
+"""XREADGROUP GROUP group consumer [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]
+           [CLAIM min-idle-time] [NOACK] STREAMS key [key …] id [id …]
+
+An ID of `>` hands out what the group has not had yet, and with CLAIM first what others have left lying;
+any other ID shows the consumer what is pending for it.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.group import members
+from headrace.commands.group.members import NoSuchKeyOrGroup
+from headrace.commands.spec import Command
+from headrace.commands.stream import entries, read, read_options
+from headrace.commands.stream.entry_lookup import Finder
+from headrace.commands.stream.read_options import ReadOptions, Room
+from headrace.errors import CommandError
+from headrace.keyspace.keyspace import Database
+from headrace.resp.writer import Answer
+from headrace.streams import delivery
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+# A reader that claims and finds nothing pending looks again after its min-idle-time, but not more often.
+LOOK_AGAIN_MS = cython.declare(cython.longlong, 10)
+
+
+class MeaninglessId(CommandError):
+    """`$` or `+` where a group is read."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__(
+            f"ERR The {word} ID is meaningless in the context of XREADGROUP: you want to read the history of"
+            " this consumer by specifying a proper ID, or use the > ID to get new messages."
+            f" The {word} ID would just return an empty result set."
+        )
+
+
+@cython.final
+@cython.freelist(8)
+@cython.cclass
+class GroupRead:
+    """What an XREADGROUP asks for. It is also what waits: `serve` is run again when a key has news."""
+
+    options: ReadOptions
+    keys: list[bytes]
+    after: list[StreamId | None]  # per key; None is `>`
+    streams: list[Stream]  # per key, while an answer is being made
+    groups: list[Group]
+
+    def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
+        self.options = ReadOptions(True)
+        self.options.read(argv, now)
+        at: cython.Py_ssize_t = self.options.streams_at
+        pairs: cython.Py_ssize_t = (len(argv) - at) // 2
+        self.keys = argv[at : at + pairs]
+        self.after = []
+        self.streams = []
+        self.groups = []
+
+    @cython.cfunc
+    def resolve(self, call: Call) -> cython.void:
+        """Find streams and groups and, the first time, read the IDs, pair by pair; refuse what is wrong."""
+        pairs: cython.Py_ssize_t = len(self.keys)
+        first: cython.bint = len(self.after) == 0
+        name: bytes | None = self.options.group
+        i: cython.Py_ssize_t
+        stream: Stream | None
+        group: Group | None
+        self.streams = []
+        self.groups = []
+        assert name is not None
+        for i in range(pairs):
+            stream = call.database.stream(self.keys[i])
+            if stream is None:
+                call.missed(self.keys[i])
+            group = None if stream is None else stream.group(name)
+            if stream is None or group is None:
+                raise NoSuchKeyOrGroup(self.keys[i], name, " in XREADGROUP with GROUP option")
+            self.streams.append(stream)
+            self.groups.append(group)
+            if first:
+                self.after.append(_parse_id(call.argv[self.options.streams_at + pairs + i]))
+
+    @cython.cfunc
+    def attempt(self, call: Call) -> cython.bint:
+        """Answer what there is for the consumer, as resolved; False, and nothing said, when nothing is."""
+        answer: Answer = call.answer
+        mark: cython.Py_ssize_t = answer.open_array()
+        room: Room = Room(self.options, answer)
+        answered: cython.Py_ssize_t = 0
+        i: cython.Py_ssize_t
+        start: cython.Py_ssize_t = call.effects.position() if call.recording else 0
+        for i in range(len(self.keys)):
+            if room.for_stream() == 0:
+                break
+            answered += self._answer_stream(call, i, room)
+        if call.recording:
+            call.effects.bind(start)
+        if answered == 0:
+            answer.rewind(mark)
+            return False
+        if answer.protocol == 2:
+            answer.close_array(mark, answered)
+        else:
+            answer.close_map(mark, answered)
+        return True
+
+    @cython.ccall
+    def serve(self, call: Call) -> cython.bint:
+        """For one who waits: try again, and if it is in vain, look when to try next."""
+        self.resolve(call)
+        served: cython.bint = self.attempt(call)
+        if not served:
+            self.await_idle(call)
+        return served
+
+    @cython.ccall
+    def has_news(self, database: Database, key: bytes) -> cython.bint:
+        """Return whether the group at key has something to give, or is gone, or may be claimed from."""
+        stream: Stream
+        value: object = database.values.get(key) if database.contains(key) else None
+        if self.options.claim != read_options.NO_CLAIM or not isinstance(value, Stream):
+            return True
+        stream = value
+        name: bytes | None = self.options.group
+        group: Group | None = None if name is None else stream.group(name)
+        if group is None:
+            return True
+        return stream_id.before(group.last_ms, group.last_seq, stream.last_ms, stream.last_seq)
+
+    @cython.cfunc
+    def await_idle(self, call: Call) -> cython.void:
+        """Have a waiting reader that claims tried again when the oldest pending entry is idle for long."""
+        oldest: cython.longlong = call.now
+        time: cython.longlong
+        i: cython.Py_ssize_t
+        if self.options.claim != read_options.NO_CLAIM:
+            for i in range(len(self.keys)):
+                time = _oldest_delivery(self.streams[i], self.groups[i])
+                if 0 <= time < oldest:
+                    oldest = time
+            if self.options.claim <= I64_MAX - oldest:
+                time = max(oldest + self.options.claim, call.now + LOOK_AGAIN_MS)
+                for i in range(len(self.keys)):
+                    call.keyspace.blocking.arm(call.database.index, self.keys[i], time)
+        self.streams = []
+        self.groups = []
+
+    @cython.cfunc
+    def _answer_stream(self, call: Call, i: cython.Py_ssize_t, room: Room) -> cython.Py_ssize_t:
+        """Answer the i-th key and its entries; 0, and nothing said, when there is nothing new, else 1."""
+        answer: Answer = call.answer
+        key: bytes = self.keys[i]
+        group: Group = self.groups[i]
+        name: bytes | None = self.options.consumer
+        assert name is not None
+        consumer: Consumer | None = group.consumer(name)
+        made: cython.bint = consumer is None
+        if consumer is None:
+            consumer = members.join(call, key, group, name)
+            if self.options.noack and call.recording:
+                members.record_consumer(call, key, group, consumer)
+        consumer.seen_ms = call.now
+        turn: Turn = Turn(call, key, self.streams[i], group, consumer, room)
+        mark: cython.Py_ssize_t = answer.mark()
+        if answer.protocol == 2:
+            answer.array(2)
+        answer.bulk(key)
+        list_mark: cython.Py_ssize_t = answer.open_array()
+        after: StreamId | None = self.after[i]
+        if after is not None:
+            turn.answer_history(after)
+        else:
+            if self.options.claim != read_options.NO_CLAIM:
+                turn.answer_claimed(self.options.claim)
+            turn.answer_new(self.options.noack, self.options.claim != read_options.NO_CLAIM)
+        if turn.delivered > 0:
+            call.keyspace.changes += 1
+        elif made and not self.options.noack and call.recording:
+            members.record_consumer(call, key, group, consumer)
+        if turn.found == 0 and after is None:
+            answer.rewind(mark)
+            return 0
+        answer.close_array(list_mark, turn.found)
+        return 1
+
+
+@cython.cfunc
+def _parse_id(word: bytes) -> StreamId | None:
+    """What the ID of a pair says; None for `>`."""
+    if word == b">":
+        return None
+    if word == b"$" or word == b"+":
+        raise MeaninglessId(word.decode())
+    after: StreamId = stream_id.parse(word, 0)
+    if after.ms == U64_MAX and after.seq == U64_MAX:
+        return None  # Redis keeps `>` as this very ID
+    return after
+
+
+@cython.cfunc
+def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
+    """When the pending entry that is claimed next was delivered; -1 when there is none."""
+    pending: Pending = group.pending
+    slot: cython.Py_ssize_t = pending.oldest()
+    while slot >= 0:
+        if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
+            return pending.time_of(slot)
+        slot = pending.newer(slot)
+    return -1
+
+
+@cython.final
+@cython.freelist(8)
+@cython.cclass
+class Turn:
+    """One stream's turn in a reply: what it gives to one consumer of one group."""
+
+    call: Call
+    key: bytes
+    stream: Stream
+    group: Group
+    consumer: Consumer
+    room: Room
+    most: cython.longlong  # entries that may be answered
+    found: cython.longlong  # those that were
+    delivered: cython.longlong  # those that are the consumer's since now
+
+    def __init__(
+        self, call: Call, key: bytes, stream: Stream, group: Group, consumer: Consumer, room: Room
+    ) -> None:
+        self.call = call
+        self.key = key
+        self.stream = stream
+        self.group = group
+        self.consumer = consumer
+        self.room = room
+        self.most = room.for_stream()
+        self.found = 0
+        self.delivered = 0
+
+    @cython.cfunc
+    def answer_history(self, after: StreamId) -> cython.void:
+        """Answer what is pending for the consumer above the ID; what is gone from the stream as null."""
+        answer: Answer = self.call.answer
+        pending: Pending = self.group.pending
+        first: StreamId = after.successor()
+        slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
+        following: cython.Py_ssize_t
+        finder: Finder = Finder(self.stream)
+        entry: StreamIterator | None
+        told: Retold = Retold(self)
+        while slot >= 0 and self.found < self.most and not self.room.is_full():
+            following = pending.of_consumer_after(self.consumer, slot)
+            entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
+            if entry is not None:
+                entries.answer_entry(answer, entry)
+                pending.touch(slot, self.call.now, members.one_more(pending.deliveries_of(slot)))
+                if self.call.recording:
+                    told.add(slot)
+            else:
+                answer.array(2)
+                answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+                answer.null_array()
+            self._count()
+            slot = following
+        told.flush()
+
+    @cython.cfunc
+    def answer_claimed(self, min_idle: cython.longlong) -> cython.void:
+        """Answer and take over what has been pending for long, the oldest first; what is gone stays."""
+        call: Call = self.call
+        pending: Pending = self.group.pending
+        slot: cython.Py_ssize_t = pending.oldest()
+        following: cython.Py_ssize_t
+        rest: cython.Py_ssize_t = pending.count  # what is taken over comes last, and is not met again
+        idle: cython.longlong
+        finder: Finder = Finder(self.stream)
+        entry: StreamIterator | None
+        last: bytes = stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.recording else b""
+        while rest > 0 and slot >= 0 and self.found < self.most and not self.room.is_full():
+            idle = max(0, call.now - pending.time_of(slot))
+            if idle < min_idle:
+                break
+            following = pending.newer(slot)
+            entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
+            if entry is not None:
+                self._answer_with_delivery(entry, idle, pending.deliveries_of(slot))
+                pending.assign(slot, self.consumer, call.now, members.one_more(pending.deliveries_of(slot)))
+                self.consumer.active_ms = call.now
+                if call.recording:
+                    members.record_claim(
+                        call, self.key, self.group, slot, stream_id.text_of(entry.ms, entry.seq), last
+                    )
+                self.delivered += 1
+            slot = following
+            rest -= 1
+
+    @cython.cfunc
+    def answer_new(self, noack: cython.bint, claiming: cython.bint) -> cython.void:
+        """Answer and deliver what lies above the group's last ID."""
+        call: Call = self.call
+        group: Group = self.group
+        stream: Stream = self.stream
+        before: cython.longlong = self.found
+        ms: cython.ulonglong = group.last_ms
+        seq: cython.ulonglong = group.last_seq
+        if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
+            return  # the usual case of one who polls
+        last: bytes = stream_id.text_of(ms, seq) if call.recording else b""
+        if seq == U64_MAX:
+            ms += 1
+            seq = 0
+        else:
+            seq += 1
+        entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
+        while self.found < self.most and not self.room.is_full() and entry.next():
+            if claiming:
+                self._answer_with_delivery(entry, 0, 0)
+            else:
+                entries.answer_entry(call.answer, entry)
+                self._count()
+            delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
+            if call.recording and not noack:
+                self._record_delivery(entry, last)
+            self.delivered += 1
+        if call.recording and self.found > before:
+            members.record_last_id(call, self.key, group)
+
+    @cython.cfunc
+    def _record_delivery(self, entry: StreamIterator, last: bytes) -> cython.void:
+        slot: cython.Py_ssize_t = self.group.pending.find(entry.ms, entry.seq)
+        word: bytes = stream_id.text_of(entry.ms, entry.seq)
+        members.record_claim(self.call, self.key, self.group, slot, word, last)
+
+    @cython.cfunc
+    def _answer_with_delivery(
+        self, entry: StreamIterator, idle: cython.longlong, deliveries: cython.longlong
+    ) -> cython.void:
+        """Answer an entry, and how it had been delivered before."""
+        answer: Answer = self.call.answer
+        answer.array(4)
+        entries.answer_parts(answer, entry)
+        answer.integer(idle)
+        answer.integer(deliveries)
+        self._count()
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _count(self) -> cython.void:
+        self.found += 1
+        self.room.take()
+
+
+@cython.final
+@cython.cclass
+class Retold:
+    """Effects of reading history: runs of entries that now have the same delivery count, one effect each."""
+
+    turn: Turn
+    slot: cython.Py_ssize_t  # the last entry of the run
+    ids: list[bytes]
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.slot = -1
+        self.ids = []
+
+    @cython.cfunc
+    def add(self, slot: cython.Py_ssize_t) -> cython.void:
+        """The entry of slot was delivered again."""
+        pending: Pending = self.turn.group.pending
+        if self.ids and pending.deliveries_of(slot) != pending.deliveries_of(self.slot):
+            self.flush()
+        self.slot = slot
+        self.ids.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
+
+    @cython.cfunc
+    def flush(self) -> cython.void:
+        """The run is over."""
+        if self.ids:
+            members.record_redelivery(self.turn.call, self.turn.key, self.turn.group, self.slot, self.ids)
+            self.ids = []
+
+
+def run(call: Call) -> None:
+    """XREADGROUP: answer what the group has for the consumer, or wait for it."""
+    request: GroupRead = GroupRead(call.argv, call.now)
+    request.resolve(call)
+    if request.attempt(call):
+        return
+    options: ReadOptions = request.options
+    if options.block == read_options.NO_BLOCK or not call.may_block:
+        call.answer.null_array()
+        return
+    lane = (options.group, options.claim)
+    call.wait(request.keys, options.deadline(call.now), request.serve, "null_array", lane, request.has_news)
+    request.await_idle(call)
+
+
+COMMANDS = [
+    Command(
+        "xreadgroup",
+        -7,
+        run,
+        "write blocking movablekeys",
+        keys=read.stream_keys,
+        group="stream",
+        since="5.0.0",
+        summary="Reads for a consumer: new entries, those that others left lying, or its own pending ones.",
+        complexity="O(n) for the n entries that are answered, and O(k) for k keys to wait for",
+        syntax="GROUP group consumer [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]"
+        " [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]",
+    ),
+]

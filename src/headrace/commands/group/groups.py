@@ -1,0 +1,269 @@
+"""XGROUP: a stream's consumer groups, and their consumers.
+
+XGROUP CREATE key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]
+XGROUP SETID key group <id | $> [ENTRIESREAD entries-read]
+XGROUP DESTROY key group
+XGROUP CREATECONSUMER key group consumer
+XGROUP DELCONSUMER key group consumer
+XGROUP HELP
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.group.members import NoSuchGroup
+from headrace.commands.server.help import help_row
+from headrace.commands.spec import Command
+from headrace.commands.stream import idempotency
+from headrace.errors import CommandError, UnknownForm
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+UNKNOWN = cython.declare(cython.longlong, -1)  # entries read: nobody can know
+
+
+class KeyRequired(CommandError):
+    text = (
+        "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
+        " the MKSTREAM option to create an empty stream automatically."
+    )
+
+
+class BusyGroup(CommandError):
+    text = "BUSYGROUP Consumer Group name already exists"
+
+
+class EntriesReadNegative(CommandError):
+    text = "ERR value for ENTRIESREAD must be positive or -1"
+
+
+@cython.final
+@cython.cclass
+class Position:
+    """The options behind the ID of CREATE and SETID."""
+
+    make_stream: cython.bint
+    entries_read: cython.longlong
+    read_at: cython.Py_ssize_t  # where entries_read stands among the words; 0: nowhere
+
+    def __init__(self) -> None:
+        self.make_stream = False
+        self.entries_read = UNKNOWN
+        self.read_at = 0
+
+    @cython.cfunc
+    def read(self, argv: list[bytes], creating: cython.bint) -> cython.void:
+        """Read all words behind the ID."""
+        at: cython.Py_ssize_t = 5
+        while at < len(argv):
+            if creating and arguments.is_word(argv[at], b"MKSTREAM"):
+                self.make_stream = True
+                at += 1
+            elif at + 1 < len(argv) and arguments.is_word(argv[at], b"ENTRIESREAD"):
+                self.entries_read = arguments.parse_i64(argv[at + 1])
+                self.read_at = at + 1
+                if self.entries_read < UNKNOWN:
+                    raise EntriesReadNegative()
+                at += 2
+            else:
+                raise UnknownForm("XGROUP", argv[1])
+
+    @cython.cfunc
+    def cap(self, call: Call, stream: Stream) -> cython.void:
+        """Let the counter be at most what was ever added, in the words too, for the log repeats those.
+
+        What a log says stays: it was right, but XSETID may have lowered since what was added.
+        """
+        most: cython.longlong = max(UNKNOWN, mem.as_signed(stream.entries_added))
+        if self.entries_read > most and not call.replayed():
+            self.entries_read = most
+            call.argv = call.argv.copy()
+            call.argv[self.read_at] = b"%d" % most
+
+
+@cython.cfunc
+def stream_at(call: Call) -> Stream:
+    """The stream the subcommand names; KeyRequired when there is none."""
+    stream: Stream | None = call.database.stream(call.argv[2])
+    if stream is None:
+        raise KeyRequired()
+    return stream
+
+
+@cython.cfunc
+def group_at(call: Call) -> Group:
+    """The group the subcommand names; KeyRequired, NoSuchGroup."""
+    group: Group | None = stream_at(call).group(call.argv[3])
+    if group is None:
+        raise NoSuchGroup(call.argv[3], call.argv[2])
+    return group
+
+
+@cython.cfunc
+def changed(call: Call, event: bytes) -> cython.void:
+    """A group has changed: the log repeats it as it was said, and who listens is told."""
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
+    call.notify("t", event, call.argv[2])
+
+
+def run_create(call: Call) -> None:
+    """XGROUP CREATE: make a group, with MKSTREAM also its stream."""
+    argv: list[bytes] = call.argv
+    key: bytes = argv[2]
+    options: Position = Position()
+    options.read(argv, True)
+    found: Stream | None = call.database.stream(key)
+    if found is None and not options.make_stream:
+        raise KeyRequired()
+    if len(argv) > 8:
+        raise UnknownForm("XGROUP", argv[1])
+    stream: Stream = idempotency.new_stream(call) if found is None else found
+    after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse(argv[4], 0)
+    if found is None:
+        place_stream(call, key, stream)
+    if stream.group(argv[3]) is not None:
+        raise BusyGroup()
+    options.cap(call, stream)
+    stream.make_group(argv[3], after.ms, after.seq, options.entries_read)
+    changed(call, b"xgroup-create")
+    call.answer.ok()
+
+
+@cython.cfunc
+def place_stream(call: Call, key: bytes, stream: Stream) -> cython.void:
+    """Key holds the new, empty stream from now on; it and its group are one change."""
+    call.database.put(key, stream)
+    call.database.spoilt(key)
+
+
+def run_set_id(call: Call) -> None:
+    """XGROUP SETID: let a group go on from another ID; what is pending stays."""
+    argv: list[bytes] = call.argv
+    options: Position = Position()
+    options.read(argv, False)
+    stream: Stream = stream_at(call)
+    group: Group = group_at(call)
+    if len(argv) not in (5, 7):
+        raise UnknownForm("XGROUP", argv[1])
+    after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse_bound(argv[4], 0)
+    group.last_ms = after.ms
+    group.last_seq = after.seq
+    options.cap(call, stream)
+    group.entries_read = options.entries_read
+    changed(call, b"xgroup-setid")
+    call.answer.ok()
+
+
+def run_destroy(call: Call) -> None:
+    """XGROUP DESTROY: remove a group; who waits for it hears that it is gone."""
+    if not stream_at(call).drop_group(call.argv[3]):
+        call.answer.integer(0)
+        return
+    changed(call, b"xgroup-destroy")
+    call.database.ready(call.argv[2])
+    call.answer.integer(1)
+
+
+def run_create_consumer(call: Call) -> None:
+    """XGROUP CREATECONSUMER: make a consumer; answer whether there was none."""
+    group: Group = group_at(call)
+    if group.consumer(call.argv[4]) is not None:
+        call.answer.integer(0)
+        return
+    group.make_consumer(call.argv[4], call.now)
+    changed(call, b"xgroup-createconsumer")
+    call.answer.integer(1)
+
+
+def run_delete_consumer(call: Call) -> None:
+    """XGROUP DELCONSUMER: remove a consumer; answer how many entries were pending for it."""
+    group: Group = group_at(call)
+    consumer: Consumer | None = group.consumer(call.argv[4])
+    if consumer is None:
+        call.answer.integer(0)
+        return
+    dropped: cython.Py_ssize_t = group.drop_consumer(consumer)
+    changed(call, b"xgroup-delconsumer")
+    call.answer.integer(dropped)
+
+
+SUBCOMMANDS = [
+    Command(
+        "xgroup|create",
+        -5,
+        run_create,
+        "write denyoom",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Makes a consumer group, and on demand its stream.",
+        syntax="key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
+    ),
+    Command(
+        "xgroup|createconsumer",
+        5,
+        run_create_consumer,
+        "write denyoom",
+        keys=(2, 2, 1),
+        group="stream",
+        since="6.2.0",
+        summary="Makes a consumer of a group.",
+        syntax="key group consumer",
+    ),
+    Command(
+        "xgroup|delconsumer",
+        5,
+        run_delete_consumer,
+        "write",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Removes a consumer from a group, and what is pending for it.",
+        complexity="O(n log m) for its n pending entries and m of the group",
+        syntax="key group consumer",
+    ),
+    Command(
+        "xgroup|destroy",
+        4,
+        run_destroy,
+        "write",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Removes a consumer group.",
+        complexity="O(n) for n pending entries",
+        syntax="key group",
+    ),
+    Command(
+        "xgroup|setid",
+        -5,
+        run_set_id,
+        "write",
+        keys=(2, 2, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Lets a group go on from another ID.",
+        syntax="key group <id | $> [ENTRIESREAD entries-read]",
+    ),
+]
+
+COMMANDS = [
+    Command(
+        "xgroup",
+        -2,
+        None,
+        group="stream",
+        since="5.0.0",
+        summary="Holds the commands for consumer groups.",
+        subcommands=[*SUBCOMMANDS, help_row("xgroup", SUBCOMMANDS, categories="stream")],
+    ),
+]

@@ -1,0 +1,164 @@
+"""XNACK: a consumer gives pending entries back to the group, not done with.
+
+XNACK key group <SILENT | FAIL | FATAL> IDS numids id [id …] [RETRYCOUNT count] [FORCE]
+
+They are nobody's then, and the first that a reader with CLAIM gets.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.group import members
+from headrace.commands.spec import Command
+from headrace.errors import CommandError
+from headrace.streams.group import Group
+from headrace.streams.pending import Pending
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
+NOT_GIVEN = cython.declare(cython.longlong, -1)
+
+SILENT = cython.declare(cython.int, 0)  # as if it had not been delivered this time
+FAIL = cython.declare(cython.int, 1)  # the delivery counts
+FATAL = cython.declare(cython.int, 2)  # no delivery will ever do
+
+
+class BadMode(CommandError):
+    text = "ERR mode must be SILENT, FAIL, or FATAL"
+
+
+class BadIdCount(CommandError):
+    text = "ERR numids must be a positive integer"
+
+
+class IdCountMismatch(CommandError):
+    text = "ERR number of IDs doesn't match numids"
+
+
+class RetryCountNegative(CommandError):
+    text = "ERR Invalid RETRYCOUNT value, must be >= 0"
+
+
+class UnrecognizedOption(CommandError):
+    """A word that is no option, as the client typed it."""
+
+    def __init__(self, word: bytes) -> None:
+        super().__init__(f"ERR Unrecognized XNACK option '{word.decode('utf-8', 'surrogateescape')}'")
+
+
+class NoIds(CommandError):
+    text = "ERR syntax error, expected IDS keyword"
+
+
+@cython.final
+@cython.cclass
+class Nack:
+    """What an XNACK asks for."""
+
+    mode: cython.int
+    count: cython.Py_ssize_t  # how many IDs
+    ids_at: cython.Py_ssize_t
+    retry_count: cython.longlong  # NOT_GIVEN: by the mode
+    force: cython.bint  # also what is not pending
+
+    def __init__(self, argv: list[bytes]) -> None:
+        self.mode = _mode_of(argv[3])
+        self.count = 0
+        self.ids_at = 0
+        self.retry_count = NOT_GIVEN
+        self.force = False
+        at: cython.Py_ssize_t = 4
+        while at < len(argv):
+            at = self._read_option(argv, at)
+        if self.count == 0:
+            raise NoIds()
+
+    @cython.cfunc
+    def _read_option(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read the option at `at`; returns the place behind it."""
+        if arguments.is_word(argv[at], b"FORCE"):
+            self.force = True
+            return at + 1
+        if at + 1 < len(argv) and arguments.is_word(argv[at], b"IDS"):
+            self.count = arguments.id_count(argv, at + 1, BadIdCount, IdCountMismatch)
+            self.ids_at = at + 2
+            return self.ids_at + self.count
+        if at + 1 < len(argv) and arguments.is_word(argv[at], b"RETRYCOUNT"):
+            self.retry_count = arguments.parse_i64(argv[at + 1])
+            if self.retry_count < 0:
+                raise RetryCountNegative()
+            return at + 2
+        raise UnrecognizedOption(argv[at])
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def deliveries_after(self, deliveries: cython.longlong) -> cython.longlong:
+        """The delivery count of an entry that is given back."""
+        if self.retry_count >= 0:
+            return self.retry_count
+        if self.mode == FATAL:
+            return I64_MAX
+        return deliveries - 1 if self.mode == SILENT and deliveries > 0 else deliveries
+
+
+@cython.cfunc
+def _mode_of(word: bytes) -> cython.int:
+    if arguments.is_word(word, b"SILENT"):
+        return SILENT
+    if arguments.is_word(word, b"FAIL"):
+        return FAIL
+    if arguments.is_word(word, b"FATAL"):
+        return FATAL
+    raise BadMode()
+
+
+def run(call: Call) -> None:
+    """XNACK: give entries back; answer how many. One named twice is given back twice, and comes last."""
+    argv: list[bytes] = call.argv
+    stream: Stream = members.stream_of_group(call)
+    group: Group | None = stream.group(argv[2])
+    assert group is not None
+    request: Nack = Nack(argv)
+    ids: list[StreamId] = [
+        stream_id.parse(word, 0) for word in argv[request.ids_at : request.ids_at + request.count]
+    ]
+    pending: Pending = group.pending
+    given_back: cython.longlong = 0
+    slot: cython.Py_ssize_t
+    wanted: StreamId
+    for wanted in ids:
+        slot = pending.find(wanted.ms, wanted.seq)
+        if slot >= 0:
+            pending.assign(slot, None, 0, request.deliveries_after(pending.deliveries_of(slot)))
+        elif request.force and stream.contains(wanted.ms, wanted.seq):
+            pending.add(wanted.ms, wanted.seq, None, 0, request.deliveries_after(0))
+        else:
+            continue
+        given_back += 1
+    if given_back > 0:
+        call.keyspace.changes += given_back
+        if call.recording:
+            call.record_verbatim()
+        call.database.ready(argv[1])
+    call.answer.integer(given_back)
+
+
+COMMANDS = [
+    Command(
+        "xnack",
+        -7,
+        run,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="8.8.0",
+        summary="Gives pending entries back to the group, for others to claim.",
+        complexity="O(log n) for each ID, for n pending entries",
+        syntax="key group <SILENT | FAIL | FATAL> IDS numids id [id ...] [RETRYCOUNT count] [FORCE]",
+    ),
+]

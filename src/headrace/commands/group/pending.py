@@ -1,0 +1,136 @@
+"""XPENDING: what a group's consumers have been given and not acknowledged.
+
+XPENDING key group
+XPENDING key group [IDLE min-idle-time] start end count [consumer]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.group import members
+from headrace.commands.spec import Command
+from headrace.errors import SyntaxRefused
+from headrace.resp.writer import Answer
+from headrace.streams.consumer import Consumer
+from headrace.streams.group import Group
+from headrace.streams.pending import Pending
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+
+def run(call: Call) -> None:
+    """XPENDING: sum up what is pending, or list it."""
+    argv: list[bytes] = call.argv
+    if len(argv) == 3:
+        group: Group | None = members.stream_of_group(call).group(argv[2])
+        if group is not None:
+            answer_summary(call.answer, group)
+    elif 6 <= len(argv) <= 9:
+        answer_list(call)
+    else:
+        raise SyntaxRefused()
+
+
+@cython.cfunc
+def answer_summary(answer: Answer, group: Group) -> cython.void:
+    """Answer how many there are, the first and the last ID, and how many each consumer has."""
+    pending: Pending = group.pending
+    answer.array(4)
+    answer.integer(pending.count)
+    if pending.count == 0:
+        answer.null()
+        answer.null()
+        answer.null_array()
+        return
+    first: cython.Py_ssize_t = pending.from_id(0, 0)
+    last: cython.Py_ssize_t = pending.last()
+    answer.stream_id(pending.ms_of(first), pending.seq_of(first))
+    answer.stream_id(pending.ms_of(last), pending.seq_of(last))
+    mark: cython.Py_ssize_t = answer.open_array()
+    shown: cython.Py_ssize_t = 0
+    consumer: Consumer
+    for consumer in group.consumers():
+        if consumer.pending_count > 0:
+            answer.array(2)
+            answer.bulk(consumer.name)
+            answer.bulk(b"%d" % consumer.pending_count)
+            shown += 1
+    answer.close_array(mark, shown)
+
+
+@cython.cfunc
+def answer_list(call: Call) -> cython.void:
+    """Answer the pending entries between two IDs, of one consumer or of all."""
+    argv: list[bytes] = call.argv
+    at: cython.Py_ssize_t = 3
+    min_idle: cython.longlong = 0
+    if arguments.is_word(argv[3], b"IDLE"):
+        min_idle = arguments.parse_i64(argv[4])
+        if len(argv) < 8:
+            raise SyntaxRefused()
+        at = 5
+    count: cython.longlong = arguments.parse_i64(argv[at + 2])
+    first: StreamId = stream_id.parse_start(argv[at])
+    last: StreamId = stream_id.parse_end(argv[at + 1])
+    group: Group | None = members.stream_of_group(call).group(argv[2])
+    consumer: Consumer | None = None
+    slot: cython.Py_ssize_t = -1
+    if group is not None and at + 3 < len(argv):
+        consumer = group.consumer(argv[at + 3])
+        if consumer is not None:
+            slot = group.pending.of_consumer_from(consumer, first.ms, first.seq)
+    elif group is not None:
+        slot = group.pending.from_id(first.ms, first.seq)
+    if group is not None:
+        answer_from(call, group.pending, slot, consumer, last, min_idle, count)
+
+
+@cython.cfunc
+def answer_from(
+    call: Call,
+    pending: Pending,
+    slot: cython.Py_ssize_t,
+    consumer: Consumer | None,
+    last: StreamId,
+    min_idle: cython.longlong,
+    count: cython.longlong,
+) -> cython.void:
+    """Answer at most count entries from slot to the last ID, of the consumer or (None) of all."""
+    answer: Answer = call.answer
+    mark: cython.Py_ssize_t = answer.open_array()
+    found: cython.longlong = 0
+    owner: Consumer | None
+    idle: cython.longlong
+    while slot >= 0 and found < count:
+        if stream_id.before(last.ms, last.seq, pending.ms_of(slot), pending.seq_of(slot)):
+            break
+        owner = pending.owner_of(slot)
+        idle = max(0, call.now - pending.time_of(slot))
+        if owner is None or idle >= min_idle:
+            answer.array(4)
+            answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+            answer.bulk(b"" if owner is None else owner.name)
+            answer.integer(-1 if owner is None else idle)
+            answer.integer(pending.deliveries_of(slot))
+            found += 1
+        slot = pending.after(slot) if consumer is None else pending.of_consumer_after(consumer, slot)
+    answer.close_array(mark, found)
+
+
+COMMANDS = [
+    Command(
+        "xpending",
+        -3,
+        run,
+        "readonly",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Tells what a group has been given and has not acknowledged.",
+        complexity="O(n) for the n entries that are looked at; O(c) for c consumers in the short form",
+        syntax="key group [[IDLE min-idle-time] start end count [consumer]]",
+    ),
+]

@@ -1,0 +1,171 @@
+"""DUMP and RESTORE: a value as one string that any server of the family takes, and back.
+
+    type byte | the value as in a snapshot | version, 2 bytes | CRC-64 of all before, 8 bytes
+
+The key and its expiry are not in it. Recorded is RESTORE with the moment of death, REPLACE and ABSTTL as they
+came or are needed; DEL when that moment is past already.
+"""
+
+from __future__ import annotations
+
+from headrace.commands.arguments import Arguments, parse_i64
+from headrace.commands.call import Call
+from headrace.commands.keys import rename
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, SyntaxRefused
+from headrace.keyspace import keyspace
+from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore
+
+I64_MAX = (1 << 63) - 1
+FREQUENCY_MAX = 255
+
+
+class BusyKey(CommandError):
+    text = "BUSYKEY Target key name already exists."
+
+
+class BadTtl(CommandError):
+    text = "ERR Invalid TTL value, must be >= 0"
+
+
+class BadIdleTime(CommandError):
+    text = "ERR Invalid IDLETIME value, must be >= 0"
+
+
+class BadFrequency(CommandError):
+    text = "ERR Invalid FREQ value, must be >= 0 and <= 255"
+
+
+class WrongPayload(CommandError):
+    text = "ERR DUMP payload version or checksum are wrong"
+
+
+class BadData(CommandError):
+    text = "ERR Bad data format"
+
+
+def payload_of(call: Call, value: object) -> bytes:
+    """What DUMP answers for a value."""
+    return dump(
+        value,
+        call.host.rdb_version(),
+        compress=call.host.rdb_compression(),
+        now_ms=call.now,
+        settings=call.keyspace.settings,
+    )
+
+
+def run_dump(call: Call) -> None:
+    """The value, wrapped up; null without the key."""
+    value = call.database.find(call.argv[1])
+    if value is None:
+        call.answer.null()
+    else:
+        call.answer.bulk(payload_of(call, value))
+
+
+def options(call: Call) -> tuple[bool, bool]:
+    """Whether REPLACE and ABSTTL are given. IDLETIME and FREQ are checked, and not kept."""
+    arguments: Arguments = call.arguments()
+    arguments.at += 3
+    replace = absolute = idle = frequency = False
+    while arguments.more():
+        if arguments.flag(b"REPLACE"):
+            replace = True
+        elif arguments.flag(b"ABSTTL"):
+            absolute = True
+        elif not frequency and arguments.option(b"IDLETIME"):
+            if arguments.integer() < 0:
+                raise BadIdleTime()
+            idle = True
+        elif not idle and arguments.option(b"FREQ"):
+            if not 0 <= arguments.integer() <= FREQUENCY_MAX:
+                raise BadFrequency()
+            frequency = True
+        else:
+            raise SyntaxRefused()
+    return replace, absolute
+
+
+def moment_of(call: Call, absolute: bool) -> int:
+    """When the key is to die, in milliseconds since 1970; -1 for never, which a ttl of 0 means."""
+    ttl = parse_i64(call.argv[2])
+    if ttl < 0:
+        raise BadTtl()
+    if ttl == 0:
+        return -1
+    return ttl if absolute else min(ttl + call.now, I64_MAX)
+
+
+def unpacked(call: Call) -> object:
+    """The value that the payload holds."""
+    try:
+        return restore(call.argv[3], call.keyspace, call.now)
+    except WrongChecksum:
+        raise WrongPayload() from None
+    except BadPayload:
+        raise BadData() from None
+
+
+def run_restore(call: Call) -> None:
+    """Let the key hold what the payload holds, until its time comes. Every byte of it is checked."""
+    replace, absolute = options(call)
+    key = call.argv[1]
+    former = call.database.find(key)
+    if former is not None and not replace:
+        raise BusyKey()
+    moment = moment_of(call, absolute)
+    value = unpacked(call)
+    if 0 <= moment <= call.now and not call.replayed():
+        bury(call, key)
+    else:
+        former_type = keyspace.type_name(former)
+        rename.place(call.database, key, value, moment)
+        call.notify("g", b"restore", key)
+        rename.tell_former(call.database, key, former_type, value)
+        record(call, moment, absolute)
+    call.answer.ok()
+
+
+def bury(call: Call, key: bytes) -> None:
+    """The key comes too late to live, and takes what was there with it."""
+    if call.database.remove(key):
+        call.notify("g", b"del", key)
+        call.database.touched(key)
+        call.database.ready(key)
+        call.record([b"DEL", key])
+
+
+def record(call: Call, moment: int, absolute: bool) -> None:
+    """The effect: as it came, but for a time to live, which becomes a moment."""
+    if moment < 0 or absolute:
+        call.record_verbatim()
+    elif call.recording:
+        call.record([*call.argv[:2], b"%d" % moment, *call.argv[3:], b"ABSTTL"])
+
+
+COMMANDS = [
+    Command(
+        "dump",
+        2,
+        run_dump,
+        "readonly",
+        keys=(1, 1, 1),
+        since="2.6.0",
+        summary="Returns a value as one string that RESTORE takes.",
+        syntax="key",
+        complexity="O(N), N being the bytes of the value",
+    ),
+    Command(
+        "restore",
+        -4,
+        run_restore,
+        "write denyoom",
+        keys=(1, 1, 1),
+        since="2.6.0",
+        summary="Makes a key of what DUMP returned.",
+        syntax="key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        complexity="O(N), N being the bytes of the value, all of which are checked",
+        categories="dangerous",
+    ),
+]

@@ -1,0 +1,137 @@
+"""OBJECT: how a value is kept. The names are Redis's own, for the clients that ask."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.server.help import help_row
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NotAnInteger
+from headrace.streams.stream import Stream
+
+EMBEDDED_MAX = 44  # bytes of a string that Redis keeps in one piece with its header
+SHARED_REFERENCES = 2147483647  # of the integers 0 to 9999, which Redis keeps once for all
+MINUS = cython.declare(cython.int, 45)
+
+
+class NoFrequency(CommandError):
+    text = (
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when"
+        " switching between policies at runtime LRU and LFU data will take some time to adjust."
+    )
+
+
+@cython.ccall
+def encoding(value: object) -> bytes:
+    """Redis's name for the way in which it would keep the value."""
+    if isinstance(value, Stream):
+        return b"stream"
+    if not isinstance(value, bytes):
+        return b"raw"
+    try:
+        arguments.parse_i64(value)
+    except NotAnInteger:
+        return b"embstr" if len(value) <= EMBEDDED_MAX else b"raw"
+    return b"int"
+
+
+@cython.cfunc
+def value_of(call: Call) -> object:
+    """The value at the key, or None: a miss that, unlike others, is no event."""
+    if call.database.contains(call.argv[2]):
+        return call.database.find(call.argv[2])
+    call.keyspace.misses += 1
+    return None
+
+
+@cython.cfunc
+def is_shared(value: object) -> cython.bint:
+    """Whether Redis would keep the value once for all keys that hold it."""
+    if not isinstance(value, bytes) or len(value) > len(b"9999"):
+        return False
+    return encoding(value) == b"int" and value[0] != MINUS
+
+
+def run_encoding(call: Call) -> None:
+    """OBJECT ENCODING: the encoding, or null."""
+    value = value_of(call)
+    call.answer.value(None if value is None else encoding(value))
+
+
+def run_refcount(call: Call) -> None:
+    """OBJECT REFCOUNT: how many share the value, or null."""
+    value = value_of(call)
+    if value is None:
+        call.answer.null()
+    else:
+        call.answer.integer(SHARED_REFERENCES if is_shared(value) else 1)
+
+
+def run_idletime(call: Call) -> None:
+    """OBJECT IDLETIME: 0, or null."""
+    call.answer.value(None if value_of(call) is None else 0)
+
+
+def run_freq(call: Call) -> None:
+    """OBJECT FREQ: refused, or null."""
+    if value_of(call) is not None:
+        raise NoFrequency()
+    call.answer.null()
+
+
+SUBCOMMANDS = [
+    Command(
+        "object|encoding",
+        3,
+        run_encoding,
+        "readonly",
+        keys=(2, 2, 1),
+        since="2.2.3",
+        summary="Names the encoding of a value: int, embstr or raw for a string, stream for a stream.",
+        syntax="key",
+    ),
+    Command(
+        "object|freq",
+        3,
+        run_freq,
+        "readonly",
+        keys=(2, 2, 1),
+        since="4.0.0",
+        summary="Says how often a key is used. It is not counted: always refused.",
+        syntax="key",
+    ),
+    Command(
+        "object|idletime",
+        3,
+        run_idletime,
+        "readonly",
+        keys=(2, 2, 1),
+        since="2.2.3",
+        summary="Says for how many seconds a key has not been used. It is not measured: always 0.",
+        syntax="key",
+    ),
+    Command(
+        "object|refcount",
+        3,
+        run_refcount,
+        "readonly",
+        keys=(2, 2, 1),
+        since="2.2.3",
+        summary="Counts who shares a value: 1, or 2147483647 for the integers 0 to 9999.",
+        syntax="key",
+    ),
+]
+
+COMMANDS = [
+    Command(
+        "object",
+        -2,
+        None,
+        since="2.2.3",
+        summary="Says how values are kept.",
+        complexity="as the subcommand",
+        subcommands=[*SUBCOMMANDS, help_row("object", SUBCOMMANDS, since="6.2.0")],
+    ),
+]

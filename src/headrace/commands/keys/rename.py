@@ -1,0 +1,208 @@
+"""A value under another key, or in another database: RENAME, RENAMENX, COPY, MOVE.
+
+Its expiry goes with it. Readers blocked on either key hear of it: a stream has come, or gone.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.keys import databases
+from headrace.commands.keys.databases import NoSuchDatabase
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.keyspace import keyspace
+from headrace.keyspace.keyspace import Database
+from headrace.streams.stream import Stream
+
+
+class SameObject(CommandError):
+    text = "ERR source and destination objects are the same"
+
+
+@cython.cfunc
+def database_at(call: Call, text: bytes) -> Database:
+    """The database whose number text says."""
+    database: Database | None = call.keyspace.database(databases.parse_i32(text))
+    if database is None:
+        raise NoSuchDatabase()
+    return database
+
+
+@cython.ccall
+def place(database: Database, key: bytes, value: object, moment: cython.longlong) -> cython.void:
+    """Key holds value until the moment (-1: for good), whatever it held before: that has gone first."""
+    database.remove(key)
+    database.put(key, value)
+    if moment >= 0:
+        database.set_expiry(key, moment)
+    database.touched(key)
+    database.ready(key)
+
+
+@cython.cfunc
+def leave(database: Database, key: bytes) -> cython.void:
+    """Key is gone: its value is elsewhere now, and that is the change that counts."""
+    database.remove(key)
+    database.spoilt(key)
+    database.ready(key)
+
+
+@cython.cfunc
+def tell(database: Database, event: bytes, key: bytes) -> cython.void:
+    """As Call.notify, of a key in a database that need not be the caller's."""
+    if database.keyspace.settings.notify_keyspace_events:
+        database.keyspace.events.tell("g", event, key, database.index)
+
+
+@cython.ccall
+def tell_former(database: Database, key: bytes, former: bytes, value: object) -> cython.void:
+    """Tell what became of the value that key held before, former being its type."""
+    if former == b"none" or not database.keyspace.settings.notify_keyspace_events:
+        return
+    database.keyspace.events.tell("o", b"overwritten", key, database.index)
+    if former != keyspace.type_name(value):
+        database.keyspace.events.tell("c", b"type_changed", key, database.index)
+
+
+@cython.cfunc
+def rename(call: Call, replace: cython.bint) -> cython.bint:
+    """Move the value to the other key; False, and nothing done, when that exists and may not be replaced."""
+    database: Database = call.database
+    key: bytes = call.argv[1]
+    target: bytes = call.argv[2]
+    value = database.find(key)
+    if value is None:
+        raise NoSuchKey()
+    if key == target:
+        return replace
+    if not replace and database.contains(target):
+        return False
+    moment: cython.longlong = database.expiry(key)
+    former = keyspace.type_name(database.find(target))
+    leave(database, key)
+    place(database, target, value, moment)
+    call.notify("g", b"rename_from", key)
+    call.notify("g", b"rename_to", target)
+    tell_former(database, target, former, value)
+    if call.recording:
+        call.record_verbatim()
+    return True
+
+
+def run_rename(call: Call) -> None:
+    """RENAME: give the value another key, which loses what it held."""
+    rename(call, True)
+    call.answer.ok()
+
+
+def run_renamenx(call: Call) -> None:
+    """RENAMENX: give the value another key if that does not exist; answer whether."""
+    call.answer.integer(1 if rename(call, False) else 0)
+
+
+def run_copy(call: Call) -> None:
+    """COPY: put a copy under another key; answer whether it was done."""
+    argv: list[bytes] = call.argv
+    key: bytes = argv[1]
+    target: bytes = argv[2]
+    database: Database = call.database
+    replace: cython.bint = False
+    at: cython.Py_ssize_t = 3
+    while at < len(argv):
+        if arguments.is_word(argv[at], b"REPLACE"):
+            replace = True
+        elif at + 1 < len(argv) and arguments.is_word(argv[at], b"DB"):
+            at += 1
+            database = database_at(call, argv[at])
+        else:
+            raise SyntaxRefused()
+        at += 1
+    if database is call.database and key == target:
+        raise SameObject()
+    value = call.database.find(key)
+    if value is None:
+        call.missed(key)
+    if value is None or (database.contains(target) and not replace):
+        call.answer.integer(0)
+        return
+    former = keyspace.type_name(database.find(target))
+    place(database, target, duplicate(value), call.database.expiry(key))
+    tell(database, b"copy_to", target)
+    tell_former(database, target, former, value)
+    if call.recording:
+        call.record_verbatim()
+    call.answer.integer(1)
+
+
+@cython.cfunc
+def duplicate(value: object) -> object:
+    """A value that changes independently of this one."""
+    if isinstance(value, Stream):
+        stream: Stream = value
+        return stream.copy()
+    return bytearray(value) if isinstance(value, bytearray) else value
+
+
+def run_move(call: Call) -> None:
+    """MOVE: put the value into another database if that has no such key; answer whether it was done."""
+    key: bytes = call.argv[1]
+    database: Database = database_at(call, call.argv[2])
+    if database is call.database:
+        raise SameObject()
+    value = call.database.find(key)
+    if value is None or database.contains(key):
+        call.answer.integer(0)
+        return
+    moment: cython.longlong = call.database.expiry(key)
+    leave(call.database, key)
+    place(database, key, value, moment)
+    call.notify("g", b"move_from", key)
+    tell(database, b"move_to", key)
+    if call.recording:
+        call.record_verbatim()
+    call.answer.integer(1)
+
+
+COMMANDS = [
+    Command(
+        "rename",
+        3,
+        run_rename,
+        "write",
+        keys=(1, 2, 1),
+        summary="Gives a value another key, which loses what it held.",
+        syntax="key newkey",
+    ),
+    Command(
+        "renamenx",
+        3,
+        run_renamenx,
+        "write fast",
+        keys=(1, 2, 1),
+        summary="Gives a value another key if that does not exist.",
+        syntax="key newkey",
+    ),
+    Command(
+        "copy",
+        -3,
+        run_copy,
+        "write denyoom",
+        keys=(1, 2, 1),
+        since="6.2.0",
+        summary="Puts a copy of a value under another key.",
+        syntax="source destination [DB destination-db] [REPLACE]",
+        complexity="O(N), N being the number of a stream's nodes; O(1) for a string",
+    ),
+    Command(
+        "move",
+        3,
+        run_move,
+        "write fast",
+        keys=(1, 1, 1),
+        summary="Puts a value into another database.",
+        syntax="key db",
+    ),
+]

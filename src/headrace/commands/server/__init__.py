@@ -1,0 +1,1 @@
+"""Commands for operators: ACL, CONFIG, INFO, LATENCY, SLOWLOG, snapshots, scripts."""

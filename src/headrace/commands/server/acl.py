@@ -1,0 +1,243 @@
+"""ACL: users and their rules."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.access.log import AccessLog, Denial
+from headrace.access.rule_errors import BadFile, OpenParenthesis, RefusedRule, has_blanks, shown
+from headrace.access.user import User
+from headrace.access.users import DEFAULT, Users
+from headrace.commands.access_request import wish
+from headrace.commands.arguments import is_word, parse_i64
+from headrace.commands.call import Call
+from headrace.commands.server import acl_rows
+from headrace.commands.server.introspection import find
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, UnknownForm, WrongArgumentCount
+
+GENPASS_BITS = 256
+GENPASS_BITS_MAX = 4096
+LOG_SHOWN = 10
+KEY_REASON, CHANNEL_REASON = 2, 4  # in a verdict's upper half
+
+
+class BadUserName(CommandError):
+    text = "ERR Usernames can't contain spaces or null characters"
+
+
+class DefaultStays(CommandError):
+    text = "ERR The 'default' user cannot be removed"
+
+
+class BadBits(CommandError):
+    text = (
+        "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up "
+        f"to {GENPASS_BITS_MAX}"
+    )
+
+
+def users_of(call: Call) -> Users:
+    """The users of the engine."""
+    users: Users = call.engine.guard.users
+    return users
+
+
+def run_whoami(call: Call) -> None:
+    """The caller's name as a user."""
+    call.answer.bulk(call.session.user)
+
+
+def run_users(call: Call) -> None:
+    """Everybody's name."""
+    call.answer.value(users_of(call).names())
+
+
+def run_list(call: Call) -> None:
+    """Everybody, as a line that would make him."""
+    call.answer.value(users_of(call).lines())
+
+
+def run_cat(call: Call) -> None:
+    """The categories, or the commands of one."""
+    if len(call.argv) > 3:
+        raise UnknownForm("ACL", call.argv[1])
+    named = users_of(call).catalogue.named
+    if len(call.argv) == 2:
+        call.answer.value(list(named))
+        return
+    found = named.get(call.argv[2].lower())
+    if found is None:
+        raise CommandError(f"ERR Unknown category '{shown(call.argv[2])}'")
+    call.answer.value(found)
+
+
+def run_setuser(call: Call) -> None:
+    """Make a user, or change one, by all of the rules or none."""
+    name = call.argv[2]
+    if has_blanks(name):
+        raise BadUserName()
+    try:
+        users_of(call).change(name, call.argv[3:])
+    except RefusedRule as refused:
+        text = f"ERR Error in ACL SETUSER modifier '{shown(refused.rule)}': {refused.why}"
+        raise CommandError(text) from None
+    except OpenParenthesis as refused:
+        raise CommandError(f"ERR {refused}") from None
+    call.engine.guard.settle_all(call.session)
+    call.answer.ok()
+
+
+def run_deluser(call: Call) -> None:
+    """Remove users; their connections are closed. Answers how many there were."""
+    if DEFAULT in call.argv[2:]:
+        raise DefaultStays()
+    users = users_of(call)
+    removed = [users.remove(name) for name in call.argv[2:]]
+    call.engine.guard.settle_all(call.session)
+    call.answer.integer(sum(user is not None for user in removed))
+
+
+def run_getuser(call: Call) -> None:
+    """All about a user, or null."""
+    user = users_of(call).find(call.argv[2])
+    if user is None:
+        call.answer.null()
+        return
+    call.answer.map(6)
+    call.answer.bulk(b"flags")
+    call.answer.set(len(user.flags()))
+    for flag in user.flags():
+        call.answer.bulk(flag)
+    call.answer.bulk(b"passwords")
+    call.answer.value(list(user.passwords))
+    _answer_rules(call, user, 0)
+    call.answer.bulk(b"selectors")
+    call.answer.array(len(user.selectors) - 1)
+    for i in range(1, len(user.selectors)):
+        call.answer.map(3)
+        _answer_rules(call, user, i)
+
+
+def _answer_rules(call: Call, user: User, i: int) -> None:
+    """What the user's selector i allows, in three pairs."""
+    selector = user.selectors[i]
+    texts = (selector.commands_text(), selector.keys_text(), selector.channels_text())
+    for what, text in zip((b"commands", b"keys", b"channels"), texts, strict=True):
+        call.answer.bulk(what)
+        call.answer.bulk(text)
+
+
+def run_dryrun(call: Call) -> None:
+    """Whether a user may make a request, which is not carried out."""
+    user = users_of(call).find(call.argv[2])
+    if user is None:
+        raise CommandError(f"ERR User '{shown(call.argv[2])}' not found")
+    request = call.argv[3:]
+    command = _command(call, request)
+    if command is None:
+        raise CommandError(f"ERR Command '{shown(request[0])}' not found")
+    if not command.fits(len(request)) or (command.run is None and len(request) == 1):
+        raise WrongArgumentCount(command.name.decode())
+    asked = wish(command, request)
+    verdict = user.verdict(asked)
+    if not verdict:
+        call.answer.ok()
+        return
+    reason, at = verdict >> 32, verdict & 0xFFFFFFFF
+    if reason in (KEY_REASON, CHANNEL_REASON):
+        kind = b"key" if reason == KEY_REASON else b"channel"
+        what = b"access the '%s' %s" % (request[at], kind)
+    else:
+        what = b"run the '%s' command" % command.name
+    call.answer.bulk(b"User %s has no permissions to %s" % (user.name, what))
+
+
+def _command(call: Call, request: list[bytes]) -> Command | None:
+    """The row that the request would run."""
+    command = find(call, request[0])
+    if command is None or len(request) == 1 or not command.subcommands:
+        return command
+    return command.subcommand(request[1])
+
+
+def run_genpass(call: Call) -> None:
+    """A password nobody can guess, of so many bits."""
+    if len(call.argv) > 3:
+        raise UnknownForm("ACL", call.argv[1])
+    bits = parse_i64(call.argv[2]) if len(call.argv) == 3 else GENPASS_BITS
+    if not 0 < bits <= GENPASS_BITS_MAX:
+        raise BadBits()
+    digits = (bits + 3) // 4
+    call.answer.bulk(call.host.random_bytes((digits + 1) // 2).hex()[:digits].encode())
+
+
+def run_load(call: Call) -> None:
+    """The users of the file from now on, all of them or none."""
+    try:
+        users_of(call).load(call.host.read_users())
+    except BadFile as wrong:
+        text = f"ERR {wrong}. WARNING: ACL errors detected, no change to the previously active ACL rules was"
+        raise CommandError(f"{text} performed") from None
+    call.engine.guard.settle_all(call.session)
+    call.answer.ok()
+
+
+def run_save(call: Call) -> None:
+    """Write the users to the file."""
+    call.host.write_users(users_of(call).lines())
+    call.answer.ok()
+
+
+def run_log(call: Call) -> None:
+    """What was denied lately, newest first; RESET forgets it."""
+    if len(call.argv) > 3:
+        raise UnknownForm("ACL", call.argv[1])
+    log: AccessLog = call.engine.guard.log
+    count = LOG_SHOWN
+    if len(call.argv) == 3:
+        if is_word(call.argv[2], b"RESET"):
+            log.clear()
+            call.answer.ok()
+            return
+        count = max(parse_i64(call.argv[2]), 0)
+    entries = log.entries[:count]
+    call.answer.array(len(entries))
+    for entry in entries:
+        _answer_denial(call, entry)
+
+
+def _answer_denial(call: Call, entry: Denial) -> None:
+    facts: dict[bytes, object] = {
+        b"count": entry.count,
+        b"reason": entry.reason,
+        b"context": entry.context,
+        b"object": entry.object,
+        b"username": entry.user,
+        b"age-seconds": max(call.now - entry.updated_ms, 0) / 1000,
+        b"client-info": entry.client,
+        b"entry-id": entry.number,
+        b"timestamp-created": entry.created_ms,
+        b"timestamp-last-updated": entry.updated_ms,
+    }
+    call.answer.value(facts)
+
+
+COMMANDS = [
+    acl_rows.container(
+        {
+            "cat": run_cat,
+            "deluser": run_deluser,
+            "dryrun": run_dryrun,
+            "genpass": run_genpass,
+            "getuser": run_getuser,
+            "list": run_list,
+            "load": run_load,
+            "log": run_log,
+            "save": run_save,
+            "setuser": run_setuser,
+            "users": run_users,
+            "whoami": run_whoami,
+        }
+    )
+]

@@ -1,0 +1,213 @@
+"""CONFIG MEMORY TIME WAIT ROLE SHUTDOWN: the server as its operator sees it."""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.arguments import Arguments, parse_i64
+from headrace.commands.call import Call
+from headrace.commands.connection.client import parse_deadline
+from headrace.commands.rows import container, row
+from headrace.commands.server import memory_report
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, SyntaxRefused
+from headrace.limits import KEY_PLACE_BYTES
+from headrace.streams import size
+from headrace.streams.stream import Stream
+from headrace.structures import footprint
+
+
+class NotShuttingDown(CommandError):
+    text = "ERR No shutdown in progress."
+
+
+def run_config_get(call: Call) -> None:
+    """The settings whose names match, as a map."""
+    found = call.host.config_get(call.argv[2:])
+    call.answer.map(len(found))
+    for name, value in found:
+        call.answer.bulk(name)
+        call.answer.bulk(value)
+
+
+def run_config_set(call: Call) -> None:
+    """Set all of the given settings or none."""
+    words = call.argv[2:]
+    if len(words) % 2:
+        raise SyntaxRefused()
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    seen: set[bytes] = set()
+    known = {name for name, _ in call.host.config_get([b"*"])}
+    for name, _ in pairs:
+        lower = name.lower()
+        if lower in seen and lower in known:
+            shown = name.decode("utf-8", "surrogateescape")
+            text = f"ERR CONFIG SET failed (possibly related to argument '{shown}') - duplicate parameter"
+            raise CommandError(text)
+        seen.add(lower)
+    call.host.config_set(pairs)
+    call.engine.timing.settle()
+    call.answer.ok()
+
+
+def run_config_resetstat(call: Call) -> None:
+    """Set what INFO counts to zero."""
+    call.engine.stats.reset()
+    call.keyspace.hits = 0
+    call.keyspace.misses = 0
+    call.keyspace.expired = 0
+    call.engine.gate.eviction.forget()
+    call.engine.guard.log.reset()
+    call.host.config_resetstat()
+    call.answer.ok()
+
+
+def run_config_rewrite(call: Call) -> None:
+    """Write the settings to the configuration file."""
+    call.host.config_rewrite()
+    call.answer.ok()
+
+
+def memory_of(key: bytes, value: object) -> int:
+    """The bytes that key and value take up, their place in the dictionary included."""
+    own = size.memory_bytes(value) if isinstance(value, Stream) else footprint.of(value)
+    return KEY_PLACE_BYTES + footprint.of(key) + own
+
+
+def run_memory_usage(call: Call) -> None:
+    """The bytes a key takes up, or null. SAMPLES is read and not needed: the figure is exact."""
+    arguments: Arguments = call.arguments()
+    key = arguments.word()
+    while arguments.more():
+        if not arguments.option(b"SAMPLES"):
+            raise SyntaxRefused()
+        if arguments.integer() < 0:
+            raise SyntaxRefused()
+    value = call.database.find(key)
+    if value is None:
+        call.answer.null()
+    else:
+        call.answer.integer(memory_of(key, value))
+
+
+def run_memory_purge(call: Call) -> None:
+    """What is free and still held goes back to the system."""
+    call.host.purge_memory()
+    call.answer.ok()
+
+
+def run_time(call: Call) -> None:
+    """Seconds and microseconds since 1970."""
+    call.answer.array(2)
+    call.answer.bulk(b"%d" % (call.now // 1000))
+    call.answer.bulk(b"%d" % (call.now % 1000 * 1000 + call.host.microseconds()))
+
+
+def never(call: Call) -> bool:
+    """A waiter that only its deadline can end."""
+    return False
+
+
+def run_wait(call: Call) -> None:
+    """How many replicas have all of the caller's writes: none; asked for more, it waits in vain for them."""
+    replicas = parse_i64(call.argv[1])
+    deadline = parse_deadline(call.argv[2], call.now)
+    if replicas <= 0 or not call.may_block:
+        call.answer.integer(0)
+    else:
+        call.wait([], deadline, never, "zero")
+
+
+def run_role(call: Call) -> None:
+    """A master without replicas, as Sentinel wants to know."""
+    call.answer.value([b"master", 0, []])
+
+
+def run_shutdown(call: Call) -> None:
+    """Stop the program. There is no answer but the end of the connection, unless it cannot."""
+    arguments: Arguments = call.arguments()
+    save: bool | None = None
+    now = force = False
+    if arguments.left() == 1 and arguments.flag(b"ABORT"):
+        raise NotShuttingDown()
+    while arguments.more():
+        if save is not False and arguments.flag(b"SAVE"):
+            save = True
+        elif save is not True and arguments.flag(b"NOSAVE"):
+            save = False
+        elif arguments.flag(b"NOW"):
+            now = True
+        elif arguments.flag(b"FORCE"):
+            force = True
+        else:
+            raise SyntaxRefused()
+    call.host.shutdown(save, now, force)
+    call.session.closing = True
+
+
+CONFIG = [
+    row("config|get", -3, run_config_get, "2.0.0", "Returns settings.", "parameter [parameter ...]"),
+    row(
+        "config|set",
+        -4,
+        run_config_set,
+        "2.0.0",
+        "Changes settings.",
+        "parameter value [parameter value ...]",
+    ),
+    row("config|resetstat", 2, run_config_resetstat, "2.0.0", "Sets the counters of INFO to zero."),
+    row("config|rewrite", 2, run_config_rewrite, "2.8.0", "Writes the settings to the configuration file."),
+]
+
+MEMORY = [
+    Command(
+        "memory|usage",
+        -3,
+        run_memory_usage,
+        "readonly",
+        keys=(2, 2, 1),
+        group="server",
+        since="4.0.0",
+        summary="Returns how many bytes a key takes up.",
+        syntax="key [SAMPLES count]",
+    ),
+    row("memory|stats", 2, memory_report.run_stats, "4.0.0", "Returns memory figures.", flags=""),
+    row("memory|doctor", 2, memory_report.run_doctor, "4.0.0", "Reports memory problems.", flags=""),
+    row("memory|purge", 2, run_memory_purge, "4.0.0", "Gives memory back to the system.", flags=""),
+]
+
+COMMANDS = [
+    container("config", "2.0.0", "The server's settings.", CONFIG),
+    container("memory", "4.0.0", "Memory figures.", MEMORY),
+    row("time", 1, run_time, "2.6.0", "Returns the server's time.", flags="loading stale fast"),
+    Command(
+        "wait",
+        3,
+        run_wait,
+        "blocking",
+        group="generic",
+        since="3.0.0",
+        summary="Waits until replicas have the caller's writes.",
+        syntax="numreplicas timeout",
+        categories="connection",
+    ),
+    Command(
+        "role",
+        1,
+        run_role,
+        "noscript loading stale fast",
+        group="server",
+        since="2.8.12",
+        summary="Returns the server's part in replication.",
+        categories="admin dangerous",
+    ),
+    row(
+        "shutdown",
+        -1,
+        run_shutdown,
+        "1.0.0",
+        "Stops the server.",
+        "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        "admin noscript loading stale no_multi allow_busy",
+    ),
+]

@@ -1,0 +1,157 @@
+"""DEBUG: what tests of a server need and nobody else. Refused unless enable-debug-command says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.commands.arguments import Arguments, parse_double
+from headrace.commands.call import Call
+from headrace.commands.keys import digest
+from headrace.commands.keys import object as encodings
+from headrace.commands.keys.dump import payload_of
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NoSuchKey, UnknownForm
+from headrace.keyspace.glob import matches
+
+PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around what DUMP makes of a value
+LRU_CLOCK_MAX = (1 << 24) - 1  # OBJECT's clock of seconds wraps there
+
+
+class NotAllowed(CommandError):
+    text = (
+        'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local", you can run it'
+        " from a local connection, otherwise you need to set this option in the configuration file, and then"
+        " restart the server."
+    )
+
+
+class BadReloadOption(CommandError):
+    text = "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options."
+
+
+def run_digest(call: Call) -> None:
+    """The digest of all databases."""
+    call.answer.simple(digest.of_keyspace(call.keyspace).hex().encode())
+
+
+def run_digest_value(call: Call) -> None:
+    """The digests of values, zeros for a key that is not there."""
+    call.answer.array(len(call.argv) - 2)
+    for key in call.argv[2:]:
+        value = call.database.find(key)
+        found = bytes(digest.DIGEST_BYTES) if value is None else digest.of_value(value, call.now)
+        call.answer.simple(found.hex().encode())
+
+
+def run_loadaof(call: Call) -> None:
+    """Everything anew from the log."""
+    call.host.reload_log(call)
+    call.answer.ok()
+
+
+def run_object(call: Call) -> None:
+    """A line about a value."""
+    value = call.database.find(call.argv[2])
+    if value is None:
+        raise NoSuchKey()
+    encoding = encodings.encoding(value).decode()
+    length = len(payload_of(call, value)) - PAYLOAD_FRAME_BYTES
+    clock = call.now // 1000 & LRU_CLOCK_MAX
+    line = (
+        f"Value at:{id(value):#x} refcount:1 encoding:{encoding} serializedlength:{length}"
+        f" lru:{clock} lru_seconds_idle:0"
+    )
+    call.answer.simple(line.encode())
+
+
+def run_reload(call: Call) -> None:
+    """Everything anew from a snapshot, which is taken first."""
+    arguments = Arguments(call.argv, 2)
+    merge = False
+    flush = save = True
+    while arguments.more():
+        if arguments.flag(b"MERGE"):
+            merge = True
+        elif arguments.flag(b"NOFLUSH"):
+            flush = False
+        elif arguments.flag(b"NOSAVE"):
+            save = False
+        else:
+            raise BadReloadOption()
+    call.host.reload(call, flush, save, merge)
+    call.answer.ok()
+
+
+def run_set_active_expire(call: Call) -> None:
+    """Whether dead keys are buried though nobody asks for them."""
+    call.engine.bury_in_passing(call.argv[2] != b"0")
+    call.answer.ok()
+
+
+def run_sleep(call: Call) -> None:
+    """Nobody is served for so many seconds."""
+    call.host.sleep(max(parse_double(call.argv[2]), 0.0))
+    call.answer.ok()
+
+
+def run_stringmatch_len(call: Call) -> None:
+    """Whether the pattern matches the string, by the rules of KEYS."""
+    call.answer.integer(1 if matches(call.argv[2], call.argv[3]) else 0)
+
+
+def run_help(call: Call) -> None:
+    """What there is."""
+    call.answer.array(len(HELP))
+    for line in HELP:
+        call.answer.simple(line.encode())
+
+
+# Least and greatest number of words, DEBUG included; what runs; its arguments; what it is for.
+SUBCOMMANDS: dict[bytes, tuple[int, int, Callable[[Call], None], str, str]] = {
+    b"digest": (2, 2, run_digest, "", "A digest of all databases: the same for the same data."),
+    b"digest-value": (3, 1 << 31, run_digest_value, "key [key ...]", "Digests of single values."),
+    b"help": (2, 2, run_help, "", "Prints this list."),
+    b"loadaof": (2, 2, run_loadaof, "", "Drops all keys and replays the log."),
+    b"object": (3, 3, run_object, "key", "A line about a value, in Redis's words."),
+    b"reload": (
+        2,
+        1 << 31,
+        run_reload,
+        "[MERGE] [NOFLUSH] [NOSAVE]",
+        "Takes a snapshot, drops all keys and loads the snapshot.",
+    ),
+    b"set-active-expire": (3, 3, run_set_active_expire, "<0|1>", "Whether keys die without being asked for."),
+    b"sleep": (3, 3, run_sleep, "seconds", "Serves nobody for a while."),
+    b"stringmatch-len": (4, 4, run_stringmatch_len, "pattern string", "Whether a glob pattern matches."),
+}
+
+HELP = ["DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"]
+for _name, _row in SUBCOMMANDS.items():
+    HELP += [f"{_name.decode().upper()} {_row[3]}".rstrip(), f"    {_row[4]}"]
+
+
+def run_debug(call: Call) -> None:
+    """The subcommand, if the caller may."""
+    if not call.host.debug_allowed(call.session):
+        raise NotAllowed()
+    name = call.argv[1].lower()
+    if name not in SUBCOMMANDS:
+        raise UnknownForm("DEBUG", call.argv[1])
+    least, most, run, _, _ = SUBCOMMANDS[name]
+    if not least <= len(call.argv) <= most:
+        raise UnknownForm("DEBUG", call.argv[1])
+    run(call)
+
+
+COMMANDS = [
+    Command(
+        "debug",
+        -2,
+        run_debug,
+        "admin noscript loading stale",
+        group="server",
+        summary="Helps those who test a server; see DEBUG HELP.",
+        syntax="subcommand [arg ...]",
+        complexity="Depends on the subcommand",
+    ),
+]

@@ -1,0 +1,282 @@
+"""EVAL, EVALSHA, SCRIPT: not Lua, but the three scripts of redis-py's Lock, which task queues build on, and
+the one by which `headrace trim` trims.
+
+A script is known by the digest of its text with every run of white space made one blank, so that it
+may be indented anyhow; what it does is written down here. Any other script is refused.
+
+    release      the lock's key goes, if it still holds the owner's token
+    extend       it lives longer: by so many milliseconds, or for so many from now on
+    reacquire    it lives for so many milliseconds from now on
+
+    trim_archived    what is below an ID and no group needs goes, if a certain entry is still there
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.server.help import help_row
+from headrace.commands.spec import Command
+from headrace.commands.stream import trim
+from headrace.commands.string import strings
+from headrace.errors import CommandError, SyntaxRefused
+from headrace.keyspace.keyspace import Database
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+
+class TooManyKeys(CommandError):
+    text = "ERR Number of keys can't be greater than number of args"
+
+
+class NegativeKeys(CommandError):
+    text = "ERR Number of keys can't be negative"
+
+
+class NotLoaded(CommandError):
+    text = "NOSCRIPT No matching script. Please use EVAL."
+
+
+class NotKnown(CommandError):
+    text = "ERR Lua is not run here: the only scripts known are those of redis-py's Lock and of headrace trim"
+
+
+class BadFlush(CommandError):
+    text = "ERR SCRIPT FLUSH only support SYNC|ASYNC option"
+
+
+@cython.cfunc
+def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
+    """Whether key holds the token."""
+    value = call.database.string(key)
+    if value is None:
+        call.missed(key)
+        return False
+    return value == token
+
+
+@cython.cfunc
+def live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
+    """Key, which exists, lives for so many milliseconds from now on."""
+    database: Database = call.database
+    if ms <= 0:
+        strings.remove(call, key)
+        return
+    database.set_expiry(key, call.now + ms)
+    call.notify("g", b"expire", key)
+    database.touched(key)
+    if call.recording:
+        call.record([b"PEXPIREAT", key, b"%d" % (call.now + ms)])
+
+
+def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """words: the token."""
+    if not is_held(call, keys[0], words[0]):
+        return 0
+    strings.remove(call, keys[0])
+    return 1
+
+
+def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """words: the token, milliseconds, and 0 when they are added to what is left. A key that stays for good
+    is not extended.
+    """
+    if not is_held(call, keys[0], words[0]):
+        return 0
+    moment: cython.longlong = call.database.expiry(keys[0])
+    if moment < 0:
+        return 0
+    ms: cython.longlong = arguments.parse_i64(words[1])
+    live(call, keys[0], ms + moment - call.now if words[2] == b"0" else ms)
+    return 1
+
+
+def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """words: the token, milliseconds."""
+    if not is_held(call, keys[0], words[0]):
+        return 0
+    live(call, keys[0], arguments.parse_i64(words[1]))
+    return 1
+
+
+def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+    """words: the ID to trim up to, the ID of the entry that must be there (else -1 is answered), `=` or `~`,
+    and for `~` how many entries may go at most.
+    """
+    stream: Stream | None = call.database.stream(keys[0])
+    anchor: StreamId = stream_id.parse(words[1], 0)
+    if stream is None or not stream.contains(anchor.ms, anchor.seq):
+        return -1
+    limit = [b"LIMIT", words[3]] if words[2] == b"~" else []
+    call.argv = [b"XTRIM", keys[0], b"MINID", words[2], words[0], *limit, b"ACKED"]
+    return trim.carry_out(call)
+
+
+# By digest: what to do, and with how many keys and other words at least.
+Deed = Callable[[Call, list[bytes], list[bytes]], int]
+KNOWN: dict[str, tuple[Deed, int, int]] = {
+    "2aef8d7ce63503709a01cbf6ad6bb4b93d5c3909": (release, 1, 1),
+    "829408cc83d4524666232bd8beebe3bcf873ac70": (extend, 1, 3),
+    "042112cf75a3fdabb4e02600ce494eff4b2d2906": (reacquire, 1, 2),
+    "86e3222caceafa4c3305a23df73482337c70a727": (trim_archived, 1, 4),
+}
+
+
+# What a user must be allowed to run for each, besides EVAL: see engine/authorization.py.
+DOES: dict[Deed, tuple[bytes, ...]] = {
+    release: (b"get", b"del"),
+    extend: (b"get", b"pttl", b"pexpire"),
+    reacquire: (b"get", b"pexpire"),
+    trim_archived: (b"xrange", b"xinfo|groups", b"xpending", b"xtrim"),
+}
+
+
+def learn(call: Call, script: bytes) -> bytes:
+    """The digest by which EVALSHA finds the script from now on; NotKnown when it is none of ours."""
+    normal = hashlib.sha1(b" ".join(script.split())).hexdigest()
+    if normal not in KNOWN:
+        raise NotKnown()
+    digest = hashlib.sha1(script).hexdigest().encode()
+    call.engine.scripts[digest] = normal
+    return digest
+
+
+def keys_of(argv: list[bytes]) -> list[int]:
+    """Where the keys of EVAL and EVALSHA stand: the third word says how many they are."""
+    count = arguments.parse_i64(argv[2])
+    if count > len(argv) - 3:
+        raise TooManyKeys()
+    if count < 0:
+        raise NegativeKeys()
+    return list(range(3, 3 + count))
+
+
+def run_known(call: Call, digest: bytes) -> None:
+    """Do what the script with that digest does."""
+    count = len(keys_of(call.argv))
+    if digest not in call.engine.scripts:
+        raise NotLoaded()
+    deed, keys_least, words_least = KNOWN[call.engine.scripts[digest]]
+    keys, words = call.argv[3 : 3 + count], call.argv[3 + count :]
+    if len(keys) < keys_least or len(words) < words_least:
+        raise SyntaxRefused()
+    if call.session.access is not None:
+        call.engine.guard.look_inside(call.session, DOES[deed], call.now)
+    call.answer.integer(deed(call, keys, words))
+
+
+def run_eval(call: Call) -> None:
+    """EVAL: do what the script does, if it is known."""
+    keys_of(call.argv)
+    run_known(call, learn(call, call.argv[1]))
+
+
+def run_evalsha(call: Call) -> None:
+    """EVALSHA: do what the script that was loaded does."""
+    run_known(call, call.argv[1].lower())
+
+
+def run_load(call: Call) -> None:
+    """SCRIPT LOAD: the script's digest."""
+    call.answer.bulk(learn(call, call.argv[2]))
+
+
+def run_exists(call: Call) -> None:
+    """SCRIPT EXISTS: 1 for each digest that EVALSHA finds, else 0."""
+    digests = call.argv[2:]
+    call.answer.array(len(digests))
+    for digest in digests:
+        call.answer.integer(1 if digest.lower() in call.engine.scripts else 0)
+
+
+def run_flush(call: Call) -> None:
+    """SCRIPT FLUSH: forget what was loaded."""
+    if len(call.argv) > 3 or (len(call.argv) == 3 and call.argv[2].upper() not in (b"SYNC", b"ASYNC")):
+        raise BadFlush()
+    call.engine.scripts.clear()
+    call.answer.ok()
+
+
+SUBCOMMANDS = [
+    Command(
+        "script|exists",
+        -3,
+        run_exists,
+        "noscript",
+        group="scripting",
+        since="2.6.0",
+        summary="Says of digests whether their script is loaded.",
+        syntax="sha1 [sha1 ...]",
+        complexity="O(N), N being the number of digests",
+        categories="scripting",
+    ),
+    Command(
+        "script|flush",
+        -2,
+        run_flush,
+        "noscript",
+        group="scripting",
+        since="2.6.0",
+        summary="Forgets all loaded scripts.",
+        syntax="[ASYNC | SYNC]",
+        complexity="O(N), N being the number of scripts",
+        categories="scripting",
+    ),
+    Command(
+        "script|load",
+        3,
+        run_load,
+        "noscript stale",
+        group="scripting",
+        since="2.6.0",
+        summary="Loads a script, if it is one of those known, and returns its digest.",
+        syntax="script",
+        complexity="O(N), N being the length of the script",
+        categories="scripting",
+    ),
+]
+
+COMMANDS = [
+    Command(
+        "eval",
+        -3,
+        run_eval,
+        "noscript stale skip_monitor no_mandatory_keys",
+        keys=keys_of,
+        group="scripting",
+        since="2.6.0",
+        summary="Runs a script, if it is one of those known: those of redis-py's Lock and of headrace trim.",
+        syntax="script numkeys [key [key ...]] [arg [arg ...]]",
+        complexity="O(N), N being the length of the script",
+        categories="scripting",
+    ),
+    Command(
+        "evalsha",
+        -3,
+        run_evalsha,
+        "noscript stale skip_monitor no_mandatory_keys",
+        keys=keys_of,
+        group="scripting",
+        since="2.6.0",
+        summary="Runs a loaded script by its digest.",
+        syntax="sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        categories="scripting",
+    ),
+    Command(
+        "script",
+        -2,
+        None,
+        "",
+        group="scripting",
+        since="2.6.0",
+        summary="The scripts that are loaded.",
+        complexity="Depends on the subcommand",
+        subcommands=[*SUBCOMMANDS, help_row("script", SUBCOMMANDS, "5.0.0", "scripting")],
+    ),
+]

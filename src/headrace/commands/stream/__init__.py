@@ -1,0 +1,1 @@
+"""Commands on a stream: adding, reading, deleting, trimming, counting, XINFO."""

@@ -1,0 +1,304 @@
+"""Adding an entry.
+
+XADD key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid]
+    [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value …]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.commands.stream import idempotency
+from headrace.commands.stream.trim import Trim
+from headrace.errors import CommandError, IdsExhausted, IdTooSmall, InvalidStreamId, WrongArgumentCount
+from headrace.limits import ID_TEXT_MAX
+from headrace.streams import idempotency as requests
+from headrace.streams.idempotency import Idempotency
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+STAR = cython.declare(cython.uchar, 42)
+DASH = cython.declare(cython.uchar, 45)
+
+# Who chooses the ID.
+CLIENT = cython.declare(cython.int, 0)  # `ms-seq` or `ms`
+CLOCK = cython.declare(cython.int, 1)  # `*`
+SEQUENCE = cython.declare(cython.int, 2)  # `ms-*`: the client the milliseconds, we the rest
+
+
+class IdZero(CommandError):
+    text = "ERR The ID specified in XADD must be greater than 0-0"
+
+
+class TwoIdmp(CommandError):
+    text = "ERR syntax error, IDMP/IDMPAUTO specified multiple times"
+
+
+class NoProducer(CommandError):
+    def __init__(self, option: str) -> None:
+        super().__init__(f"ERR syntax error, {option} requires a non-empty producer ID")
+
+
+class NoIid(CommandError):
+    text = "ERR syntax error, IDMP requires a non-empty idempotent ID"
+
+
+class IdmpOfChosenId(CommandError):
+    text = "ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs"
+
+
+@cython.final
+@cython.freelist(8)
+@cython.cclass
+class Append:
+    """What an XADD asks for; the key is the first word after the command, the pairs follow the ID."""
+
+    make_stream: cython.bint
+    trim: Trim | None  # None when there are no options at all
+    source: cython.int
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    id_at: cython.Py_ssize_t
+    pid_at: cython.Py_ssize_t  # where the producer of an idempotent request stands; 0: it is none
+    iid_at: cython.Py_ssize_t  # 0: the iid is to be made of the pairs
+
+    def __init__(self) -> None:
+        self.make_stream = True
+        self.trim = None
+        self.source = CLIENT
+        self.ms = 0
+        self.seq = 0
+        self.id_at = 2
+        self.pid_at = 0
+        self.iid_at = 0
+
+    @cython.cfunc
+    def read_id(self, word: bytes) -> cython.void:
+        """Take the word that is no option for the ID."""
+        p: cython.p_const_uchar = word
+        n: cython.Py_ssize_t = len(word)
+        if n == 1 and p[0] == STAR:
+            self.source = CLOCK
+            return
+        if 2 < n <= ID_TEXT_MAX and p[n - 1] == STAR and p[n - 2] == DASH:
+            word = mem.take(p, 0, n - 2)
+            if b"-" in word:  # the first dash is the one that counts
+                raise InvalidStreamId()
+            self.source = SEQUENCE
+        wanted: StreamId = stream_id.parse(word, 0)
+        self.ms = wanted.ms
+        self.seq = wanted.seq
+
+    @cython.cfunc
+    def read_option(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read the option at `at`, of those that are not a trim's; the place after it, or `at` for none."""
+        left: cython.Py_ssize_t = len(argv) - at - 1
+        word: bytes = argv[at]
+        if arguments.is_word(word, b"NOMKSTREAM"):
+            self.make_stream = False
+            return at + 1
+        if left >= 2 and arguments.is_word(word, b"IDMP"):
+            self._take_producer(argv, at + 1, "IDMP")
+            if not argv[at + 2]:
+                raise NoIid()
+            self.iid_at = at + 2
+            return at + 3
+        if left >= 1 and arguments.is_word(word, b"IDMPAUTO"):
+            self._take_producer(argv, at + 1, "IDMPAUTO")
+            return at + 2
+        return at
+
+    @cython.cfunc
+    def _take_producer(self, argv: list[bytes], at: cython.Py_ssize_t, option: str) -> cython.void:
+        if self.pid_at != 0:
+            raise TwoIdmp()
+        if not argv[at]:
+            raise NoProducer(option)
+        self.pid_at = at
+
+    @cython.cfunc
+    def iid(self, argv: list[bytes]) -> bytes:
+        """What the producer calls this request, or what it is called after its pairs."""
+        return argv[self.iid_at] if self.iid_at != 0 else requests.iid_of(argv, self.id_at + 1)
+
+    @cython.cfunc
+    def choose_id(self, stream: Stream, now: cython.longlong) -> cython.void:
+        """Settle ms and seq; refuse what does not lie above the stream's last ID."""
+        if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
+            raise IdsExhausted()
+        if self.source == CLOCK:
+            self._take_time(stream, mem.as_unsigned(max(now, 0)))
+            return
+        if self.source == SEQUENCE and self.ms == stream.last_ms:
+            if stream.last_seq == U64_MAX:
+                raise IdTooSmall()
+            self.seq = stream.last_seq + 1
+        if not stream_id.before(stream.last_ms, stream.last_seq, self.ms, self.seq):
+            raise IdTooSmall()
+
+    @cython.cfunc
+    def _take_time(self, stream: Stream, now: cython.ulonglong) -> cython.void:
+        """The ID that `*` means now: the time, or the last ID's successor when that is not later."""
+        if now > stream.last_ms:
+            self.ms = now
+            self.seq = 0
+        elif stream.last_seq < U64_MAX:
+            self.ms = stream.last_ms
+            self.seq = stream.last_seq + 1
+        else:
+            self.ms = stream.last_ms + 1
+            self.seq = 0
+
+
+@cython.cfunc
+def parse(call: Call) -> Append:
+    """What the client asks for; refuses before anything is touched."""
+    argv: list[bytes] = call.argv
+    n: cython.Py_ssize_t = len(argv)
+    request: Append = Append()
+    if _is_no_option(argv[2]):
+        request.read_id(argv[2])
+    else:
+        request.id_at = _read_options(request, call, argv)
+    pairs: cython.Py_ssize_t = n - request.id_at - 1
+    if pairs < 2 or pairs % 2 != 0:
+        raise WrongArgumentCount("xadd")
+    if request.source == CLIENT and request.ms == 0 and request.seq == 0:
+        raise IdZero()
+    return request
+
+
+@cython.cfunc
+def _is_no_option(word: bytes) -> cython.bint:
+    """True for what begins with a digit or `*`: most IDs do, no option does; the rest must be compared."""
+    p: cython.p_const_uchar = word
+    return len(word) == 0 or p[0] <= 57
+
+
+@cython.cfunc
+def _read_options(request: Append, call: Call, argv: list[bytes]) -> cython.Py_ssize_t:
+    """Read options and the ID behind them; returns the ID's place, the end when there is none."""
+    n: cython.Py_ssize_t = len(argv)
+    at: cython.Py_ssize_t = 2
+    after: cython.Py_ssize_t
+    trim: Trim = Trim()
+    while at < n and not _is_no_option(argv[at]):
+        after = trim.read(argv, at)
+        if after == at:
+            after = request.read_option(argv, at)
+        if after == at:
+            break
+        at = after
+    if at < n:
+        request.read_id(argv[at])
+    trim.settle(False, call.keyspace.settings.stream_node_max_entries, call.replayed())
+    if request.pid_at != 0 and request.source != CLOCK and at < n and not call.replayed():
+        raise IdmpOfChosenId()
+    request.trim = trim
+    return at
+
+
+def run(call: Call) -> None:
+    """Add the entry, answer its ID, then cut the stream; record the ID and the cut as they came out."""
+    request: Append = parse(call)
+    argv: list[bytes] = call.argv
+    key: bytes = argv[1]
+    found: Stream | None = call.database.stream(key)
+    stream: Stream
+    if found is not None:
+        stream = found
+    elif request.make_stream:
+        stream = idempotency.new_stream(call)
+    else:
+        call.answer.null()
+        return
+    iid: bytes = b""
+    if request.pid_at != 0:
+        iid = request.iid(argv)
+        if _is_duplicate(call, request, iid, stream):
+            return
+    request.choose_id(stream, call.now)
+    stream.append(
+        request.ms,
+        request.seq,
+        argv,
+        request.id_at + 1,
+        call.keyspace.settings.stream_node_max_bytes,
+        call.keyspace.settings.stream_node_max_entries,
+    )
+    if found is None:
+        call.database.put(key, stream)
+    call.answer.stream_id(request.ms, request.seq)
+    if request.pid_at != 0:
+        memory: Idempotency = idempotency.memory_of(call, stream)
+        memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
+    trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(stream)
+    if call.recording:
+        call.record(_effect(request, argv, stream))
+    call.database.touched(key)
+    call.notify("t", b"xadd", key)
+    if trimmed > 0:
+        call.notify("t", b"xtrim", key)
+    call.database.ready(key)
+
+
+@cython.cfunc
+def _is_duplicate(call: Call, request: Append, iid: bytes, stream: Stream) -> cython.bint:
+    """Whether the producer's request has become an entry before: then its ID is the answer, and that is all.
+
+    Request and log agree on it whatever this stream still remembers: what a log gives an ID was new once,
+    and a duplicate is in the log as it came, with `*`.
+    """
+    memory: Idempotency | None = stream.idempotency
+    known: StreamId | None = None
+    if memory is not None:
+        known = memory.lookup(call.argv[request.pid_at], iid)
+    if request.source != CLOCK or (known is None and not call.replayed()):
+        return False
+    if memory is not None:
+        memory.duplicates += 1
+    if known is None:
+        call.answer.null()
+    else:
+        call.answer.stream_id(known.ms, known.seq)
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
+    return True
+
+
+@cython.cfunc
+def _effect(request: Append, argv: list[bytes], stream: Stream) -> list[bytes]:
+    """The XADD that does again what this one did, whatever the clock then says."""
+    if request.source == CLIENT and request.trim is None:
+        return argv
+    words: list[bytes] = argv[:]
+    if request.source != CLIENT:
+        words[request.id_at] = stream_id.text_of(request.ms, request.seq)
+    if request.trim is not None:
+        request.trim.make_exact(stream, words)
+    return words
+
+
+COMMANDS = [
+    Command(
+        "xadd",
+        -5,
+        run,
+        "write denyoom fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Adds an entry at the end of a stream, and may cut the stream's beginning.",
+        complexity="O(1), and O(n) for the n entries that a trim removes",
+        syntax="key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid]"
+        " [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id>"
+        " field value [field value ...]",
+    ),
+]

@@ -1,0 +1,146 @@
+"""Reading a stream as columns: a command that Redis does not have.
+
+XARROW key start end [COUNT count] [ANCHOR] [MODE mode] COLUMNS n [name type …]
+
+It answers the entries from start to end, as many as fit one batch, with the named fields only, as an Arrow
+IPC record batch: who reads them has columns without parsing a word. The types are in arrow/column_types.py;
+a column made of the entry as a whole has the name *. The mode says, as Spark's readers do, what becomes of a
+value that is not of its type:
+
+    PERMISSIVE      it is null, and the whole entry stands in the column of type CORRUPT, if there is one
+    DROPMALFORMED   the entry is left out
+    FAILFAST        an error of code MALFORMED
+
+With ANCHOR the entry start is left out, and the answer says whether it is still there: a reader that goes on
+where it stopped learns so whether entries were trimmed in between.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.arrow import column_types, ipc, malformed
+from headrace.arrow.columns import Column
+from headrace.arrow.encoder import RangeEncoder
+from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.ipc import BatchMessage
+from headrace.arrow.malformed import MalformedEntry
+from headrace.commands.arguments import Arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.commands.stream.count import OURS
+from headrace.errors import CommandError, SyntaxRefused
+from headrace.resp.writer import Answer
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+ZEROS = cython.declare(bytes, bytes(64))
+COUNT_DEFAULT = cython.declare(cython.longlong, 10_000)
+
+
+@cython.final
+@cython.cclass
+class Request:
+    """What an XARROW asks for, beside the range."""
+
+    count: cython.longlong
+    anchor: cython.bint
+    mode: str
+    columns: list[Column]
+
+    def __init__(self, words: Arguments) -> None:
+        self.count = COUNT_DEFAULT
+        self.anchor = False
+        self.mode = "PERMISSIVE"
+        while not words.flag(b"COLUMNS"):
+            if words.option(b"COUNT"):
+                self.count = words.integer()
+                if self.count < 1:
+                    raise CommandError("ERR COUNT must be positive")
+            elif words.option(b"MODE"):
+                self.mode = words.word().decode(errors="replace").upper()
+                if self.mode not in malformed.MODES:
+                    raise CommandError("ERR MODE must be PERMISSIVE, DROPMALFORMED or FAILFAST")
+            elif words.flag(b"ANCHOR"):
+                self.anchor = True
+            else:
+                raise SyntaxRefused()
+        pairs: cython.longlong = words.integer()
+        if not 0 <= pairs <= words.left() or words.left() != 2 * pairs:
+            raise CommandError("ERR COLUMNS says another number of columns than follow")
+        self.columns = column_types.columns_of(words.rest())
+
+
+def run_arrow(call: Call) -> None:
+    """XARROW: answer a range as a record batch.
+
+    The last entry looked at (or null), whether the anchor is gone, whether more entries may follow, how many
+    were left out as malformed, how many rows the batch has, and the batch. If values became null, or maps had
+    to be escaped, an array comes before the batch: for each column how many.
+    """
+    first: StreamId = stream_id.parse_start(call.argv[2])
+    last: StreamId = stream_id.parse_end(call.argv[3])
+    request: Request = Request(Arguments(call.argv, 4))
+    name: str = call.argv[1].decode(errors="replace")
+    encoder: RangeEncoder = RangeEncoder(request.columns, name, request.mode)
+    stream: Stream | None = call.database.stream(call.argv[1])
+    lost: cython.bint = request.anchor
+    more: cython.bint = False
+    entries: StreamIterator
+    try:
+        if stream is not None:
+            entries = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, False)
+            if request.anchor:
+                lost = not encoder.pass_anchor(entries, first.ms, first.seq)
+            more = encoder.encode(entries, request.count)
+    except MalformedEntry as refused:
+        raise CommandError(f"MALFORMED {refused}") from None
+    misfits: list[int] = encoder.misfits() if request.mode == "PERMISSIVE" else []
+    count: cython.longlong
+    call.answer.array(7 if misfits else 6)
+    if encoder.seen > 0:
+        call.answer.stream_id(encoder.ms, encoder.seq)
+    else:
+        call.answer.null()
+    call.answer.integer(lost)
+    call.answer.integer(more)
+    call.answer.integer(encoder.dropped)
+    call.answer.integer(encoder.rows)
+    if misfits:
+        call.answer.array(len(misfits))
+        for count in misfits:
+            call.answer.integer(count)
+    _answer_message(call.answer, encoder.message(), encoder.rows)
+    encoder.close()
+
+
+@cython.cfunc
+def _answer_message(answer: Answer, message: BatchMessage, rows: cython.Py_ssize_t) -> cython.void:
+    """Answer the message as a string, from its pieces."""
+    head: bytearray = message.head(rows)
+    piece: Growing
+    answer.open_bulk(len(head) + message.size)
+    answer.raw_from(head, 0, len(head))
+    for piece in message.pieces:
+        answer.raw_from(piece.p, 0, piece.used)
+        answer.raw_from(ZEROS, 0, ipc.padded(piece.used) - piece.used)
+    answer.raw(b"\r\n")
+
+
+COMMANDS = [
+    Command(
+        "xarrow",
+        -6,
+        run_arrow,
+        "readonly",
+        keys=(1, 1, 1),
+        group="stream",
+        since=OURS,
+        summary="Reads the entries of a stream between two IDs as an Arrow record batch of typed columns.",
+        complexity="O(n) for the n entries that are read, at most 20,000 and some 2 MiB",
+        syntax="key start end [COUNT count] [ANCHOR] [MODE PERMISSIVE|DROPMALFORMED|FAILFAST]"
+        " COLUMNS numcolumns [name type ...]",
+    ),
+]

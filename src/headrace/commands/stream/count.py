@@ -1,0 +1,68 @@
+"""Counting exactly and quickly: commands that Redis does not have.
+
+XCOUNT key start end
+XLAG key group
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.commands.call import Call
+from headrace.commands.group import members
+from headrace.commands.spec import Command
+from headrace.streams import ranks
+from headrace.streams.group import Group
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+OURS = "headrace 0.1.0"  # in the place of the version of Redis since which a command is there
+
+
+def run_count(call: Call) -> None:
+    """XCOUNT: answer how many entries lie from an ID to another; 0 without a stream."""
+    first: StreamId = stream_id.parse_start(call.argv[2])
+    last: StreamId = stream_id.parse_end(call.argv[3])
+    stream: Stream | None = call.database.stream(call.argv[1])
+    n: cython.ulonglong = 0
+    if stream is not None:
+        n = ranks.count(stream, first.ms, first.seq, last.ms, last.seq)
+    call.answer.integer(mem.as_signed(n))
+
+
+def run_lag(call: Call) -> None:
+    """XLAG: answer how many entries lie after the last one that the group was given."""
+    stream: Stream = members.stream_of_group(call)
+    group: Group | None = stream.group(call.argv[2])
+    assert group is not None
+    call.answer.integer(mem.as_signed(ranks.lag(stream, group)))
+
+
+COMMANDS = [
+    Command(
+        "xcount",
+        4,
+        run_count,
+        "readonly fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since=OURS,
+        summary="Counts the entries of a stream between two IDs, without reading them.",
+        complexity="O(log n) for a stream of n entries",
+        syntax="key start end",
+    ),
+    Command(
+        "xlag",
+        3,
+        run_lag,
+        "readonly fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since=OURS,
+        summary="Counts the entries a group has still to be given; never null, unlike XINFO's lag.",
+        complexity="O(log n) for a stream of n entries",
+        syntax="key group",
+    ),
+]

@@ -1,0 +1,176 @@
+"""Deleting single entries.
+
+XDEL key id [id …]
+XDELEX key [KEEPREF | DELREF | ACKED] IDS numids id [id …]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.commands.stream import trim as trims
+from headrace.errors import CommandError, SyntaxRefused
+from headrace.streams import references
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+
+class NoIds(CommandError):
+    text = "ERR IDS option is required"
+
+
+class BadIdCount(CommandError):
+    text = "ERR Number of IDs must be a positive integer"
+
+
+class IdCountMismatch(CommandError):
+    text = "ERR The `numids` parameter must match the number of arguments"
+
+
+@cython.final
+@cython.cclass
+class Removal:
+    """What XDELEX asks for after its key, and XACKDEL after its group."""
+
+    policy: cython.int  # of references.py
+    count: cython.Py_ssize_t  # how many IDs
+    ids_at: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.policy = references.KEEPREF
+        self.count = 0
+        self.ids_at = 0
+
+    @cython.ccall
+    def ids(self, argv: list[bytes]) -> list[StreamId]:
+        """The IDs, all of them read before the first is used; InvalidStreamId."""
+        return [stream_id.parse(word, 0) for word in argv[self.ids_at : self.ids_at + self.count]]
+
+
+@cython.cfunc
+def parse_removal(argv: list[bytes], at: cython.Py_ssize_t) -> Removal:
+    """Read [KEEPREF | DELREF | ACKED] IDS numids id [id …] in any order; the IDs are not yet looked at.
+
+    A policy may be said once; of several blocks of IDs the last one counts.
+    """
+    request: Removal = Removal()
+    policy: cython.int
+    policy_given: cython.bint = False
+    while at < len(argv):
+        policy = trims.policy_of(argv[at])
+        if policy >= 0 and not policy_given:
+            request.policy = policy
+            policy_given = True
+            at += 1
+        elif arguments.is_word(argv[at], b"IDS") and at + 1 < len(argv):
+            request.count = arguments.id_count(argv, at + 1, BadIdCount, IdCountMismatch)
+            request.ids_at = at + 2
+            at = request.ids_at + request.count
+        else:
+            raise SyntaxRefused()
+    if request.count == 0:
+        raise NoIds()
+    return request
+
+
+@cython.cfunc
+def answer_missing(call: Call, count: cython.Py_ssize_t) -> cython.void:
+    """The answer when there is nothing to delete from: -1 for each ID, valid or not."""
+    _: cython.Py_ssize_t
+    call.answer.array(count)
+    for _ in range(count):
+        call.answer.integer(-1)
+
+
+def run(call: Call) -> None:
+    """Delete entries: all IDs are read before the first is deleted, so a bad one means that none is."""
+    argv: list[bytes] = call.argv
+    key: bytes = argv[1]
+    stream: Stream | None = call.database.stream(key)
+    if stream is None:
+        call.answer.integer(0)
+        return
+    ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
+    deleted: cython.longlong = 0
+    wanted: StreamId
+    for wanted in ids:
+        if stream.delete(wanted.ms, wanted.seq):
+            deleted += 1
+    if deleted > 0:
+        if call.recording:
+            call.record_verbatim()
+        call.keyspace.changes += deleted - 1
+        call.database.touched(key)
+        call.notify("t", b"xdel", key)
+    call.answer.integer(deleted)
+
+
+def run_by_policy(call: Call) -> None:
+    """XDELEX: for each ID 1 when its entry was deleted, -1 when there is none, 2 when groups still need it.
+
+    References may go without an entry: that is a change, and recorded, but no key was touched by it.
+    """
+    key: bytes = call.argv[1]
+    stream: Stream | None = call.database.stream(key)
+    request: Removal = parse_removal(call.argv, 2)
+    if stream is None:
+        answer_missing(call, request.count)
+        return
+    ids: list[StreamId] = request.ids(call.argv)
+    deleted: cython.longlong = 0
+    changed: cython.longlong = 0
+    dropped: cython.Py_ssize_t
+    wanted: StreamId
+    call.answer.array(request.count)
+    for wanted in ids:
+        if request.policy == references.ACKED and references.referenced(stream, wanted.ms, wanted.seq):
+            call.answer.integer(2)
+            continue
+        dropped = 0
+        if request.policy == references.DELREF:
+            dropped = references.drop_references(stream, wanted.ms, wanted.seq)
+        if stream.delete(wanted.ms, wanted.seq):
+            deleted += 1
+            changed += 1
+            call.answer.integer(1)
+        else:
+            changed += 1 if dropped > 0 else 0
+            call.answer.integer(-1)
+    if changed > 0 and call.recording:
+        call.record_verbatim()
+    call.keyspace.changes += changed
+    if deleted > 0:
+        call.database.spoilt(key)
+        call.notify("t", b"xdel", key)
+
+
+COMMANDS = [
+    Command(
+        "xdel",
+        -3,
+        run,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Deletes single entries of a stream by their IDs.",
+        complexity="O(1) for each ID, however long the stream is",
+        syntax="key id [id ...]",
+    ),
+    Command(
+        "xdelex",
+        -5,
+        run_by_policy,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="8.2.0",
+        summary="Deletes single entries of a stream, heeding what consumer groups hold of them.",
+        complexity="O(1) for each ID, times the number of groups unless the policy is KEEPREF",
+        syntax="key [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
+    ),
+]

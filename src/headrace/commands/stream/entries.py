@@ -1,0 +1,76 @@
+"""Entries of a stream as answers: [id, [field, value, …]], in both protocols.
+
+The pieces go from the listpack straight into the session's answer; no Python object is made on the way.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.stream.read_options import Room
+from headrace.resp.writer import Answer
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.node_walk import EntryWalk
+from headrace.streams.stream import Stream
+from headrace.structures.stream_id import StreamId
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def answer_entry(answer: Answer, entry: StreamIterator) -> cython.int:
+    """Answer the entry the iterator stands on. Returns 0, as Answer does, and for its reason."""
+    answer.array(2)
+    return answer_parts(answer, entry)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def answer_parts(answer: Answer, entry: StreamIterator) -> cython.int:
+    """Answer its ID and its pieces: what an entry's array begins with, however long that is."""
+    walk: EntryWalk | None = entry.walk
+    assert walk is not None
+    answer.stream_id(entry.ms, entry.seq)
+    answer.array(2 * entry.fields)
+    while walk.next_piece():
+        answer.bulk_from(walk.text, walk.text_at, walk.size)
+    return 0
+
+
+@cython.cfunc
+def answer_entries(answer: Answer, entries: StreamIterator, count: cython.longlong) -> cython.longlong:
+    """Answer an array of the iterator's next entries, at most count (0: all); returns how many."""
+    found: cython.longlong = 0
+    mark: cython.Py_ssize_t = answer.open_array()
+    while (count == 0 or found < count) and entries.next():
+        answer_entry(answer, entries)
+        found += 1
+    answer.close_array(mark, found)
+    return found
+
+
+@cython.cfunc
+def answer_after(answer: Answer, stream: Stream, after: StreamId, room: Room) -> cython.longlong:
+    """Answer an array of what there is room for above an ID that is not the last possible one."""
+    first: StreamId = after.successor()
+    entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
+    found: cython.longlong = 0
+    most: cython.longlong = room.for_stream()
+    mark: cython.Py_ssize_t = answer.open_array()
+    while found < most and not room.is_full() and entries.next():
+        answer_entry(answer, entries)
+        room.take()
+        found += 1
+    answer.close_array(mark, found)
+    return found
+
+
+@cython.cfunc
+def answer_edge(answer: Answer, stream: Stream, reverse: cython.bint) -> cython.void:
+    """Answer the first entry, or with reverse the last; null when there is none."""
+    entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
+    if entries.next():
+        answer_entry(answer, entries)
+    else:
+        answer.null()

@@ -1,0 +1,223 @@
+"""What a stream remembers of XADD … IDMP: how long and how much, and how a log brings it back.
+
+XCFGSET key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]
+XIDMPRECORD key pid iid id
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.streams.idempotency import Idempotency
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+DURATION_MAX = cython.declare(cython.longlong, 86400)  # seconds: a day
+MAXSIZE_MAX = cython.declare(cython.longlong, 10_000)
+NOT_GIVEN = cython.declare(cython.longlong, 0)
+
+
+class SaidTwice(CommandError):
+    def __init__(self, parameter: str) -> None:
+        super().__init__(f"ERR {parameter} specified multiple times")
+
+
+class DurationOutOfRange(CommandError):
+    text = "ERR IDMP-DURATION must be between 1 and 86400 seconds"
+
+
+class MaxsizeOutOfRange(CommandError):
+    text = "ERR IDMP-MAXSIZE must be between 1 and 10000 entries"
+
+
+class NothingToSet(CommandError):
+    text = "ERR At least one parameter must be specified"
+
+
+class EmptyProducer(CommandError):
+    text = "ERR producer ID must be non-empty"
+
+
+class EmptyIid(CommandError):
+    text = "ERR idempotent ID must be non-empty"
+
+
+class NoSuchEntry(CommandError):
+    text = "ERR No such message in stream"
+
+
+class IidTaken(CommandError):
+    text = "ERR IID already exists for this producer with a different stream ID"
+
+
+@cython.cfunc
+def new_stream(call: Call) -> Stream:
+    """An empty stream of the keyspace; it remembers as long and as much as the settings now say."""
+    stream: Stream = Stream()
+    stream.compaction = call.keyspace.compaction
+    stream.idmp_duration_s = call.keyspace.settings.stream_idmp_duration
+    stream.idmp_maxsize = call.keyspace.settings.stream_idmp_maxsize
+    return stream
+
+
+@cython.cfunc
+def memory_of(call: Call, stream: Stream) -> Idempotency:
+    """What the stream remembers; from now on it does."""
+    memory: Idempotency | None = stream.idempotency
+    if memory is None:
+        memory = Idempotency(stream.idmp_duration_s, call.keyspace.forgetting)
+        stream.remember(memory)
+    return memory
+
+
+@cython.final
+@cython.cclass
+class Configuration:
+    """The parameters of an XCFGSET."""
+
+    duration_s: cython.longlong
+    maxsize: cython.longlong
+    added: cython.longlong  # the lifetime counters: only a log sets them
+    duplicates: cython.longlong
+
+    def __init__(self) -> None:
+        self.duration_s = NOT_GIVEN
+        self.maxsize = NOT_GIVEN
+        self.added = NOT_GIVEN
+        self.duplicates = NOT_GIVEN
+
+    @cython.cfunc
+    def read(self, argv: list[bytes], replayed: cython.bint) -> cython.void:
+        """Read them from left to right; each may stand there once."""
+        at: cython.Py_ssize_t = 2
+        while at < len(argv):
+            if at + 1 == len(argv):
+                raise SyntaxRefused()
+            if arguments.is_word(argv[at], b"IDMP-DURATION"):
+                if self.duration_s != NOT_GIVEN:
+                    raise SaidTwice("IDMP-DURATION")
+                self.duration_s = arguments.parse_i64(argv[at + 1])
+                if not 1 <= self.duration_s <= DURATION_MAX:
+                    raise DurationOutOfRange()
+            elif arguments.is_word(argv[at], b"IDMP-MAXSIZE"):
+                if self.maxsize != NOT_GIVEN:
+                    raise SaidTwice("IDMP-MAXSIZE")
+                self.maxsize = arguments.parse_i64(argv[at + 1])
+                if not 1 <= self.maxsize <= MAXSIZE_MAX:
+                    raise MaxsizeOutOfRange()
+            elif replayed and arguments.is_word(argv[at], b"IIDS-ADDED"):
+                self.added = arguments.parse_i64(argv[at + 1])
+            elif replayed and arguments.is_word(argv[at], b"IIDS-DUPLICATES"):
+                self.duplicates = arguments.parse_i64(argv[at + 1])
+            else:
+                raise SyntaxRefused()
+            at += 2
+        if self.duration_s == NOT_GIVEN and self.maxsize == NOT_GIVEN and not replayed:
+            raise NothingToSet()
+
+
+def run_configure(call: Call) -> None:
+    """XCFGSET: when a value really changes, everything remembered so far is forgotten.
+
+    A log written anew may also say IIDS-ADDED and IIDS-DUPLICATES: how much was remembered ever, and how
+    often in vain.
+    """
+    stream: Stream | None = call.database.stream(call.argv[1])
+    if stream is None:
+        raise NoSuchKey()
+    asked: Configuration = Configuration()
+    asked.read(call.argv, call.replayed())
+    if asked.added != NOT_GIVEN or asked.duplicates != NOT_GIVEN:
+        restore_counters(call, stream, asked)
+    if asked.duration_s == NOT_GIVEN:
+        asked.duration_s = stream.idmp_duration_s
+    if asked.maxsize == NOT_GIVEN:
+        asked.maxsize = stream.idmp_maxsize
+    if asked.duration_s != stream.idmp_duration_s or asked.maxsize != stream.idmp_maxsize:
+        stream.idmp_duration_s = asked.duration_s
+        stream.idmp_maxsize = asked.maxsize
+        memory: Idempotency | None = stream.idempotency
+        if memory is not None:
+            memory.duration_s = asked.duration_s
+            memory.clear()
+        call.keyspace.changes += 1
+        if call.recording:
+            call.record_verbatim()
+    call.answer.ok()
+
+
+@cython.cfunc
+def restore_counters(call: Call, stream: Stream, asked: Configuration) -> cython.void:
+    """The lifetime counters are those of a stream that was written down."""
+    memory: Idempotency = memory_of(call, stream)
+    memory.added = mem.as_unsigned(asked.added)
+    memory.duplicates = mem.as_unsigned(asked.duplicates)
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
+
+
+def run_record(call: Call) -> None:
+    """XIDMPRECORD: remember an iid for an entry that is there; for whoever restores a stream.
+
+    Replayed, it succeeded once: the entry may be gone since, and what the iid stood for may have been
+    forgotten, which a log does not say.
+    """
+    argv: list[bytes] = call.argv
+    pid: bytes = argv[2]
+    iid: bytes = argv[3]
+    entry: StreamId = stream_id.parse(argv[4], 0)
+    if not pid:
+        raise EmptyProducer()
+    if not iid:
+        raise EmptyIid()
+    stream: Stream | None = call.database.stream(argv[1])
+    if stream is None:
+        raise NoSuchKey()
+    if not call.replayed() and not stream.contains(entry.ms, entry.seq):
+        raise NoSuchEntry()
+    memory: Idempotency = memory_of(call, stream)
+    known: StreamId | None = memory.lookup(pid, iid)
+    same: cython.bint = known is not None and known.ms == entry.ms and known.seq == entry.seq
+    if known is not None and not same and not call.replayed():
+        raise IidTaken()
+    if not same or call.replayed():
+        memory.record(pid, iid, entry.ms, entry.seq, stream.idmp_maxsize)
+        call.keyspace.changes += 1
+        if call.recording:
+            call.record_verbatim()
+    call.answer.ok()
+
+
+COMMANDS = [
+    Command(
+        "xcfgset",
+        -2,
+        run_configure,
+        "write fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="8.6.0",
+        summary="Sets how long, and how many, idempotent requests a stream remembers.",
+        complexity="O(1), and O(n) for the n requests forgotten when a value changes",
+        syntax="key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]",
+    ),
+    Command(
+        "xidmprecord",
+        5,
+        run_record,
+        "write denyoom fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="8.6.2",
+        summary="Makes a stream remember an idempotent request, for whoever restores one.",
+        complexity="O(1)",
+        syntax="key pid iid id",
+    ),
+]

@@ -1,0 +1,284 @@
+"""Reading a stream without a group.
+
+XLEN key
+XRANGE key start end [COUNT count]
+XREVRANGE key end start [COUNT count]
+XREAD [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds] STREAMS key [key …] id [id …]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.commands.stream import entries, read_options
+from headrace.commands.stream.read_options import ReadOptions, Room
+from headrace.errors import CommandError, SyntaxRefused, WrongType
+from headrace.keyspace.keyspace import Database
+from headrace.resp.writer import Answer
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+NO_COUNT = cython.declare(cython.longlong, -1)
+
+
+class NewOnlyForGroups(CommandError):
+    text = (
+        "ERR The > ID can be specified only when calling XREADGROUP"
+        " using the GROUP <group> <consumer> option."
+    )
+
+
+def run_length(call: Call) -> None:
+    """XLEN: answer how many entries the stream has."""
+    stream: Stream | None = call.database.stream(call.argv[1])
+    call.answer.integer(0 if stream is None else stream.length)
+
+
+def run_range(call: Call) -> None:
+    """XRANGE: answer the entries from an ID to another, oldest first."""
+    first: StreamId = stream_id.parse_start(call.argv[2])
+    last: StreamId = stream_id.parse_end(call.argv[3])
+    _answer_range(call, first, last, False)
+
+
+def run_reverse_range(call: Call) -> None:
+    """XREVRANGE: the same, newest first, its bounds the other way round."""
+    first: StreamId = stream_id.parse_start(call.argv[3])
+    last: StreamId = stream_id.parse_end(call.argv[2])
+    _answer_range(call, first, last, True)
+
+
+@cython.cfunc
+def _answer_range(call: Call, first: StreamId, last: StreamId, reverse: cython.bint) -> cython.void:
+    count: cython.longlong = _parse_range_count(call.argv)
+    stream: Stream | None = call.database.stream(call.argv[1])
+    if stream is None:
+        call.answer.array(0)
+    elif count == 0:
+        call.answer.null_array()
+    else:
+        walk: StreamIterator = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, reverse)
+        entries.answer_entries(call.answer, walk, 0 if count == NO_COUNT else count)
+
+
+@cython.cfunc
+def _parse_range_count(argv: list[bytes]) -> cython.longlong:
+    """The last COUNT behind the bounds, a negative one as 0; NO_COUNT when there is none."""
+    count: cython.longlong = NO_COUNT
+    at: cython.Py_ssize_t = 4
+    while at < len(argv):
+        if at + 1 == len(argv) or not arguments.is_word(argv[at], b"COUNT"):
+            raise SyntaxRefused()
+        count = arguments.parse_i64(argv[at + 1])
+        if count < 0:
+            count = 0
+        at += 2
+    return count
+
+
+@cython.final
+@cython.cclass
+class Read:
+    """What an XREAD asks for. It is also what waits: `serve` is run again when a key has news."""
+
+    options: ReadOptions
+    keys: list[bytes]
+    after: list[StreamId | None]  # per key; None is `+`: whatever comes before the last entry then
+    lowest: dict[bytes, StreamId | None]  # per key, the lowest of its IDs, once it waits
+
+    def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
+        self.options = ReadOptions(False)
+        self.options.read(argv, now)
+        self.keys = []
+        self.after = []
+        self.lowest = {}
+
+    @cython.cfunc
+    def resolve(self, call: Call) -> cython.void:
+        """Read keys and IDs, pair by pair. `$` becomes an ID here, once: while we wait it must not move."""
+        argv: list[bytes] = call.argv
+        at: cython.Py_ssize_t = self.options.streams_at
+        pairs: cython.Py_ssize_t = (len(argv) - at) // 2
+        i: cython.Py_ssize_t
+        stream: Stream | None
+        word: bytes
+        for i in range(at, at + pairs):
+            stream = call.database.stream(argv[i])
+            word = argv[i + pairs]
+            self.keys.append(argv[i])
+            if word == b"$":
+                self.after.append(StreamId(0, 0) if stream is None else stream.last_id())
+            elif word == b"+":
+                self.after.append(None)
+            elif word == b">":
+                raise NewOnlyForGroups()
+            else:
+                self.after.append(stream_id.parse(word, 0))
+
+    @cython.ccall
+    def serve(self, call: Call) -> cython.bint:
+        """Answer the streams that have entries above their ID; False, and nothing said, when none has.
+
+        For one who waits this is tried again. A key that has become another type since is no news by
+        itself, but no answer passes over it.
+        """
+        answered: cython.Py_ssize_t = 0
+        strays: cython.bint = False
+        mark: cython.Py_ssize_t = call.answer.open_array()
+        room: Room = Room(self.options, call.answer)
+        i: cython.Py_ssize_t
+        value: object
+        for i in range(len(self.keys)):
+            if room.for_stream() == 0:
+                break
+            value = call.database.find(self.keys[i])
+            if isinstance(value, Stream):
+                answered += self._answer_stream(call.answer, value, i, room)
+            elif value is not None:
+                strays = True
+        if answered == 0:
+            call.answer.rewind(mark)
+            return False
+        if strays:
+            raise WrongType()
+        if call.answer.protocol == 2:
+            call.answer.close_array(mark, answered)
+        else:
+            call.answer.close_map(mark, answered)
+        return True
+
+    @cython.cfunc
+    def index(self) -> cython.void:
+        """Prepare has_news()."""
+        i: cython.Py_ssize_t
+        after: StreamId | None
+        lowest: StreamId | None
+        for i in range(len(self.keys)):
+            after = self.after[i]
+            if self.keys[i] in self.lowest and after is not None:
+                lowest = self.lowest[self.keys[i]]
+                if lowest is None or stream_id.before(lowest.ms, lowest.seq, after.ms, after.seq):
+                    continue
+            self.lowest[self.keys[i]] = after
+
+    @cython.ccall
+    def has_news(self, database: Database, key: bytes) -> cython.bint:
+        """Return whether the stream at key has an ID above the lowest one that is waited for there."""
+        stream: Stream
+        after: StreamId | None
+        value: object = database.values.get(key) if database.contains(key) else None
+        if not isinstance(value, Stream):
+            return False
+        stream = value
+        after = self.lowest[key]
+        return after is None or stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq)
+
+    @cython.cfunc
+    def _answer_stream(
+        self, answer: Answer, stream: Stream, i: cython.Py_ssize_t, room: Room
+    ) -> cython.Py_ssize_t:
+        """Answer the i-th key and its entries; 0, and nothing said, when there are none, else 1."""
+        after: StreamId | None = self.after[i]
+        if after is None:
+            after = stream.last_entry_id()
+            if after is None:
+                return 0
+            after = after.predecessor()
+        elif not stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq):
+            return 0  # the usual case of one who polls, and the end of all IDs
+        mark: cython.Py_ssize_t = answer.mark()
+        if answer.protocol == 2:
+            answer.array(2)
+        answer.bulk(self.keys[i])
+        if entries.answer_after(answer, stream, after, room) > 0:
+            return 1
+        answer.rewind(mark)
+        return 0
+
+
+def run_read(call: Call) -> None:
+    """XREAD: answer what lies above the IDs, or wait for it."""
+    request: Read = Read(call.argv, call.now)
+    request.resolve(call)
+    if request.serve(call):
+        return
+    if request.options.block == read_options.NO_BLOCK or not call.may_block:
+        call.answer.null_array()
+    else:
+        request.index()
+        deadline: cython.longlong = request.options.deadline(call.now)
+        call.wait(request.keys, deadline, request.serve, "null_array", None, request.has_news)
+
+
+def stream_keys(argv: list[bytes]) -> list[int]:
+    """The places of the keys among the words of an XREAD or XREADGROUP."""
+    skip = {b"BLOCK": 2, b"COUNT": 2, b"MAXCOUNT": 2, b"MAXSIZE": 2, b"CLAIM": 2, b"GROUP": 3, b"NOACK": 1}
+    at = 1
+    while at < len(argv):
+        word = argv[at].upper()
+        if word == b"STREAMS":
+            words = len(argv) - at - 1
+            if words == 0 or words % 2 != 0:
+                break
+            return list(range(at + 1, at + 1 + words // 2))
+        if word not in skip:
+            break
+        at += skip[word]
+    raise CommandError("ERR Invalid arguments specified for command")
+
+
+COMMANDS = [
+    Command(
+        "xlen",
+        2,
+        run_length,
+        "readonly fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Tells how many entries a stream has.",
+        syntax="key",
+    ),
+    Command(
+        "xrange",
+        -4,
+        run_range,
+        "readonly",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Reads the entries of a stream between two IDs, oldest first.",
+        complexity="O(n) for the n entries that are answered",
+        syntax="key start end [COUNT count]",
+    ),
+    Command(
+        "xrevrange",
+        -4,
+        run_reverse_range,
+        "readonly",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Reads the entries of a stream between two IDs, newest first.",
+        complexity="O(n) for the n entries that are answered",
+        syntax="key end start [COUNT count]",
+    ),
+    Command(
+        "xread",
+        -4,
+        run_read,
+        "readonly blocking movablekeys",
+        keys=stream_keys,
+        group="stream",
+        since="5.0.0",
+        summary="Reads the entries above an ID from one or more streams, and may wait for the first.",
+        complexity="O(n) for the n entries that are answered, and O(k) for k keys to wait for",
+        syntax="[COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]"
+        " STREAMS key [key ...] id [id ...]",
+    ),
+]

@@ -1,0 +1,411 @@
+"""XTRIM and XSETID, and the trim options that XADD shares.
+
+XTRIM key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]
+XSETID key last-id [ENTRIESADDED count] [MAXDELETEDID id]
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.commands import arguments
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.streams import references
+from headrace.streams import trim as trimming
+from headrace.streams.iterator import StreamIterator
+from headrace.streams.node import Node
+from headrace.streams.stream import Stream
+from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
+
+NO_TRIM = cython.declare(cython.int, 0)
+MAXLEN = cython.declare(cython.int, 1)
+MINID = cython.declare(cython.int, 2)
+
+# An approximate trim without LIMIT visits about a hundred nodes: it must not stall others.
+NODES_PER_TRIM = cython.declare(cython.longlong, 100)
+LIMIT_UNKNOWN = cython.declare(cython.longlong, 10_000)  # when a node may hold any number of entries
+LIMIT_MAX = cython.declare(cython.longlong, 1_000_000)
+
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+NO_POLICY = cython.declare(cython.int, -1)
+
+ID_MAX_TEXT = b"18446744073709551615-18446744073709551615"
+
+
+class TwoStrategies(CommandError):
+    text = "ERR syntax error, MAXLEN and MINID options at the same time are not compatible"
+
+
+class LimitWithoutStrategy(CommandError):
+    text = "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy"
+
+
+class NoStrategy(CommandError):
+    text = "ERR syntax error, XTRIM must be called with a trimming strategy"
+
+
+class LimitOfExact(CommandError):
+    text = "ERR syntax error, LIMIT cannot be used without the special ~ option"
+
+
+class NegativeMaxlen(CommandError):
+    text = "ERR The MAXLEN argument must be >= 0."
+
+
+class NegativeLimit(CommandError):
+    text = "ERR The LIMIT argument must be >= 0."
+
+
+class NegativeEntriesAdded(CommandError):
+    text = "ERR entries_added must be positive"
+
+
+class IdBelowGivenDeleted(CommandError):
+    text = "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id"
+
+
+class IdBelowDeleted(CommandError):
+    text = "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id"
+
+
+class IdBelowTop(CommandError):
+    text = "ERR The ID specified in XSETID is smaller than the target stream top item"
+
+
+class AddedBelowLength(CommandError):
+    text = "ERR The entries_added specified in XSETID is smaller than the target stream length"
+
+
+@cython.final
+@cython.cclass
+class Trim:
+    """How much of a stream is to go: the words of XTRIM and XADD that say so."""
+
+    strategy: cython.int
+    approximate: cython.bint
+    maxlen: cython.longlong
+    ms: cython.ulonglong  # MINID's threshold
+    seq: cython.ulonglong
+    limit: cython.longlong  # entries that an approximate trim may remove; 0: no limit
+    limit_given: cython.bint
+    strategy_at: cython.Py_ssize_t  # where the strategy stands among the words, and where its threshold
+    threshold_at: cython.Py_ssize_t
+    removed: cython.longlong  # how many entries went, once it was applied
+    policy: cython.int  # what becomes of references; NO_POLICY: not said, which means KEEPREF
+
+    def __init__(self) -> None:
+        self.strategy = NO_TRIM
+        self.approximate = False
+        self.maxlen = 0
+        self.ms = 0
+        self.seq = 0
+        self.limit = 0
+        self.limit_given = False
+        self.strategy_at = 0
+        self.threshold_at = 0
+        self.removed = 0
+        self.policy = NO_POLICY
+
+    @cython.cfunc
+    def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read the option at `at`; the place after it, or `at` when it is none or lacks its value."""
+        word: bytes = argv[at]
+        if at + 1 < len(argv):
+            after: cython.Py_ssize_t = self._read_valued(word, argv, at)
+            if after > at:
+                return after
+        if self.policy == NO_POLICY:
+            self.policy = policy_of(word)
+            if self.policy != NO_POLICY:
+                return at + 1
+        return at
+
+    @cython.cfunc
+    def _read_valued(self, word: bytes, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read the option `word` at `at`, with the value that follows it; the place after it, or `at`."""
+        if arguments.is_word(word, b"MAXLEN"):
+            self._begin(MAXLEN, argv, at)
+            self.maxlen = arguments.parse_i64(argv[self.threshold_at])
+            if self.maxlen < 0:
+                raise NegativeMaxlen()
+            return self.threshold_at + 1
+        if arguments.is_word(word, b"MINID"):
+            self._begin(MINID, argv, at)
+            threshold: StreamId = stream_id.parse(argv[self.threshold_at], 0)
+            self.ms = threshold.ms
+            self.seq = threshold.seq
+            return self.threshold_at + 1
+        if arguments.is_word(word, b"LIMIT"):
+            self.limit = arguments.parse_i64(argv[at + 1])
+            if self.limit < 0:
+                raise NegativeLimit()
+            self.limit_given = True
+            return at + 2
+        return at
+
+    @cython.cfunc
+    def _begin(self, strategy: cython.int, argv: list[bytes], at: cython.Py_ssize_t) -> cython.void:
+        """Step over `~` or `=`, which count as such only when a threshold follows."""
+        if self.strategy != NO_TRIM:
+            raise TwoStrategies()
+        self.strategy = strategy
+        self.strategy_at = at
+        self.threshold_at = at + 1
+        if at + 2 < len(argv):
+            word: bytes = argv[at + 1]
+            if word == b"~":
+                self.approximate = True
+                self.threshold_at = at + 2
+            elif word == b"=":
+                self.threshold_at = at + 2
+
+    @cython.cfunc
+    def settle(
+        self, required: cython.bint, node_entries_max: cython.longlong, replayed: cython.bint
+    ) -> cython.void:
+        """Refuse what does not fit together, once all options are read, and choose the limit.
+
+        What a log or a master says was exact already, whatever LIMIT is still among its words.
+        """
+        if self.strategy == NO_TRIM:
+            if self.limit != 0:
+                raise LimitWithoutStrategy()
+            if required:
+                raise NoStrategy()
+        if replayed:
+            self.limit = 0
+        elif self.limit_given:
+            if not self.approximate:
+                raise LimitOfExact()
+        elif self.approximate:
+            self.limit = default_limit(node_entries_max)
+
+    @cython.cfunc
+    def apply(self, stream: Stream) -> cython.longlong:
+        """Cut the stream; returns how many entries went."""
+        policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
+        if self.strategy == MAXLEN:
+            maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
+            self.removed = trimming.trim_by_length(stream, maxlen, self.approximate, self.limit, policy)
+        elif self.strategy == MINID:
+            approximate: cython.bint = self.approximate
+            self.removed = trimming.trim_by_id(stream, self.ms, self.seq, approximate, self.limit, policy)
+        return self.removed
+
+    @cython.cfunc
+    def make_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
+        """Turn a trim among words, already applied to the stream, into an exact one that does the same."""
+        if self.policy == references.ACKED and self.strategy == MAXLEN:
+            self._make_acked_exact(stream, words)
+        elif self.approximate:
+            words[self.threshold_at - 1] = b"="
+            if self.strategy == MAXLEN:
+                words[self.threshold_at] = stream_id.decimal(mem.as_signed(stream.length))
+            elif self.policy <= references.KEEPREF:
+                words[self.threshold_at] = first_record(stream)
+            else:
+                asked: bytes = words[self.threshold_at]
+                words[self.threshold_at] = self._reached(stream, self.ms, self.seq, asked)
+
+    @cython.cfunc
+    def _make_acked_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
+        """Where MAXLEN with ACKED stops depends on the nodes, which a log does not know: it gets an ID.
+
+        All that could go before that ID has gone, and nothing after it.
+        """
+        if self.threshold_at > self.strategy_at + 1:
+            words[self.strategy_at + 1] = b"="
+        if self.removed == 0:
+            words[self.threshold_at] = b"%d" % stream.length
+        else:
+            words[self.strategy_at] = b"MINID"
+            words[self.threshold_at] = self._reached(stream, U64_MAX, U64_MAX, ID_MAX_TEXT)
+
+    @cython.cfunc
+    def _reached(self, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, most: bytes) -> bytes:
+        """How far a trim that heeds references has come: to the oldest entry up to ms-seq that it left
+        though it could go, or to `most`.
+
+        The first record would not do: it may be an entry that is still referenced, or a tombstone, and
+        what was removed may lie behind it.
+        """
+        entries: StreamIterator = StreamIterator(stream, 0, 0, ms, seq, False)
+        while entries.next():
+            if self.policy != references.ACKED or not references.referenced(stream, entries.ms, entries.seq):
+                return StreamId(entries.ms, entries.seq).text()
+        return most
+
+
+@cython.cfunc
+def policy_of(word: bytes) -> cython.int:
+    """Which of the three policies the word is; NO_POLICY when it is none."""
+    if arguments.is_word(word, b"KEEPREF"):
+        return references.KEEPREF
+    if arguments.is_word(word, b"DELREF"):
+        return references.DELREF
+    if arguments.is_word(word, b"ACKED"):
+        return references.ACKED
+    return NO_POLICY
+
+
+@cython.cfunc
+def default_limit(node_entries_max: cython.longlong) -> cython.longlong:
+    """Entries an approximate trim may remove when LIMIT does not say."""
+    if node_entries_max <= 0:
+        return LIMIT_UNKNOWN
+    if node_entries_max > LIMIT_MAX // NODES_PER_TRIM:
+        return LIMIT_MAX
+    return node_entries_max * NODES_PER_TRIM
+
+
+@cython.cfunc
+def first_record(stream: Stream) -> bytes:
+    """The ID of the oldest record, live or not; the greatest ID when none is left."""
+    first: Node | None = stream.first_node()
+    return ID_MAX_TEXT if first is None else stream_id.text_of(first.ms, first.seq)
+
+
+@cython.cfunc
+def parse_trim(call: Call) -> Trim:
+    """The options of an XTRIM."""
+    argv: list[bytes] = call.argv
+    trim: Trim = Trim()
+    at: cython.Py_ssize_t = 2
+    while at < len(argv):
+        after: cython.Py_ssize_t = trim.read(argv, at)
+        if after == at:
+            raise SyntaxRefused()
+        at = after
+    trim.settle(True, call.keyspace.settings.stream_node_max_entries, call.replayed())
+    return trim
+
+
+@cython.ccall
+def carry_out(call: Call) -> cython.longlong:
+    """Carry out the XTRIM in call.argv: how many entries went. What they were is recorded, exactly."""
+    trim: Trim = parse_trim(call)
+    key: bytes = call.argv[1]
+    stream: Stream | None = call.database.stream(key)
+    if stream is None:
+        return 0
+    removed: cython.longlong = trim.apply(stream)
+    if removed > 0:
+        if call.recording:
+            words: list[bytes] = call.argv.copy()
+            trim.make_exact(stream, words)
+            call.record(words)
+        call.keyspace.changes += removed - 1
+        call.database.touched(key)
+        call.notify("t", b"xtrim", key)
+    return removed
+
+
+def run_trim(call: Call) -> None:
+    """XTRIM: answer how many entries went."""
+    call.answer.integer(carry_out(call))
+
+
+@cython.final
+@cython.cclass
+class SetId:
+    """What an XSETID asks for."""
+
+    last: StreamId
+    entries_added: cython.longlong  # -1: leave it
+    max_deleted: StreamId  # 0-0: leave it
+
+    def __init__(self, last: StreamId) -> None:
+        self.last = last
+        self.entries_added = -1
+        self.max_deleted = StreamId(0, 0)
+
+
+@cython.cfunc
+def parse_set_id(argv: list[bytes], replayed: cython.bint) -> SetId:
+    """The words of an XSETID; options may repeat, and each is checked where it stands.
+
+    What a log says of deleted IDs was right: servers up to 7.0 let the last ID go below them.
+    """
+    request: SetId = SetId(stream_id.parse(argv[2], 0))
+    at: cython.Py_ssize_t = 3
+    while at < len(argv):
+        if at + 1 == len(argv):
+            raise SyntaxRefused()
+        if arguments.is_word(argv[at], b"ENTRIESADDED"):
+            request.entries_added = arguments.parse_i64(argv[at + 1])
+            if request.entries_added < 0:
+                raise NegativeEntriesAdded()
+        elif arguments.is_word(argv[at], b"MAXDELETEDID"):
+            request.max_deleted = stream_id.parse(argv[at + 1], 0)
+            if request.last.precedes(request.max_deleted) and not replayed:
+                raise IdBelowGivenDeleted()
+        else:
+            raise SyntaxRefused()
+        at += 2
+    return request
+
+
+@cython.cfunc
+def check_set_id(request: SetId, stream: Stream, replayed: cython.bint) -> cython.void:
+    """Refuse an ID or a count that what the stream holds belies."""
+    if request.last.precedes(stream.max_deleted_id()) and not replayed:
+        raise IdBelowDeleted()
+    top: StreamId | None = stream.last_entry_id()
+    if top is None:
+        return
+    if request.last.precedes(top):
+        raise IdBelowTop()
+    if request.entries_added >= 0 and stream.length > mem.as_unsigned(request.entries_added):
+        raise AddedBelowLength()
+
+
+def run_set_id(call: Call) -> None:
+    """XSETID: set the last ID and the counters. It wakes nobody, spoils no transaction: no entry changes."""
+    request: SetId = parse_set_id(call.argv, call.replayed())
+    stream: Stream | None = call.database.stream(call.argv[1])
+    if stream is None:
+        raise NoSuchKey()
+    check_set_id(request, stream, call.replayed())
+    stream.last_ms = request.last.ms
+    stream.last_seq = request.last.seq
+    if request.entries_added >= 0:
+        stream.entries_added = mem.as_unsigned(request.entries_added)
+    if request.max_deleted.ms != 0 or request.max_deleted.seq != 0:
+        stream.max_deleted_ms = request.max_deleted.ms
+        stream.max_deleted_seq = request.max_deleted.seq
+    call.keyspace.changes += 1
+    if call.recording:
+        call.record_verbatim()
+    call.notify("t", b"xsetid", call.argv[1])
+    call.answer.ok()
+
+
+COMMANDS = [
+    Command(
+        "xtrim",
+        -4,
+        run_trim,
+        "write",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Removes the oldest entries of a stream, down to a length or up to an ID.",
+        complexity="O(n) for the n entries that go; little n, for whole nodes go at once",
+        syntax="key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]",
+    ),
+    Command(
+        "xsetid",
+        -3,
+        run_set_id,
+        "write denyoom fast",
+        keys=(1, 1, 1),
+        group="stream",
+        since="5.0.0",
+        summary="Sets the last ID of a stream and its counters, for whoever restores one.",
+        syntax="key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
+    ),
+]

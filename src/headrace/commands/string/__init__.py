@@ -1,0 +1,1 @@
+"""Commands on strings: whole, in part, and as counters."""

@@ -1,0 +1,357 @@
+"""Strings, whole: SET, GET and their relatives.
+
+What a log must repeat never depends on when it is read: `SET k v EX 10` is recorded as `SET k v PXAT moment`.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.commands.spec import Command
+from headrace.commands.string import set_options
+from headrace.commands.string.set_options import SetOptions
+from headrace.errors import WrongArgumentCount
+from headrace.keyspace.keyspace import Database
+from headrace.resp.writer import Answer
+
+
+@cython.cfunc
+def answer_string(answer: Answer, value: bytes | bytearray | None) -> cython.void:
+    """A string value, or null for None."""
+    if value is None:
+        answer.null()
+    elif isinstance(value, bytes):
+        answer.bulk(value)
+    else:
+        answer.bulk(bytes(value))
+
+
+@cython.cfunc
+def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
+    """The string that a command reads before it changes it; WrongType when key holds something else."""
+    value = call.database.string(key)
+    if value is None:
+        call.missed(key)
+    return value
+
+
+@cython.cfunc
+def store(call: Call, key: bytes, value: bytes) -> cython.void:
+    """Key holds value from now on, whatever it held, and lives for good."""
+    database: Database = call.database
+    database.put(key, value)
+    call.notify("$", b"set", key)
+    database.touched(key)
+    database.ready(key)  # readers of a stream that is a string now must hear of it
+
+
+@cython.cfunc
+def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
+    """As store, until the moment; recorded."""
+    store(call, key, value)
+    call.database.set_expiry(key, moment)
+    call.notify("g", b"expire", key)
+    if call.recording:
+        call.record([b"SET", key, value, b"PXAT", b"%d" % moment])
+
+
+@cython.cfunc
+def remove(call: Call, key: bytes) -> cython.void:
+    """Take key, which exists, away; recorded as DEL."""
+    database: Database = call.database
+    database.remove(key)
+    call.notify("g", b"del", key)
+    database.touched(key)
+    database.ready(key)
+    if call.recording:
+        call.record([b"DEL", key])
+
+
+def run_get(call: Call) -> None:
+    """GET: the string, or null."""
+    answer_string(call.answer, call.database.string(call.argv[1]))
+
+
+def run_set(call: Call) -> None:
+    """SET: store the value if the condition holds; answer OK or null, with GET what was there before."""
+    argv: list[bytes] = call.argv
+    if len(argv) > 3:
+        set_with_options(call)
+        return
+    store(call, argv[1], argv[2])
+    call.record_verbatim()
+    call.answer.ok()
+
+
+@cython.cfunc
+def set_with_options(call: Call) -> cython.void:
+    database: Database = call.database
+    key: bytes = call.argv[1]
+    value: bytes = call.argv[2]
+    options: SetOptions = SetOptions()
+    options.read_set(call.argv)
+    moment: cython.longlong = 0
+    if options.unit != set_options.NO_TIME:
+        moment = set_options.moment_of(call, options.unit, options.amount)
+    if options.get:
+        answer_string(call.answer, replaceable(call, key))
+    found: cython.bint = database.contains(key)
+    if options.condition == (set_options.IF_ABSENT if found else set_options.IF_PRESENT):
+        if not options.get:
+            call.answer.null()
+        return
+    if options.unit != set_options.NO_TIME:
+        store_until(call, key, value, moment)
+    elif options.keep and found:
+        if call.keyspace.settings.notify_keyspace_events:
+            database.announce(key, value)
+        database.replace(key, value)
+        call.notify("$", b"set", key)
+        database.touched(key)
+        database.ready(key)
+        if call.recording:
+            call.record([b"SET", key, value, b"KEEPTTL"])
+    else:
+        store(call, key, value)
+        if call.recording:
+            call.record([b"SET", key, value])
+    if not options.get:
+        call.answer.ok()
+
+
+def run_setnx(call: Call) -> None:
+    """SETNX: store the value if there is no such key; answer whether."""
+    key: bytes = call.argv[1]
+    if call.database.contains(key):
+        call.answer.integer(0)
+        return
+    store(call, key, call.argv[2])
+    call.record_verbatim()
+    call.answer.integer(1)
+
+
+def run_setex(call: Call) -> None:
+    """SETEX: store the value for so many seconds."""
+    moment: cython.longlong = set_options.moment_of(call, set_options.EX, call.argv[2])
+    store_until(call, call.argv[1], call.argv[3], moment)
+    call.answer.ok()
+
+
+def run_psetex(call: Call) -> None:
+    """PSETEX: store the value for so many milliseconds."""
+    moment: cython.longlong = set_options.moment_of(call, set_options.PX, call.argv[2])
+    store_until(call, call.argv[1], call.argv[3], moment)
+    call.answer.ok()
+
+
+def run_getset(call: Call) -> None:
+    """GETSET: store the value, answer the one before."""
+    key: bytes = call.argv[1]
+    answer_string(call.answer, replaceable(call, key))
+    store(call, key, call.argv[2])
+    if call.recording:
+        call.record([b"SET", key, call.argv[2]])
+
+
+def run_getdel(call: Call) -> None:
+    """GETDEL: the string, which is gone then."""
+    key: bytes = call.argv[1]
+    value = replaceable(call, key)
+    answer_string(call.answer, value)
+    if value is not None:
+        remove(call, key)
+
+
+def run_getex(call: Call) -> None:
+    """GETEX: the string, and a new moment of death for it."""
+    database: Database = call.database
+    key: bytes = call.argv[1]
+    options: SetOptions = SetOptions()
+    options.read_getex(call.argv)
+    value = replaceable(call, key)
+    if value is None:
+        call.answer.null()
+        return
+    if options.unit != set_options.NO_TIME:
+        moment: cython.longlong = set_options.moment_of(call, options.unit, options.amount)
+        if moment <= call.now and not call.replayed():
+            remove(call, key)
+        else:
+            database.set_expiry(key, moment)
+            call.notify("g", b"expire", key)
+            database.touched(key)
+            if call.recording:
+                call.record([b"PEXPIREAT", key, b"%d" % moment])
+    elif options.persist and database.clear_expiry(key):
+        call.notify("g", b"persist", key)
+        database.touched(key)
+        if call.recording:
+            call.record([b"PERSIST", key])
+    answer_string(call.answer, value)
+
+
+def run_mget(call: Call) -> None:
+    """MGET: the string of each key; null where there is none, or something else."""
+    argv: list[bytes] = call.argv
+    at: cython.Py_ssize_t
+    call.answer.array(len(argv) - 1)
+    for at in range(1, len(argv)):
+        value = call.database.find(argv[at])
+        answer_string(call.answer, value if isinstance(value, (bytes, bytearray)) else None)
+
+
+@cython.cfunc
+def store_pairs(call: Call) -> cython.void:
+    argv: list[bytes] = call.argv
+    at: cython.Py_ssize_t
+    for at in range(1, len(argv), 2):
+        store(call, argv[at], argv[at + 1])
+    call.record_verbatim()
+
+
+def run_mset(call: Call) -> None:
+    """MSET: store several values at once."""
+    if len(call.argv) % 2 == 0:
+        raise WrongArgumentCount("mset")
+    store_pairs(call)
+    call.answer.ok()
+
+
+def run_msetnx(call: Call) -> None:
+    """MSETNX: store several values if none of the keys exists; answer whether."""
+    argv: list[bytes] = call.argv
+    at: cython.Py_ssize_t
+    if len(argv) % 2 == 0:
+        raise WrongArgumentCount("msetnx")
+    for at in range(1, len(argv), 2):
+        if call.database.contains(argv[at]):
+            call.answer.integer(0)
+            return
+    store_pairs(call)
+    call.answer.integer(1)
+
+
+COMMANDS = [
+    Command(
+        "get",
+        2,
+        run_get,
+        "readonly fast",
+        keys=(1, 1, 1),
+        group="string",
+        summary="Returns the string at a key.",
+        syntax="key",
+    ),
+    Command(
+        "set",
+        -3,
+        run_set,
+        "write denyoom",
+        keys=(1, 1, 1),
+        group="string",
+        summary="Stores a string, on conditions and for a time if wanted; replaces a value of any type.",
+        syntax="key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds"
+        " | PXAT unix-time-milliseconds | KEEPTTL]",
+    ),
+    Command(
+        "setnx",
+        3,
+        run_setnx,
+        "write denyoom fast",
+        keys=(1, 1, 1),
+        group="string",
+        summary="Stores a string if the key does not exist.",
+        syntax="key value",
+    ),
+    Command(
+        "setex",
+        4,
+        run_setex,
+        "write denyoom",
+        keys=(1, 1, 1),
+        group="string",
+        since="2.0.0",
+        summary="Stores a string for a number of seconds.",
+        syntax="key seconds value",
+    ),
+    Command(
+        "psetex",
+        4,
+        run_psetex,
+        "write denyoom",
+        keys=(1, 1, 1),
+        group="string",
+        since="2.6.0",
+        summary="Stores a string for a number of milliseconds.",
+        syntax="key milliseconds value",
+    ),
+    Command(
+        "getset",
+        3,
+        run_getset,
+        "write denyoom fast",
+        keys=(1, 1, 1),
+        group="string",
+        summary="Stores a string and returns the one it replaces.",
+        syntax="key value",
+    ),
+    Command(
+        "getdel",
+        2,
+        run_getdel,
+        "write fast",
+        keys=(1, 1, 1),
+        group="string",
+        since="6.2.0",
+        summary="Returns the string at a key and removes the key.",
+        syntax="key",
+    ),
+    Command(
+        "getex",
+        -2,
+        run_getex,
+        "write fast",
+        keys=(1, 1, 1),
+        group="string",
+        since="6.2.0",
+        summary="Returns the string at a key and sets or drops the key's expiry.",
+        syntax="key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds"
+        " | PERSIST]",
+    ),
+    Command(
+        "mget",
+        -2,
+        run_mget,
+        "readonly fast",
+        keys=(1, -1, 1),
+        group="string",
+        summary="Returns the strings at several keys.",
+        syntax="key [key ...]",
+        complexity="O(N), N being the number of keys",
+    ),
+    Command(
+        "mset",
+        -3,
+        run_mset,
+        "write denyoom",
+        keys=(1, -1, 2),
+        group="string",
+        since="1.0.1",
+        summary="Stores several strings at once.",
+        syntax="key value [key value ...]",
+        complexity="O(N), N being the number of keys",
+    ),
+    Command(
+        "msetnx",
+        -3,
+        run_msetnx,
+        "write denyoom",
+        keys=(1, -1, 2),
+        group="string",
+        since="1.0.1",
+        summary="Stores several strings at once, or none if one of the keys exists.",
+        syntax="key value [key value ...]",
+        complexity="O(N), N being the number of keys",
+    ),
+]

@@ -1,0 +1,199 @@
+"""A node's listpack: a map of all its bytes, then its elements in strips, byte by byte.
+
+╭ flags ┬ ms-delta ┬ seq-delta ┬ = pear ┬ lp-count ╮   the element's name
+│ 2     │ 0        │ 0         │ "ripe" │ 4        │   its value: text in quotes, numbers without
+│ 02 01 │ 00 01    │ 00 01     │ 84 72… │ 04 01    │   its bytes: encoding, payload, trailing length
+╰ 45 ───┴ 47 ──────┴ 49 ───────┴ 51 ────┴ 57 ──────╯   its offset
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from headrace.console import node_parser, styles
+from headrace.console.escaping import printable
+from headrace.console.node_parser import Element, Entry, NodeParts, Part
+
+MAP_WIDTH = 64  # bytes in half a line of the map
+MAP_MAX = 64 * 128  # bytes in the map
+HEX_MAX = 10  # bytes of an element that are spelt out
+VALUE_MAX = 24
+MARGIN = 2
+
+
+class PackPicture:
+    """The picture of one node, as wide as the console."""
+
+    def __init__(self, node: NodeParts, entries: int) -> None:
+        self.node = node
+        self.most = entries  # drawn element by element; the last one always is
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from byte_map(self.node)
+        yield Text()
+        for title, parts, dead in self.sections():
+            yield title
+            yield from strips(parts, options.max_width - MARGIN, dead)
+
+    def sections(self) -> Iterator[tuple[Text, list[Part], bool]]:
+        """What is drawn: a line above, the elements, whether they are dead."""
+        node = self.node
+        yield Text("header", "bold"), header(node), False
+        about = Text.assemble(("master entry", "bold"), (f" of {node.ms}-{node.seq}", styles.GREY))
+        yield about, node.master, False
+        shown = node.entries if len(node.entries) <= self.most + 1 else node.entries[: self.most]
+        for entry in shown:
+            yield self.title(entry), entry.parts, entry.dead
+        left = len(node.entries) - len(shown)
+        if left > 1:
+            about = Text(f"… {styles.plural(left - 1, 'entry', 'entries')} more", styles.GREY)
+            yield about, [], False
+        if left:
+            last = node.entries[-1]
+            yield self.title(last), last.parts, last.dead
+        end = len(node.data) - 1
+        yield (
+            Text("end", "bold"),
+            [Part("end", node_parser.HEADER, Element(end, 0, 1, 0, b"", node.data[end:]))],
+            False,
+        )
+
+    def title(self, entry: Entry) -> Text:
+        """The line above an entry."""
+        text = Text.assemble(
+            ("entry ", "bold"),
+            (str(entry.ms), f"bold {styles.MS}"),
+            ("-", "bold"),
+            (str(entry.seq), f"bold {styles.SEQ}"),
+        )
+        said = []
+        if entry.flags & node_parser.SAME_FIELDS:
+            said.append("same fields as the master entry")
+        text.append(f"  {entry.end - entry.at} bytes", styles.GREY)
+        text.append("".join(f", {word}" for word in said), styles.GREY)
+        if entry.dead:
+            text.append("  deleted: a tombstone", styles.LATE)
+        return text
+
+
+def header(node: NodeParts) -> list[Part]:
+    """The header's two numbers, drawn like elements."""
+    return [
+        Part("total bytes", node_parser.HEADER, Element(0, 0, 4, 0, len(node.data), node.data[:4])),
+        Part("elements", node_parser.HEADER, Element(4, 0, 2, 0, node.count, node.data[4:6])),
+    ]
+
+
+def byte_map(node: NodeParts) -> Iterator[Text]:
+    """Every byte as a half block of the colour of its role, and what the colours say."""
+    roles = node.roles()
+    for start in range(0, min(len(roles), MAP_MAX), 2 * MAP_WIDTH):
+        line = Text(f"{start:>6} ", styles.FAINT)
+        upper, lower = roles[start : start + MAP_WIDTH], roles[start + MAP_WIDTH : start + 2 * MAP_WIDTH]
+        for at, role in enumerate(upper):
+            below = f" on {styles.ROLES[lower[at]]}" if at < len(lower) else ""
+            line.append("▀", f"{styles.ROLES[role]}{below}")
+        yield line
+    if len(roles) > MAP_MAX:
+        yield Text(f"       … {styles.size(len(roles) - MAP_MAX)} more", styles.GREY)
+    yield Text()
+    used = dict.fromkeys(roles)
+    yield from legends(roles, [role for role in styles.ROLES if role in used])
+
+
+def legends(roles: list[str], used: list[str]) -> Iterator[Text]:
+    """The key to the map, three to a line."""
+    for start in range(0, len(used), 3):
+        line = Text(" " * 7)
+        for role in used[start : start + 3]:
+            share = roles.count(role)
+            line.append("██ ", styles.ROLES[role])
+            words = f"{styles.ROLE_WORDS[role]}, {styles.size(share)} ({share / len(roles):.0%})"
+            line.append(words.ljust(32), styles.GREY)
+        yield line
+
+
+def strips(parts: list[Part], width: int, dead: bool) -> Iterator[Text]:
+    """Elements side by side, in as many strips as the width wants."""
+    row: list[Cell] = []
+    used = 1
+    for part in parts:
+        cell = Cell(part, dead)
+        if row and used + cell.width + 1 > width:
+            yield from strip(row)
+            row, used = [], 1
+        row.append(cell)
+        used += cell.width + 1
+    if row:
+        yield from strip(row)
+
+
+class Cell:
+    """One element: four lines of one width."""
+
+    def __init__(self, part: Part, dead: bool) -> None:
+        element = part.element
+        self.style = styles.ROLES[node_parser.DEAD if dead else part.role]
+        self.name = styles.clip(part.name, VALUE_MAX)
+        self.value = shown(part)
+        self.bytes = [f"{byte:02x}" for byte in part.element.raw]
+        self.head, self.body, self.trail = element.head, element.body, element.trail
+        self.offset = str(element.at)
+        self.hex = self._hexadecimal()
+        self.width = max(len(self.name) + 2, len(self.value) + 2, len(self.hex) + 2, len(self.offset) + 2)
+
+    def _hexadecimal(self) -> Text:
+        """The bytes; of a long text the first ones, then the trailing length."""
+        text = Text()
+        start, end = self.head, self.head + self.body
+        skip = range(0)
+        if len(self.bytes) > HEX_MAX:
+            skip = range(HEX_MAX - self.trail - 1, end)
+        for at, byte in enumerate(self.bytes):
+            if at in skip:
+                if at == skip.start:
+                    text.append("… ", styles.GREY)
+                continue
+            style = f"bold {self.style}" if start <= at < end else "dim " + self.style
+            text.append(byte, styles.ROLES[node_parser.TRAIL] if at >= end else style)
+            text.append(" ")
+        text.rstrip()
+        return text
+
+
+def shown(part: Part) -> str:
+    """The value: text in quotes, a number without."""
+    value = part.element.value
+    if part.name == "flags" and isinstance(value, int):
+        return f"{value}{' same' if value & node_parser.SAME_FIELDS else ''}{' gone' if value & 1 else ''}"
+    if isinstance(value, int):
+        return str(value)
+    return styles.clip(f'"{printable(value)}"', VALUE_MAX) if part.name != "end" else ""
+
+
+def strip(row: list[Cell]) -> Iterator[Text]:
+    """Cells side by side, with what parts them."""
+    yield _edge("╭┬╮", [(cell.name, cell.style, cell.width) for cell in row])
+    value, data = Text("│", styles.FAINT), Text("│", styles.FAINT)
+    for cell in row:
+        value.append(f" {cell.value} ".ljust(cell.width), f"bold {cell.style}")
+        value.append("│", styles.FAINT)
+        data.append(" ")
+        data.append_text(cell.hex)
+        data.append(" " * (cell.width - len(cell.hex) - 1))
+        data.append("│", styles.FAINT)
+    yield Text("  ") + value
+    yield Text("  ") + data
+    yield _edge("╰┴╯", [(cell.offset, styles.GREY, cell.width) for cell in row])
+
+
+def _edge(corners: str, words: list[tuple[str, str, int]]) -> Text:
+    text = Text(f"  {corners[0]}", styles.FAINT)
+    for number, (word, style, width) in enumerate(words):
+        text.append(f" {word} ", style)
+        text.append("─" * (width - len(word) - 2), styles.FAINT)
+        text.append(corners[2] if number == len(words) - 1 else corners[1], styles.FAINT)
+    return text

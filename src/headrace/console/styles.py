@@ -1,0 +1,76 @@
+"""Colours of the pictures, and how numbers, times and bytes are written in them."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from headrace.console import node_parser
+
+GREY = "grey50"
+FAINT = "grey37"
+MS = "#5fd7ff"  # the two halves of an ID
+SEQ = "#5f87ff"
+DONE = "#5faf5f"
+WAITING = "grey30"
+PENDING = "#ffaf00"
+LATE = "#ff5f5f"
+
+ROLES = {
+    node_parser.HEADER: "#8a8a8a",
+    node_parser.MASTER: "#d787ff",
+    node_parser.FIELD: "#ff87d7",
+    node_parser.FLAGS: "#ffd75f",
+    node_parser.DELTA: "#5fd7ff",
+    node_parser.VALUE: "#5fd787",
+    node_parser.COUNT: "#ff875f",
+    node_parser.TRAIL: "#5f5f87",
+    node_parser.DEAD: "#a04545",
+}
+ROLE_WORDS = {
+    node_parser.HEADER: "header and end",
+    node_parser.MASTER: "master entry",
+    node_parser.FIELD: "field names",
+    node_parser.FLAGS: "flags",
+    node_parser.DELTA: "ID deltas",
+    node_parser.VALUE: "values",
+    node_parser.COUNT: "lp-count",
+    node_parser.TRAIL: "trailing lengths",
+    node_parser.DEAD: "deleted",
+}
+CONSUMERS = ["#5fd7ff", "#ff87d7", "#ffd75f", "#5fd787", "#ff875f", "#af87ff", "#d7d787", "#87afaf"]
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def size(n: float) -> str:
+    """Bytes for eyes."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024 or unit == "GiB":
+            return f"{n:,.0f} {unit}" if unit == "B" else f"{n:,.1f} {unit}"
+        n /= 1024
+    raise AssertionError
+
+
+def plural(n: int, word: str, words: str = "") -> str:
+    """A number of things."""
+    return f"{n:,} {word if n == 1 else words or word + 's'}"
+
+
+def ago(ms: float) -> str:
+    """A stretch of time for eyes."""
+    seconds = max(ms, 0) / 1000
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{max(ms, 0):.0f} ms"
+
+
+def clip(text: str, most: int) -> str:
+    """Text of at most so many letters."""
+    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+
+
+def bar(share: float, width: int, style: str) -> Text:
+    """A bar for a share of the whole, in eighths of a letter, padded to its width."""
+    eighths = round(8 * width * min(max(share, 0.0), 1.0))
+    letters = "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+    return Text(letters.ljust(width), style)

@@ -1,0 +1,204 @@
+"""Who each session is, and what it may do.
+
+    session.identity   the User; None for sessions of this very program, which may do everything
+    session.access     None when there is nothing to ask, which is all that most requests look at; else
+                       the User whose rules decide
+    session.stranger   he has not said who he is, and must
+
+All three follow from the users; settle() sets them again whenever those may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import cython
+
+from headrace.access import log
+from headrace.access.command_catalogue import Catalogue
+from headrace.access.log import AccessLog
+from headrace.access.selector import Wish
+from headrace.access.user import User
+from headrace.access.users import Users
+from headrace.commands.access_request import key_uses, wish
+from headrace.commands.connection import client_list
+from headrace.commands.session import Session
+from headrace.commands.spec import Command
+from headrace.commands.table import COMMANDS
+from headrace.errors import CommandError
+from headrace.keyspace.blocking import Waiter
+
+REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
+LOWER_HALF = 0xFFFFFFFF
+
+
+class NotAuthenticated(CommandError):
+    text = "NOAUTH Authentication required."
+
+
+class NoKeyAccess(CommandError):
+    text = "NOPERM No permissions to access a key"
+
+
+class NoChannelAccess(CommandError):
+    text = "NOPERM No permissions to access a channel"
+
+
+# What a queued request is told that was allowed when it was queued, and is not when it would run.
+CHANGED = (
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call."
+    " This command is no longer allowed for the following reason: "
+)
+CHANGED_REASONS = {
+    log.COMMAND: "no permission to execute the command or subcommand",
+    log.KEY: "no permission to touch the specified keys",
+    log.CHANNEL: "no permission to access one of the channels used as arguments",
+}
+
+
+def catalogue_of(commands: list[Command]) -> Catalogue:
+    """The commands as rules know them."""
+    made = Catalogue()
+    for command in commands:
+        subcommands = {sub.name: sub.categories for sub in command.unique_subcommands()}
+        made.add(command.name, command.categories, subcommands)
+    return made
+
+
+class Guard:
+    """The users of one engine, and the log of what it denied them."""
+
+    def __init__(self, clients: dict[int, Session], kill: Callable[[Session], None]) -> None:
+        self.clients = clients
+        self.kill = kill
+        self.users = Users(catalogue_of(COMMANDS))
+        self.log = AccessLog()
+
+    # Who somebody is.
+
+    def greet(self, session: Session) -> None:
+        """A client from outside: the default user, if he needs no password, and else a stranger."""
+        session.authenticated = self.users.is_open()
+        self._be(session, self.users.default)
+
+    def _be(self, session: Session, user: User) -> None:
+        session.identity = user
+        session.user = user.name
+        self.settle(session)
+
+    def admit(self, session: Session, name: bytes, password: bytes, command: bytes, now_ms: int) -> bool:
+        """Whether the password is the user's: then the session is his from now on. Else it is logged."""
+        user = self.users.authenticated(name, password)
+        if user is None:
+            self._log(session, log.AUTH, log.TOP_LEVEL, command, name, now_ms)
+            return False
+        session.authenticated = True
+        self._be(session, user)
+        return True
+
+    def recognise(self, session: Session, name: bytes, now_ms: int) -> None:
+        """His certificate says who he is; no such user, and he is who he was before, and it is logged."""
+        user = self.users.find(name)
+        if user is None or not user.enabled:
+            self._log(session, log.CERTIFICATE, log.TOP_LEVEL, name, name, now_ms)
+            return
+        session.authenticated = True
+        self._be(session, user)
+
+    def settle(self, session: Session) -> None:
+        """Set what follows from who he is."""
+        user: User | None = session.identity
+        if user is None:
+            return
+        session.stranger = not (session.authenticated or self.users.is_open())
+        session.access = user if session.stranger or not user.is_all_powerful() else None
+
+    # When users have changed.
+
+    def settle_all(self, caller: Session | None) -> None:
+        """Whatever has become of the users, every session follows; who is nobody any more is closed.
+
+        The caller hears the answer first.
+        """
+        for session in list(self.clients.values()):
+            if session.identity is None:
+                continue
+            session.identity = self.users.find(session.user)
+            if session.identity is None or not self._may_go_on_listening(session):
+                if session.identity is None:  # until he is closed, he may do nothing
+                    session.identity = session.access = User(session.user)
+                    session.stranger = True
+                if session is caller:
+                    session.closing = True
+                else:
+                    self.kill(session)
+            else:
+                self.settle(session)
+
+    def _may_go_on_listening(self, session: Session) -> bool:
+        user: User = session.identity
+        return all(user.may_hear(name, False) for name in session.channels) and all(
+            user.may_hear(glob, True) for glob in session.patterns
+        )
+
+    # What somebody may do.
+
+    def refusal(
+        self, session: Session, command: Command, argv: list[bytes], now_ms: int, queued: bool = False
+    ) -> CommandError | None:
+        """Why the request is denied, or None. Queued: it was allowed before, and now is its turn."""
+        if session.stranger:
+            return None if "no_auth" in command.flags else NotAuthenticated()
+        if session.queue is not None and command.may_queue and "no_multi" in command.flags:
+            return None  # nobody may, and that is what he is told
+        asked = wish(command, argv)
+        context = log.MULTI if queued or session.queue is not None else log.TOP_LEVEL
+        return self._judge(session, asked, context, now_ms, queued)
+
+    def _judge(
+        self, session: Session, asked: Wish, context: bytes, now_ms: int, changed: bool = False
+    ) -> CommandError | None:
+        user: User = session.access
+        verdict = user.verdict(asked)
+        if not verdict:
+            return None
+        reason = REASONS[verdict >> 32]
+        what = asked.name if reason == log.COMMAND else asked.argv[verdict & LOWER_HALF]
+        self._log(session, reason, context, what, user.name, now_ms)
+        if changed:
+            return CommandError(CHANGED + CHANGED_REASONS[reason])
+        if reason == log.KEY:
+            return NoKeyAccess()
+        return NoChannelAccess() if reason == log.CHANNEL else no_command(user.name, asked.name)
+
+    def look_at_waiter(self, waiter: Waiter, now_ms: int) -> None:
+        """Raises the refusal when a session that waits may not be served any more."""
+        session: Session = waiter.session
+        if session.stranger:
+            raise NotAuthenticated()
+        asked = Wish(waiter.command.name, list(waiter.keys))
+        if waiter.command.first_key or waiter.command.movable_keys is not None:
+            asked.keys = list(range(len(waiter.keys)))
+            asked.uses = [key_uses(waiter.command, [])[0]] * len(waiter.keys)
+        refusal = self._judge(session, asked, log.TOP_LEVEL, now_ms)
+        if refusal is not None:
+            raise refusal
+
+    def look_inside(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
+        """Raises the refusal when a request does in passing what these commands do, and one is denied."""
+        for name in names:
+            refusal = self._judge(session, Wish(name, []), log.TOP_LEVEL, now_ms)
+            if refusal is not None:
+                raise refusal
+
+    def _log(
+        self, session: Session, reason: bytes, context: bytes, what: bytes, user: bytes, now_ms: int
+    ) -> None:
+        line = client_list.line(session, now_ms, (0, 0))
+        self.log.add(reason, context, what, user, line, now_ms)
+
+
+def no_command(user: bytes, command: bytes) -> CommandError:
+    """The user may not run the command."""
+    who = user.decode("utf-8", "surrogateescape")
+    return CommandError(f"NOPERM User {who} has no permissions to run the '{command.decode()}' command")

@@ -1,0 +1,133 @@
+"""Bytes that arrived and wait to be parsed: what the two parsers share.
+
+    0        at                        filled      cap
+    +--------+-------------------------+-----------+
+    | parsed | arrived, not yet parsed | free      |
+    +--------+-------------------------+-----------+
+
+The block doubles as bytes arrive; a length that is only declared allocates nothing.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import limits, mem
+from headrace.errors import ProtocolError
+from headrace.resp import buffer_pool
+from headrace.resp.buffer_pool import Spare
+from headrace.visibility import Public
+
+CAP_MIN = cython.declare(cython.Py_ssize_t, 512)
+LINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
+
+CR = cython.declare(cython.uchar, 13)
+DIGIT = cython.declare(cython.uchar, 48)
+HYPHEN = cython.declare(cython.uchar, 45)
+DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)  # a longer length is over every limit
+INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so is this
+
+
+@cython.cclass
+class Inbox:
+    """A parser's bytes and its place in them."""
+
+    buf: bytearray
+    p: cython.p_uchar
+    cap: cython.Py_ssize_t
+    filled: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    spare: Public[Spare | None]  # who lends what is larger than KEPT_MAX; None: nobody does
+
+    def __init__(self) -> None:
+        self.spare = None
+        self.buf = bytearray()
+        self.p = self.buf
+        self.cap = 0
+        self.filled = 0
+        self.at = 0
+
+    @cython.ccall
+    def feed(self, data: bytes) -> cython.void:
+        """Take data that arrived."""
+        self.feed_from(data, 0, len(data))
+
+    @cython.cfunc
+    def feed_from(
+        self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> cython.void:
+        """Take the n bytes at `at` of source."""
+        if self.filled + n > self.cap:
+            self._make_room(n)
+        mem.copy(self.p, self.filled, source, at, n)
+        self.filled += n
+
+    @cython.cfunc
+    def line_end(self, refusal: str) -> cython.Py_ssize_t:
+        """Where the line at `at` has its \\r, the \\n behind it being there too; -1 when it is cut."""
+        p: cython.p_uchar = self.p
+        end: cython.Py_ssize_t = self.at
+        filled: cython.Py_ssize_t = self.filled
+        while end < filled and p[end] != CR:
+            end += 1
+        if end - self.at > LINE_MAX:
+            raise ProtocolError(refusal)
+        return end if end + 1 < filled else -1
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+        """The number that [at, end) spells, without blank, plus or leading zero; INVALID for all else."""
+        p: cython.p_uchar = self.p
+        negative: cython.bint = at < end and p[at] == HYPHEN
+        if negative:
+            at += 1
+        n: cython.Py_ssize_t = end - at
+        if n < 1 or n > DIGITS_MAX or (p[at] == DIGIT and (n > 1 or negative)):
+            return INVALID
+        number: cython.longlong = 0
+        digit: cython.uint
+        while at < end:
+            digit = p[at]
+            if digit < 48 or digit > 57:
+                return INVALID
+            number = number * 10 + (digit - 48)
+            at += 1
+        return -number if negative else number
+
+    @cython.cfunc
+    def _make_room(self, n: cython.Py_ssize_t) -> cython.void:
+        """Make n bytes free behind `filled`, dropping what is parsed."""
+        if self.at > 0:
+            mem.move(self.p, 0, self.at, self.filled - self.at)
+            self.filled -= self.at
+            self.at = 0
+        if self.filled + n <= self.cap:
+            return
+        cap: cython.Py_ssize_t = max(self.cap, CAP_MIN)
+        while cap < self.filled + n:
+            cap *= 2
+        self._resize(cap)
+
+    @cython.cfunc
+    def rest(self) -> cython.void:
+        """Between requests with nothing arrived: keep little."""
+        self.at = 0
+        self.filled = 0
+        if self.cap > buffer_pool.KEPT_MAX:
+            self._resize(0)
+
+    @cython.cfunc
+    def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
+        block: bytearray | None = None
+        if self.spare is not None:
+            if cap == 0:
+                block = self.spare.back(self.buf)
+            elif cap > buffer_pool.KEPT_MAX:
+                block = self.spare.more(self.buf, self.filled, cap)
+        if block is None:
+            mem.resize(self.buf, cap)
+        else:
+            self.buf = block
+        self.p = self.buf
+        self.cap = len(self.buf)

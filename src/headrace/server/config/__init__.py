@@ -1,0 +1,1 @@
+"""The configuration: directives and their types, files, the environment, CONFIG REWRITE."""

@@ -1,0 +1,437 @@
+"""The directives: each declared once, with its type, its default and what it does.
+
+CONFIG GET and SET, redis.conf, the command line and the reference page are derived from DIRECTIVES.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace import limits
+from headrace.keyspace import eviction
+from headrace.persistence.rdb.versions import VERSIONS
+from headrace.server.config.config_types import (
+    I63_MAX,
+    U31_MAX,
+    BufferLimits,
+    Choice,
+    EventClasses,
+    FileName,
+    Flag,
+    Kind,
+    Memory,
+    Number,
+    Octal,
+    OneUser,
+    OwnChoice,
+    Percentiles,
+    Port,
+    Protocols,
+    SaveRules,
+    Text,
+    Value,
+    Words,
+)
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One directive.
+
+    `only` is the sole value that can be honoured, for directives that clients set and whose meaning is yet
+    to be built; `why` says so. `refused_at_start` when going on regardless would endanger data. What is
+    `secret` is shown to nobody but CONFIG GET.
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    about: str
+    mutable: bool = True
+    only: Value | None = None
+    why: str = ""
+    refused_at_start: bool = False
+    secret: bool = False
+
+
+KEY_POLICIES = (
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lrm",
+    "allkeys-lrm",
+)
+NO_KEY_POLICY = "whole keys are never evicted here; there are noeviction and stream-oldest"
+
+DIRECTIVES = [
+    Directive(
+        "acl-pubsub-default",
+        Choice(("allchannels", "resetchannels")),
+        "resetchannels",
+        "The channels of a new user.",
+        only="resetchannels",
+        why="a new user has no channels here: give them to him by &pattern",
+        refused_at_start=True,
+    ),
+    Directive(
+        "aclfile",
+        Text(),
+        "",
+        "A file of users, in dir, for ACL LOAD and ACL SAVE; empty for none.",
+        mutable=False,
+    ),
+    Directive("acllog-max-len", Number(0, I63_MAX), "128", "How many denials ACL LOG keeps."),
+    Directive(
+        "aof-disable-auto-gc", Flag(), "no", "Keep the files of the log that a rewrite has made superfluous."
+    ),
+    Directive(
+        "aof-load-truncated",
+        Flag(),
+        "yes",
+        "Start although the log ends in mid record, as after a power cut; no: refuse.",
+    ),
+    Directive(
+        "aof-rewrite-incremental-fsync",
+        Flag(),
+        "yes",
+        "Send a rewritten log to the disk while it is written; no: at its end.",
+    ),
+    Directive("aof-timestamp-enabled", Flag(), "no", "Note the time in the log, once a second."),
+    Directive("aof-use-rdb-preamble", Flag(), "yes", "Rewrite the log as a snapshot; no: as requests."),
+    Directive(
+        "appenddirname",
+        FileName("appenddirname", "dirname"),
+        "appendonlydir",
+        "The directory of the log, in dir.",
+        mutable=False,
+    ),
+    Directive(
+        "appendfilename",
+        FileName("appendfilename", "filename"),
+        "appendonly.aof",
+        "How the names of the log's files begin.",
+        mutable=False,
+    ),
+    Directive("appendonly", Flag(), "yes", "Log every write to disk before it is answered."),
+    Directive(
+        "appendfsync",
+        Choice(("everysec", "always", "no")),
+        "everysec",
+        "Sync the log before each answer, once a second, or when the system likes.",
+    ),
+    Directive(
+        "auto-aof-rewrite-min-size", Memory(0, I63_MAX), "64mb", "A smaller log is not rewritten by itself."
+    ),
+    Directive(
+        "auto-aof-rewrite-percentage",
+        Number(0, U31_MAX),
+        "100",
+        "Rewrite the log when it has grown by so much; 0 for never.",
+    ),
+    Directive(
+        "bind",
+        Words(),
+        "127.0.0.1 -::1",
+        "Addresses to listen on; - before one that may be missing.",
+        mutable=False,
+    ),
+    Directive(
+        "client-output-buffer-limit",
+        BufferLimits(),
+        "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
+        "What a client may leave unread.",
+    ),
+    Directive(
+        "client-query-buffer-limit",
+        Memory(1 << 20, I63_MAX),
+        "1gb",
+        "Close a client that sends more unserved.",
+    ),
+    Directive(
+        "daemonize",
+        Flag(),
+        "no",
+        "Leave the terminal.",
+        mutable=False,
+        only=False,
+        why="run it under a supervisor instead",
+        refused_at_start=True,
+    ),
+    Directive(
+        "databases", Number(1, 10000), "16", "How many databases SELECT can choose from.", mutable=False
+    ),
+    Directive(
+        "dbfilename", FileName("dbfilename", "filename"), "dump.rdb", "The snapshot, in dir.", mutable=False
+    ),
+    Directive("dir", Text(), ".", "Where files are kept.", mutable=False),
+    Directive(
+        "disable-thp",
+        Flag(),
+        "yes",
+        "Keep memory on small pages; no: on large ones, so that forks are short.",
+        mutable=False,
+    ),
+    Directive(
+        "enable-debug-command",
+        Choice(("no", "yes", "local")),
+        "no",
+        "Who may use DEBUG: nobody, everybody, clients on this machine.",
+        mutable=False,
+    ),
+    Directive("hz", Number(1, 500), "10", "How often a second clients and figures are looked after."),
+    Directive(
+        "latency-monitor-threshold",
+        Number(0, I63_MAX),
+        "0",
+        "Record what holds the server up for so many milliseconds; 0 for nothing.",
+    ),
+    Directive("latency-tracking", Flag(), "yes", "Keep the distribution of each command's durations."),
+    Directive(
+        "latency-tracking-info-percentiles",
+        Percentiles(),
+        "50 99 99.9",
+        "Which percentiles of them INFO latencystats shows.",
+    ),
+    Directive("log-format", Choice(("text", "json")), "text", "Lines of the log: text, or an object each."),
+    Directive("logfile", Text(), "", "Where the log goes; empty: standard error.", mutable=False),
+    Directive(
+        "loglevel", Choice(("debug", "verbose", "notice", "warning", "nothing")), "notice", "What is logged."
+    ),
+    Directive("maxclients", Number(1, 0xFFFFFFFF), "10000", "How many clients may be connected."),
+    Directive(
+        "maxmemory",
+        Memory(0, I63_MAX),
+        "0",
+        "Memory for data, as used_memory counts it; 0 for no limit.",
+    ),
+    Directive(
+        "maxmemory-clients",
+        Text(),
+        "0",
+        "Memory for all clients together.",
+        only="0",
+        why="there is no such limit here, only 0: each client is limited by client-query-buffer-limit and"
+        " client-output-buffer-limit",
+    ),
+    Directive(
+        "maxmemory-policy",
+        OwnChoice(eviction.POLICIES, KEY_POLICIES, NO_KEY_POLICY),
+        eviction.NO_EVICTION,
+        "When memory is full: refuse writes, or let big streams lose old entries.",
+    ),
+    Directive(
+        "metrics-port",
+        Port(),
+        "0",
+        "TCP port for /metrics and /healthz over HTTP, at the addresses of bind; 0 for none.",
+        mutable=False,
+    ),
+    Directive(
+        "no-appendfsync-on-rewrite",
+        Flag(),
+        "no",
+        "Do not sync the log while a child writes; what is answered then may be lost.",
+    ),
+    Directive(
+        "notify-keyspace-events",
+        EventClasses(),
+        "",
+        "Which events of keys are published: letters of classes, with K or E.",
+    ),
+    Directive("pidfile", Text(), "", "A file to write the process number to.", mutable=False),
+    Directive("port", Port(), "7777", "TCP port; 0 for none, free for any that is free."),
+    Directive("port-file", Text(), "", "A file to write the TCP port to once it is open.", mutable=False),
+    Directive(
+        "proto-max-bulk-len",
+        Memory(1 << 20, 1 << 40),
+        str(limits.BULK_BYTES_MAX),
+        "The longest word accepted.",
+    ),
+    Directive(
+        "protected-mode",
+        Flag(),
+        "yes",
+        "Refuse clients from other machines while the default user needs no password.",
+    ),
+    Directive(
+        "rdb-save-incremental-fsync",
+        Flag(),
+        "yes",
+        "Send a snapshot to the disk while it is written; no: at its end.",
+    ),
+    Directive(
+        "rdb-stream-types",
+        Choice(tuple(version.name for version in VERSIONS)),
+        "compatible",
+        "Streams in snapshots: as Redis 7.0 reads them, or as a newer one does.",
+    ),
+    Directive("rdbchecksum", Flag(), "yes", "End snapshots with a checksum."),
+    Directive("rdbcompression", Flag(), "yes", "Compress long strings in snapshots."),
+    Directive(
+        "requirepass", Text(), "", "The password of the default user; empty: he needs none.", secret=True
+    ),
+    Directive(
+        "sanitize-dump-payload",
+        Choice(("no", "yes", "clients")),
+        "yes",
+        "Accepted; what RESTORE and snapshots bring is always examined to the last byte.",
+    ),
+    Directive(
+        "save",
+        SaveRules(),
+        "",
+        "Rules: save a snapshot after so many seconds if there were so many changes.",
+    ),
+    Directive(
+        "slowlog-log-slower-than",
+        Number(-1, I63_MAX),
+        "10000",
+        "Keep requests that take so many microseconds, for SLOWLOG; -1 for none.",
+    ),
+    Directive("slowlog-max-len", Number(0, I63_MAX), "128", "How many slow requests are kept."),
+    Directive(
+        "stop-writes-on-bgsave-error",
+        Flag(),
+        "yes",
+        "Refuse writes after a failed snapshot, if there are save rules.",
+    ),
+    Directive(
+        "stream-compact-tombstones",
+        Flag(),
+        "yes",
+        "Free the memory of deleted entries in the background.",
+    ),
+    Directive(
+        "stream-idmp-duration",
+        Number(1, 86400),
+        "100",
+        "Seconds for which a new stream remembers idempotent requests.",
+    ),
+    Directive(
+        "stream-idmp-maxsize",
+        Number(1, 10000),
+        "100",
+        "Idempotent requests of one producer that a new stream remembers.",
+    ),
+    Directive(
+        "stream-node-max-bytes", Memory(0, I63_MAX), "4096", "Bytes in one node of a stream; 0 for no limit."
+    ),
+    Directive(
+        "stream-node-max-entries",
+        Number(0, I63_MAX),
+        "100",
+        "Entries in one node of a stream; 0 for no limit.",
+    ),
+    Directive(
+        "supervised",
+        Choice(("no", "auto", "systemd")),
+        "auto",
+        "Accepted; whoever sets NOTIFY_SOCKET, as systemd does, is told when it is ready.",
+        mutable=False,
+    ),
+    Directive(
+        "tcp-backlog", Number(0, U31_MAX), "511", "Connections that may wait to be accepted.", mutable=False
+    ),
+    Directive(
+        "tcp-keepalive", Number(0, U31_MAX), "300", "Seconds between probes of a silent client; 0 for none."
+    ),
+    Directive("timeout", Number(0, U31_MAX), "0", "Close a client idle for so many seconds; 0 for never."),
+    Directive(
+        "tls-auth-clients",
+        Choice(("yes", "optional", "no")),
+        "yes",
+        "Clients must show a certificate of our authorities, may, or are not asked.",
+    ),
+    Directive(
+        "tls-auth-clients-user",
+        Choice(("off", "CN")),
+        "off",
+        "A client is the user whom its certificate names, by its common name.",
+    ),
+    Directive(
+        "tls-ca-cert-dir", Text(), "", "A directory of authorities' certificates, named by openssl rehash."
+    ),
+    Directive("tls-ca-cert-file", Text(), "", "Certificates of the authorities whose clients may come."),
+    Directive("tls-cert-file", Text(), "", "The server's certificate, and the chain above it."),
+    Directive(
+        "tls-ciphers", Text(), "", "Ciphers for TLSv1.2, as openssl ciphers takes them; empty: safe ones."
+    ),
+    Directive(
+        "tls-ciphersuites",
+        Text(),
+        "",
+        "Ciphers for TLSv1.3.",
+        only="",
+        why="Python's ssl cannot choose among them; OpenSSL offers its own, all of them safe",
+        refused_at_start=True,
+    ),
+    Directive("tls-dh-params-file", Text(), "", "Parameters for DHE in TLSv1.2; ECDHE needs none."),
+    Directive("tls-key-file", Text(), "", "The key to the server's certificate."),
+    Directive("tls-key-file-pass", Text(), "", "The password of that key, if it is encrypted.", secret=True),
+    Directive("tls-port", Port(), "0", "TCP port for TLS, at the addresses of bind."),
+    Directive(
+        "tls-prefer-server-ciphers", Flag(), "no", "Whether our order of ciphers decides, or the client's."
+    ),
+    Directive("tls-protocols", Protocols(), "", "Versions of TLS offered; empty: both."),
+    Directive("unixsocket", Text(), "", "Path of a Unix socket to listen on.", mutable=False),
+    Directive(
+        "unixsocketperm", Octal(), "0", "Permissions of the Unix socket; 0 leaves the umask's.", mutable=False
+    ),
+    Directive(
+        "user",
+        OneUser(),
+        "",
+        "A user: name and rules, as for ACL SETUSER; once for each.",
+        mutable=False,
+        secret=True,
+    ),
+]
+
+BY_NAME = {directive.name: directive for directive in DIRECTIVES}
+
+# Redis's own that change nothing here: said once at the start, then passed over.
+_NOT_APPLICABLE = """
+    active-defrag-cycle-max active-defrag-cycle-min active-defrag-ignore-bytes active-defrag-max-scan-fields
+    active-defrag-threshold-lower active-defrag-threshold-upper active-expire-effort activedefrag
+    activerehashing always-show-logo aof-rewrite-cpulist aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist
+    bio-cpulist bio_cpulist busy-reply-threshold cluster-allow-pubsubshard-when-down
+    cluster-allow-reads-when-down cluster-allow-replica-migration cluster-announce-bus-port
+    cluster-announce-hostname cluster-announce-human-nodename cluster-announce-ip cluster-announce-port
+    cluster-announce-tls-port cluster-config-file cluster-link-sendbuf-limit cluster-migration-barrier
+    cluster-node-timeout cluster-port cluster-preferred-endpoint-type cluster-replica-no-failover
+    cluster-replica-validity-factor cluster-require-full-coverage cluster-slave-no-failover
+    cluster-slave-validity-factor cluster-slot-stats-enabled crash-log-enabled crash-memcheck-enabled
+    dynamic-hz enable-module-command enable-protected-configs events-per-io-thread
+    hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries hash-max-ziplist-value
+    hll-sparse-max-bytes ignore-warnings io-threads io-threads-do-reads jemalloc-bg-thread
+    lazyfree-lazy-eviction lazyfree-lazy-expire lazyfree-lazy-server-del lazyfree-lazy-user-del
+    lazyfree-lazy-user-flush lfu-decay-time lfu-log-factor list-compress-depth list-max-listpack-size
+    list-max-ziplist-size locale-collate lua-enable-deprecated-api lua-time-limit
+    max-new-connections-per-cycle max-new-tls-connections-per-cycle
+    maxmemory-eviction-tenacity maxmemory-samples min-replicas-max-lag min-slaves-max-lag oom-score-adj
+    oom-score-adj-values prefetch-batch-size-max proc-title-template propagation-error-behavior
+    rdb-del-sync-files repl-backlog-size repl-backlog-ttl repl-disable-tcp-nodelay repl-diskless-load
+    repl-diskless-sync repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-ping-replica-period
+    repl-ping-slave-period repl-timeout replica-announce-ip replica-announce-port replica-announced
+    replica-full-sync-buffer-limit replica-ignore-disk-write-errors replica-ignore-maxmemory
+    replica-lazy-flush replica-priority replica-read-only replica-serve-stale-data server-cpulist
+    server_cpulist set-max-intset-entries set-max-listpack-entries set-max-listpack-value set-proc-title
+    shutdown-on-sigint shutdown-on-sigterm shutdown-timeout slave-announce-ip slave-announce-port
+    slave-ignore-maxmemory slave-lazy-flush slave-priority slave-read-only slave-serve-stale-data
+    socket-mark-id syslog-enabled syslog-facility syslog-ident tls-client-cert-file tls-client-key-file
+    tls-client-key-file-pass tls-cluster tls-replication tls-session-cache-size
+    tls-session-cache-timeout tls-session-caching tracking-table-max-keys zset-max-listpack-entries
+    zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+"""
+NOT_APPLICABLE = frozenset(_NOT_APPLICABLE.split())
+
+# Redis's own that promise safety or data in another place: passing them over would be a lie.
+_REFUSED = """
+    bind-source-addr cluster-enabled loadmodule masterauth masteruser min-replicas-to-write
+    min-slaves-to-write rename-command replicaof slaveof
+"""
+REFUSED = frozenset(_REFUSED.split())

@@ -1,0 +1,32 @@
+"""`headrace serve --print-config`: what would be in force, and who said so, as a file that can be read again.
+
+# /etc/headrace.conf, line 3
+maxclients 5000
+
+# default
+hz 10
+"""
+
+from __future__ import annotations
+
+from headrace.server.config.config import Config
+from headrace.server.config.directives import DIRECTIVES
+from headrace.server.config.rewrite import line_of
+
+DEFAULT = "default"
+
+
+def printed(config: Config) -> str:
+    """All directives, what was said first and the defaults last. Passwords are not shown."""
+    groups: dict[str, list[str]] = {}
+    for directive in DIRECTIVES:
+        value = config.wanted(directive.name)
+        line = line_of(directive, value).decode("utf-8", "backslashreplace")
+        if directive.secret and config.shown(directive.name):
+            line = f"# {directive.name} is set, and not shown"
+        groups.setdefault(config.origins.get(directive.name, DEFAULT), []).append(line)
+    defaults = groups.pop(DEFAULT, [])
+    groups[DEFAULT] = defaults
+    return "\n".join(
+        f"# {origin}\n" + "".join(f"{line}\n" for line in lines) for origin, lines in groups.items()
+    )

@@ -1,0 +1,1 @@
+"""The event loop and its connections: sockets, TLS, timers, limits of clients."""

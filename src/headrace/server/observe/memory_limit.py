@@ -1,0 +1,78 @@
+"""The limit on the data's memory, as the configuration says it, and what INFO says of memory.
+
+used_memory            what keys and values weigh: what `maxmemory` limits
+used_memory_rss        what the process has of the machine: that, the program itself, the buffers of
+                       clients, and holes in the heap
+used_memory_rss_startup   the same before there were data
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.commands.server.memory_report import overhead_bytes
+from headrace.commands.server_interface import Section
+from headrace.engine.engine import Engine
+from headrace.server.config.config import Config
+
+NO_LIMIT = (1 << 63) - 1
+
+
+def apply(config: Config, engine: Engine) -> None:
+    """Tell the engine what the configuration says."""
+    engine.keyspace.weight.most = config.number("maxmemory") or NO_LIMIT
+    engine.gate.eviction.policy = config.text("maxmemory-policy")
+
+
+def note_peak(engine: Engine) -> None:
+    """The data weigh so much now, which may be more than ever."""
+    eviction = engine.gate.eviction
+    eviction.peak = max(eviction.peak, engine.keyspace.weight.total)
+
+
+def fields(config: Config, engine: Engine, startup: int) -> Section:
+    """INFO memory; startup is the resident set there was before the data."""
+    note_peak(engine)
+    used, peak = engine.keyspace.weight.total, engine.gate.eviction.peak
+    resident = resident_bytes()
+    places = overhead_bytes(engine.keyspace)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    most = config.number("maxmemory")
+    return [
+        ("used_memory", used),
+        ("used_memory_human", human(used)),
+        ("used_memory_rss", resident),
+        ("used_memory_rss_human", human(resident)),
+        ("used_memory_rss_startup", startup),
+        ("used_memory_peak", peak),
+        ("used_memory_peak_human", human(peak)),
+        ("used_memory_peak_perc", f"{100 * used / max(peak, 1):.2f}%"),
+        ("used_memory_overhead", places),
+        ("used_memory_dataset", used - places),
+        ("total_system_memory", total),
+        ("total_system_memory_human", human(total)),
+        ("maxmemory", most),
+        ("maxmemory_human", human(most)),
+        ("maxmemory_policy", config.text("maxmemory-policy")),
+        ("mem_fragmentation_ratio", f"{max(resident - startup, 0) / max(used, 1):.2f}"),
+    ]
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def human(n: int) -> str:
+    """Bytes as people read them: 1.50M."""
+    size = float(n)
+    for unit in "BKMGT":
+        if size < 1024 or unit == "T":
+            break
+        size /= 1024
+    return f"{size:.2f}{unit}" if unit != "B" else f"{n}B"

@@ -1,0 +1,157 @@
+"""/metrics and /healthz over HTTP, on a port of their own.
+
+    scraper ── HTTP ── a thread here ── socket pair ── the turn, as any client
+
+The thread asks as a client would, through INFO, SCAN and XINFO in short pipelines: nothing is locked, no data
+are touched beside the turn, and the turn's own fairness keeps a scrape from holding up other clients. One
+scrape is answered at a time.
+
+There are no passwords here, and names of keys are shown: the addresses are those of `bind`, and with
+protected-mode only this machine is answered.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from headrace.console.exposition import exposition
+from headrace.console.figures import Words, collect
+from headrace.errors import HeadraceError
+from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.request import request
+from headrace.server.config.config import Config
+from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.listeners import at_each_address, is_local
+
+if TYPE_CHECKING:
+    from socketserver import TCPServer
+
+NAME = b"metrics:0"  # the address that CLIENT LIST shows
+ANSWER_SECONDS = 5.0  # for the turn to answer a pipeline
+CLOSE_SECONDS = 1.0  # for a thread to end
+READ_BYTES = 1 << 16
+
+
+class Metrics:
+    """The HTTP servers, one for each address, and the way from their threads to the turn."""
+
+    def __init__(self, config: Config, turn: Turn, wake: Callable[[], None]) -> None:
+        self.config = config
+        self.turn = turn
+        self.wake = wake
+        self.arrivals: deque[socket.socket] = deque()  # clients that the turn is yet to let in
+        self.scraping = threading.Lock()
+        self.closed = False
+        self.servers: list[TCPServer] = []
+        self.threads: list[threading.Thread] = []
+        self.port = 0
+
+    def open(self) -> None:
+        """Listen, if metrics-port says so; HeadraceError when an address cannot be had."""
+        shown = self.config.shown("metrics-port")
+        if shown == "0":
+            return
+        self.port = 0 if shown == "free" else int(shown)
+        at_each_address(self.config, f"port {self.port}, for metrics", self._listen)
+        self.config.adjust("metrics-port", self.port)
+        for server in self.servers:
+            thread = threading.Thread(target=self._serve, args=[server], name="metrics", daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def _listen(self, address: str) -> None:
+        from headrace.server.observe import scrapes  # what HTTP needs is a seventh of the time a start takes
+
+        server = scrapes.listen(self, address, self.port)
+        self.servers.append(server)
+        self.port = server.server_address[1]
+
+    def close(self) -> None:
+        """Listen no more. To be called after the turn is closed: a scrape under way then ends at once."""
+        self.closed = True
+        while self.arrivals:
+            self.arrivals.popleft().close()
+        for server in self.servers:
+            with suppress(OSError):
+                server.socket.shutdown(socket.SHUT_RDWR)  # wakes who waits at it
+        for thread in self.threads:
+            thread.join(CLOSE_SECONDS)
+        for server in self.servers:
+            server.server_close()
+        self.servers.clear()
+        self.threads.clear()
+
+    def _serve(self, server: TCPServer) -> None:
+        while not self.closed:
+            server.handle_request()
+
+    def let_in(self) -> None:
+        """In the turn: make clients of those that have arrived."""
+        while self.arrivals:
+            client = self.arrivals.popleft()
+            client.setblocking(False)
+            session = self.turn.add(client.detach(), NAME, NAME).session
+            session.identity = session.access = None  # one of our own: no user's rules hold it back
+            session.authenticated, session.stranger = True, False
+
+    def allows(self, address: str) -> bool:
+        """Whether a scraper at this address is answered."""
+        return is_local(address) or not self.config.flag("protected-mode")
+
+    def scrape(self) -> str:
+        """The text of /metrics. OSError and HeadraceError when the server does not answer or refuses."""
+        with self.scraping, self._conversation() as turn:
+            return exposition(collect(turn.ask))
+
+    def health(self) -> None:
+        """Nothing, when the server answers and would serve a client; else OSError or HeadraceError."""
+        with self._conversation() as turn:
+            answer = turn.ask([["PING"]])[0]
+        if answer != "PONG":
+            raise HeadraceError(str(answer))
+
+    def _conversation(self) -> Conversation:
+        if self.closed:
+            raise ConnectionError("the server is closing")
+        ours, theirs = socket.socketpair()
+        ours.settimeout(ANSWER_SECONDS)
+        self.arrivals.append(theirs)
+        self.wake()
+        return Conversation(ours)
+
+
+class Conversation:
+    """Our end of a socket pair: requests out, replies in."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.parser = ReplyParser()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.end.close()
+
+    def ask(self, requests: list[Words]) -> list[object]:
+        """The answers to a pipeline, a refusal as a ReplyError. OSError when they do not come in time."""
+        self.end.sendall(b"".join(request(*map(word_of, words)) for words in requests))
+        return [self._reply() for _ in requests]
+
+    def _reply(self) -> object:
+        while (reply := self.parser.next()) is INCOMPLETE:
+            data = self.end.recv(READ_BYTES)
+            if not data:
+                raise ConnectionError("the server has closed the connection")
+            self.parser.feed(data)
+        return reply
+
+
+def word_of(word: bytes | str | int) -> bytes:
+    """A word of a request as bytes."""
+    return word if isinstance(word, bytes) else str(word).encode()

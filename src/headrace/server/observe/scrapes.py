@@ -1,0 +1,106 @@
+"""What answers a scraper: HTTP, one request at a time. Imported only when metrics are wanted."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
+from typing import TYPE_CHECKING
+
+from headrace.console.exposition import CONTENT_TYPE
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.server.observe.metrics import Metrics
+
+HTTP_SECONDS = 10.0  # for a scraper to ask and to take its answer: while one stalls, others wait
+TEXT = "text/plain; charset=utf-8"
+
+
+def listen(metrics: Metrics, address: str, port: int) -> TCPServer:
+    """A server there, for these metrics. OSError when the address cannot be had."""
+    handler = type("Handler", (Request,), {"metrics": metrics})
+    return (Server6 if ":" in address else Server4)((address, port), handler)
+
+
+class Server4(TCPServer):
+    """One address. What goes wrong with a scraper, such as that it goes away, is no news of the server.
+
+    Unlike http.server's own it does not ask the name service what this machine is called.
+    """
+
+    allow_reuse_address = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Only for who wants to see everything."""
+        logging.getLogger("headrace").debug("metrics: %s", client_address, exc_info=True)
+
+
+class Server6(Server4):
+    """The same at an IPv6 address."""
+
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        """Leave the port's IPv4 addresses to others."""
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
+
+
+class Request(BaseHTTPRequestHandler):
+    """One request of a scraper."""
+
+    metrics: Metrics  # set in a class of its own for each server
+    bell: threading.Timer
+    server_version = "headrace"
+    sys_version = ""
+
+    def setup(self) -> None:
+        """Begin, and be thrown out when it takes too long: a timeout a read would be no end."""
+        super().setup()
+        self.bell = threading.Timer(HTTP_SECONDS, self._throw_out)
+        self.bell.start()
+
+    def finish(self) -> None:
+        """End."""
+        self.bell.cancel()
+        super().finish()
+
+    def _throw_out(self) -> None:
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def do_GET(self) -> None:
+        """Answer /metrics and /healthz."""
+        if not self.metrics.allows(self.client_address[0]):
+            self._answer(403, "protected-mode: only clients on the server's machine are answered\n")
+            return
+        path = self.path.partition("?")[0]
+        status, text, kind = 404, "there are /metrics and /healthz\n", TEXT
+        try:
+            if path == "/metrics":
+                status, text, kind = 200, self.metrics.scrape(), CONTENT_TYPE
+            elif path == "/healthz":
+                self.metrics.health()
+                status, text = 200, "ok\n"
+        except (OSError, HeadraceError) as wrong:
+            status, text = 503, f"{wrong}\n"
+        self._answer(status, text, kind)
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: int, text: str, kind: str = TEXT) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Only for who wants to see everything."""
+        logging.getLogger("headrace").debug("metrics: " + format, *arguments)

@@ -1,0 +1,1 @@
+"""Archives in Parquet files: which files count, and how they are read."""

@@ -1,0 +1,272 @@
+"""An archive and what is live of its streams, as one table.
+
+    archive   |=================|            the files that count, up to the seam
+    stream         xxxxxxxxx|===|=======>    after it what the server has
+              start ----------- ^ seam ---- end
+
+The seam of a stream is the ID up to which it is archived. Up to it only the archive is read, after it only
+the stream: no entry comes twice, whether the stream still has what was archived or not, and none is missed
+as long as nothing was trimmed that was not archived. An entry that was deleted from the stream after it was
+archived is still in the table.
+
+The seam is looked at before the stream. An archive that grows meanwhile, and a stream trimmed up to the new
+seam, would leave a gap; the ranges behind the seam are anchored, so their tasks see it and fail.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import InputPartition
+
+from headrace.errors import HeadraceError
+from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, archived_files, look
+from headrace.spark.archive.partition_reader import ArchivePart, ArchiveRows, Piece, check_columns
+from headrace.spark.decode.schema import Layout
+from headrace.spark.errors import brief_errors
+from headrace.spark.options import Options
+from headrace.spark.servers import StreamRefused
+from headrace.spark.source.arrow_reader import range_reader
+from headrace.spark.source.history import difference, sights
+from headrace.spark.source.offsets import START, Offsets, in_order, parse_id, raised
+from headrace.spark.source.planner import Range, plan
+from headrace.spark.source.positions import Position
+from headrace.spark.source.pushdown import PushReader
+from headrace.spark.source.range_reader import log, report_loss
+from headrace.spark.source.reader import HeadraceReader
+from headrace.spark.source.stream_state import tails
+from headrace.spark.stream_names import key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+ROWS_PER_TASK = 1_000_000  # of archived entries, at most, unless a row group has more
+LOOKS_MAX = 5  # at an archive that grows while it is planned
+DAY_MS = 24 * 3600 * 1000
+EPOCH = datetime.date(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class LivePart:
+    """A task: ranges of one stream, one after the other.
+
+    witness: the end of the first range, an entry, which must still be there when that has been read.
+    """
+
+    ranges: tuple[Range, ...]
+    witness: str | None = None
+
+
+@brief_errors
+class ArchiveReader(HeadraceReader):
+    """spark.read.format("headrace").option("archive", path)
+
+    Reads the streams that the options name; if they name none, those that are in the archive.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._directory = Path(options.archive or "")
+        if not (options.subscribe or options.subscribe_pattern or options.assign):
+            options = replace(options, subscribe=tuple({f.stream for f in archived_files(self._directory)}))
+        super().__init__(options, schema)
+        self._archive = Archive((), {})
+        self._live: Offsets = {}  # where the streams of the server end
+        self._begins: dict[str, str | None] = {}  # of streams without the entry of their seam: the next one
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks: those of the archive, and those of the streams."""
+        now = look(self._directory)
+        for _ in range(LOOKS_MAX):
+            self._archive, self._begins = now, {}
+            parts = super().partitions()
+            if not self._begins:
+                return parts
+            # Trimmed up to the seam, or up to a newer one that the archive has by now?
+            now = look(self._directory)
+            if now.seams == self._archive.seams:
+                self._warn_of_gaps()
+                return parts
+        raise HeadraceError(
+            f"the archive {self._directory} grows, and its streams are trimmed, faster than both can be "
+            "looked at. Run the query again."
+        )
+
+    def _tails(self) -> Offsets:
+        """Where each stream ends: live, or in the archive if it is not there or was recreated."""
+        self._live = super()._tails()
+        archived = {s: end for s, end in self._archive.ends.items() if self._subscription.has(s)}
+        return in_order(raised(self._live, archived))
+
+    def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        seams = {s: seam for s, seam in self._archive.seams.items() if s in end}
+        lasts = {s: last for s, last in self._archive.ends.items() if s in end}
+        ranges = {s: (start.get(s, START), min(end[s], last, key=parse_id)) for s, last in lasts.items()}
+        parts: list[ArchivePart | LivePart] = []
+        parts += archive_parts(self._archive, ranges, self._layout, self._options)
+        recreated_since = self._recreated(seams)
+        live_end = {s: min(i, self._live.get(s, START), key=parse_id) for s, i in end.items()}
+        parts += self._live_parts(
+            start, live_end, {s: seam for s, seam in seams.items() if s not in recreated_since}
+        )
+        return [InputPartition(part) for part in parts]
+
+    def _live_parts(self, start: Offsets, end: Offsets, seams: Offsets) -> list[LivePart]:
+        """What lies behind the seams; all of a stream that has none."""
+        after = {s: max(start.get(s, START), seams.get(s, START), key=parse_id) for s in end}
+        at_seam = {s for s in seams if after[s] == seams[s] and after[s] != start.get(s)}
+        first = self._first_from(at_seam, after)
+        parts = []
+        for part in plan(self._servers, after, end, self._options, None, start, self._ends):
+            if part.stream in at_seam and part.after == seams[part.stream] != first[part.stream]:
+                self._begins[part.stream] = first[part.stream]
+                parts.append(behind_gone_seam(part, first[part.stream]))
+            else:
+                parts.append(LivePart((part,)))
+        return parts
+
+    def _recreated(self, seams: Offsets) -> set[str]:
+        """The streams that were recreated since they were archived; that is reported.
+
+        Nothing that such a stream has now is in the archive, so it is read from its beginning.
+        """
+        positions = {s: self._archive.positions.get(s, Position(seam)) for s, seam in seams.items()}
+        found = set()
+        for stream, sight in sights(self._servers, seams, positions).items():
+            why = difference(positions[stream], sight)
+            if why is not None:
+                found.add(stream)
+                report_loss(
+                    self._options,
+                    f"the stream {stream!r} was deleted and recreated, or a failover took entries back: it "
+                    f"is archived up to {seams[stream]}, and {why}. Entries that are in both come twice.",
+                )
+        return found
+
+    def _warn_of_gaps(self) -> None:
+        """Streams that begin behind their seams: more may be trimmed than is archived. Nobody can tell."""
+        for stream, now in tails(self._servers, self._begins).items():
+            seam = self._archive.seams[stream]
+            is_there = now.first is not None and parse_id(now.first) < parse_id(seam)  # the seam was deleted
+            if not is_there and now.number_of_first != 1:  # nor was anything trimmed since it was made
+                log.warning(
+                    "The archive of the stream %r ends at %s, and the first entry that the server has after "
+                    "that is %s: whatever lay between was trimmed before it was archived.",
+                    stream,
+                    seam,
+                    self._begins[stream] or "none",
+                )
+
+    def _first_from(self, streams: Iterable[str], seams: Offsets) -> dict[str, str | None]:
+        """The first entry that each stream has from its seam on: the seam's own, if that is still there."""
+        answers = self._servers.ask(streams, lambda pipe, s: pipe.xrange(key(s), min=seams[s], count=1))
+        for stream, answer in answers.items():
+            if isinstance(answer, Exception):
+                raise StreamRefused(stream, answer)
+        return {s: entries[0][0].decode() if entries else None for s, entries in answers.items()}
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        part = partition.value
+        if isinstance(part, ArchivePart):
+            yield from ArchiveRows(part, self._layout, self._options).batches()
+        elif isinstance(part, LivePart):
+            for each in part.ranges:
+                yield from range_reader(each, self._layout, self._options).batches()
+                if each.upto == part.witness:
+                    self._check_witness(each)
+
+    def _check_witness(self, part: Range) -> None:
+        """Streams are trimmed from the front: what is still there was there when it was read."""
+        first = self._first_from([part.stream], {part.stream: part.upto})
+        if first[part.stream] != part.upto:
+            report_loss(
+                self._options,
+                f"the stream {part.stream!r} was trimmed behind the end of its archive, {part.after}, while "
+                "it was read. If that was archived meanwhile, run the query again.",
+            )
+
+
+def behind_gone_seam(part: Range, first: str | None) -> LivePart:
+    """The range that begins at a seam whose entry the stream no longer has; first is the first it has.
+
+    That cannot begin at its anchor. So its first entry is read by itself, and is the anchor of the rest.
+    """
+    part = replace(part, anchored=False)
+    if first is None or parse_id(first) > parse_id(part.upto):
+        return LivePart((part,))
+    ranges = [replace(part, upto=first)]
+    if first != part.upto:
+        ranges.append(replace(part, after=first, anchored=True, number=None))
+    return LivePart(tuple(ranges), first)
+
+
+def archive_parts(
+    archive: Archive,
+    ranges: Mapping[str, tuple[str, str]],
+    layout: Layout,
+    options: Options,
+) -> list[ArchivePart]:
+    """The tasks that read of each stream in ranges what lies after one ID and up to another.
+
+    UsageError if the files lack a column.
+    """
+    groups: dict[str, list[tuple[Path, int, int]]] = defaultdict(list)
+    for file in archive.files:
+        if file.stream in ranges and may_hold(file, *ranges[file.stream]):
+            groups[file.stream] += row_groups(file.path, layout)
+    rows = sum(group[2] for theirs in groups.values() for group in theirs)
+    share = min(rows // (options.min_partitions or os.cpu_count() or 1) + 1, ROWS_PER_TASK)
+    if options.max_records_per_partition:
+        share = min(share, options.max_records_per_partition)
+    parts = []
+    for stream, theirs in groups.items():
+        after, upto = ranges[stream]
+        whole = after == START and upto == archive.ends[stream]
+        for pieces in packed(theirs, share):
+            parts.append(ArchivePart(stream, pieces, after, upto, whole))
+    return parts
+
+
+def may_hold(file: ArchivedFile, after: str, upto: str) -> bool:
+    """Whether a file can hold an entry after one ID and up to another, by the day it is of."""
+    if parse_id(after) >= parse_id(upto):
+        return False
+    if file.date is None:
+        return True
+    days = (file.date - EPOCH).days
+    first, last = (parse_id(each)[0] // DAY_MS for each in (after, upto))
+    return first - DAYS_APART_MAX <= days <= last + DAYS_APART_MAX
+
+
+def row_groups(path: Path, layout: Layout) -> list[tuple[Path, int, int]]:
+    """The row groups of a file: path, number, rows."""
+    with pq.ParquetFile(path) as file:
+        check_columns(layout.specs, file.schema_arrow, path)
+        metadata = file.metadata
+        return [(path, n, metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
+
+
+def packed(groups: Iterable[tuple[Path, int, int]], share: int) -> Iterator[tuple[Piece, ...]]:
+    """Row groups in order, so many together that they have about `share` rows; at least one."""
+    pieces: dict[Path, list[int]] = {}
+    rows = 0
+    for path, number, count in groups:
+        if pieces and rows + count > share:
+            yield tuple(Piece(path, tuple(numbers)) for path, numbers in pieces.items())
+            pieces, rows = {}, 0
+        pieces.setdefault(path, []).append(number)
+        rows += count
+    if pieces:
+        yield tuple(Piece(path, tuple(numbers)) for path, numbers in pieces.items())
+
+
+class PushArchiveReader(PushReader, ArchiveReader):
+    """The same where Spark pushes filters down: they narrow both parts."""

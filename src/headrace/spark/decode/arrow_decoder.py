@@ -1,0 +1,440 @@
+"""XRANGE replies into Arrow buffers, with no Python object per field.
+
+page_scanner notes where the words of an entry lie in the received bytes; here they become a row: first every
+column learns where its value is, then reads it, and only when all are good, or the mode allows a null, is
+anything appended. So a row never has to be taken back. Entries that resemble their neighbours go a quicker
+way (runs); this is the way of all others.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.arrow import columns as kinds
+from headrace.arrow import field_names, growable_buffer, malformed
+from headrace.arrow.columns import Column
+from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.malformed import MODES
+from headrace.errors import ProtocolError
+from headrace.spark.decode.batch_runs import Runs
+from headrace.spark.decode.exact_rows import ExactRows
+from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.sink.encoder import Cells
+
+Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
+
+DASH = cython.declare(cython.uchar, 45)
+ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
+U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)  # ten times this and 5 is the last u64
+FEW_PAIRS = cython.declare(cython.Py_ssize_t, 16)  # up to here comparing names is cheaper than a dict
+
+PERMISSIVE = cython.declare(cython.int, 0)
+DROPMALFORMED = cython.declare(cython.int, 1)
+FAILFAST = cython.declare(cython.int, 2)
+
+
+@cython.final
+@cython.cclass
+class ArrowDecoder:
+    """Notes of one stream's entries in, column buffers out.
+
+    After every scan, decode() until it says nothing is left, calling take() whenever enough rows are there.
+
+    rows, size  what the columns hold: rows, and about how many bytes
+    dropped     malformed entries left out so far
+    """
+
+    scanner: PageScanner
+    notes: Growing  # the scanner's
+    columns: list[Column]
+    fields: Column | None  # the map of all fields, its pairs in keys and items
+    keys: Column
+    items: Column
+    corrupt: Column | None
+    runs: Runs
+    exact: cython.bint  # whether to note which entry each row is of, for exact_rows()
+    row_notes: Growing  # where the note of each row's entry is, u32 each
+    escape: cython.bint  # whether a map of text must be escaped, of the entry at hand
+    typed: cython.bint  # whether any column is read from a field
+    dated: cython.bint  # whether any column is a part of the ID, which is then:
+    ms: cython.ulonglong
+    seq: cython.ulonglong
+    order: list[Column]  # the columns in the order the last entry had its fields
+    latest: dict[bytes, cython.Py_ssize_t]
+    stream: str
+    mode: cython.int
+    rows: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    dropped: cython.Py_ssize_t
+
+    def __init__(
+        self,
+        scanner: PageScanner,
+        columns: list[Column],
+        stream: str,
+        mode: str = "PERMISSIVE",
+        exact: bool = False,
+    ) -> None:
+        self.scanner = scanner
+        self.notes = scanner.notes
+        self.columns = columns
+        self.fields = None
+        self.corrupt = None
+        self.keys = Column("text")
+        self.items = Column("text")
+        self.exact = exact
+        self.row_notes = Growing(64)
+        self.escape = False
+        self.typed = False
+        self.dated = False
+        self.ms = 0
+        self.seq = 0
+        column: Column
+        for column in columns:
+            if column.kind == kinds.FIELDS:
+                self.fields = column
+            elif column.kind == kinds.CORRUPT:
+                self.corrupt = column
+            elif column.kind >= kinds.TEXT:
+                self.typed = True
+            else:
+                self.dated = True
+        self.runs = Runs(self.notes, columns, self.keys, self.items)
+        self.order = []
+        self.latest = {}
+        self.stream = stream
+        self.mode = MODES[mode]
+        self.rows = 0
+        self.size = 0
+        self.dropped = 0
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _at(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Where word i of a noted entry lies; word 0 is the ID."""
+        return mem.u32le(self.notes.p, note + 4 + 8 * i)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """How long word i of a noted entry is."""
+        return mem.u32le(self.notes.p, note + 8 + 8 * i)
+
+    @cython.cfunc
+    def _word(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> bytes:
+        """Word i of a noted entry, for messages and other rare needs."""
+        return mem.take(p, self._at(note, i), self._size(note, i))
+
+    @cython.ccall
+    def decode(self, rows_max: cython.Py_ssize_t, size_max: cython.Py_ssize_t) -> cython.bint:
+        """Turn noted entries into rows, up to rows_max or size_max bytes; True when no note is left."""
+        scanner: PageScanner = self.scanner
+        p: cython.p_const_uchar = scanner.inbox.buf
+        end: cython.Py_ssize_t = self.notes.used
+        note: cython.Py_ssize_t = scanner.note
+        words: cython.Py_ssize_t
+        runs: Runs = self.runs
+        rows: cython.Py_ssize_t
+        while note < end and self.rows < rows_max and self.size < size_max:
+            if runs.possible:
+                rows = runs.append(p, note, self.rows, rows_max - self.rows, size_max - self.size)
+                if rows:
+                    if self.exact:
+                        self._note_rows(note, rows)
+                    self.rows += rows
+                    self.size += runs.size
+                    note += rows * runs.stride
+                    scanner.note = note
+                    continue
+            words = mem.u32le(self.notes.p, note)
+            if self._append(p, note, words // 2) and self.exact:
+                self.row_notes.put_u32(note)
+            self.size += self._at(note, words - 1) + self._size(note, words - 1) - self._at(note, 0)
+            note += 4 + 8 * words
+            scanner.note = note
+        return note == end
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _append(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Append the row of one entry: find and read all its values first, then write."""
+        column: Column
+        good: cython.bint = True
+        for column in self.columns:
+            column.found = False
+        if self.dated:
+            self._read_id(p, note)
+        if self.typed:
+            self._find(p, note, pairs)
+        for column in self.columns:
+            if column.kind >= kinds.TEXT:
+                if column.found and not column.parse(p):
+                    column.misfits += 1
+                    good = self._malformed(p, note, column)
+            elif column.kind == kinds.FIELDS:
+                column.found = True
+                self.escape = column.utf8 and not self._is_text(p, note, pairs, column.utf8_values)
+                if self.escape:
+                    good = self._not_text(p, note, pairs, column)
+            elif column.kind != kinds.CORRUPT:
+                self._use_id(p, note, column)
+            if not column.found and not column.nullable:
+                good = self._malformed(p, note, column)
+        if not good and self.mode == DROPMALFORMED:
+            self.dropped += 1
+            return False
+        if not good and self.corrupt is not None:
+            self.corrupt.raw = self._as_json(p, note, pairs)
+            self.corrupt.found = True
+        for column in self.columns:
+            if column.kind == kinds.FIELDS:
+                self._write_pairs(p, note, pairs, column)
+            else:
+                column.write(p, self.rows)
+        self.rows += 1
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _note_rows(self, note: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Note which entries the rows of a run are of."""
+        _: cython.Py_ssize_t
+        for _ in range(rows):
+            self.row_notes.put_u32(note)
+            note += self.runs.stride
+        return note
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _find(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Tell the columns where their values lie. Entries repeat their fields in order: try that first."""
+        i: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        n: cython.Py_ssize_t
+        known: cython.Py_ssize_t = len(self.order)
+        column: Column
+        for i in range(pairs):
+            at = self._at(note, 1 + 2 * i)
+            n = self._size(note, 1 + 2 * i)
+            if i < known:
+                column = self.order[i]
+                if not column.named(p, at, n):
+                    column = self._search(p, at, n)
+                    self.order[i] = column
+            else:
+                column = self._search(p, at, n)
+                self.order.append(column)
+            column.found = True  # of a field named twice the last value counts
+            column.at = self._at(note, 2 + 2 * i)
+            column.n = self._size(note, 2 + 2 * i)
+        return pairs
+
+    @cython.cfunc
+    def _search(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> Column:
+        """The column read from this field; one that is never written if the schema has none."""
+        column: Column
+        for column in self.columns:
+            if column.kind >= kinds.TEXT and column.named(p, at, n):
+                return column
+        return Column("ignored", mem.take(p, at, n))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _malformed(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
+        """The entry has no good value for the column: raise, or make it null. Answers False."""
+        column.found = False
+        if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
+            raise malformed.missing(self.stream, self._word(p, note, 0).decode(), column.name)
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _read_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.bint:
+        """Read the two numbers of the ID."""
+        at: cython.Py_ssize_t = self._at(note, 0)
+        end: cython.Py_ssize_t = at + self._size(note, 0)
+        dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
+        if dash < 0:
+            raise ProtocolError(f"{mem.take(p, at, end - at)!r} is no entry ID")
+        self.ms = self._unsigned(p, at, dash)
+        self.seq = self._unsigned(p, dash + 1, end)
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _use_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
+        """Give the column the part of the ID that it wants."""
+        if not column.read_id(self.ms, self.seq):
+            part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
+            raise malformed.too_large(self.stream, self._word(p, note, 0).decode(), part)
+        if column.kind == kinds.ID:
+            column.at = self._at(note, 0)
+            column.n = self._size(note, 0)
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(0, check=True)
+    def _unsigned(
+        self, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.ulonglong:
+        """The u64 that the digits of p[at:end] say."""
+        number: cython.ulonglong = 0
+        digit: cython.uint
+        if not 0 < end - at <= ID_DIGITS_MAX:
+            raise ProtocolError("an entry ID that is no pair of numbers")
+        while at < end:
+            if not 48 <= p[at] <= 57:
+                raise ProtocolError("an entry ID that is no pair of numbers")
+            digit = p[at] - 48
+            if number > U64_TENTH or (number == U64_TENTH and digit > 5):
+                raise ProtocolError("an entry ID past 64 bits")
+            number = number * 10 + digit
+            at += 1
+        return number
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _is_text(
+        self,
+        p: cython.p_const_uchar,
+        note: cython.Py_ssize_t,
+        pairs: cython.Py_ssize_t,
+        with_values: cython.bint,
+    ) -> cython.bint:
+        """Whether every name of the entry is UTF-8, and every value with_values."""
+        step: cython.Py_ssize_t = 1 if with_values else 2
+        i: cython.Py_ssize_t = 2 * pairs if with_values else 2 * pairs - 1
+        while i > 0 and mem.is_utf8(p, self._at(note, i), self._size(note, i)):
+            i -= step
+        return i <= 0
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _not_text(
+        self,
+        p: cython.p_const_uchar,
+        note: cython.Py_ssize_t,
+        pairs: cython.Py_ssize_t,
+        column: Column,
+    ) -> cython.bint:
+        """Raise, or allow the map to be written with escapes. Answers False: the entry is malformed."""
+        size: cython.Py_ssize_t = 0
+        i: cython.Py_ssize_t
+        column.misfits += 1
+        if self.mode == FAILFAST:
+            raise malformed.not_text(self.stream, self._word(p, note, 0).decode())
+        for i in range(1, 2 * pairs + 1):
+            size += self._size(note, i)
+        if size > field_names.ESCAPED_BYTES_MAX:
+            self._malformed(p, note, column)
+        return False
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _write_pairs(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
+    ) -> cython.Py_ssize_t:
+        """Append all pairs as one map; of a field named twice the last value, for a map has each key once."""
+        keys: Growing = self.keys.offsets
+        i: cython.Py_ssize_t
+        if not column.write_validity(self.rows):
+            pairs = 0
+        escape: cython.bint = self.escape and column.utf8_values
+        if self.escape and not self._is_text(p, note, pairs, False):
+            return self._write_escaped(p, note, pairs, column)
+        if pairs > FEW_PAIRS:
+            self.latest.clear()
+            for i in range(pairs):
+                self.latest[self._word(p, note, 1 + 2 * i)] = i
+        for i in range(pairs):
+            if not self._comes_again(p, note, i, pairs):
+                self.keys.append_text(p, self._at(note, 1 + 2 * i), self._size(note, 1 + 2 * i))
+                if escape:
+                    self.items.values.put_escaped(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+                    self.items.offsets.put_u32(self.items.values.used)
+                else:
+                    self.items.append_text(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+        return column.offsets.put_u32(keys.used // 4 - 1)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _write_escaped(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
+    ) -> cython.Py_ssize_t:
+        """The same if not all names are UTF-8: those that are the same when they are escaped are one key."""
+        items: Growing = self.items.values
+        i: cython.Py_ssize_t
+        names: list[bytes] = [growable_buffer.escaped(self._word(p, note, 1 + 2 * i)) for i in range(pairs)]
+        self.latest = {name: i for i, name in enumerate(names)}
+        for i in range(pairs):
+            if self.latest[names[i]] != i:
+                continue
+            self.keys.append_text(names[i], 0, len(names[i]))
+            if column.utf8_values:
+                items.put_escaped(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+            else:
+                items.put(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+            self.items.offsets.put_u32(items.used)
+        return column.offsets.put_u32(self.keys.offsets.used // 4 - 1)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _comes_again(
+        self,
+        p: cython.p_const_uchar,
+        note: cython.Py_ssize_t,
+        i: cython.Py_ssize_t,
+        pairs: cython.Py_ssize_t,
+    ) -> cython.bint:
+        """Whether a later pair has the name of pair i."""
+        if pairs > FEW_PAIRS:
+            return self.latest[self._word(p, note, 1 + 2 * i)] != i
+        at: cython.Py_ssize_t = self._at(note, 1 + 2 * i)
+        n: cython.Py_ssize_t = self._size(note, 1 + 2 * i)
+        j: cython.Py_ssize_t
+        for j in range(i + 1, pairs):
+            if self._size(note, 1 + 2 * j) == n and mem.compare(p, at, p, self._at(note, 1 + 2 * j), n) == 0:
+                return True
+        return False
+
+    @cython.cfunc
+    def _as_json(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t) -> bytes:
+        """The whole entry, for the column of corrupt records."""
+        i: cython.Py_ssize_t
+        words: list[bytes] = []
+        for i in range(2 * pairs):
+            words.append(self._word(p, note, 1 + i))
+        return malformed.as_json(self._word(p, note, 0).decode(), words)
+
+    def exact_rows(self, cells: list[Cells]) -> tuple[Buffers, Buffers, Buffers]:
+        """The column `_exact` of the rows that take() gave last. Their replies must not be used up yet.
+
+        Args:
+            cells: the columns of these rows that become fields again.
+        """
+        found: ExactRows = ExactRows()
+        found.compare(self.scanner.inbox, self.notes, self.row_notes, cells)
+        self.row_notes.used = 0
+        return found.take()
+
+    def misfits(self) -> list[int]:
+        """For each column how many values were not of its type so far."""
+        return [column.misfits for column in self.columns]
+
+    def take(self) -> tuple[int, list[tuple[int, bytearray | None, bytearray, bytearray]]]:
+        """The rows, and for each column (nulls, validity, offsets, values); the columns start anew.
+
+        After the columns come, if there is a map, its keys and its items.
+        """
+        buffers = [column.take() for column in self.columns]
+        if self.fields is not None:
+            buffers += [self.keys.take(), self.items.take()]
+        rows = self.rows
+        self.rows = 0
+        self.size = 0
+        return rows, buffers

@@ -1,0 +1,319 @@
+r"""Rows: which column of a Spark schema is read from what, and Arrow batches of exactly that schema.
+
+Without a schema a row is
+
+    stream STRING, id STRING, timestamp TIMESTAMP, sequence LONG, fields MAP<STRING, STRING>
+
+or, with the option fieldsType=binary, fields MAP<STRING, BINARY>.
+
+With a schema of the user's every column is the field of the same name (case matters), but for seven reserved
+names, which start with an underscore so that they are never in the way of a field:
+
+    _stream STRING    _id STRING    _timestamp TIMESTAMP    _sequence LONG
+    _fields MAP<STRING, STRING>, MAP<STRING, BINARY> or MAP<BINARY, BINARY>
+    _corrupt_record STRING
+    _exact ARRAY<STRUCT<name: BINARY, value: BINARY>>
+
+`_exact` holds the fields of the entry as they are, where the other columns do not give them back byte for
+byte. In a map of strings each byte that is not UTF-8 is written as \xNN.
+
+So `.schema("id STRING, price DOUBLE")` reads two fields called id and price, and
+`.schema("_id STRING, price DOUBLE")` the entry's ID and one field. A field that an entry lacks is null.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.arrow.columns import Column
+from headrace.errors import UsageError
+from headrace.spark.decode.arrow_decoder import ArrowDecoder
+from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.decode.time_formats import format_of
+from headrace.spark.sink.arrow_cells import cells, map_cells
+from headrace.spark.sink.encoder import Cells
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+# By the option fieldsType: the schema of a read that names none.
+DEFAULT_SCHEMAS = {
+    kind: f"stream STRING, id STRING, timestamp TIMESTAMP, sequence LONG, fields MAP<STRING, {kind.upper()}>"
+    for kind in ("string", "binary")
+}
+DEFAULT_SCHEMA = DEFAULT_SCHEMAS["string"]
+DEFAULT_NAMES = ["stream", "id", "timestamp", "sequence", "fields"]
+
+Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
+
+MAP_SETTINGS = {
+    "map<string,string>": {"utf8": True},
+    "map<string,binary>": {"utf8": True, "utf8_values": False},
+    "map<binary,binary>": {"utf8": False},
+}
+
+# Reserved column: what the decoder calls it, the types it may have.
+RESERVED = {
+    "_stream": ("stream", ("string",)),
+    "_id": ("id", ("string",)),
+    "_timestamp": ("timestamp", ("timestamp", "timestamp_ntz")),
+    "_sequence": ("sequence", ("bigint",)),
+    "_fields": ("fields", ("map<string,string>", "map<string,binary>", "map<binary,binary>")),
+    "_corrupt_record": ("corrupt", ("string",)),
+    "_exact": ("exact", ("array<struct<name:binary,value:binary>>",)),
+}
+OF_THE_ENTRY = {role for role, _ in RESERVED.values()}
+INTEGER_WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
+REAL_WIDTHS = {"float": 4, "double": 8}
+TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
+NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+EXACTLY = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow])
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How one column is made. kind: one of arrow.columns.Column, "nested", "stream" or "exact"; its settings.
+
+    What is nested is JSON in texts, until the batch is made. time_format: how times are spelled.
+    """
+
+    kind: str
+    name: str
+    settings: dict[str, Any]
+    time_format: str = "epoch_ms"
+
+    def column(self) -> Column:
+        """Fresh buffers for the decoder."""
+        kind = "text" if self.kind == "nested" else self.kind
+        return Column(kind, self.name.encode(), **self.settings)
+
+
+class Layout:
+    """The columns of one read. Picklable; made on the driver, so a bad schema fails before any task runs."""
+
+    def __init__(self, schema: StructType, timestamp_format: str) -> None:
+        self.schema = schema
+        is_default = schema.names == DEFAULT_NAMES and schema.simpleString() in (
+            "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,string>>",
+            "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,binary>>",
+        )
+        self.specs: list[Spec] = []
+        for field in schema.fields:
+            reserved = f"_{field.name}" if is_default else field.name
+            if reserved in RESERVED:
+                self.specs.append(_reserved(reserved, field.dataType, field.nullable))
+            else:
+                time_format = format_of(field, timestamp_format)
+                spec = _typed(field.name, field.dataType, field.nullable, time_format)
+                self.specs.append(replace(spec, time_format=time_format))
+        names = [spec.name for spec in self.specs if spec.name]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise UsageError(f"The schema names {', '.join(sorted(twice))} twice.")
+
+    def columns(self) -> list[Column]:
+        """Fresh columns for a decoder."""
+        return [spec.column() for spec in self.decoded()]
+
+    def decoded(self) -> list[Spec]:
+        """The specs of the columns that a decoder makes, in its order."""
+        return [spec for spec in self.specs if spec.kind not in NOT_DECODED]
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is a column `_exact`."""
+        return any(spec.kind == "exact" for spec in self.specs)
+
+    def decoder(self, scanner: PageScanner, stream: str, mode: str) -> ArrowDecoder:
+        """A decoder of replies for these columns."""
+        return ArrowDecoder(scanner, self.columns(), stream, mode, self.exact)
+
+
+class BatchMaker:
+    """Makes the record batches of one stream out of what its decoder gives."""
+
+    def __init__(self, layout: Layout, stream: str) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._layout = layout
+        self._stream = stream
+        self._schema = to_arrow_schema(layout.schema, timezone="UTC")
+
+    def take(self, decoder: ArrowDecoder) -> pa.RecordBatch:
+        """What a decoder has made, as one batch. With `_exact`, its replies must not be used up yet."""
+        rows, buffers = decoder.take()
+        return self.batch(rows, buffers, decoder)
+
+    def batch(self, rows: int, buffers: list[Buffers], decoder: ArrowDecoder | None = None) -> pa.RecordBatch:
+        """The rows as one batch, on the decoder's own memory. The decoder is needed for `_exact` alone."""
+        import pyarrow as pa
+
+        rest = iter(buffers)
+        pairs = buffers[-2:]  # a map's keys and items come last
+        arrays = []
+        for spec, field in zip(self._layout.specs, self._schema, strict=True):
+            if spec.kind == "stream":
+                arrays.append(pa.repeat(pa.scalar(self._stream, field.type), rows))
+            elif spec.kind == "exact":
+                arrays.append(pa.nulls(rows, field.type))
+            elif spec.kind == "nested":
+                arrays.append(_nested_array(field.type, rows, next(rest), spec.settings["convert"]))
+            elif spec.kind == "fields":
+                arrays.append(_map_array(field.type, rows, next(rest), pairs))
+            else:
+                arrays.append(_array(field.type, rows, next(rest)))
+        if decoder is not None and decoder.exact:
+            made = decoder.exact_rows(self._cells(arrays))
+            for place, spec in enumerate(self._layout.specs):
+                if spec.kind == "exact":
+                    arrays[place] = _exact_array(self._schema.field(place).type, rows, *made)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _cells(self, arrays: list[pa.Array]) -> list[Cells]:
+        """The columns that become fields again: the map of all fields, or else each that is read from one."""
+        found = list(zip(self._layout.specs, arrays, strict=True))
+        maps = [map_cells(array) for spec, array in found if spec.kind == "fields"]
+        if maps:
+            return maps[:1]
+        return [
+            cells(spec.name, array, spec.time_format)
+            for spec, array in found
+            if spec.kind not in OF_THE_ENTRY
+        ]
+
+
+def _array(kind: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
+    import pyarrow as pa
+
+    nulls, validity, offsets, values = buffers
+    parts = [pa.py_buffer(validity) if validity is not None else None]
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        parts.append(pa.py_buffer(offsets))
+    parts.append(pa.py_buffer(values))
+    return pa.Array.from_buffers(kind, rows, parts, nulls)
+
+
+def _map_array(kind: pa.MapType, rows: int, buffers: Buffers, pairs: list[Buffers]) -> pa.Array:
+    import pyarrow as pa
+
+    nulls, validity, offsets, _ = buffers
+    count = len(pairs[0][2]) // 4 - 1
+    children = [_array(kind.key_type, count, pairs[0]), _array(kind.item_type, count, pairs[1])]
+    entries = pa.Array.from_buffers(
+        pa.struct([kind.key_field, kind.item_field]), count, [None], 0, children=children
+    )
+    parts = [pa.py_buffer(validity) if validity is not None else None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, rows, parts, nulls, children=[entries])
+
+
+def _exact_array(kind: pa.ListType, rows: int, entries: Buffers, names: Buffers, values: Buffers) -> pa.Array:
+    import pyarrow as pa
+
+    nulls, validity, offsets, _ = entries
+    count = len(names[2]) // 4 - 1
+    children = [_array(pa.binary(), count, names), _array(pa.binary(), count, values)]
+    fields = pa.Array.from_buffers(kind.value_type, count, [None], 0, children=children)
+    parts = [pa.py_buffer(validity) if validity is not None else None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, rows, parts, nulls, children=[fields])
+
+
+def _nested_array(kind: pa.DataType, rows: int, buffers: Buffers, read: Callable[[str], Any]) -> pa.Array:
+    """The texts were read once already, to see whether they are malformed."""
+    import pyarrow as pa
+
+    texts = _array(pa.string(), rows, buffers).to_pylist()
+    return pa.array([None if text is None else read(text) for text in texts], kind)
+
+
+def _reserved(name: str, kind: DataType, nullable: bool) -> Spec:
+    role, types = RESERVED[name]
+    if kind.simpleString() not in types:
+        raise UsageError(
+            f"The column {name} must be {' or '.join(types).upper()}, not {kind.simpleString().upper()}."
+        )
+    if role in ("corrupt", "exact") and not nullable:
+        raise UsageError(f"The column {name} must be nullable: good entries have none.")
+    settings: dict[str, Any] = {"nullable": nullable}
+    if role == "fields":
+        settings |= MAP_SETTINGS[kind.simpleString()]
+    return Spec(role, "", settings)
+
+
+def _typed(name: str, kind: DataType, nullable: bool, timestamp_format: str) -> Spec:
+    settings: dict[str, Any] = {"nullable": nullable}
+    said = kind.simpleString()
+    if said in ("string", "binary"):
+        return Spec("text" if said == "string" else "binary", name, settings)
+    if said in INTEGER_WIDTHS:
+        bits = 8 * INTEGER_WIDTHS[said] - 1
+        settings |= {"width": INTEGER_WIDTHS[said], "low": -(1 << bits), "high": (1 << bits) - 1}
+        return Spec("integer", name, settings)
+    if said in REAL_WIDTHS:
+        return Spec("real", name, settings | {"width": REAL_WIDTHS[said]})
+    if said == "boolean":
+        return Spec("boolean", name, settings)
+    if said in ("timestamp", "timestamp_ntz") and timestamp_format in TIME_SCALES:
+        scale = TIME_SCALES[timestamp_format]
+        limit = ((1 << 63) - 1) // scale
+        settings |= {"scale": scale, "low": -limit, "high": limit}
+        if timestamp_format == "auto":
+            settings["convert"] = _iso_timestamp
+        return Spec("integer", name, settings)
+    if said in ("timestamp", "timestamp_ntz"):
+        return Spec("converted", name, settings | {"width": 8, "convert": _iso_timestamp})
+    if said == "date":
+        return Spec("converted", name, settings | {"width": 4, "convert": _iso_date})
+    if said.startswith("decimal("):
+        return Spec("converted", name, settings | {"width": 16, "convert": _decimal(kind)})
+    if said.startswith(("array<", "map<", "struct<")):
+        from headrace.spark.decode import nested
+
+        nested.check(name, kind)
+        return Spec("nested", name, settings | {"convert": nested.Nested(kind, timestamp_format, nullable)})
+    raise UsageError(
+        f"The column {name} is {said.upper()}, which headrace cannot read from a field. Read it as a STRING "
+        "and convert it in Spark."
+    )
+
+
+def _iso_timestamp(text: bytes) -> bytes:
+    """ISO 8601 as microseconds since 1970; UTC when it names no zone."""
+    time = datetime.datetime.fromisoformat(text.decode("ascii"))
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.UTC)
+    return ((time - EPOCH) // datetime.timedelta(microseconds=1)).to_bytes(8, "little", signed=True)
+
+
+def _iso_date(text: bytes) -> bytes:
+    """YYYY-MM-DD as days since 1970."""
+    day = datetime.date.fromisoformat(text.decode("ascii"))
+    return (day - EPOCH.date()).days.to_bytes(4, "little", signed=True)
+
+
+@dataclass(frozen=True)
+class _DecimalConverter:
+    precision: int
+    scale: int
+
+    def __call__(self, text: bytes) -> bytes:
+        """Exactly the number that stands there: what would have to be rounded is malformed."""
+        if text.strip(b"0123456789+-.eE"):
+            raise ValueError("no number")
+        number = decimal.Decimal(text.decode("ascii"))
+        if number and not -50 < number.adjusted() < 50:
+            raise ValueError("out of range")
+        scaled = number.scaleb(self.scale, EXACTLY)
+        whole = int(scaled)
+        if whole != scaled or abs(whole) >= 10**self.precision:
+            raise ValueError("does not fit")
+        return whole.to_bytes(16, "little", signed=True)
+
+
+def _decimal(kind: Any) -> Callable[[bytes], bytes]:
+    return _DecimalConverter(kind.precision, kind.scale)

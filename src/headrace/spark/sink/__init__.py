@@ -1,0 +1,1 @@
+"""The sink: Arrow record batches to XADD requests, and their delivery."""

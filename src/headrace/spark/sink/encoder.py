@@ -1,0 +1,447 @@
+r"""Rows into XADD requests, straight from Arrow's buffers, with no Python object a cell.
+
+    *7\r\n                    the words of the request, counted row by row: a null has no field
+    $4\r\nXADD\r\n            the same in every row of a stream: command, key, trimming
+    $6\r\norders\r\n
+    $1\r\n*\r\n               the ID
+    $4\r\nitem\r\n$3\r\ntea\r\n    a field and its value, for each column that has one
+    $5\r\ncount\r\n$2\r\n12\r\n
+
+Numbers are written as the source reads them back: integers in decimal, doubles with as few digits as tell
+them from their neighbours (as repr() has it), times as whole milliseconds or seconds, rounded down.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.arrow.growable_buffer import Growing
+from headrace.errors import UsageError
+from headrace.resp.request import bulk
+
+CR = cython.declare(cython.uchar, 13)
+LF = cython.declare(cython.uchar, 10)
+ARRAY = cython.declare(cython.uchar, 42)  # *
+BULK = cython.declare(cython.uchar, 36)  # $
+MINUS = cython.declare(cython.uchar, 45)
+POINT = cython.declare(cython.uchar, 46)
+DIGIT = cython.declare(cython.uchar, 48)
+HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, two line ends
+NUMBER_MAX = cython.declare(cython.Py_ssize_t, 64)  # a number as a word of the protocol
+DECIMALS_MAX = cython.declare(cython.Py_ssize_t, 6)  # what has more is left to repr()
+PLAIN_MIN = cython.declare(cython.double, 1e-4)  # below this repr() writes an exponent
+PLAIN_MAX = cython.declare(cython.longlong, 1_000_000_000_000_000)  # up to 15 digits name just one double
+
+# What a column's buffers hold.
+FORMS = {name: form for form, name in enumerate(("text", "fixed", "integer", "boolean", "real", "map"))}
+TEXT = cython.declare(cython.int, 0)
+FIXED = cython.declare(cython.int, 1)
+INTEGER = cython.declare(cython.int, 2)
+BOOLEAN = cython.declare(cython.int, 3)
+REAL = cython.declare(cython.int, 4)
+MAP = cython.declare(cython.int, 5)
+
+
+@cython.final
+@cython.cclass
+class Cells:
+    """One Arrow column, read where it lies. Its owners keep the memory; all sizes are checked when it is
+    made.
+
+    form        a key of FORMS: text (offsets of `width` 4 or 8 bytes), fixed (bytes of one width), integer
+                (little-endian, `width` bytes, divided by `scale`), boolean (bits), real (a double), map
+                (offsets into two columns more, keys and items)
+    name        the field it is written to, as the protocol has it: `$4\\r\\nitem\\r\\n`; or empty
+    start rows  which of the buffers' values are meant: a slice begins behind the front
+    validity    a bit a value, or None when no value is null
+    """
+
+    form: cython.int
+    name: bytes
+    start: cython.Py_ssize_t
+    rows: cython.Py_ssize_t
+    width: cython.Py_ssize_t
+    scale: cython.longlong
+    signed: cython.bint
+    some_null: cython.bint
+    size: cython.Py_ssize_t  # bytes of values
+    validity: cython.p_const_uchar
+    offsets: cython.p_const_uchar
+    values: cython.p_const_uchar
+    owners: tuple[object, object, object]
+    keys: Cells | None
+    items: Cells | None
+
+    def __init__(
+        self,
+        form: str,
+        name: bytes,
+        start: int,
+        rows: int,
+        validity: object = None,
+        offsets: object = None,
+        values: object = None,
+        *,
+        width: int = 8,
+        scale: int = 1,
+        signed: bool = True,
+        keys: Cells | None = None,
+        items: Cells | None = None,
+    ) -> None:
+        if start < 0 or rows < 0 or scale < 1 or width < 1:
+            raise ValueError("a column with a negative size")
+        self.form = FORMS[form]
+        self.name = name
+        self.start = start
+        self.rows = rows
+        self.width = width
+        self.scale = scale
+        self.signed = signed
+        self.keys = keys
+        self.items = items
+        self.owners = (validity, offsets, values)
+        end: cython.Py_ssize_t = self.start + self.rows
+        nothing: bytes = b""
+        self.validity = nothing
+        self.offsets = nothing
+        self.values = nothing
+        self.size = 0
+        self.some_null = validity is not None
+        if validity is not None:
+            self.validity = mem.borrow(validity, (end + 7) // 8)
+        if rows == 0:
+            return
+        if self.form in (TEXT, MAP):
+            if width not in (4, 8):
+                raise ValueError("offsets of a strange width")
+            self.offsets = mem.borrow(offsets, (end + 1) * self.width)
+        if self.form == TEXT:
+            self.size = 0 if values is None else memoryview(values).nbytes  # type: ignore[arg-type]
+        elif self.form == BOOLEAN:
+            self.size = (end + 7) // 8
+        elif self.form != MAP:
+            if form != "fixed" and width > 8:
+                raise ValueError("a number of a strange width")
+            self.size = end * self.width
+        elif keys is None or items is None or keys.rows != items.rows:
+            raise ValueError("a map without keys and items")
+        if self.size > 0:
+            self.values = mem.borrow(values, self.size)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _is_null(self, row: cython.Py_ssize_t) -> cython.bint:
+        i: cython.Py_ssize_t = self.start + row
+        return self.some_null and not self.validity[i >> 3] >> (i & 7) & 1
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _offset(self, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Offset i, which __init__ saw to be there."""
+        offset: cython.longlong
+        if self.width == 4:
+            offset = mem.u32le(self.offsets, 4 * i)
+        else:
+            offset = mem.as_signed(mem.u64le(self.offsets, 8 * i))
+        if offset < 0:
+            raise ValueError("a negative offset in an Arrow column")
+        return offset
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def count(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """How many fields the row gets from this column. The row must be one of `rows`."""
+        if self._is_null(row):
+            return 0
+        if self.form != MAP:
+            return 1
+        items: Cells | None = self.items
+        assert items is not None
+        at: cython.Py_ssize_t = self._offset(self.start + row)
+        end: cython.Py_ssize_t = self._offset(self.start + row + 1)
+        fields: cython.Py_ssize_t = 0
+        if not at <= end <= items.rows:
+            raise ValueError("a map with offsets past its items")
+        while at < end:
+            if not items._is_null(at):
+                fields += 1
+            at += 1
+        return fields
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write(self, out: Growing, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Append the fields counted: for each its name and its value."""
+        if self.form != MAP:
+            out.put(self.name, 0, len(self.name))
+            return self.write_value(out, row)
+        keys: Cells | None = self.keys
+        items: Cells | None = self.items
+        assert keys is not None and items is not None
+        at: cython.Py_ssize_t = self._offset(self.start + row)
+        end: cython.Py_ssize_t = self._offset(self.start + row + 1)
+        while at < end:
+            if not items._is_null(at):
+                keys.write_value(out, at)
+                items.write_value(out, at)
+            at += 1
+        return out.used
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def write_value(self, out: Growing, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Append one value, which is not null, as a word."""
+        i: cython.Py_ssize_t = self.start + row
+        if self.form == TEXT:
+            at: cython.Py_ssize_t = self._offset(i)
+            end: cython.Py_ssize_t = self._offset(i + 1)
+            if not at <= end <= self.size:
+                raise ValueError("a text with offsets past its bytes")
+            return _put_bulk(out, self.values, at, end - at)
+        if self.form == FIXED:
+            return _put_bulk(out, self.values, i * self.width, self.width)
+        if self.form == INTEGER:
+            return self._write_integer(out, i)
+        if self.form == BOOLEAN:
+            if self.values[i >> 3] >> (i & 7) & 1:
+                return out.put(b"$4\r\ntrue\r\n", 0, 10)
+            return out.put(b"$5\r\nfalse\r\n", 0, 11)
+        return _put_real(out, mem.f64le(self.values, 8 * i))
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _write_integer(self, out: Growing, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        at: cython.Py_ssize_t = i * self.width
+        bits: cython.ulonglong = 0
+        byte: cython.ulonglong
+        j: cython.Py_ssize_t
+        if self.width == 8:
+            bits = mem.u64le(self.values, at)
+        else:
+            for j in range(self.width):
+                byte = self.values[at + j]
+                bits |= byte << 8 * j
+            if self.signed and bits >> (8 * self.width - 1):
+                byte = 1
+                bits = mem.sub_u64(bits, byte << 8 * self.width)  # the sign's bit, all the way up
+        if self.scale != 1:
+            number: cython.longlong = mem.as_signed(bits)
+            bits = mem.as_unsigned(number // self.scale)
+        negative: cython.bint = self.signed and bits >> 63 != 0
+        if negative:
+            bits = mem.sub_u64(0, bits)
+        if out.used + NUMBER_MAX > out.cap:
+            out.grow(NUMBER_MAX)
+        begin: cython.Py_ssize_t = out.used + 5  # behind `$NN\r\n`
+        at = begin
+        if negative:
+            out.p[at] = MINUS
+            at += 1
+        at += mem.put_decimal(out.p, at, bits)
+        return _end_number(out, begin, at)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _put_bulk(
+    out: Growing, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Append the n bytes at `at` of source as a word."""
+    if out.used + n + HEADER_MAX > out.cap:
+        out.grow(n + HEADER_MAX)
+    _put_head(out, BULK, n)
+    mem.copy(out.p, out.used, source, at, n)
+    out.used += n
+    return _end_line(out)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_head(out: Growing, kind: cython.uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Append `<kind><n>\\r\\n`, for which there must be room."""
+    out.p[out.used] = kind
+    out.used += 1
+    out.used += mem.put_decimal(out.p, out.used, n)
+    return _end_line(out)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _end_line(out: Growing) -> cython.Py_ssize_t:
+    """Append a line's end, for which there must be room."""
+    out.p[out.used] = CR
+    out.p[out.used + 1] = LF
+    out.used += 2
+    return out.used
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _end_number(out: Growing, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Make a word of the digits at [begin, end), five bytes behind the end: there its head is to stand."""
+    n: cython.Py_ssize_t = end - begin
+    _put_head(out, BULK, n)
+    if out.used != begin:
+        mem.move(out.p, out.used, begin, n)
+    out.used += n
+    return _end_line(out)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _put_real(out: Growing, v: cython.double) -> cython.Py_ssize_t:
+    """Append a double as repr() writes it.
+
+    A decimal of up to 15 digits names one double at most, so the first that gives the number back is the
+    shortest; both the digits and the power of ten are exact, and the one division is rounded as reading it
+    would be.
+    """
+    size: cython.double = -v if v < 0 else v
+    power: cython.double = 1
+    whole: cython.longlong = 0
+    unit: cython.longlong = 1
+    back: cython.double
+    decimals: cython.Py_ssize_t = 0
+    found: cython.bint = False
+    if size >= PLAIN_MIN and size < PLAIN_MAX:
+        while decimals <= DECIMALS_MAX:
+            back = size * power + 0.5
+            if back >= PLAIN_MAX:
+                break
+            whole = mem.truncate(back)
+            back = whole
+            back /= power
+            if back == size:
+                found = True
+                break
+            decimals += 1
+            power *= 10
+            unit *= 10
+    if not found:
+        text: bytes = repr(v).encode()
+        return _put_bulk(out, text, 0, len(text))
+    if out.used + NUMBER_MAX > out.cap:
+        out.grow(NUMBER_MAX)
+    begin: cython.Py_ssize_t = out.used + 5
+    at: cython.Py_ssize_t = begin
+    if v < 0:
+        out.p[at] = MINUS
+        at += 1
+    at += mem.put_decimal(out.p, at, whole // unit)
+    out.p[at] = POINT
+    at += 1
+    if decimals == 0:
+        out.p[at] = DIGIT
+        return _end_number(out, begin, at + 1)
+    whole %= unit
+    while decimals > 0:
+        unit //= 10
+        out.p[at] = (DIGIT + whole // unit) & 0xFF
+        whole %= unit
+        at += 1
+        decimals -= 1
+    return _end_number(out, begin, at)
+
+
+@cython.final
+@cython.cclass
+class XaddEncoder:
+    """Columns of one batch in, XADDs out: load(), then for each stream aim(), encode() and take().
+
+    out     the requests so far
+    cells   the columns that become fields
+    ids     the column that holds the IDs, or None: the server makes them
+    head    `XADD`, key and trimming words, encoded; head_words: how many those are
+    """
+
+    out: Growing
+    cells: list[Cells]
+    ids: Cells | None
+    rows: cython.Py_ssize_t
+    head: bytes
+    head_words: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self.out = Growing(1 << 16)
+        self.cells = []
+        self.ids = None
+        self.rows = 0
+        self.head = b""
+        self.head_words = 0
+
+    def load(self, rows: int, cells: list[Cells], ids: Cells | None) -> None:
+        """Take the columns of a batch; each must have as many rows."""
+        column: Cells
+        for column in cells:
+            if column.rows != rows:
+                raise ValueError("columns of different lengths")
+        if ids is not None and (ids.rows != rows or ids.form == MAP):
+            raise ValueError("IDs that do not fit their rows")
+        self.rows = rows
+        self.cells = cells
+        self.ids = ids
+
+    def aim(self, words: list[bytes]) -> None:
+        """Begin every request with these words: XADD, the stream, how to trim it."""
+        self.head = b"".join(map(bulk, words))
+        self.head_words = len(words)
+
+    def encode(
+        self,
+        rows: list[int] | None,
+        at: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        size_max: cython.Py_ssize_t,
+    ) -> int:
+        """Append a request for each of rows[at:stop], or of the rows [at, stop) for None, up to size_max
+        bytes.
+
+        Returns where it ended: the last row may go past size_max. Raises UsageError for a row without a
+        field.
+        """
+        row: cython.Py_ssize_t
+        if at < 0 or stop > (self.rows if rows is None else len(rows)):
+            raise ValueError("rows that are not there")
+        while at < stop and self.out.used < size_max:
+            row = at
+            if rows is not None:
+                row = rows[at]
+            if row < 0 or row >= self.rows:
+                raise ValueError("a row that is not there")
+            self._append(row)
+            at += 1
+        return at
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _append(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        out: Growing = self.out
+        column: Cells
+        fields: cython.Py_ssize_t = 0
+        for column in self.cells:
+            fields += column.count(row)
+        if fields == 0:
+            raise UsageError("A row has nothing but nulls: an entry needs a field.")
+        if out.used + HEADER_MAX > out.cap:
+            out.grow(HEADER_MAX)
+        _put_head(out, ARRAY, self.head_words + 1 + 2 * fields)
+        out.put(self.head, 0, len(self.head))
+        if self.ids is not None and not self.ids._is_null(row):
+            self.ids.write_value(out, row)
+        else:
+            out.put(b"$1\r\n*\r\n", 0, 7)
+        for column in self.cells:
+            if column.count(row) > 0:
+                column.write(out, row)
+        return out.used
+
+    def take(self) -> bytes | bytearray:
+        """The requests, which are the caller's; the next ones start anew."""
+        out: Growing = self.out
+        few: bytes
+        if out.used * 4 > out.cap:
+            return out.take()
+        few = mem.take(out.p, 0, out.used)  # rather than give away, and make anew, so much room
+        out.used = 0
+        return few

@@ -1,0 +1,114 @@
+r"""Replies counted, and looked through for errors, without making objects of them.
+
+    +OK\r\n                        a reply
+    $15\r\n1763676000000-0\r\n     a reply; its hyphen is no error
+    *3\r\n                         a reply of three elements, such as EXEC's:
+    $15\r\n1763676000000-1\r\n       element 0
+    -ERR no\r\n                      element 1, an error
+    +OK\r\n                          element 2
+
+A line is an error only where an element begins; what a string holds is stepped over by its length.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import limits, mem
+from headrace.errors import ProtocolError
+from headrace.resp.read_buffer import Inbox
+
+NULL = cython.declare(cython.longlong, -1)
+COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)
+BULK_MAX = cython.declare(cython.longlong, limits.BULK_BYTES_MAX)
+SIMPLE = cython.declare(cython.uchar, 43)  # +
+ERROR = cython.declare(cython.uchar, 45)  # -
+INTEGER = cython.declare(cython.uchar, 58)  # :
+BULK = cython.declare(cython.uchar, 36)  # $
+ARRAY = cython.declare(cython.uchar, 42)  # *
+
+
+@cython.final
+@cython.cclass
+class Tally(Inbox):
+    """RESP2 replies, so many at a time: expect(n), then feed() until done().
+
+    errors  (reply, element, text) of every error among them; element is -1 when the reply itself is one
+    value   what the last reply was, if a string; None when it was null
+    null    whether the last reply was a null
+    """
+
+    wanted: cython.Py_ssize_t
+    passed: cython.Py_ssize_t
+    left: cython.longlong  # elements to come of the reply at hand
+    element: cython.Py_ssize_t  # the place of the next element in its reply; -1: the reply begins with it
+    errors: list[tuple[int, int, str]]
+    value: bytes | None
+    null: cython.bint
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = 0
+        self.passed = 0
+        self.left = 1
+        self.element = -1
+        self.errors = []
+        self.value = None
+        self.null = False
+
+    def expect(self, replies: int) -> None:
+        """Count from here on."""
+        assert self.passed == self.wanted, "replies that are still to come"
+        self.wanted = replies
+        self.passed = 0
+        self.errors = []
+        self.value = None
+        self.null = False
+
+    @cython.ccall
+    def done(self) -> cython.bint:
+        """Go over what arrived; whether all expected replies are there. ProtocolError on what is no reply."""
+        while self.passed < self.wanted and self._step():
+            pass
+        return self.passed == self.wanted
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _step(self) -> cython.bint:
+        """Pass one element; False when it is cut, and nothing happened."""
+        if self.at >= self.filled:
+            return False
+        end: cython.Py_ssize_t = self.line_end("a reply's line is too long")
+        if end < 0:
+            return False
+        kind: cython.uchar = self.p[self.at]
+        begin: cython.Py_ssize_t = self.at + 1
+        size: cython.longlong
+        self.null = False
+        if kind in (BULK, ARRAY):
+            size = self.number(begin, end)
+            if size < NULL or size > (BULK_MAX if kind == BULK else COUNT_MAX):
+                raise ProtocolError("a reply with an invalid length")
+            begin = end + 2
+            self.null = size == NULL
+            if kind == BULK and not self.null:
+                end = begin + size
+                if end + 2 > self.filled:
+                    return False
+            if kind == ARRAY and not self.null:
+                self.left += size
+        elif kind == ERROR:
+            text: str = mem.take(self.p, begin, end - begin).decode(errors="replace")
+            self.errors.append((self.passed, self.element, text))
+        elif kind != SIMPLE and kind != INTEGER:
+            raise ProtocolError("not a reply")
+        if self.element < 0:
+            self.value = None if self.null or kind == ARRAY else mem.take(self.p, begin, end - begin)
+        self.at = end + 2
+        self.element += 1
+        self.left -= 1
+        if self.left == 0:
+            self.left = 1
+            self.element = -1
+            self.passed += 1
+        return True

@@ -1,0 +1,77 @@
+"""Why a server does not answer a write: its disk may be full.
+
+Headrace holds the reply to a write that it cannot put on its disk, until the disk has room again, and rejects
+further writes with MISCONF. A client that waits for a reply asks on a second connection whether writes
+are rejected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+
+from headrace.errors import CommandError, HeadraceError
+from headrace.retry import LOST
+from headrace.spark.servers import TIMEOUT_S, Servers, Wire
+from headrace.spark.sink.marker import tagged
+
+QUIET_S = 2.0  # how long a reply may take before the server is asked why
+PROBE_S = 5.0  # how long to wait for that answer
+DISK_ERROR = "MISCONF"
+
+
+def disk_error(servers: Servers, stream: str) -> str:
+    """Return the error with which a server rejects writes because of its disk; empty if it accepts them.
+
+    The request adds an entry to a stream that does not exist, if it exists: it changes nothing.
+    """
+    key = tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
+    try:
+        wire = Wire(servers, stream)
+    except (redis.RedisError, HeadraceError, *LOST):
+        return ""
+    try:
+        wire.send(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")
+        answer = bytearray()
+        buffer = bytearray(4096)
+        while not answer.endswith(b"\r\n") and wire.readable(PROBE_S):
+            answer += buffer[: wire.receive(buffer)]
+    except (redis.RedisError, *LOST):
+        return ""
+    finally:
+        wire.close()
+    line = bytes(answer).partition(b"\r\n")[0].decode(errors="replace")
+    return line[1:] if line.startswith(f"-{DISK_ERROR}") else ""
+
+
+def wait_for_reply(wire: Wire, servers: Servers, stream: str) -> None:
+    """Return when there is something to receive, or a reply is so late that the server counts as lost.
+
+    Raises:
+        CommandError: if the server holds the reply because it cannot write to its disk.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while not wire.readable(QUIET_S):
+        if reason := disk_error(servers, stream):
+            raise CommandError(explained(reason))
+        if time.monotonic() > deadline:
+            return
+
+
+@contextmanager
+def timeouts_explained(servers: Servers, stream: str) -> Iterator[None]:
+    """Turn a timeout within into a CommandError if the stream's server cannot write to its disk."""
+    try:
+        yield
+    except redis.TimeoutError as error:
+        if reason := disk_error(servers, stream):
+            raise CommandError(explained(reason)) from error
+        raise
+
+
+def explained(reason: str) -> str:
+    """Return what a server's disk error means."""
+    return f"{reason} (the server rejects writes until its disk accepts them again)"

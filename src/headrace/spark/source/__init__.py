@@ -1,0 +1,1 @@
+"""The source: readers, planning, offsets, progress."""

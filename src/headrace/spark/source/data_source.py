@@ -1,0 +1,109 @@
+"""format("headrace"): options in, readers and writers out. Light to import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+
+from headrace.errors import HeadraceError
+from headrace.spark.errors import brief_errors, is_spark_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter
+    from headrace.spark.source.reader import HeadraceReader
+
+STREAM_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+@brief_errors
+class FailedStreamReader(DataSourceStreamReader):
+    """Raise an error at the first thing that Spark asks a stream reader for.
+
+    PySpark's runner of streaming sources replaces an exception that streamReader() raises by one of its own,
+    an UnboundLocalError.
+    """
+
+    def __init__(self, error: HeadraceError) -> None:
+        self._error = error
+
+    def _fail(self, *arguments: Any) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raise the error."""
+        self._fail()
+
+    def getDefaultReadLimit(self) -> Any:
+        """Raise the error."""
+        self._fail()
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        """Raise the error."""
+        self._fail()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+        """Raise the error."""
+        self._fail()
+
+    def read(self, partition: Any) -> Any:
+        """Raise the error."""
+        self._fail()
+
+
+@brief_errors
+class HeadraceSource(DataSource):
+    """Streams of a Redis, Valkey or Headrace server as a Spark source and sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "headrace"
+
+    def schema(self) -> str:
+        """The schema of a read that names none, by the option fieldsType. No server is asked."""
+        from headrace.spark.decode.schema import DEFAULT_SCHEMAS
+        from headrace.spark.options import fields_type
+
+        return DEFAULT_SCHEMAS[fields_type(self.options)]
+
+    def reader(self, schema: StructType) -> HeadraceReader:
+        """The batch reader."""
+        from headrace.spark.options import parse_options
+        from headrace.spark.source.pushdown import PushReader, is_pushing
+        from headrace.spark.source.reader import HeadraceReader
+
+        options = parse_options(self.options, "batch")
+        if options.archive is not None:
+            from headrace.spark.archive.table import ArchiveReader, PushArchiveReader
+
+            return (PushArchiveReader if is_pushing() else ArchiveReader)(options, schema)
+        return (PushReader if is_pushing() else HeadraceReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the stream reader; in Spark's worker for it, one that raises the error if it cannot be."""
+        from headrace.spark.options import parse_options
+        from headrace.spark.source.stream_reader import HeadraceStreamReader
+
+        try:
+            return HeadraceStreamReader(parse_options(self.options, "stream"), schema)
+        except HeadraceError as error:
+            if not is_spark_worker(STREAM_RUNNER):
+                raise
+            return FailedStreamReader(error)
+
+    def writer(self, schema: StructType, overwrite: bool) -> HeadraceWriter:
+        """The batch writer."""
+        from headrace.spark.options import parse_options
+        from headrace.spark.sink.writer import HeadraceWriter
+
+        return HeadraceWriter(parse_options(self.options, "sink"), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> HeadraceStreamWriter:
+        """The stream writer."""
+        from headrace.spark.options import parse_options
+        from headrace.spark.sink.writer import HeadraceStreamWriter
+
+        return HeadraceStreamWriter(parse_options(self.options, "sink"), schema, overwrite)

@@ -1,0 +1,90 @@
+"""A place in the history of a stream: the ID that a query has read to, and what identifies the stream.
+
+    1763676000000-4                  an ID alone: chosen by an option, or of an old checkpoint or server
+    1763676000000-4:5                the entry with this ID was the fifth that the stream was given
+    1763676000000-4:5+               it was the fifth or a later one
+    1763676000000-4:5:9af3c01e       and its fields have this fingerprint
+    0-1:1:9af3c01e:2                 after the stream was recreated twice
+
+Redis keeps no creation ID of a stream. But the number of an entry, counted from the first one that the stream
+was ever given, never changes, and neither do its fields. A stream that contradicts one of them is another one
+under the same name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.spark.source.offsets import START, parse_id
+
+FORM = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\d{1,9}))?)?)?")
+FINGERPRINT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Position:
+    """One stream up to an ID, that included.
+
+    number: how many entries the stream had been given up to the ID, if known; exact: or at least so many.
+    fingerprint: of the fields of the entry with this ID, if it was there.
+    generation: how often the query has seen the stream being recreated.
+    """
+
+    id: str = START
+    number: int | None = None
+    exact: bool = True
+    fingerprint: str | None = None
+    generation: int = 0
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether more than the ID is known: then it is not one that an option chose."""
+        return self.number is not None or self.fingerprint is not None or self.generation > 0
+
+    def __str__(self) -> str:
+        count = "" if self.number is None else f"{self.number}{'' if self.exact else '+'}"
+        parts = [self.id, count, self.fingerprint or "", str(self.generation or "")]
+        return ":".join(parts).rstrip(":")
+
+
+Positions = dict[str, Position]
+
+
+def parse_position(text: str) -> Position:
+    """The position that a text stands for.
+
+    Raises:
+        ValueError: if the text is no ID, and no ID with the further parts.
+    """
+    found = FORM.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no entry ID")
+    entry_id, number, more, fingerprint, generation = found.groups()
+    parse_id(entry_id)
+    count = None if number is None else int(number)
+    return Position(entry_id, count, more is None, fingerprint, int(generation or 0))
+
+
+def parse_positions(offsets: Mapping[str, str]) -> Positions:
+    """The positions of a checkpoint's offsets."""
+    return {stream: parse_position(text) for stream, text in offsets.items()}
+
+
+def ids_of(positions: Mapping[str, Position]) -> dict[str, str]:
+    """The IDs alone, sorted by stream."""
+    return {stream: positions[stream].id for stream in sorted(positions)}
+
+
+def fingerprint_of(fields: Mapping[Any, Any]) -> str:
+    """A short hash of an entry's fields, in their order, whichever way the client decodes them."""
+    found = hashlib.blake2b(digest_size=FINGERPRINT_BYTES)
+    for pair in fields.items():
+        for word in pair:
+            raw = word.encode("utf-8", "surrogateescape") if isinstance(word, str) else word
+            found.update(b"%d:" % len(raw))
+            found.update(raw)
+    return found.hexdigest()

@@ -1,0 +1,451 @@
+"""Records: the arena in which a group's pending entries lie, each under a number, its slot.
+
+    slot 0                          slot 1024
+    +---------+---------+- - -+     +---------+---------+- - -+
+    | record  | record  |     |     | record  | record  |     |      chunks of up to 1024 records
+    +---------+---------+- - -+     +---------+---------+- - -+
+
+     0      4          8     12      18     24      26      28
+    +------+----------+-----+-------+------+-------+-------+
+    | next | previous | seq | ms    | time | count | owner |     narrow: what nearly all entries need
+    | u32  | u32      | u32 | u48   | u48  | u16   | u16   |
+    +------+----------+-----+-------+------+-------+-------+
+     0      4          8       12    20    28     36      44
+    +------+----------+-------+-----+-----+------+-------+
+    | next | previous | owner | ms  | seq | time | count |       wide
+    | u32  | u32      | u32   | u64 | u64 | u64  | u64   |
+    +------+----------+-------+-----+-----+------+-------+
+
+All little-endian. A chunk becomes wide, for good, when it gets a value that does not fit. next and
+previous hold a slot plus one, so that 0 is none; next also chains the free records of a chunk, as
+places in it. A chunk without records gives its bytes back.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace import mem
+from headrace.streams import memory_account
+from headrace.streams.memory_account import Weight
+from headrace.structures import footprint
+
+CHUNK_BITS = cython.declare(cython.int, 10)
+CHUNK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
+CHUNK_FIRST = cython.declare(cython.Py_ssize_t, 8)  # the records a chunk has room for to begin with
+PLACE = cython.declare(cython.Py_ssize_t, 1023)  # the bits of a slot that say where in its chunk
+CHUNKS_MAX = cython.declare(cython.Py_ssize_t, (1 << 22) - 1)  # a slot plus one must fit a link
+NARROW = cython.declare(cython.Py_ssize_t, 28)
+WIDE = cython.declare(cython.Py_ssize_t, 44)
+OWNER_NARROW_MAX = cython.declare(cython.Py_ssize_t, 0xFFFF)
+U16_MAX = cython.declare(cython.ulonglong, 0xFFFF)
+U32_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+U48_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFF)
+NEXT = cython.declare(cython.Py_ssize_t, 0)
+PREVIOUS = cython.declare(cython.Py_ssize_t, 4)
+
+
+@cython.final
+@cython.cclass
+class Chunk:
+    """Room for up to 1024 records of one width."""
+
+    number: cython.Py_ssize_t  # its records have the slots from 1024 times this on
+    buf: bytearray
+    p: cython.p_uchar
+    cap: cython.Py_ssize_t  # records there is room for
+    used: cython.Py_ssize_t  # records from the start on that were ever taken
+    live: cython.Py_ssize_t
+    free: cython.Py_ssize_t  # the place of the first free record below used, plus one; 0: none
+    width: cython.Py_ssize_t
+    weight: Weight  # of the Records
+    weighed: cython.Py_ssize_t  # what of it is this chunk's
+
+    def __init__(self, number: cython.Py_ssize_t, weight: Weight) -> None:
+        self.number = number
+        self.weight = weight
+        self.weighed = 0
+        self.clear()
+
+    @cython.cfunc
+    def clear(self) -> cython.void:
+        """Be empty, narrow, and of the smallest size."""
+        self.buf = bytearray(CHUNK_FIRST * NARROW)
+        self.p = self.buf
+        self.cap = CHUNK_FIRST
+        self.width = NARROW
+        self.used = self.live = self.free = 0
+        self.weigh()
+
+    @cython.cfunc
+    def weigh(self) -> cython.void:
+        """Say what the records take now, used or not."""
+        now: cython.Py_ssize_t = self.cap * (self.width + memory_account.PLACES_BYTES)
+        self.weight.add(now - self.weighed)
+        self.weighed = now
+
+    @cython.cfunc
+    def take(self) -> cython.Py_ssize_t:
+        """The place of a record that was free; there must be one."""
+        place: cython.Py_ssize_t = self.free - 1
+        if place >= 0:
+            self.free = mem.u32le(self.p, place * self.width)
+        else:
+            place = self.used
+            if place == self.cap:
+                mem.resize(self.buf, 2 * self.cap * self.width)
+                self.p = self.buf
+                self.cap *= 2
+                self.weigh()
+            self.used += 1
+        self.live += 1
+        return place
+
+    @cython.cfunc
+    def give(self, place: cython.Py_ssize_t) -> cython.void:
+        """Let the record be free."""
+        self.live -= 1
+        if self.live > 0:
+            mem.put_u32le(self.p, place * self.width, self.free)
+            self.free = place + 1
+        elif self.cap > CHUNK_FIRST:
+            self.clear()
+        else:
+            self.used = self.free = 0
+
+    @cython.cfunc
+    def widen(self) -> cython.void:
+        """Rewrite all records as wide ones."""
+        place: cython.Py_ssize_t
+        to: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        source: cython.p_uchar = self.p
+        wide: bytearray = bytearray(self.cap * WIDE)
+        target: cython.p_uchar = wide
+        for place in range(self.used):
+            at = place * NARROW
+            to = place * WIDE
+            mem.copy(target, to, source, at, 8)
+            mem.put_u32le(target, to + 8, mem.u16le(source, at + 26))
+            mem.put_u64le(target, to + 12, _u48(source, at + 12))
+            mem.put_u64le(target, to + 20, mem.u32le(source, at + 8))
+            mem.put_u64le(target, to + 28, _u48(source, at + 18))
+            mem.put_u64le(target, to + 36, mem.u16le(source, at + 24))
+        self.buf = wide
+        self.p = self.buf
+        self.width = WIDE
+        self.weigh()
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def deliver(
+        self,
+        at: cython.Py_ssize_t,
+        owner: cython.Py_ssize_t,
+        time_ms: cython.longlong,
+        count: cython.longlong,
+    ) -> cython.void:
+        """Write owner, time and count into the record at offset at; they must fit."""
+        whose: cython.uint = owner
+        times: cython.uint
+        if self.width == NARROW:
+            times = count
+            _put_u48(self.p, at + 18, mem.as_unsigned(time_ms))
+            mem.put_u16le(self.p, at + 24, times)
+            mem.put_u16le(self.p, at + 26, whose)
+        else:
+            mem.put_u32le(self.p, at + 8, whose)
+            mem.put_u64le(self.p, at + 28, mem.as_unsigned(time_ms))
+            mem.put_u64le(self.p, at + 36, mem.as_unsigned(count))
+
+    @cython.cfunc
+    def copy(self, weight: Weight) -> Chunk:
+        """Another chunk with the same records at the same places."""
+        other: Chunk = Chunk(self.number, weight)
+        other.buf = bytearray(self.buf)
+        other.p = other.buf
+        other.cap = self.cap
+        other.used = self.used
+        other.live = self.live
+        other.free = self.free
+        other.width = self.width
+        other.weigh()
+        return other
+
+    @cython.cfunc
+    def check(self) -> cython.void:
+        """Assert all that must hold."""
+        seen: cython.Py_ssize_t = 0
+        free: cython.Py_ssize_t = self.free
+        assert self.width in (NARROW, WIDE)
+        assert CHUNK_FIRST <= self.cap <= CHUNK_RECORDS
+        assert len(self.buf) == self.cap * self.width
+        assert self.weighed == self.cap * (self.width + memory_account.PLACES_BYTES)
+        assert 0 <= self.live <= self.used <= self.cap
+        while free > 0:
+            seen += 1
+            assert free <= self.used, f"free place {free - 1} was never used"
+            assert seen <= self.used, "the free places go round in a circle"
+            free = mem.u32le(self.p, (free - 1) * self.width)
+        assert seen == self.used - self.live, f"{seen} free places of {self.used - self.live}"
+
+
+@cython.final
+@cython.cclass
+class Records:
+    """Records by slot. A slot is good from take() to give(); what it says otherwise, nobody knows."""
+
+    chunks: list[Chunk]
+    roomy: list[Chunk]  # those with room, in no order; the last one is taken from
+    live: cython.Py_ssize_t
+    weight: Weight
+
+    def __init__(self) -> None:
+        self.weight = Weight()
+        self.chunks = []
+        self.roomy = []
+        self.live = 0
+
+    @cython.ccall
+    def take(
+        self,
+        ms: cython.ulonglong,
+        seq: cython.ulonglong,
+        owner: cython.Py_ssize_t,
+        time_ms: cython.longlong,
+        count: cython.longlong,
+    ) -> cython.Py_ssize_t:
+        """The slot of a new record for ms-seq, linked to nothing; see deliver for the rest."""
+        if not self.roomy:
+            self._open()
+        chunk: Chunk = self.roomy[len(self.roomy) - 1]
+        if chunk.width == NARROW and (ms > U48_MAX or seq > U32_MAX or not fits(owner, time_ms, count)):
+            chunk.widen()
+        place: cython.Py_ssize_t = chunk.take()
+        if chunk.live == CHUNK_RECORDS:
+            self.roomy.pop()
+        self.live += 1
+        at: cython.Py_ssize_t = place * chunk.width
+        mem.put_u64le(chunk.p, at, 0)
+        if chunk.width == NARROW:
+            mem.put_u32le(chunk.p, at + 8, seq & U32_MAX)
+            _put_u48(chunk.p, at + 12, ms)
+        else:
+            mem.put_u64le(chunk.p, at + 12, ms)
+            mem.put_u64le(chunk.p, at + 20, seq)
+        chunk.deliver(at, owner, time_ms, count)
+        return chunk.number * CHUNK_RECORDS + place
+
+    @cython.ccall
+    def give(self, slot: cython.Py_ssize_t) -> cython.void:
+        """Let the record be free; the slot will be another's."""
+        chunk: Chunk = self._chunk(slot)
+        if chunk.live == CHUNK_RECORDS:
+            self.roomy.append(chunk)
+        chunk.give(slot & PLACE)
+        self.live -= 1
+        if self.live == 0 and len(self.chunks) > 1:
+            for chunk in self.chunks[1:]:
+                self.weight.add(-chunk.weighed)
+            del self.chunks[1:]
+            self.roomy = self.chunks.copy()
+
+    # ---- reading
+
+    @cython.ccall
+    def ms_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
+        """The first half of the ID."""
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width + 12
+        return _u48(chunk.p, at) if chunk.width == NARROW else mem.u64le(chunk.p, at)
+
+    @cython.ccall
+    def seq_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
+        """The second half of the ID."""
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        return mem.u32le(chunk.p, at + 8) if chunk.width == NARROW else mem.u64le(chunk.p, at + 20)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def precedes(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Whether the record's ID comes before ms-seq."""
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        here: cython.ulonglong
+        if chunk.width == NARROW:
+            here = _u48(chunk.p, at + 12)
+            return here < ms or (here == ms and mem.u32le(chunk.p, at + 8) < seq)
+        here = mem.u64le(chunk.p, at + 12)
+        return here < ms or (here == ms and mem.u64le(chunk.p, at + 20) < seq)
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def stands_for(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Whether the record's ID is ms-seq."""
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        if chunk.width == NARROW:
+            return _u48(chunk.p, at + 12) == ms and mem.u32le(chunk.p, at + 8) == seq
+        return mem.u64le(chunk.p, at + 12) == ms and mem.u64le(chunk.p, at + 20) == seq
+
+    @cython.ccall
+    def time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+        """When it was delivered."""
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        narrow: cython.bint = chunk.width == NARROW
+        return mem.as_signed(_u48(chunk.p, at + 18) if narrow else mem.u64le(chunk.p, at + 28))
+
+    @cython.ccall
+    def count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+        """How often it was delivered."""
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        narrow: cython.bint = chunk.width == NARROW
+        return mem.as_signed(mem.u16le(chunk.p, at + 24) if narrow else mem.u64le(chunk.p, at + 36))
+
+    @cython.ccall
+    def owner_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The number of the owner; 0: none."""
+        chunk: Chunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        return mem.u16le(chunk.p, at + 26) if chunk.width == NARROW else mem.u32le(chunk.p, at + 8)
+
+    # ---- changing
+
+    @cython.ccall
+    def deliver(
+        self,
+        slot: cython.Py_ssize_t,
+        owner: cython.Py_ssize_t,
+        time_ms: cython.longlong,
+        count: cython.longlong,
+    ) -> cython.void:
+        """Write the number of the owner, when it was delivered, and how often."""
+        chunk: Chunk = self._chunk(slot)
+        if chunk.width == NARROW and not fits(owner, time_ms, count):
+            chunk.widen()
+        chunk.deliver((slot & PLACE) * chunk.width, owner, time_ms, count)
+
+    # ---- links
+
+    @cython.ccall
+    def next_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The slot linked as the next one; -1: none."""
+        return self._link(slot, NEXT)
+
+    @cython.ccall
+    def previous_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The slot linked as the previous one; -1: none."""
+        return self._link(slot, PREVIOUS)
+
+    @cython.ccall
+    def link(self, slot: cython.Py_ssize_t, follower: cython.Py_ssize_t) -> cython.void:
+        """Let follower come next after slot; either may be -1, and the other is then at an end."""
+        chunk: Chunk
+        if slot >= 0:
+            chunk = self._chunk(slot)
+            mem.put_u32le(chunk.p, (slot & PLACE) * chunk.width + NEXT, follower + 1)
+        if follower >= 0:
+            chunk = self._chunk(follower)
+            mem.put_u32le(chunk.p, (follower & PLACE) * chunk.width + PREVIOUS, slot + 1)
+
+    # ---- the whole
+
+    @cython.ccall
+    def copy(self) -> Records:
+        """Other records, the same under the same slots."""
+        other: Records = Records()
+        chunk: Chunk
+        twin: Chunk
+        for chunk in self.chunks:
+            twin = chunk.copy(other.weight)
+            other.chunks.append(twin)
+        for chunk in self.roomy:
+            other.roomy.append(other.chunks[chunk.number])
+        other.live = self.live
+        return other
+
+    @cython.ccall
+    def memory_bytes(self) -> cython.Py_ssize_t:
+        """What all records take."""
+        total: cython.Py_ssize_t = footprint.of_kind(Records) + footprint.of(self.chunks)
+        each: cython.Py_ssize_t = footprint.of_kind(Chunk)
+        chunk: Chunk
+        total += footprint.of(self.roomy)
+        for chunk in self.chunks:
+            total += each + footprint.of(chunk.buf)
+        return total
+
+    @cython.ccall
+    def check(self) -> cython.void:
+        """Assert all that must hold."""
+        live: cython.Py_ssize_t = 0
+        chunk: Chunk
+        roomy: set[int] = set()
+        for chunk in self.roomy:
+            assert self.chunks[chunk.number] is chunk
+            roomy.add(chunk.number)
+        assert len(roomy) == len(self.roomy), "a chunk is offered twice"
+        for chunk in self.chunks:
+            chunk.check()
+            assert self.chunks[chunk.number] is chunk
+            assert (chunk.live < CHUNK_RECORDS) == (chunk.number in roomy), f"room in chunk {chunk.number}"
+            live += chunk.live
+        assert live == self.live, f"{live} records, live says {self.live}"
+
+    # ---- inside
+
+    @cython.cfunc
+    def _chunk(self, slot: cython.Py_ssize_t) -> Chunk:
+        """The chunk slot is in; IndexError when there never was such a slot."""
+        chunk: Chunk = self.chunks[slot >> CHUNK_BITS]
+        if (slot & PLACE) >= chunk.used:
+            raise IndexError(f"no record has the slot {slot}")
+        return chunk
+
+    @cython.cfunc
+    def _link(self, slot: cython.Py_ssize_t, which: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        chunk: Chunk = self._chunk(slot)
+        linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & PLACE) * chunk.width + which)
+        return linked - 1
+
+    @cython.cfunc
+    def _open(self) -> cython.void:
+        """Make room in a new chunk, there being none in the others."""
+        number: cython.Py_ssize_t = len(self.chunks)
+        if number >= CHUNKS_MAX:
+            raise MemoryError("a group cannot have more pending entries")
+        roomy: list[Chunk] = [Chunk(number, self.weight)]
+        self.chunks.append(roomy[0])
+        self.roomy = roomy
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def fits(owner: cython.Py_ssize_t, time_ms: cython.longlong, count: cython.longlong) -> cython.bint:
+    """Whether a narrow record can say this."""
+    return (
+        mem.as_unsigned(time_ms) <= U48_MAX
+        and mem.as_unsigned(count) <= U16_MAX
+        and owner <= OWNER_NARROW_MAX
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _u48(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.ulonglong:
+    low: cython.ulonglong = mem.u32le(p, at)
+    high: cython.ulonglong = mem.u16le(p, at + 4)
+    return low | high << 32
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_u48(p: cython.p_uchar, at: cython.Py_ssize_t, v: cython.ulonglong) -> cython.void:
+    mem.put_u32le(p, at, v & U32_MAX)
+    mem.put_u16le(p, at + 4, v >> 32)

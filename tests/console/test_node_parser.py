@@ -1,0 +1,123 @@
+"""Nodes taken apart for eyes: every byte accounted for, and the same entries as the server's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import redis
+
+from headrace.console.node_parser import DEAD, HEADER, NoNode, take_apart
+from headrace.console.radix import Twig, counted, grow
+from headrace.console.stream_snapshot import Specimen, from_payload
+from headrace.errors import UsageError
+
+
+def fill(client: redis.Redis, seed: int) -> None:
+    """A stream with all encodings of elements, own fields, tombstones and IDs far apart."""
+    random.seed(seed)
+    ms = random.choice([1, 1_700_000_000_000, (1 << 64) - 1000])
+    pipe = client.pipeline(transaction=False)
+    ids = []
+    for n in range(random.randrange(1, 400)):
+        value = random.choice(
+            ["x" * random.choice([0, 1, 63, 64, 127, 128, 500]), n, -n, n << 20, -(n << 40)]
+        )
+        fields = {"a": value, "b": "y"} if random.random() < 0.7 else {f"f{n % 5}": value}
+        ids.append(f"{ms}-{n + 1}")
+        pipe.xadd("orders", fields, id=ids[-1])
+        ms += random.choice([0, 0, 1]) if ms > 1 << 63 else random.choice([0, 1, 50, 100_000])
+    pipe.xdel("orders", *random.sample(ids, len(ids) // 5), "1-0")
+    pipe.execute()
+
+
+def specimen(client: redis.Redis) -> Specimen:
+    port = client.connection_pool.connection_kwargs["port"]
+    raw = redis.Redis(port=port)
+    with raw:
+        payload = raw.dump("orders")
+    assert payload is not None
+    return from_payload("orders", "redis", payload)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_parts_are_the_entries(client: redis.Redis, seed: int):
+    fill(client, seed)
+    packs = specimen(client).packs
+    entries = [entry for pack in packs for entry in pack.parts.entries if not entry.dead]
+    expected = client.xrange("orders")
+    assert [entry.id for entry in entries] == [entry_id for entry_id, _ in expected]
+    for entry, (_, fields) in zip(entries, expected, strict=True):
+        values = [part.element.value for part in entry.parts if part.name.startswith("= ")]
+        shown = [str(v) if isinstance(v, int) else v.decode() for v in values]
+        assert shown == list(fields.values())
+    for pack in packs:
+        node = pack.parts
+        parts = [*node.master, *(part for entry in node.entries for part in entry.parts)]
+        covered = node.data[:6] + b"".join(part.element.raw for part in parts) + b"\xff"
+        assert covered == node.data
+        assert (node.live, len(node.entries) - node.live) == (pack.live, pack.deleted)
+        roles = node.roles()
+        assert len(roles) == len(node.data) and roles.count(HEADER) == 7
+        assert (DEAD in roles) == (pack.deleted > 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_tree_drawn_is_the_servers(client: redis.Redis, seed: int):
+    fill(client, seed)
+    found = specimen(client)
+    keys = [pack.key for pack in found.packs]
+    tree = grow(keys)
+    about = client.xinfo_stream("orders")
+    assert len(keys) == about["radix-tree-keys"] == tree.count
+    assert counted(tree) == about["radix-tree-nodes"] == found.stream.nodes.nodes
+    assert [key for key, _ in ways(tree, b"")] == keys
+
+
+def ways(twig: Twig, before: bytes):
+    assert twig.depth == len(before)
+    if not twig.below:
+        yield before + twig.edge, twig.first
+    for lower in twig.below:
+        yield from ways(lower, before + twig.edge)
+
+
+def test_a_node_with_any_byte_wrong_is_refused_or_whole(client: redis.Redis):
+    for n in range(12):
+        client.xadd(
+            "orders", {"a": n * 1000, "b": "x" * (n * 12)} if n % 3 else {"c": -n}, id=f"{n * n + 1}-0"
+        )
+    client.xdel("orders", "5-0")
+    pack = specimen(client).packs[0]
+    refused = 0
+    for at in range(len(pack.data)):
+        data = pack.data[:at] + bytes([pack.data[at] ^ 0x81]) + pack.data[at + 1 :]
+        try:
+            node = take_apart(pack.key, data)
+        except NoNode:
+            refused += 1
+        else:
+            assert len(node.roles()) == len(data)
+    assert refused > len(pack.data) // 4
+    for n in range(len(pack.data)):
+        with pytest.raises(NoNode):
+            take_apart(pack.key, pack.data[:n])
+
+
+def test_a_node_is_found_by_number_and_by_id(client: redis.Redis):
+    for n in range(1, 251):
+        client.xadd("orders", {"a": n}, id=f"{n}-0")
+    found = specimen(client)
+    last = len(found.packs) - 1
+    assert found.pack_number("0") == 0 and found.pack_number("-1") == last == 2
+    assert (
+        found.pack_number("1-0") == 0 and found.pack_number("101-0") == 1 and found.pack_number("250-9") == 2
+    )
+    assert (
+        found.rank(101, 0, True) == 100
+        and found.rank(150, 0, True) == 149
+        and found.rank(150, 0, False) == 100
+    )
+    for wrong in ("3", "-4", "x", "1-x", f"{1 << 64}-0"):
+        with pytest.raises(UsageError):
+            found.pack_number(wrong)

@@ -1,0 +1,118 @@
+"""What keeps requests from running: a load, a disk in trouble; a pause is tested with the engine."""
+
+from __future__ import annotations
+
+import pytest
+from redis.lock import Lock
+
+from headrace.engine.effects import Effects
+from headrace.engine.engine import Engine
+from headrace.engine.write_gate import Gate
+from headrace.keyspace.eviction import Eviction
+from headrace.keyspace.keyspace import Keyspace
+
+TROUBLE = b"MISCONF the disk is full"
+
+
+def ask(engine: Engine, session, line: str, now: int = 1000) -> bytes:
+    engine.execute(session, [word.encode() for word in line.split()], now)
+    return bytes(session.answer.take())
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.mark.parametrize(
+    "line", ["SET k v", "XADD s * f v", "XREADGROUP GROUP g a STREAMS s >", "PING", "FLUSHALL", "DEL k"]
+)
+def test_what_may_write_is_refused(engine: Engine, line: str):
+    engine.gate.refuse_writes(TROUBLE)
+    session = engine.session()
+    assert ask(engine, session, line) == b"-MISCONF the disk is full\r\n"
+    engine.gate.refuse_writes(None)
+    assert b"MISCONF" not in ask(engine, session, line)
+
+
+@pytest.mark.parametrize("line", ["GET k", "XRANGE s - +", "XLEN s", "INFO", "CONFIG GET port", "MULTI"])
+def test_what_reads_is_not(engine: Engine, line: str):
+    engine.gate.refuse_writes(TROUBLE)
+    assert b"MISCONF" not in ask(engine, engine.session(), line)
+
+
+def test_a_refused_write_spoils_its_transaction(engine: Engine):
+    session = engine.session()
+    engine.gate.refuse_writes(TROUBLE)
+    ask(engine, session, "MULTI")
+    assert ask(engine, session, "SET k v").startswith(b"-MISCONF")
+    assert ask(engine, session, "EXEC").startswith(b"-EXECABORT")
+
+
+def test_a_transaction_queued_before_is_refused_whole(engine: Engine):
+    session = engine.session()
+    ask(engine, session, "MULTI")
+    ask(engine, session, "SET k v")
+    engine.gate.refuse_writes(TROUBLE)
+    assert (
+        ask(engine, session, "EXEC")
+        == b"-EXECABORT Transaction discarded because of: MISCONF the disk is full\r\n"
+    )
+    engine.gate.refuse_writes(None)
+    assert ask(engine, session, "GET k") == b"$-1\r\n"
+
+
+def release_lock(engine: Engine, session) -> bytes:
+    """A script that takes the key k away, although EVAL's row does not say that it writes."""
+    words = [b"EVAL", Lock.LUA_RELEASE_SCRIPT.encode(), b"1", b"k", b"token"]
+    engine.execute(session, words, 1000)
+    return bytes(session.answer.take())
+
+
+def test_a_script_queued_before_is_refused_as_a_write(engine: Engine):
+    session = engine.session()
+    ask(engine, session, "SET k token")
+    ask(engine, session, "MULTI")
+    assert release_lock(engine, session) == b"+QUEUED\r\n"
+    engine.gate.refuse_writes(TROUBLE)
+    assert ask(engine, session, "EXEC").startswith(b"-EXECABORT Transaction discarded because of: MISCONF")
+    assert ask(engine, session, "EXISTS k") == b":1\r\n"
+
+
+def test_a_script_waits_while_writes_are_paused(engine: Engine):
+    ask(engine, engine.session(), "SET k token")
+    ask(engine, engine.session(), "CLIENT PAUSE 100 WRITE")
+    session = engine.session()
+    assert release_lock(engine, session) == b""
+    engine.tick(1200)
+    assert bytes(session.answer.take()) == b":1\r\n"
+
+
+def test_while_loading_only_what_needs_no_data_is_answered(engine: Engine):
+    session = engine.session()
+    engine.gate.set_loading(True)
+    for line in ("GET k", "PING", "SET k v", "XLEN s", "KEYS *"):
+        assert ask(engine, session, line) == b"-LOADING Redis is loading the dataset in memory\r\n"
+    assert ask(engine, session, "INFO clients").startswith(b"$")
+    engine.gate.set_loading(False)
+    assert ask(engine, session, "PING") == b"+PONG\r\n"
+
+
+def test_what_a_log_repeats_passes(engine: Engine):
+    session = engine.session()
+    session.replayed = True
+    engine.gate.set_loading(True)
+    engine.gate.refuse_writes(TROUBLE)
+    assert ask(engine, session, "SET k v") == b"+OK\r\n"
+
+
+def test_the_gate_is_shut_while_one_reason_is_left():
+    gate = Gate(Eviction(Keyspace(), Effects()))
+    gate.set_loading(True)
+    gate.pause(5000, False)
+    gate.refuse_writes(TROUBLE)
+    gate.refuse_writes(None)
+    gate.set_loading(False)
+    assert gate.shut
+    assert gate.take_held() == {}
+    assert not gate.shut

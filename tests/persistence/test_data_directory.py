@@ -1,0 +1,157 @@
+"""The real data directory: what it promises that a test can see, on a real disk and with real processes."""
+
+import errno
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.persistence.data_directory import LARGE_BYTES, LOCK_NAME, DiskFiles, Files
+from waiting import wait_until
+
+HOLDER = """
+import sys
+from headrace.persistence.data_directory import DiskFiles
+DiskFiles(sys.argv[1], "127.0.0.1:7000").lock()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> DiskFiles:
+    return DiskFiles(str(tmp_path))
+
+
+def read(files: Files, name: str) -> bytes:
+    source = files.source(name)
+    try:
+        return source.read(source.size)
+    finally:
+        source.close()
+
+
+def test_appends_and_goes_on_where_a_file_was_cut(files: DiskFiles) -> None:
+    file = files.create("a")
+    assert file.write(b"one") == 3
+    assert file.write(bytearray(b"two")) == 3
+    assert file.write(memoryview(b"three")[1:]) == 4
+    assert file.size() == 10
+    file.truncate(4)
+    file.write(b"!")
+    file.sync()
+    file.close()
+    assert read(files, "a") == b"onet!"
+
+
+def test_append_keeps_and_create_empties(files: DiskFiles) -> None:
+    for opened, expected in ((files.append, b"x"), (files.append, b"xx"), (files.create, b"x")):
+        file = opened("a")
+        file.write(b"x")
+        assert file.size() == len(expected)
+        file.close()
+        assert read(files, "a") == expected
+
+
+def test_a_source_ends_with_nothing(files: DiskFiles) -> None:
+    file = files.create("a")
+    file.write(b"12345")
+    file.close()
+    source = files.source("a")
+    assert (source.size, source.read(3), source.read(3), source.read(3)) == (5, b"123", b"45", b"")
+    source.close()
+    with pytest.raises(FileNotFoundError):
+        files.source("b")
+
+
+@pytest.mark.parametrize("size", [0, LARGE_BYTES - 1, LARGE_BYTES])
+def test_what_is_removed_is_gone_and_holds_no_descriptor(files: DiskFiles, size: int) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    file = files.create("a")
+    file.truncate(size)
+    file.close()
+    files.remove("a")
+    assert not files.exists("a")
+    wait_until(lambda: set(os.listdir("/proc/self/fd")) <= before)
+    files.remove("a")  # it is not there: nothing to do
+    assert files.create("a").size() == 0
+
+
+def test_directories_hold_names(files: DiskFiles) -> None:
+    assert files.list("d") == []
+    files.make_directory("d")
+    files.make_directory("d")
+    for name in ("d/b", "d/a"):
+        files.create(name).close()
+    assert files.list("d") == ["a", "b"]
+    files.rename("d/a", "d/b")
+    files.remove("d/a")
+    assert files.list("d") == ["b"] and files.exists("d/b") and not files.exists("d/a")
+    assert files.size("d/b") == 0
+    files.sync_directory("d")
+    files.sync_directory("")
+    with pytest.raises(FileExistsError):
+        files.make_directory("d/b")
+
+
+def test_a_second_process_hears_who_has_the_directory(files: DiskFiles, tmp_path: pathlib.Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(HeadraceError, match=rf"process {holder.pid} \(127\.0\.0\.1:7000\)"):
+            files.lock()
+    finally:
+        holder.kill()
+        holder.communicate()
+    files.lock()  # a killed process holds nothing
+    files.lock()
+    assert (tmp_path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
+    other = DiskFiles(str(tmp_path))
+    with pytest.raises(HeadraceError, match=f"process {os.getpid()}:"):
+        other.lock()
+    files.unlock()
+    other.lock()
+    other.unlock()
+
+
+def test_a_full_disk_takes_a_part_and_then_refuses(files: DiskFiles) -> None:
+    """The limit on a file's size behaves as a disk that fills up: a short write, then an error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    file = files.create("a")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        assert file.write(b"12345678") == 8
+        assert file.write(b"abcdefgh") == 2
+        with pytest.raises(OSError) as caught:
+            file.write(b"more")
+        assert caught.value.errno == errno.EFBIG
+        file.truncate(8)
+        assert file.size() == 8
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+        file.close()
+
+
+def test_a_pipe_in_place_of_a_file_is_an_error_and_not_waited_for(tmp_path):
+    disk = DiskFiles(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        disk.source("pipe")
+    with pytest.raises(OSError, match="No such device"):
+        disk.append("pipe")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(IsADirectoryError):
+        disk.source("directory")
