@@ -1,5 +1,5 @@
-# Byte primitives, as C; mem.py says the same for the interpreter. Callers inline these bodies.
-# Integers are read at fixed offsets from one pointer: so the compiler sees that a single load will do.
+# Byte primitives in C; mem.py has the same functions for the interpreter. Callers inline these bodies.
+# Integers are read at fixed offsets from one pointer, so that the compiler uses a single load.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -31,8 +31,8 @@ cdef extern from *:
     int headrace_digits_of(unsigned long long v) noexcept nogil
 
 
-cdef inline object block(Py_ssize_t n):
-    return PyBytes_FromStringAndSize(NULL, n)  # nobody sees it as bytes, so it may be written to
+cdef inline object alloc(Py_ssize_t n):
+    return PyBytes_FromStringAndSize(NULL, n)  # only the caller has it and never uses it as bytes, so it may be written to
 
 
 cdef inline void copy(unsigned char *target, Py_ssize_t target_at,
@@ -44,7 +44,7 @@ cdef inline void move(unsigned char *buf, Py_ssize_t to, Py_ssize_t at, Py_ssize
     memmove(buf + to, buf + at, n)
 
 
-cdef inline bytes take(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n):
+cdef inline bytes to_bytes(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n):
     return PyBytes_FromStringAndSize(<const char *> buf + at, n)
 
 
@@ -53,14 +53,14 @@ cdef inline int compare(const unsigned char *a, Py_ssize_t a_at,
     return memcmp(a + a_at, b + b_at, n)
 
 
-cdef inline void copy_word(unsigned char *target, Py_ssize_t target_at,
+cdef inline void copy_short(unsigned char *target, Py_ssize_t target_at,
                            const unsigned char *source, Py_ssize_t source_at, Py_ssize_t n) noexcept nogil:
     cdef unsigned char *t = target + target_at
     cdef const unsigned char *s = source + source_at
     cdef unsigned long long head, tail
     if n > 16:
         memcpy(t, s, n)
-    elif n >= 8:  # its first eight bytes and its last, which may overlap
+    elif n >= 8:  # the first eight bytes and the last eight, which may overlap
         memcpy(&head, s, 8)
         memcpy(&tail, s + n - 8, 8)
         memcpy(t, &head, 8)
@@ -77,7 +77,7 @@ cdef inline void copy_word(unsigned char *target, Py_ssize_t target_at,
             t[n - 1] = s[n - 1]
 
 
-cdef inline bint same_word(const unsigned char *a, Py_ssize_t a_at,
+cdef inline bint equal_bytes(const unsigned char *a, Py_ssize_t a_at,
                            const unsigned char *b, Py_ssize_t b_at, Py_ssize_t n) noexcept nogil:
     if n > 16:
         return memcmp(a + a_at, b + b_at, n) == 0
@@ -92,7 +92,7 @@ cdef inline bint same_word(const unsigned char *a, Py_ssize_t a_at,
     return True
 
 
-cdef inline int eight_digits(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
+cdef inline int parse_8_digits(const unsigned char *buf, Py_ssize_t at) noexcept nogil:
     cdef unsigned long long v = u64le(buf, at)
     if (v & 0xF0F0F0F0F0F0F0F0ULL) != 0x3030303030303030ULL:
         return -1
@@ -208,12 +208,12 @@ cdef inline void put_f32le(unsigned char *buf, Py_ssize_t at, double v) noexcept
     put_u32le(buf, at, bits)
 
 
-cdef inline double f64_of(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) except? -1:
+cdef inline double parse_f64(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) except? -1:
     cdef char text[64]
     cdef char *end
     cdef double v
     if n >= 64:
-        return float(take(buf, at, n))
+        return float(to_bytes(buf, at, n))
     memcpy(text, buf + at, n)
     text[n] = 0
     v = PyOS_string_to_double(text, &end, NULL)
@@ -228,7 +228,7 @@ cdef inline bint is_utf8(const unsigned char *buf, Py_ssize_t at, Py_ssize_t n) 
     while end - at >= 8 and not u64le(buf, at) & 0x8080808080808080ULL:
         at += 8  # eight ASCII bytes at once: most text is nothing else
     if end - at < 8 <= n and not u64le(buf, end - 8) & 0x8080808080808080ULL:
-        return True  # so is what is left, with some of what was looked at
+        return True  # the rest is ASCII, too: the last eight bytes overlap those checked before
     if 4 <= n < 8 and not (u32le(buf, at) | u32le(buf, end - 4)) & 0x80808080U:
         return True
     while at < end:
@@ -269,11 +269,11 @@ cdef inline unsigned long long mul_high_u64(unsigned long long a, unsigned long 
     return <unsigned long long> (wide >> 64)
 
 
-cdef inline int zeros_below(unsigned long long v) noexcept nogil:
+cdef inline int ctz64(unsigned long long v) noexcept nogil:
     return ctz(v)
 
 
-cdef inline int bits_of(unsigned long long v) noexcept nogil:
+cdef inline int bit_length(unsigned long long v) noexcept nogil:
     return 64 - clz(v)
 
 

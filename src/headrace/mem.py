@@ -1,7 +1,7 @@
-"""Byte primitives, as the interpreter runs them; mem.pxd says the same in C for compiled callers.
+"""Byte primitives for the interpreter; mem.pxd has the same functions in C for compiled callers.
 
-Never compiled itself. A function here takes a buffer and an index, never an address, so that both
-meanings can exist; interpreted, an index past the end raises instead of reading stray memory.
+This module is never compiled. A function takes a buffer and an index, never an address, so that both
+versions can exist. In the interpreter an index past the end raises instead of reading other memory.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
 
 
-def block(n: int) -> bytearray:
-    """Room for n bytes of any content, for its maker alone; compiled, one piece of memory."""
+def alloc(n: int) -> bytearray:
+    """Return a buffer of n bytes with undefined content, private to the caller; compiled, one allocation."""
     return bytearray(n)
 
 
@@ -32,14 +32,14 @@ def move(buf: bytearray, to: int, at: int, n: int) -> None:
     buf[to : to + n] = buf[at : at + n]
 
 
-def take(buf: bytes | bytearray, at: int, n: int) -> bytes:
-    """The n bytes at `at`, as a new bytes object."""
-    assert 0 <= at <= at + n <= len(buf), "take past the end"
+def to_bytes(buf: bytes | bytearray, at: int, n: int) -> bytes:
+    """Return the n bytes at `at` as a new bytes object."""
+    assert 0 <= at <= at + n <= len(buf), "to_bytes past the end"
     return bytes(buf[at : at + n])
 
 
 def compare(a: bytes | bytearray, a_at: int, b: bytes | bytearray, b_at: int, n: int) -> int:
-    """Below, at or above zero as the n bytes of a sort before, with or after those of b."""
+    """Return a number below, at or above zero if the n bytes of a sort before, with or after those of b."""
     assert 0 <= a_at <= a_at + n <= len(a), "compare past the end"
     assert 0 <= b_at <= b_at + n <= len(b), "compare past the end"
     left = a[a_at : a_at + n]
@@ -47,30 +47,30 @@ def compare(a: bytes | bytearray, a_at: int, b: bytes | bytearray, b_at: int, n:
     return (left > right) - (left < right)
 
 
-def copy_word(target: bytearray, target_at: int, source: bytes | bytearray, source_at: int, n: int) -> None:
-    """The same as copy, for what is mostly a few bytes: a call less."""
+def copy_short(target: bytearray, target_at: int, source: bytes | bytearray, source_at: int, n: int) -> None:
+    """Do the same as copy(), faster for a few bytes: compiled, it avoids a call."""
     copy(target, target_at, source, source_at, n)
 
 
-def same_word(a: bytes | bytearray, a_at: int, b: bytes | bytearray, b_at: int, n: int) -> bool:
-    """Whether the n bytes of a, mostly few, are those of b."""
+def equal_bytes(a: bytes | bytearray, a_at: int, b: bytes | bytearray, b_at: int, n: int) -> bool:
+    """Return whether the n bytes of a and b are equal; fastest for a few bytes."""
     return compare(a, a_at, b, b_at, n) == 0
 
 
-def eight_digits(buf: bytes | bytearray, at: int) -> int:
-    """The number that the eight digits at `at` say; -1 if they are not all digits."""
-    text = take(buf, at, 8)
+def parse_8_digits(buf: bytes | bytearray, at: int) -> int:
+    """Return the number written as eight digits at `at`; -1 if they are not all digits."""
+    text = to_bytes(buf, at, 8)
     return int(text) if text.isdigit() else -1
 
 
 def find(buf: bytes | bytearray, at: int, end: int, byte: int) -> int:
-    """The first place of byte in buf[at:end]; -1 when it is not there."""
+    """Return the first index of byte in buf[at:end]; -1 if it is not there."""
     assert 0 <= at <= end <= len(buf), "find past the end"
     return buf.find(byte, at, end)
 
 
 def u16le(buf: bytes | bytearray, at: int) -> int:
-    """The little-endian u16 at `at`."""
+    """Return the little-endian u16 at `at`."""
     return buf[at] | buf[at + 1] << 8
 
 
@@ -81,7 +81,7 @@ def put_u16le(buf: bytearray, at: int, v: int) -> None:
 
 
 def u32le(buf: bytes | bytearray, at: int) -> int:
-    """The little-endian u32 at `at`."""
+    """Return the little-endian u32 at `at`."""
     return buf[at] | buf[at + 1] << 8 | buf[at + 2] << 16 | buf[at + 3] << 24
 
 
@@ -92,7 +92,7 @@ def put_u32le(buf: bytearray, at: int, v: int) -> None:
 
 
 def u64le(buf: bytes | bytearray, at: int) -> int:
-    """The little-endian u64 at `at`."""
+    """Return the little-endian u64 at `at`."""
     assert at + 8 <= len(buf), "read past the end"
     return int.from_bytes(buf[at : at + 8], "little")
 
@@ -104,7 +104,7 @@ def put_u64le(buf: bytearray, at: int, v: int) -> None:
 
 
 def u64be(buf: bytes | bytearray, at: int) -> int:
-    """The big-endian u64 at `at`."""
+    """Return the big-endian u64 at `at`."""
     assert at + 8 <= len(buf), "read past the end"
     return int.from_bytes(buf[at : at + 8], "big")
 
@@ -130,27 +130,27 @@ def put_two_digits(buf: bytearray, at: int, v: int) -> None:
 
 
 def as_signed(v: int) -> int:
-    """The i64 with the same 64 bits as the u64 v."""
+    """Return the i64 with the same 64 bits as the u64 v."""
     return v - ((v & _SIGN) << 1)
 
 
 def as_unsigned(v: int) -> int:
-    """The u64 with the same 64 bits as the i64 v."""
+    """Return the u64 with the same 64 bits as the i64 v."""
     return v & _MASK
 
 
 def add_u64(a: int, b: int) -> int:
-    """a + b modulo 2^64."""
+    """Return a + b modulo 2^64."""
     return (a + b) & _MASK
 
 
 def sub_u64(a: int, b: int) -> int:
-    """a - b modulo 2^64."""
+    """Return a - b modulo 2^64."""
     return (a - b) & _MASK
 
 
 def resize(buf: bytearray, n: int) -> None:
-    """Make buf n bytes long, keeping its head; what is new holds anything. Borrow pointers into it anew."""
+    """Make buf n bytes long and keep its head; new bytes are undefined. Borrow pointers into it again."""
     if n < len(buf):
         del buf[n:]
     else:
@@ -164,7 +164,7 @@ def put_f64le(buf: bytearray, at: int, v: float) -> None:
 
 
 def put_f32le(buf: bytearray, at: int, v: float) -> None:
-    """Write v at `at` as a little-endian IEEE single; what is too large becomes infinity."""
+    """Write v at `at` as a little-endian IEEE single; a value out of range becomes infinity."""
     assert at + 4 <= len(buf), "put past the end"
     try:
         struct.pack_into("<f", buf, at, v)
@@ -172,17 +172,18 @@ def put_f32le(buf: bytearray, at: int, v: float) -> None:
         struct.pack_into("<f", buf, at, math.copysign(math.inf, v))
 
 
-def f64_of(buf: bytes | bytearray, at: int, n: int) -> float:
-    """The double nearest to the number that the n bytes at `at` say, digits and signs, point and exponent.
+def parse_f64(buf: bytes | bytearray, at: int, n: int) -> float:
+    """Return the double nearest to the decimal number in the n bytes at `at`.
 
-    ValueError when they say none. Of other bytes than those nothing is promised.
+    The bytes must be digits, signs, a point and an exponent; the result for others is undefined.
+    Raises ValueError if they are not a number.
     """
     assert 0 <= at <= at + n <= len(buf), "read past the end"
     return float(bytes(buf[at : at + n]))
 
 
 def is_utf8(buf: bytes | bytearray, at: int, n: int) -> bool:
-    """Whether the n bytes at `at` are well-formed UTF-8."""
+    """Return whether the n bytes at `at` are well-formed UTF-8."""
     assert 0 <= at <= at + n <= len(buf), "read past the end"
     try:
         buf[at : at + n].decode()
@@ -192,37 +193,37 @@ def is_utf8(buf: bytes | bytearray, at: int, n: int) -> bool:
 
 
 def mul_u64(a: int, b: int) -> int:
-    """a * b modulo 2^64."""
+    """Return a * b modulo 2^64."""
     return (a * b) & _MASK
 
 
 def mul_high_u64(a: int, b: int) -> int:
-    """The upper 64 bits of the 128 that a * b has."""
+    """Return the upper 64 bits of the 128-bit product a * b."""
     return (a * b) >> 64
 
 
 def swap_u64(v: int) -> int:
-    """The eight bytes of v in opposite order."""
+    """Return v with its eight bytes reversed."""
     return int.from_bytes(v.to_bytes(8, "little"), "big")
 
 
-def zeros_below(v: int) -> int:
-    """How many zero bits are below the lowest one that is set in v, which must not be 0."""
+def ctz64(v: int) -> int:
+    """Return the number of trailing zero bits of v, which must not be 0."""
     assert v > 0
     return (v & -v).bit_length() - 1
 
 
-def bits_of(v: int) -> int:
-    """How many bits v has, up to the highest that is set; v must not be 0."""
+def bit_length(v: int) -> int:
+    """Return the position of the highest set bit of v, counted from 1; v must not be 0."""
     assert v > 0
     return v.bit_length()
 
 
 def borrow(owner: object, n: int) -> bytes | bytearray:
-    """The first n bytes of an object that lends its memory (bytes, an Arrow buffer), not copied.
+    """Return the first n bytes of an object with the buffer protocol (bytes, Arrow buffer), without a copy.
 
-    They are there as long as the owner is, which must neither move nor shrink them; ValueError when it has
-    fewer.
+    They are valid as long as the owner exists; it must neither move nor shrink them. Raises ValueError if
+    the owner has fewer bytes.
     """
     view = memoryview(owner).cast("B")  # type: ignore[arg-type]
     if len(view) < n:
@@ -231,11 +232,11 @@ def borrow(owner: object, n: int) -> bytes | bytearray:
 
 
 def f64le(buf: bytes | bytearray, at: int) -> float:
-    """The little-endian IEEE double at `at`."""
+    """Return the little-endian IEEE double at `at`."""
     number: float = struct.unpack_from("<d", buf, at)[0]
     return number
 
 
 def truncate(v: float) -> int:
-    """v without its fraction; it must lie within an i64."""
+    """Return v without its fraction; it must fit into an i64."""
     return int(v)

@@ -1,4 +1,4 @@
-# What the system is asked for, in C; system.py says the same for the interpreter.
+# The system's clocks in C; system.py has the same functions for the interpreter.
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 
 

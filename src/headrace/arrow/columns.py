@@ -192,7 +192,7 @@ class Column:
         if self.stored and self.kind != CONVERTED:
             return self._take_stored()
         if self.kind == TEXT:
-            if self.convert is not None and not self._converts(mem.take(p, self.at, self.n)):
+            if self.convert is not None and not self._converts(mem.to_bytes(p, self.at, self.n)):
                 return False
             return mem.is_utf8(p, self.at, self.n)
         if self.kind == INTEGER:
@@ -202,11 +202,11 @@ class Column:
         if self.kind == REAL:
             return self._parse_real(p)
         if self.kind == BOOLEAN:
-            word: bytes = mem.take(p, self.at, self.n).lower()
+            word: bytes = mem.to_bytes(p, self.at, self.n).lower()
             self.number = 1 if word in TRUE else 0
             return word in TRUE or word in FALSE
         if self.convert is not None and (self.kind == CONVERTED or self.kind == INTEGER):
-            text: bytes = str(self.number).encode() if self.stored else mem.take(p, self.at, self.n)
+            text: bytes = str(self.number).encode() if self.stored else mem.to_bytes(p, self.at, self.n)
             try:
                 self.raw = self.convert(text)
             except (ValueError, ArithmeticError):
@@ -324,9 +324,9 @@ class Column:
             at += 1
         try:
             if at == end:
-                self.real = mem.f64_of(p, self.at, self.n)
+                self.real = mem.parse_f64(p, self.at, self.n)
                 return True
-            text = mem.take(p, self.at, self.n)
+            text = mem.to_bytes(p, self.at, self.n)
             if text.lstrip(b"+-").lower() not in NOT_FINITE:
                 return False
             self.real = float(text)

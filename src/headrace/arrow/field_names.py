@@ -103,7 +103,7 @@ def text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> bytes:
     """The text of the element at `at`."""
     if listpack_walk.is_integer(p, at):
         return str(listpack_walk.integer(p, at)).encode()
-    return mem.take(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+    return mem.to_bytes(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
 
 
 @cython.cfunc

@@ -194,7 +194,7 @@ def escaped(data: bytes) -> bytes:
     """The bytes as UTF-8, each that is not UTF-8 as `\\xNN`."""
     out: Growing = Growing(64)
     out.put_escaped(data, 0, len(data))
-    return mem.take(out.p, 0, out.used)
+    return mem.to_bytes(out.p, 0, out.used)
 
 
 @cython.ccall

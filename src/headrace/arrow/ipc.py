@@ -110,7 +110,7 @@ class BatchMessage:
         parts = [bytes(self.head(rows))]
         piece: Growing
         for piece in self.pieces:
-            parts.append(mem.take(piece.p, 0, piece.used))
+            parts.append(mem.to_bytes(piece.p, 0, piece.used))
             parts.append(bytes(padded(piece.used) - piece.used))
         return b"".join(parts)
 

@@ -312,7 +312,7 @@ class NodeRuns(ColumnRuns):
             for i in range(1, self.pairs + 1):
                 mem.put_u32le(ends.p, ends.used, values.used + mem.u32le(self.key_ends.p, 4 * i))
                 ends.used += 4
-            mem.copy_word(values.p, values.used, self.key_bytes.p, 0, size)
+            mem.copy_short(values.p, values.used, self.key_bytes.p, 0, size)
             values.used += size
         return rows
 
@@ -349,6 +349,6 @@ def _put_element(
         return False
     if values.used + n > values.cap:
         values.grow(n)
-    mem.copy_word(values.p, values.used, p, at, n)
+    mem.copy_short(values.p, values.used, p, at, n)
     values.used += n
     return True

@@ -28,7 +28,7 @@ def _counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
     """The counter that a duration belongs to, which is not negative."""
     if ns < STEPS:
         return ns
-    shift: cython.int = mem.bits_of(ns) - STEP_BITS
+    shift: cython.int = mem.bit_length(ns) - STEP_BITS
     return (shift + 1) * STEPS + (ns >> shift) - STEPS
 
 

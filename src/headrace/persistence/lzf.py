@@ -196,7 +196,7 @@ def _same(
     while size + 8 <= most:
         differing = mem.u64le(source, found + size) ^ mem.u64le(source, at + size)
         if differing:
-            return size + (mem.zeros_below(differing) >> 3)
+            return size + (mem.ctz64(differing) >> 3)
         size += 8
     while size < most and source[found + size] == source[at + size]:
         size += 1
@@ -207,7 +207,7 @@ def compress(data: bytes) -> bytes | None:
     """data packed; None when that would not be at least four bytes shorter."""
     packer: Packer = Packer()
     size: cython.Py_ssize_t = packer.pack(data, len(data))
-    return mem.take(packer.p, 0, size) if size else None
+    return mem.to_bytes(packer.p, 0, size) if size else None
 
 
 @cython.ccall

@@ -126,7 +126,7 @@ class RequestParser(Inbox):
             if taken < ROOM_MAX:
                 words[taken] = HEARD.word(p, at, size)
             else:
-                words.append(mem.take(p, at, size))
+                words.append(mem.to_bytes(p, at, size))
             at += size + 2
             taken += 1
             size = NONE
@@ -170,7 +170,7 @@ class RequestParser(Inbox):
             raise ProtocolError("Protocol error: too big inline request")
         if end < 0:
             return None
-        words: list[bytes] | None = split_line(mem.take(self.p, self.at, end - self.at))
+        words: list[bytes] | None = split_line(mem.to_bytes(self.p, self.at, end - self.at))
         if words is None:
             raise ProtocolError("Protocol error: unbalanced quotes in request")
         self.at = end + 1

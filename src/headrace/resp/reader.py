@@ -60,7 +60,7 @@ class Reader:
             if n > self.end - begin - 2:
                 raise ProtocolError("a reply is cut")
             self.at = begin + n + 2
-            return mem.take(p, begin, n)
+            return mem.to_bytes(p, begin, n)
         if kind == ARRAY:
             n = self._number(p)
             if n < 0:
@@ -76,7 +76,7 @@ class Reader:
         if end < 0 or kind not in (SIMPLE, ERROR):
             raise ProtocolError("not a reply in RESP2")
         self.at = end + 2
-        line: bytes = mem.take(p, begin, end - begin)
+        line: bytes = mem.to_bytes(p, begin, end - begin)
         return line if kind == SIMPLE else CommandError(line.decode(errors="replace"))
 
     @cython.cfunc

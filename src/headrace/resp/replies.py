@@ -147,7 +147,7 @@ class ReplyParser(Inbox):
             count: cython.longlong = self._length(begin, end, COUNT_MAX)
             self.at = end + 2
             return None if count == NONE else self._open(kind, count)
-        line: bytes = mem.take(self.p, begin, end - begin)
+        line: bytes = mem.to_bytes(self.p, begin, end - begin)
         self.at = end + 2
         return _scalar(kind, line)
 
@@ -171,7 +171,7 @@ class ReplyParser(Inbox):
         size: cython.Py_ssize_t = self.size
         if size + 2 > self.filled - self.at:
             return INCOMPLETE
-        text: bytes = mem.take(self.p, self.at, size)
+        text: bytes = mem.to_bytes(self.p, self.at, size)
         self.at += size + 2
         self.size = NONE
         if self.kind == BLOB_ERROR:

@@ -31,13 +31,13 @@ class Vocabulary:
     def word(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> bytes:
         """The n bytes at `at`."""
         if n < 2 or n > WORD_MAX:
-            return mem.take(p, at, n)
+            return mem.to_bytes(p, at, n)
         place: cython.uint = p[at]
         place = (place * 31 + p[at + n - 1] * 7 + p[at + (n >> 1)] * 3 + n) & (PLACES - 1)
         word: bytes = self.words[place]
         known: cython.p_const_uchar = word
-        if len(word) == n and mem.same_word(p, at, known, 0, n):
+        if len(word) == n and mem.equal_bytes(p, at, known, 0, n):
             return word
-        word = mem.take(p, at, n)
+        word = mem.to_bytes(p, at, n)
         self.words[place] = word
         return word

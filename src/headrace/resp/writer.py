@@ -147,7 +147,7 @@ class Answer:
             self._grow(n + HEADER_MAX)
         p: cython.p_uchar = self.p
         to: cython.Py_ssize_t = put_header(p, self.used, BULK, n)
-        mem.copy_word(p, to, source, at, n)
+        mem.copy_short(p, to, source, at, n)
         mem.put_u16le(p, to + n, CRLF)
         self.used = to + n + 2
         return 0
@@ -332,7 +332,7 @@ class Answer:
     def take(self) -> bytes:
         """The pending bytes, which then count as sent."""
         n: cython.Py_ssize_t = self.used - self.start
-        encoded: bytes = mem.take(self.p, self.start, n)
+        encoded: bytes = mem.to_bytes(self.p, self.start, n)
         self.sent(n)
         return encoded
 

@@ -63,7 +63,7 @@ def rewrite(node: Node, weight: Weight) -> cython.longlong:
     while walk.next():
         if idle and stream_id.before(ms, seq, walk.ms, walk.seq):
             if at > kept_from:
-                parts.append(mem.take(p, kept_from, at - kept_from))
+                parts.append(mem.to_bytes(p, kept_from, at - kept_from))
             kept_from = walk.at
             elements -= size
             gone += 1
@@ -73,7 +73,7 @@ def rewrite(node: Node, weight: Weight) -> cython.longlong:
         seq = walk.seq
         size = _elements(walk)
     if gone > 0:
-        parts.append(mem.take(p, kept_from, node.pack.used + 1 - kept_from))
+        parts.append(mem.to_bytes(p, kept_from, node.pack.used + 1 - kept_from))
         parts[0] = _header(parts, elements)
         node.take_over(Listpack.from_bytes(b"".join(parts)), gone)
         weight.add(node.pack.cap - took)

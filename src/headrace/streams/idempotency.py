@@ -248,7 +248,7 @@ def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
     p: cython.p_uchar = out
     mem.put_u64le(p, 0, low_sum ^ _turn(high_xor))
     mem.put_u64le(p, 8, high_sum ^ _turn(low_xor))
-    return mem.take(p, 0, 16)
+    return mem.to_bytes(p, 0, 16)
 
 
 @cython.cfunc

@@ -124,7 +124,7 @@ class StreamIterator:
         """The pieces of the entry that were not stepped over yet."""
         pieces: list[bytes] = []
         while self.next_piece():
-            pieces.append(mem.take(self.p, self.at, self.size))
+            pieces.append(mem.to_bytes(self.p, self.at, self.size))
         return pieces
 
     @cython.cfunc

@@ -151,7 +151,7 @@ class EntryWalk:
     @cython.ccall
     def piece(self) -> bytes:
         """The text of the piece."""
-        return mem.take(self.text, self.text_at, self.size)
+        return mem.to_bytes(self.text, self.text_at, self.size)
 
     @cython.cfunc
     @cython.exceptval(check=False)

@@ -44,7 +44,7 @@ class Listpack:
     are appended; any other change moves what follows it.
     """
 
-    buf: Any  # a mem.block, or the bytearray that was adopted
+    buf: Any  # a mem.alloc, or the bytearray that was adopted
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t  # the offset of the end byte
@@ -52,7 +52,7 @@ class Listpack:
 
     def __init__(self, cap: cython.Py_ssize_t = 64) -> None:
         self.cap = max(cap, HEADER + 1)
-        self.buf = mem.block(self.cap)
+        self.buf = mem.alloc(self.cap)
         self.p = self.buf
         self.used = HEADER
         self.count = 0
@@ -164,7 +164,7 @@ class Listpack:
             self.shrink()
             return heir
         heir = adopted(self.buf, 0)
-        self.buf = mem.block(self.used + 1)
+        self.buf = mem.alloc(self.used + 1)
         self.p = self.buf
         self.cap = self.used + 1
         mem.copy(self.p, 0, heir.p, 0, self.cap)
@@ -183,8 +183,8 @@ class Listpack:
         if listpack_walk.is_integer(p, at):
             digits = bytearray(DECIMAL_BYTES_MAX)
             room = digits
-            return mem.take(room, 0, listpack_walk.put_integer_text(room, listpack_walk.integer(p, at)))
-        return mem.take(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+            return mem.to_bytes(room, 0, listpack_walk.put_integer_text(room, listpack_walk.integer(p, at)))
+        return mem.to_bytes(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
 
     @cython.ccall
     def first(self) -> cython.Py_ssize_t:
@@ -210,7 +210,7 @@ class Listpack:
     @cython.ccall
     def to_bytes(self) -> bytes:
         """The listpack as it is stored and sent."""
-        return mem.take(self.p, 0, self.used + 1)
+        return mem.to_bytes(self.p, 0, self.used + 1)
 
     @cython.ccall
     def copy(self) -> Listpack:
@@ -261,7 +261,7 @@ class Listpack:
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
         if cap > TOTAL_BYTES_MAX:
             raise ElementsTooLarge()
-        buf: Any = mem.block(cap)
+        buf: Any = mem.alloc(cap)
         p: cython.p_uchar = buf
         mem.copy(p, 0, self.p, 0, min(self.used + 1, self.cap))
         self.buf = buf
@@ -303,7 +303,7 @@ class Listpack:
 def adopted(data: Any, count: cython.Py_ssize_t) -> Listpack:
     """The listpack of count elements that data is known to be, with trailing lengths of our form.
 
-    data is a bytearray, or a mem.block that nobody else has.
+    data is a bytearray, or a mem.alloc that nobody else has.
     """
     pack: Listpack = Listpack.__new__(Listpack)
     pack.buf = data

@@ -81,7 +81,7 @@ def _run(key: bytes, at: cython.Py_ssize_t) -> bytes:
     n: cython.Py_ssize_t = len(key) - at
     if n == len(ZEROS) and mem.compare(p, at, zeros, 0, n) == 0:
         return ZEROS
-    return mem.take(p, at, n)
+    return mem.to_bytes(p, at, n)
 
 
 @cython.cfunc
@@ -289,10 +289,10 @@ class Rax:
         children: list[object] | None = branch.children
         assert children is not None
         if place == len(edges):  # keys mostly come in order
-            branch.edges = edges + mem.take(key, at, 1)
+            branch.edges = edges + mem.to_bytes(key, at, 1)
             children.append(self._tail(key, at + 1, value))
         else:
-            branch.edges = edges[:place] + mem.take(key, at, 1) + edges[place:]
+            branch.edges = edges[:place] + mem.to_bytes(key, at, 1) + edges[place:]
             children.insert(place, self._tail(key, at + 1, value))
 
     @cython.cfunc

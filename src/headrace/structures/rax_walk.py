@@ -178,7 +178,7 @@ class RaxCursor:
         while type(lower) is RaxNode:
             node = lower
             lower = node.value if node.value is not rax.NO_VALUE else self._step(node, 0)
-        return self._stand(mem.take(self.p, 0, self.used), lower)
+        return self._stand(mem.to_bytes(self.p, 0, self.used), lower)
 
     @cython.cfunc
     def _last(
@@ -199,7 +199,7 @@ class RaxCursor:
             lower = self._step(node, len(node.edges) - 1)
         if lower is rax.NO_VALUE:  # sought the last key of an empty tree
             return self._leave()
-        return self._stand(mem.take(self.p, 0, self.used), lower)
+        return self._stand(mem.to_bytes(self.p, 0, self.used), lower)
 
     @cython.cfunc
     def _step(self, node: RaxNode, place: cython.Py_ssize_t) -> object:

@@ -118,7 +118,7 @@ def text_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
     p[n] = DASH
     n += 1
     n += mem.put_decimal(p, n, seq)
-    return mem.take(p, 0, n)
+    return mem.to_bytes(p, 0, n)
 
 
 @cython.ccall
@@ -127,7 +127,7 @@ def decimal(n: cython.longlong) -> bytes:
     if n < 0:
         return b"%d" % n
     p: cython.p_uchar = SCRATCH
-    return mem.take(p, 0, mem.put_decimal(p, 0, mem.as_unsigned(n)))
+    return mem.to_bytes(p, 0, mem.put_decimal(p, 0, mem.as_unsigned(n)))
 
 
 @cython.ccall
@@ -137,7 +137,7 @@ def key_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
     p: cython.p_uchar = room
     mem.put_u64be(p, 0, ms)
     mem.put_u64be(p, 8, seq)
-    return mem.take(p, 0, KEY_BYTES)
+    return mem.to_bytes(p, 0, KEY_BYTES)
 
 
 @cython.ccall

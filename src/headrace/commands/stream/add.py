@@ -87,7 +87,7 @@ class Append:
             self.source = CLOCK
             return
         if 2 < n <= ID_TEXT_MAX and p[n - 1] == STAR and p[n - 2] == DASH:
-            word = mem.take(p, 0, n - 2)
+            word = mem.to_bytes(p, 0, n - 2)
             if b"-" in word:  # the first dash is the one that counts
                 raise InvalidStreamId()
             self.source = SEQUENCE

@@ -275,7 +275,7 @@ class LogReader(Inbox):
             self.past_end = n + 2 > max(self.size, self.fed) - self._here()
             self.at = start
             return None
-        word: bytes = mem.take(p, at, n)
+        word: bytes = mem.to_bytes(p, at, n)
         self.at = at + n
         if p[at + n] != CR or p[at + n + 1] != LF:
             raise self._damaged(f"a word of {n} bytes ends with \\r\\n, here stands {self._found()}")
@@ -370,4 +370,4 @@ class LogReader(Inbox):
         if zeros > 1:
             last = self.at + zeros == self.filled and self.fed >= self.size
             return f"{zeros} zero bytes" + (", up to the end of the file" if last else "")
-        return repr(mem.take(p, self.at, min(self.filled - self.at, 16)))[1:]
+        return repr(mem.to_bytes(p, self.at, min(self.filled - self.at, 16)))[1:]

@@ -103,7 +103,7 @@ class Recorder:
         """
         n: cython.Py_ssize_t = self.used
         if n <= COPIED_MAX:
-            data = mem.take(self.p, 0, n)
+            data = mem.to_bytes(self.p, 0, n)
             taken: cython.Py_ssize_t = file.write(data)
             if taken < n:
                 write_all(file, data[taken:])
@@ -147,7 +147,7 @@ class Recorder:
             n = len(word)
             source = word
             at = writer.put_header(p, at, BULK, n)
-            mem.copy_word(p, at, source, 0, n)
+            mem.copy_short(p, at, source, 0, n)
             mem.put_u16le(p, at + n, CRLF)
             at += n + 2
         self.used = at

@@ -101,7 +101,7 @@ class RdbInput:
     @cython.ccall
     def rest(self) -> bytes:
         """What was asked of the source and not taken, and is taken now."""
-        left: bytes = mem.take(self.p, self.at, self.end - self.at)
+        left: bytes = mem.to_bytes(self.p, self.at, self.end - self.at)
         self.at = self.end
         return left
 
@@ -252,7 +252,7 @@ class RdbInput:
         if self.end - self.at < size:
             self._fill(size)
         self.at += size
-        return mem.take(self.p, self.at - size, size)
+        return mem.to_bytes(self.p, self.at - size, size)
 
     @cython.cfunc
     def _take_long(self, size: cython.Py_ssize_t) -> bytes:
@@ -263,7 +263,7 @@ class RdbInput:
             if self.at == self.end:
                 self._fill(1)
             n = min(size, self.end - self.at)
-            parts.append(mem.take(self.p, self.at, n))
+            parts.append(mem.to_bytes(self.p, self.at, n))
             self.at += n
             size -= n
         return b"".join(parts)

@@ -203,7 +203,7 @@ class RdbOutput:
         """Hand what is buffered to the sink; whatever the sink raises passes through."""
         if self.sink is not None and self.used > 0:
             self._crc = self.crc()
-            self.sink(mem.take(self.p, 0, self.used))
+            self.sink(mem.to_bytes(self.p, 0, self.used))
             self.flushed += self.used
             self.used = 0
 
@@ -211,7 +211,7 @@ class RdbOutput:
     def take(self) -> bytes:
         """All that was written; only without a sink."""
         assert self.sink is None, "what was written has gone to the sink"
-        return mem.take(self.p, 0, self.used)
+        return mem.to_bytes(self.p, 0, self.used)
 
     @cython.cfunc
     def _make_room(self, n: cython.Py_ssize_t) -> cython.void:

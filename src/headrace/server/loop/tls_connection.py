@@ -134,7 +134,7 @@ class Secure:
         try:
             while begin < end:
                 size = min(PIECE, end - begin)
-                self.wire.write(mem.take(p, at + begin, size))
+                self.wire.write(mem.to_bytes(p, at + begin, size))
                 pieces.append(self.outgoing.read())
                 begin += size
         except (OSError, ValueError, MemoryError) as wrong:

@@ -124,7 +124,7 @@ class ArrowDecoder:
     @cython.cfunc
     def _word(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> bytes:
         """Word i of a noted entry, for messages and other rare needs."""
-        return mem.take(p, self._at(note, i), self._size(note, i))
+        return mem.to_bytes(p, self._at(note, i), self._size(note, i))
 
     @cython.ccall
     def decode(self, rows_max: cython.Py_ssize_t, size_max: cython.Py_ssize_t) -> cython.bint:
@@ -241,7 +241,7 @@ class ArrowDecoder:
         for column in self.columns:
             if column.kind >= kinds.TEXT and column.named(p, at, n):
                 return column
-        return Column("ignored", mem.take(p, at, n))
+        return Column("ignored", mem.to_bytes(p, at, n))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -260,7 +260,7 @@ class ArrowDecoder:
         end: cython.Py_ssize_t = at + self._size(note, 0)
         dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
         if dash < 0:
-            raise ProtocolError(f"{mem.take(p, at, end - at)!r} is no entry ID")
+            raise ProtocolError(f"{mem.to_bytes(p, at, end - at)!r} is no entry ID")
         self.ms = self._unsigned(p, at, dash)
         self.seq = self._unsigned(p, dash + 1, end)
         return True

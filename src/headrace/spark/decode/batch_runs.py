@@ -118,7 +118,7 @@ class Runs(ColumnRuns):
             i = 12
             while i < names:
                 n = mem.u32le(notes, note + i + 4)
-                if mem.u32le(notes, other + i + 4) != n or not mem.same_word(
+                if mem.u32le(notes, other + i + 4) != n or not mem.equal_bytes(
                     p, mem.u32le(notes, note + i), p, mem.u32le(notes, other + i), n
                 ):
                     return count
@@ -176,7 +176,7 @@ class Runs(ColumnRuns):
             if utf8 and not mem.is_utf8(p, at, n):
                 return False
             for j in range(1, i, 2):
-                if self._size(note, j) == n and mem.same_word(p, self._at(note, j), p, at, n):
+                if self._size(note, j) == n and mem.equal_bytes(p, self._at(note, j), p, at, n):
                     return False
         return True
 
@@ -203,8 +203,8 @@ class Runs(ColumnRuns):
             note += self.stride
             ms = 0
             first = at
-            if end - at > 8 and mem.eight_digits(p, at) >= 0:
-                ms = mem.eight_digits(p, at)
+            if end - at > 8 and mem.parse_8_digits(p, at) >= 0:
+                ms = mem.parse_8_digits(p, at)
                 at += 8
             while at < end and 48 <= p[at] <= 57:
                 ms = ms * 10 + (p[at] - 48)
@@ -290,7 +290,7 @@ class Runs(ColumnRuns):
                 return i
             if values.used + n > values.cap:
                 values.grow(n)
-            mem.copy_word(values.p, values.used, p, at, n)
+            mem.copy_short(values.p, values.used, p, at, n)
             values.used += n
             mem.put_u32le(offsets.p, offsets.used, values.used)
             offsets.used += 4
@@ -327,7 +327,7 @@ class Runs(ColumnRuns):
                     return i
                 if values.used + n > values.cap:
                     values.grow(n)
-                mem.copy_word(values.p, values.used, p, at, n)
+                mem.copy_short(values.p, values.used, p, at, n)
                 values.used += n
                 mem.put_u32le(ends.p, ends.used, values.used)
                 ends.used += 4
@@ -362,7 +362,7 @@ class Runs(ColumnRuns):
         if ends.used + 4 * pairs * rows > ends.cap:
             ends.grow(4 * pairs * rows)
         for _ in range(1, rows):
-            mem.copy_word(values.p, values.used, values.p, start, size)
+            mem.copy_short(values.p, values.used, values.p, start, size)
             values.used += size
         for _ in range(pairs * (rows - 1)):
             mem.put_u32le(ends.p, ends.used, mem.u32le(ends.p, ends.used - 4 * pairs) + size)

@@ -170,7 +170,7 @@ class PageScanner:
     @cython.cfunc
     def _refused(self) -> cython.bint:
         """The server answers an error: raise it when its line is whole."""
-        text: bytes = mem.take(self.inbox.buf, self.at + 1, self.inbox.used - self.at - 1)
+        text: bytes = mem.to_bytes(self.inbox.buf, self.at + 1, self.inbox.used - self.at - 1)
         if b"\r\n" in text:
             raise CommandError(text.partition(b"\r\n")[0].decode(errors="replace"))
         if len(text) > ENTRY_MAX:
@@ -302,7 +302,7 @@ class PageScanner:
         if at >= end:
             return CUT
         if p[at] != kind:
-            raise ProtocolError(f"expected '{chr(kind)}', got {mem.take(p, at, 1)!r}")
+            raise ProtocolError(f"expected '{chr(kind)}', got {mem.to_bytes(p, at, 1)!r}")
         start: cython.Py_ssize_t = at + 1
         number: cython.longlong = 0
         digit: cython.int
@@ -322,12 +322,12 @@ class PageScanner:
             at += 1
         if at >= end:
             return CUT
-        raise ProtocolError(f"invalid length {mem.take(p, start, at - start + 1)!r}")
+        raise ProtocolError(f"invalid length {mem.to_bytes(p, start, at - start + 1)!r}")
 
     @cython.cfunc
     def _id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> bytes:
         """The ID of a noted entry."""
-        return mem.take(p, mem.u32le(self.notes.p, note + 4), mem.u32le(self.notes.p, note + 8))
+        return mem.to_bytes(p, mem.u32le(self.notes.p, note + 4), mem.u32le(self.notes.p, note + 8))
 
     @cython.ccall
     def skip(self) -> cython.void:

@@ -442,6 +442,6 @@ class XaddEncoder:
         few: bytes
         if out.used * 4 > out.cap:
             return out.take()
-        few = mem.take(out.p, 0, out.used)  # rather than give away, and make anew, so much room
+        few = mem.to_bytes(out.p, 0, out.used)  # rather than give away, and make anew, so much room
         out.used = 0
         return few

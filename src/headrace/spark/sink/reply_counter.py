@@ -98,12 +98,12 @@ class Tally(Inbox):
             if kind == ARRAY and not self.null:
                 self.left += size
         elif kind == ERROR:
-            text: str = mem.take(self.p, begin, end - begin).decode(errors="replace")
+            text: str = mem.to_bytes(self.p, begin, end - begin).decode(errors="replace")
             self.errors.append((self.passed, self.element, text))
         elif kind != SIMPLE and kind != INTEGER:
             raise ProtocolError("not a reply")
         if self.element < 0:
-            self.value = None if self.null or kind == ARRAY else mem.take(self.p, begin, end - begin)
+            self.value = None if self.null or kind == ARRAY else mem.to_bytes(self.p, begin, end - begin)
         self.at = end + 2
         self.element += 1
         self.left -= 1
