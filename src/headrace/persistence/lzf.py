@@ -130,12 +130,26 @@ def _pack(
             mem.put_u32le(table, _slot(window), place - 1)
     if used + 3 > room:
         return 0
+    return _put_rest(source, place, n, out, used, run)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_rest(
+    source: cython.p_const_uchar,
+    place: cython.Py_ssize_t,
+    n: cython.Py_ssize_t,
+    out: cython.p_uchar,
+    used: cython.Py_ssize_t,
+    run: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Add the last bytes, from place on, to the open run; return how many bytes are used of out."""
     while place < n:
         out[used] = source[place]
         used += 1
         place += 1
         run += 1
-        if run == run_max:
+        if run == RUN_MAX:
             used = _close(out, used, run)
             run = 0
     return _close(out, used, run) - 1
