@@ -1,10 +1,10 @@
-"""Redis Streams for Python, all the way into Spark.
+"""Redis Streams for Python, with a PySpark pipeline.
 
     with headrace.open() as db:
         orders = db.stream("orders")
         orders.add({"customer": "ada", "cents": 999})
 
-The names of the library are looked up when they are first used: the server and Spark need none of them.
+The library's names are imported on first use, because the server and Spark need none of them.
 """
 
 from importlib import import_module
@@ -44,7 +44,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_WHERE = {
+_MODULES = {
     "Backoff": "retry_policy",
     "Consumer": "consuming.consumer",
     "Database": "database",
@@ -61,9 +61,9 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    value = getattr(import_module(f"headrace.api.{_WHERE[name]}"), name)
+    value = getattr(import_module(f"headrace.api.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

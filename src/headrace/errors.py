@@ -1,29 +1,29 @@
-"""Every refusal once, with its exact wire text.
+"""Every error, with its exact wire text.
 
-CommandError     a request that was understood and refused; the connection goes on
-ProtocolError    bytes that are not the protocol; answered once, then the connection closes
-UsageError       a wrong option or file on the command line: one line, exit code 2
+CommandError     a valid request that the engine or server rejected; the connection stays open
+ProtocolError    bytes that are not the protocol; reported once, then the connection is closed
+UsageError       an invalid argument, option or file; the program prints one line and exits with code 2
 """
 
 from __future__ import annotations
 
-NAME_SHOWN_MAX = 128  # bytes of an unknown name that an answer repeats
+NAME_ECHO_MAX = 128  # bytes of an unknown name that an error repeats
 
 
 class HeadraceError(Exception):
-    """The base of all that headrace raises on purpose; its text says what to do."""
+    """The base class of all errors that Headrace raises deliberately. The text says what to do."""
 
 
 class ProtocolError(HeadraceError):
-    """Bytes that are not the Redis protocol."""
+    """The input is not the Redis protocol."""
 
 
 class UsageError(HeadraceError):
-    """The user asked for something that cannot be done; the text says what to do instead."""
+    """An argument or option is invalid; the text names the valid ones."""
 
 
 class CommandError(HeadraceError):
-    """A request that was understood and refused. The text is what goes on the wire, code first."""
+    """A valid request that was rejected. The text is the wire text, error code first."""
 
     text: str = "ERR"
 
@@ -31,7 +31,7 @@ class CommandError(HeadraceError):
         super().__init__(text or self.text)
 
 
-class SyntaxRefused(CommandError):
+class InvalidSyntax(CommandError):
     text = "ERR syntax error"
 
 
@@ -52,17 +52,21 @@ class NoSuchKey(CommandError):
 
 
 class WrongArgumentCount(CommandError):
-    """The command's name, lower case, subcommands as `config|get`."""
+    """A command got too few or too many arguments.
+
+    Args:
+        command: the name in lower case; a subcommand as `config|get`.
+    """
 
     def __init__(self, command: str) -> None:
         super().__init__(f"ERR wrong number of arguments for '{command}' command")
 
 
-class UnknownForm(CommandError):
-    """A subcommand whose further words do not fit; it is named as the client typed it."""
+class UnknownSubcommand(CommandError):
+    """A subcommand does not exist or got the wrong arguments. The text repeats it as the client sent it."""
 
     def __init__(self, container: str, subcommand: bytes) -> None:
-        name = subcommand[:NAME_SHOWN_MAX].decode("utf-8", "surrogateescape")
+        name = subcommand[:NAME_ECHO_MAX].decode("utf-8", "surrogateescape")
         super().__init__(
             f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP."
         )
@@ -84,69 +88,69 @@ class ElementsTooLarge(CommandError):
     text = "ERR Elements are too large to be stored"
 
 
-# What a Python program meets: the refusals it may want to tell apart. Who reads a server's answers makes them
-# of its text (api/remote/server_errors.py), and their text is the server's.
+# Errors that a Python program may want to distinguish. api/remote/server_errors.py makes them from the error
+# replies of a server and keeps their text.
 
 
 class NoSuchGroup(CommandError):
-    """The stream or its consumer group is not there: nobody made it, or it was deleted."""
+    """The stream or its consumer group does not exist: it was never created, or it was deleted."""
 
     text = "NOGROUP No such consumer group"
 
 
 class GroupExists(CommandError):
-    """A consumer group of that name is there already."""
+    """A consumer group of that name already exists."""
 
     text = "BUSYGROUP Consumer Group name already exists"
 
 
 class NoSuchStream(NoSuchKey):
-    """There is no stream of that name."""
+    """No stream of that name exists."""
 
 
 class AccessDenied(CommandError):
-    """User and password are wrong or missing, or the user may not do that."""
+    """The user or password is missing or wrong, or the user lacks the permission."""
 
     text = "NOPERM this user has no permissions to do that"
 
 
 class NotSupported(CommandError):
-    """The server does not know the command or the option: it is too old."""
+    """The server does not know the command or the option, usually because it is too old."""
 
-    text = "ERR the server does not know that"
+    text = "ERR the server does not support this"
 
 
-class ServerFull(CommandError):
-    """The server has reached its limit of memory."""
+class ServerOutOfMemory(CommandError):
+    """The server has reached its memory limit (`maxmemory`)."""
 
     text = "OOM command not allowed when used memory > 'maxmemory'"
 
 
 class CrossSlot(CommandError):
-    """Keys that are to be changed together belong to several servers of a cluster."""
+    """Keys of one transaction belong to several slots of a cluster."""
 
     text = "CROSSSLOT Keys in request don't hash to the same slot"
 
 
 class InvalidID(HeadraceError, ValueError):
-    """Not an ID of a stream's entry."""
+    """Not a valid entry ID."""
 
 
 class CodecError(HeadraceError, ValueError):
-    """A value that cannot be made into an entry's fields, or fields that make no value."""
+    """A value cannot be encoded into an entry's fields, or fields cannot be decoded into a value."""
 
 
 class ConnectionLost(HeadraceError, ConnectionError):
-    """A server cannot be reached. perhaps_done: whether it may have carried out what it was asked for."""
+    """The server cannot be reached. `maybe_executed`: whether it may have executed the request."""
 
-    def __init__(self, text: str, perhaps_done: bool = False) -> None:
+    def __init__(self, text: str, maybe_executed: bool = False) -> None:
         super().__init__(text)
-        self.perhaps_done = perhaps_done
+        self.maybe_executed = maybe_executed
 
 
 class DatabaseClosed(HeadraceError):
-    """The database was closed, or belongs to another process; the text says which."""
+    """The database is closed, or belongs to the parent of this forked process; the text says which."""
 
 
 class NotOnDisk(HeadraceError):
-    """What was just done is in memory, and the disk has refused it; it is tried again by itself."""
+    """The change is in memory, but the disk rejected it. Headrace keeps retrying the write."""

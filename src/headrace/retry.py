@@ -1,4 +1,7 @@
-"""How long a lost server is waited for: restarts take seconds, failovers as long as it takes to be sure."""
+"""How long to retry when a server is lost.
+
+A restart takes seconds. A failover takes as long as the other servers need to agree on it.
+"""
 
 from __future__ import annotations
 
@@ -16,52 +19,70 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-FIRST_WAIT_S = 0.05
-LONGEST_WAIT_S = 2.0
-LOST = (
+INITIAL_DELAY_S = 0.05
+MAX_DELAY_S = 2.0
+CONNECTION_ERRORS = (
     redis.ConnectionError,
     redis.TimeoutError,
     OSError,
-    ClusterError,  # CLUSTERDOWN among them
+    ClusterError,  # including CLUSTERDOWN
     TryAgainError,
-    RedisClusterException,  # no node of a cluster answers, or a slot is nobody's for now
+    RedisClusterException,  # no node of a cluster replies, or a slot has no owner at the moment
 )
-HOPELESS = (AuthenticationError, AuthorizationError)
+AUTH_ERRORS = (AuthenticationError, AuthorizationError)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Patience:
-    """Waits between attempts, doubling them, until so many seconds have passed without any success."""
+class ReconnectDelay:
+    """Waits between attempts to reach a server: each wait is twice as long as the one before.
+
+    Args:
+        seconds: how long to retry after the last success.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.renew()
+        self.reset()
 
-    def renew(self) -> None:
-        """Something was achieved: what fails from now on may fail anew."""
-        self._until: float | None = None
-        self._pause = FIRST_WAIT_S
+    def reset(self) -> None:
+        """Record a success: the next failure starts with the shortest delay and the full time again."""
+        self._deadline: float | None = None
+        self._delay = INITIAL_DELAY_S
 
     def wait(self, failure: Exception) -> None:
-        """Sleep before the next attempt, or raise the failure if it is hopeless or time is over."""
+        """Sleep before the next attempt.
+
+        Args:
+            failure: what the last attempt raised.
+
+        Raises:
+            Exception: `failure`, if retrying cannot help or the time is over.
+        """
         now = time.monotonic()
-        if self._until is None:
-            self._until = now + self._seconds
-        elif self._pause == 2 * FIRST_WAIT_S:  # the first attempt is the usual cure, and not worth a word
-            log.warning("Lost a server, trying for %g s to find it again: %s", self._seconds, failure)
-        if now >= self._until or isinstance(failure, HOPELESS):
+        if self._deadline is None:
+            self._deadline = now + self._seconds
+        elif (
+            self._delay == 2 * INITIAL_DELAY_S
+        ):  # the first retry usually succeeds and is not worth a log line
+            log.warning("Lost a server, retrying for %g s: %s", self._seconds, failure)
+        if now >= self._deadline or isinstance(failure, AUTH_ERRORS):
             raise failure
-        time.sleep(min(self._pause, self._until - now))
-        self._pause = min(2 * self._pause, LONGEST_WAIT_S)
+        time.sleep(min(self._delay, self._deadline - now))
+        self._delay = min(2 * self._delay, MAX_DELAY_S)
 
 
-def patiently(seconds: float, work: Callable[[], T]) -> T:
-    """What work returns; it is done again when a server was lost, so it must do no harm done twice."""
-    patience = Patience(seconds)
+def retry_while_lost(seconds: float, work: Callable[[], T]) -> T:
+    """Return what `work` returns; call it again while the server is lost.
+
+    Args:
+        seconds: how long to retry.
+        work: an idempotent function, because it may run more than once.
+    """
+    patience = ReconnectDelay(seconds)
     while True:
         try:
             return work()
-        except LOST as failure:
+        except CONNECTION_ERRORS as failure:
             patience.wait(failure)

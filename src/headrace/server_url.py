@@ -1,11 +1,11 @@
-"""Where streams are kept, as one URL: a server, the master a Sentinel names, or a cluster.
+"""Server addresses as one URL: a server, a master found through Sentinel, or a cluster.
 
     redis://[user:password@]host[:port][/db]     rediss:// with TLS      unix:///path[?db=n]
     sentinel://[user:password@]host[:port],…/service[/db]                sentinels:// with TLS
     cluster://[user:password@]host[:port],…                              clusters:// with TLS
 
-`?name=value` sets what redis-py calls so: ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_cert_reqs and more.
-User and password are the servers'; a Sentinel's own are sentinel_username and sentinel_password.
+`?name=value` sets redis-py's option of that name: ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_cert_reqs …
+User and password are for the servers; sentinel_username and sentinel_password are for the Sentinels.
 """
 
 from __future__ import annotations
@@ -20,16 +20,26 @@ from redis.connection import parse_url
 from redis.exceptions import AskError, RedisError, ResponseError
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.retry import HOPELESS, LOST
+from headrace.retry import AUTH_ERRORS, CONNECTION_ERRORS
 
-PORTS = {"sentinel": 26379, "cluster": 6379}
-RESERVED = "/ ? # [ ] @ :"
-FORMS = "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
+DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
+RESERVED_CHARACTERS = "/ ? # [ ] @ :"
+URL_FORMS = (
+    "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
+)
 
 
 @dataclass(frozen=True)
 class ServerUrl:
-    """A URL taken apart. kind: one, sentinel or cluster; settings: what connections are made with."""
+    """A parsed URL.
+
+    Attributes:
+        kind: "standalone", "sentinel" or "cluster".
+        settings: redis-py's connection settings. They contain the password.
+        hosts: (host, port) of the Sentinels or of the cluster's start nodes.
+        service: the name of the master that the Sentinels monitor.
+        sentinel_settings: connection settings for the Sentinels.
+    """
 
     kind: str
     settings: dict[str, Any] = field(repr=False)  # holds the password
@@ -39,46 +49,50 @@ class ServerUrl:
 
 
 def parse_server_url(url: str) -> ServerUrl:
-    """The parts of url. UsageError if it is none of the forms above."""
+    """Parse a server URL.
+
+    Raises:
+        UsageError: if it has none of the forms above.
+    """
     try:
         scheme, _, rest = url.partition("://")
         kind = scheme.removesuffix("s")
-        if kind in PORTS:
-            return _several(kind, scheme != kind, rest)
-        return ServerUrl("one", parse_url(url))  # type: ignore[no-untyped-call]
+        if kind in DEFAULT_PORTS:
+            return _parse_multi_host(kind, scheme != kind, rest)
+        return ServerUrl("standalone", parse_url(url))  # type: ignore[no-untyped-call]
     except ValueError as error:
-        # The parser cuts a password with such letters at the wrong place, and would show a part of it.
-        wrong = f"write {RESERVED} of a password as %XX" if "@" in url else str(error)
+        # A password with such characters is split at the wrong place; the text would show a part of it.
+        wrong = f"write {RESERVED_CHARACTERS} of a password as %XX" if "@" in url else str(error)
         raise UsageError(
-            f"{without_password(url)}: not a server's address ({wrong}); expected {FORMS}"
+            f"{without_password(url)}: not a server's address ({wrong}); expected {URL_FORMS}"
         ) from None
 
 
-def node_of_a_cluster(url: str) -> UsageError:
-    """What to raise when a server, asked as if it were the only one, says that another has the key."""
+def cluster_node_error(url: str) -> UsageError:
+    """Return the error for a URL of one server that turns out to be a node of a cluster."""
     return UsageError(f"{without_password(url)} is a node of a cluster: use cluster://host:port")
 
 
-def lost(url: str, error: Exception) -> HeadraceError:
-    """What to raise when a server is not there, no longer, or says no: one line that says where to look."""
+def connection_error(url: str, error: Exception) -> HeadraceError:
+    """Return a one-line error for a server that cannot be reached or rejects the client."""
     if isinstance(error, AskError) and not url.startswith("cluster"):  # or MovedError, which is one
-        return node_of_a_cluster(url)
-    if isinstance(error, (ResponseError, *HOPELESS)):
-        return HeadraceError(f"{without_password(url)}: the server refused: {error}")
+        return cluster_node_error(url)
+    if isinstance(error, (ResponseError, *AUTH_ERRORS)):
+        return HeadraceError(f"{without_password(url)}: the server rejected the request: {error}")
     return HeadraceError(f"{without_password(url)}: {error}; is a server running there? (headrace serve)")
 
 
 @contextmanager
-def failures_explained(url: str) -> Iterator[None]:
-    """Turns what the client library raises into that one line."""
+def explain_connection_errors(url: str) -> Iterator[None]:
+    """Convert exceptions of redis-py into connection_error() for `url`."""
     try:
         yield
-    except (RedisError, *LOST) as error:
-        raise lost(url, error) from error
+    except (RedisError, *CONNECTION_ERRORS) as error:
+        raise connection_error(url, error) from error
 
 
 def without_password(url: str) -> str:
-    """Return the URL as messages may show it; less of it where it is unclear what is the password."""
+    """Return the URL without user and password; also without the host where the parts are ambiguous."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         return url.rpartition("@")[2].partition("?")[0]
@@ -88,17 +102,17 @@ def without_password(url: str) -> str:
     return f"{scheme}{mark}{place.rpartition('@')[2]}"
 
 
-def _several(kind: str, tls: bool, rest: str) -> ServerUrl:
-    """The URL of a kind that names several hosts; redis-py reads it as that of the first."""
+def _parse_multi_host(kind: str, tls: bool, rest: str) -> ServerUrl:
+    """Parse a URL with several hosts; redis-py parses it as the URL of the first host."""
     rest, mark, query = rest.partition("?")
     place, _, path = rest.partition("/")
     login, at, names = place.rpartition("@")
     service, _, db = path.partition("/")
     if kind == "sentinel" and not service:
-        raise ValueError("which service? …/name")
+        raise ValueError("the name of the service is missing: …/name")
     if kind == "cluster" and path:
-        raise ValueError("a cluster has one database")
-    hosts = tuple(_host(name, PORTS[kind]) for name in names.split(","))
+        raise ValueError("a cluster has only database 0")
+    hosts = tuple(_host(name, DEFAULT_PORTS[kind]) for name in names.split(","))
     settings: dict[str, Any] = parse_url(f"redis{'s' * tls}://{login}{at}x/{db}{mark}{query}")  # type: ignore[no-untyped-call]
     del settings["host"]
     settings.pop("connection_class", None)
@@ -116,5 +130,5 @@ def _several(kind: str, tls: bool, rest: str) -> ServerUrl:
 def _host(name: str, port: int) -> tuple[str, int]:
     parts = urlsplit(f"//{name}")
     if not parts.hostname:
-        raise ValueError("a host has no name")
+        raise ValueError("a host name is missing")
     return parts.hostname, parts.port or port

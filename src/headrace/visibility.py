@@ -1,12 +1,12 @@
-"""The visibility of the fields of C classes.
+"""Which attributes of C classes Python may read and write.
 
-A compiled class shows its fields to Python read-only, unless the declaration in its body says otherwise:
+Python reads the attributes of a compiled class, unless the declaration in its body says otherwise:
 
     rows: cython.longlong            Python code reads it
     rows: Public[cython.longlong]    Python code reads and writes it
-    _rows: cython.longlong           only compiled code sees it
+    _rows: cython.longlong           only compiled code can access it
 
-build_support/declarations.py derives the declaration file from that. Interpreted, every field is public.
+build_support/declarations.py generates the declaration file from these. Interpreted, all are public.
 """
 
 from typing import Annotated, TypeVar

@@ -19,7 +19,7 @@ from headrace.api.retry_policy import Backoff
 from headrace.errors import ConnectionLost
 
 SEEDS = range(2000 if os.environ.get("HEADRACE_LONG") else 60)
-HOPELESS = 7  # every seventh always fails
+AUTH_ERRORS = 7  # every seventh always fails
 LEASE = 10.0
 
 
@@ -34,7 +34,7 @@ class ShakyLink(MortalLink):
             raise ConnectionLost("not sent")
         replies = super().execute_all(requests, atomic)
         if fate < 0.02:
-            raise ConnectionLost("sent, no answer", perhaps_done=True)
+            raise ConnectionLost("sent, no answer", maybe_executed=True)
         return replies
 
 
@@ -61,7 +61,7 @@ class Process:
         elif deed < 0.95:
             delivery = self.running.pop(chance.randrange(len(self.running)))
             n = int(delivery["n"])
-            if n % HOPELESS == 0 or (delivery.times_delivered < 3 and chance.random() < 0.1):
+            if n % AUTH_ERRORS == 0 or (delivery.times_delivered < 3 and chance.random() < 0.1):
                 worker.failed(delivery, ValueError(f"{n} fails"))
             else:
                 self.story.handled.add(n)
@@ -151,7 +151,7 @@ def test_whatever_happens_every_entry_is_handled_or_buried(
         for _ in range(600):
             story.one_thing()
         story.end()
-        hopeless = set(range(0, story.added, HOPELESS))
+        hopeless = set(range(0, story.added, AUTH_ERRORS))
         buried = {int(letter["n"]) for letter in story.group.dead_letters}
         assert story.handled == set(range(story.added)) - hopeless
         assert buried == hopeless

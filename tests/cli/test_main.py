@@ -143,7 +143,7 @@ def test_a_password_that_is_missing_is_no_missing_server(
         assert main(["trim", "--stream", "s", "--url", server_url]) == 1
     finally:
         client.config_set("requirepass", "")
-    assert capsys.readouterr().err.endswith(": the server refused: Authentication required.\n")
+    assert capsys.readouterr().err.endswith(": the server rejected the request: Authentication required.\n")
 
 
 def test_a_full_disk_under_the_output_is_one_line_and_code_1() -> None:

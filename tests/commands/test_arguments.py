@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headrace.commands import arguments
 from headrace.commands.arguments import Arguments
-from headrace.errors import NotAFloat, NotAnInteger, SyntaxRefused
+from headrace.errors import InvalidSyntax, NotAFloat, NotAnInteger
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -125,7 +125,7 @@ def test_a_cursor_at_the_end_refuses():
     words = Arguments([b"SET"], 1)
     assert not words.flag(b"NX") and not words.option(b"PX")
     for read in (words.word, words.integer):
-        with pytest.raises(SyntaxRefused):
+        with pytest.raises(InvalidSyntax):
             read()
 
 
@@ -136,5 +136,5 @@ def test_an_option_needs_its_value():
 
 
 def test_words_left_over_are_refused():
-    with pytest.raises(SyntaxRefused):
+    with pytest.raises(InvalidSyntax):
         Arguments([b"SET", b"x"], 1).end()

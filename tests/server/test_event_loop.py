@@ -215,7 +215,7 @@ def test_a_blocked_client_may_send_ahead_only_so_much_and_then_goes_on(server, c
     reader.send(encoded("INCR", "n") * 10_000)
     time.sleep(0.1)
     (waiting,) = [c for c in server.server.turn.connections.values() if c.session.waiting is not None]
-    assert waiting.parser.pending() <= limits.AHEAD_BYTES_MAX + 64 * 1024
+    assert waiting.parser.pending() <= limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX + 64 * 1024
     assert client.request("EXISTS", "n") == 0
     client.request("XADD", "orders", "7-0", "item", "pear")
     assert isinstance(reader.reply(), list)

@@ -183,7 +183,7 @@ def test_a_stranger_may_leave_little_unread(guarded) -> None:
     assert str(stranger.request("PING")).startswith("NOAUTH")
     turn = guarded.server.turn
     for connection in turn.connections.values():
-        most = limits.STRANGER_UNSENT_BYTES_MAX
+        most = limits.UNAUTHENTICATED_UNSENT_BYTES_MAX
         assert not turn.unread.too_much(connection, connection.session, most, 1000)
         refused = turn.unread.too_much(connection, connection.session, most + 1, 1000)
         assert refused == connection.session.stranger
@@ -196,8 +196,8 @@ def test_a_thousand_strangers_keep_little_each(guarded) -> None:
         guarded.connect().send(b"*9\r\n$4\r\nAUTH\r\n$3000\r\n" + b"x" * (n * 14))
     wait_until(lambda: sum(c.parser.pending() > 0 for c in turn.connections.values()) == 200)
     for connection in turn.connections.values():
-        assert connection.parser.cap <= limits.STRANGER_BYTES_MAX
-        assert connection.session.answer.cap <= limits.STRANGER_BYTES_MAX
+        assert connection.parser.cap <= limits.UNAUTHENTICATED_REQUEST_BYTES_MAX
+        assert connection.session.answer.cap <= limits.UNAUTHENTICATED_REQUEST_BYTES_MAX
 
 
 # What is kept of requests.

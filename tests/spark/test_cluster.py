@@ -27,7 +27,7 @@ from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import key_of, publish, published
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import LOST, Servers
+from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
 from headrace.spark.source.planner import Range, nth_id, plan
@@ -213,9 +213,9 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
     victim.kill()
     wait_until(lambda: not cluster.ok(cluster.masters[0]), "the cluster to notice")
     servers = Servers(cluster.url, patience=0)
-    with pytest.raises(LOST):
+    with pytest.raises(CONNECTION_ERRORS):
         tail(servers, [stream])
-    with pytest.raises(LOST):
+    with pytest.raises(CONNECTION_ERRORS):
         servers.wire(stream)
     victim.start()
     assert tail(Servers(cluster.url), [stream]) == {}, "it kept nothing on disk"

@@ -30,7 +30,7 @@ MARKER = Marker("q", 3, 7)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five rows a transaction, and no waiting: so a short dialogue has everything in it."""
     monkeypatch.setattr(sender, "CHUNK_ROWS", 5)
-    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(retry, "INITIAL_DELAY_S", 0.001)
 
 
 def batches(rows: int = ROWS, size: int = 12) -> list[pa.RecordBatch]:

@@ -17,11 +17,11 @@ from stream_server import StreamServer
 
 from headrace import retry
 from headrace.errors import UsageError
-from headrace.retry import Patience
+from headrace.retry import ReconnectDelay
 from headrace.server_url import parse_server_url, without_password
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import LOST, Moved, Servers, Wire
+from headrace.spark.servers import CONNECTION_ERRORS, Moved, Servers, Wire
 from headrace.spark.source.planner import Range
 from headrace.spark.source.range_reader import RangeReader
 from headrace.spark.source.stream_state import Tail, lost_after, tail, tails
@@ -124,7 +124,7 @@ def test_a_wire_to_a_server_that_cannot_serve_is_lost(stream_server: StreamServe
         wire.moved(refused)
     wire.moved("WRONGTYPE Operation against a key holding the wrong kind of value")
     wire.moved("NOASKING Nothing of the kind")
-    assert issubclass(Moved, LOST)
+    assert issubclass(Moved, CONNECTION_ERRORS)
     wire.close()
 
 
@@ -160,7 +160,7 @@ def test_one_server_is_reached_with_tls(start: Callable[..., Node], certificates
     assert tail(servers, ["s"]) == {"s": "1-0"}
     assert answer(servers.wire("s"), b"XLEN", b"s") == b":1\r\n"
     stranger = Servers(f"rediss://127.0.0.1:{node.port}?ssl_ca_certs={certificates.authority}", patience=0)
-    with pytest.raises(LOST):
+    with pytest.raises(CONNECTION_ERRORS):
         answer(stranger.wire("s"), b"XLEN", b"s")  # a server that asks for certificates gets none
 
 
@@ -180,7 +180,7 @@ def test_a_cluster_is_reached_with_tls_and_a_password(
     assert tail(servers, ["s", "t"]) == {"s": "1-0"}
     assert servers.scan(".*") == ["s"]
     assert answer(servers.wire("s"), b"XLEN", b"s") == b":1\r\n"
-    with pytest.raises(LOST):
+    with pytest.raises(CONNECTION_ERRORS):
         tail(Servers(f"clusters://{place}", patience=0), ["s"])
 
 
@@ -275,12 +275,12 @@ def test_patience_doubles_its_pauses_and_starts_anew_after_a_success(monkeypatch
         raise lost
 
     with pytest.raises(redis.ConnectionError, match="gone"):
-        retry.patiently(10, failing)
+        retry.retry_while_lost(10, failing)
     assert sum(naps) == pytest.approx(10) and naps == sorted(naps[:-1]) + naps[-1:]
-    waiting = Patience(10)
+    waiting = ReconnectDelay(10)
     for _ in range(3):
         waiting.wait(lost)
-    waiting.renew()
+    waiting.reset()
     waiting.wait(lost)
     assert naps[-1] == naps[0] < naps[-2]
 

@@ -31,10 +31,10 @@ from headrace.api.stream_id import StreamID, from_reply
 from headrace.errors import (
     CommandError,
     InvalidStreamId,
+    InvalidSyntax,
     NoSuchKey,
     NoSuchStream,
     NotSupported,
-    SyntaxRefused,
     UsageError,
 )
 
@@ -476,7 +476,7 @@ NEWER[b"IDMP"] = ("idempotency", "8.6")
 
 def _explained(refused: CommandError, options: list[bytes]) -> CommandError:
     """The refusal; NotSupported if it is for an option that older servers take for an ID, or for nothing."""
-    if isinstance(refused, InvalidStreamId | SyntaxRefused | NotSupported):
+    if isinstance(refused, InvalidStreamId | InvalidSyntax | NotSupported):
         for word in options:
             if word in NEWER:
                 return not_supported(refused, *NEWER[word])

@@ -16,7 +16,7 @@ from headrace.cli.streams import servers_at, url_option
 from headrace.console.styles import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
-from headrace.retry import LOST
+from headrace.retry import CONNECTION_ERRORS
 
 AT_ONCE = 500  # entries in one pipeline
 LINE_MAX = 64 << 20  # bytes of one line of JSON
@@ -82,7 +82,7 @@ class Adder:
         """Add entries in one pipeline. HeadraceError says how many were added if not all were."""
         try:
             replies = self.client.pipeline([(*self.head, *fields) for fields in entries])
-        except LOST as error:
+        except CONNECTION_ERRORS as error:
             raise HeadraceError(
                 f"{error}; {self.summary()}, and it is unknown whether the next {len(entries)} were"
             ) from error

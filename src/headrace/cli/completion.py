@@ -12,7 +12,7 @@ from headrace.cli.profiles import resolve_url
 from headrace.cli.streams import PROFILE_KEY
 from headrace.console.escaping import is_printable
 from headrace.errors import HeadraceError
-from headrace.retry import LOST
+from headrace.retry import CONNECTION_ERRORS
 from headrace.spark.servers import SCAN_COUNT, Servers
 from headrace.spark.stream_names import name_of
 
@@ -31,5 +31,5 @@ def complete_streams(context: click.Context, param: click.Parameter, incomplete:
             return [CompletionItem(name) for name in sorted(islice(fitting, NAMES_MAX))]
         finally:
             servers.close()
-    except (HeadraceError, RedisError, *LOST):
+    except (HeadraceError, RedisError, *CONNECTION_ERRORS):
         return []

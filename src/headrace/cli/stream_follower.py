@@ -12,7 +12,7 @@ from redis.exceptions import RedisClusterException, ResponseError
 from headrace.cli.stream_client import PAGE, RawEntry, StreamClient
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
-from headrace.retry import FIRST_WAIT_S, HOPELESS, LONGEST_WAIT_S, LOST
+from headrace.retry import AUTH_ERRORS, CONNECTION_ERRORS, INITIAL_DELAY_S, MAX_DELAY_S
 from headrace.server_url import parse_server_url
 from headrace.spark.source.offsets import Id, format_id, parse_id
 
@@ -33,7 +33,7 @@ def follow(clients: list[StreamClient], positions: dict[str, Id]) -> Iterator[tu
         HeadraceError: the server rejects the requests, as for a wrong password.
     """
     follower = Follower(clients, positions)
-    pause = FIRST_WAIT_S
+    pause = INITIAL_DELAY_S
     lost = False
     while True:
         try:
@@ -42,16 +42,16 @@ def follow(clients: list[StreamClient], positions: dict[str, Id]) -> Iterator[tu
                 follower.check_streams()
             if lost:
                 note("the server is back")
-            lost, pause = False, FIRST_WAIT_S
-        except HOPELESS:
+            lost, pause = False, INITIAL_DELAY_S
+        except AUTH_ERRORS:
             raise
-        except LOST as error:
+        except CONNECTION_ERRORS as error:
             if not lost:
                 note(f"the server was lost, trying to find it again: {error}")
             lost = True
             follower.disconnect(error)
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_WAIT_S)
+            pause = min(2 * pause, MAX_DELAY_S)
             continue
         yield from found
         if found:

@@ -12,7 +12,7 @@ import click
 from headrace.cli.profiles import DEFAULT_PROFILE, PROFILE_VARIABLE, URL_VARIABLE, resolve_url
 from headrace.errors import UsageError
 from headrace.pipeline.similar_streams import similar_stream
-from headrace.server_url import failures_explained, without_password
+from headrace.server_url import explain_connection_errors, without_password
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.servers import Servers
 from headrace.spark.source.stream_state import tail
@@ -52,7 +52,7 @@ def chosen_url(context: click.Context, given: str | None) -> str | None:
 @contextmanager
 def servers_at(url: str) -> Iterator[Servers]:
     """The servers there, closed in the end; inside, one that is lost is a HeadraceError."""
-    with closing(Servers(url, patience=0)) as servers, failures_explained(url):
+    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
         yield servers
 
 

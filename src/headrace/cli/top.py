@@ -16,7 +16,7 @@ from headrace.cli.values import finite
 from headrace.console.figures import Ask, Words, collect
 from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
-from headrace.server_url import failures_explained, parse_server_url, without_password
+from headrace.server_url import explain_connection_errors, parse_server_url, without_password
 from headrace.spark.servers import Servers
 
 MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
@@ -95,7 +95,7 @@ def asking(url: str) -> Iterator[Ask]:
     with closing(Servers(url, patience=0)) as servers:
 
         def ask(requests: list[Words]) -> list[object]:
-            with failures_explained(url):
+            with explain_connection_errors(url):
                 pipe = servers.client().pipeline(transaction=False)
                 for words in requests:
                     # As bytes no name of a command is known to redis-py: it leaves the answer as it is.

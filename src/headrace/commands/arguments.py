@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import cython
 
-from headrace.errors import CommandError, NotAFloat, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax, NotAFloat, NotAnInteger
 from headrace.visibility import Public
 
 IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)  # in one block of a request
@@ -165,9 +165,9 @@ class Arguments:
 
     @cython.ccall
     def word(self) -> bytes:
-        """The next word; SyntaxRefused when there is none."""
+        """The next word; InvalidSyntax when there is none."""
         if self.at >= len(self.argv):
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         word: bytes = self.argv[self.at]
         self.at += 1
         return word
@@ -190,7 +190,7 @@ class Arguments:
 
     @cython.ccall
     def integer(self) -> cython.longlong:
-        """The next word as a signed 64-bit integer; NotAnInteger, SyntaxRefused."""
+        """The next word as a signed 64-bit integer; NotAnInteger, InvalidSyntax."""
         return parse_i64(self.word())
 
     @cython.ccall
@@ -202,6 +202,6 @@ class Arguments:
 
     @cython.ccall
     def end(self) -> cython.void:
-        """Nothing may be left; SyntaxRefused otherwise."""
+        """Nothing may be left; InvalidSyntax otherwise."""
         if self.at < len(self.argv):
-            raise SyntaxRefused()
+            raise InvalidSyntax()

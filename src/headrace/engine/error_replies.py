@@ -8,7 +8,7 @@ import cython
 
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import NAME_SHOWN_MAX, CommandError
+from headrace.errors import NAME_ECHO_MAX, CommandError
 
 ARGUMENTS_SHOWN_MAX = 128  # bytes of an unknown request's arguments that the answer repeats, all together
 
@@ -78,7 +78,7 @@ def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
         logging.getLogger("headrace").warning(
             "closing %s: it speaks HTTP, perhaps for a page in a browser", address
         )
-    name = argv[0][:NAME_SHOWN_MAX]
+    name = argv[0][:NAME_ECHO_MAX]
     arguments = b""
     for word in argv[1:]:
         room = ARGUMENTS_SHOWN_MAX - len(arguments)
@@ -91,7 +91,7 @@ def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
 def unknown_subcommand(argv: list[bytes]) -> CommandError:
     """The refusal of a second word that the container does not have."""
     container = shown(argv[0]).upper()
-    return CommandError(f"ERR unknown subcommand '{shown(argv[1][:NAME_SHOWN_MAX])}'. Try {container} HELP.")
+    return CommandError(f"ERR unknown subcommand '{shown(argv[1][:NAME_ECHO_MAX])}'. Try {container} HELP.")
 
 
 def refusal_of(wrong: Exception, command: Command) -> CommandError:

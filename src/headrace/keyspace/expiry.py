@@ -16,7 +16,7 @@ import cython
 from headrace import limits
 from headrace.streams.memory_account import Weight
 
-TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TIME_BYTES)  # what one time weighs
+TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)  # what one time weighs
 # Below this many items the heap is not worth sweeping for stale ones.
 HEAP_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
 

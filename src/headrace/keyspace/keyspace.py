@@ -30,7 +30,9 @@ from headrace.visibility import Public
 # How many dead keys a sweep may bury before it lets others have their turn.
 SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
-PLACE_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_PLACE_BYTES)  # what a key weighs beside its bytes
+PLACE_BYTES = cython.declare(
+    cython.Py_ssize_t, limits.KEY_OVERHEAD_BYTES
+)  # what a key weighs beside its bytes
 BYTES_HEAD = cython.declare(cython.Py_ssize_t, 33)  # what an object of bytes has beside them
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, archived_columns, guessed, sampled_entries
 from headrace.pipeline.sql_errors import no_table
-from headrace.server_url import failures_explained
+from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import Archive, look
 from headrace.spark.servers import Servers
 from headrace.spark.stream_names import key
@@ -77,7 +77,7 @@ def catalog_rows(
         HeadraceError: if there is no server.
     """
     held = None if archive is None else look(archive)
-    with closing(Servers(url, patience=0)) as servers, failures_explained(url):
+    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
         if statement.table is None:
             return show_tables(servers, held, statement.pattern)
         return describe(servers, held, statement.table, fields or {})

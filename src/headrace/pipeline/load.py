@@ -19,7 +19,7 @@ from headrace.pipeline.replay_pacer import Rate
 from headrace.pipeline.row_checks import checked
 from headrace.pipeline.server_connection import Link
 from headrace.pipeline.times import TimeColumn
-from headrace.server_url import failures_explained
+from headrace.server_url import explain_connection_errors
 from headrace.spark.sink.write_timeouts import timeouts_explained
 
 Rows = Iterable[pa.RecordBatch | BadRow]
@@ -66,7 +66,7 @@ def load(
         HeadraceError: if the server cannot be reached, or rejects rows.
     """
     job = job or LoadJob()
-    with failures_explained(link.url), timeouts_explained(link.servers, stream):
+    with explain_connection_errors(link.url), timeouts_explained(link.servers, stream):
         loader = Loader(
             link, stream, job, times, append, maxlen, rows_per_batch, rate or Rate(None), on_progress
         )

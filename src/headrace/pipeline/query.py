@@ -36,7 +36,7 @@ from headrace.pipeline.ordered_archive_reader import fields_of
 from headrace.pipeline.progress import follow
 from headrace.pipeline.sql_errors import sql_message
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.server_url import failures_explained
+from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import Archive, look
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.archive.partition_reader import EXACT, is_map, whole_fields
@@ -101,7 +101,7 @@ def register(
     archive = None if archive is None else local_path(archive)
     held = None if archive is None else look(archive)
     tables = []
-    with closing(Servers(url, patience=0)) as servers, failures_explained(url):
+    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
         names = streams_named(sql, servers, held)
         for name in names:
             columns, sampled = said.get(name, said.get("")), 0

@@ -20,7 +20,7 @@ from headrace.pipeline.interrupts import raise_if_noted
 from headrace.pipeline.replay_pacer import Pace
 from headrace.pipeline.replay_source import LAST, Source
 from headrace.pipeline.replay_target import Target
-from headrace.server_url import failures_explained
+from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import numbers_of
 from headrace.spark.sink.write_timeouts import timeouts_explained
 from headrace.spark.source.offsets import START, parse_id
@@ -89,7 +89,7 @@ def replay(
         raise UsageError(f"no entry can be after {after} and not after {upto}")
     with (
         closing(Target(url, stream, name)) as target,
-        failures_explained(url),
+        explain_connection_errors(url),
         timeouts_explained(target.servers, stream),
     ):
         before = target.stand()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from headrace.server_url import failures_explained
+from headrace.server_url import explain_connection_errors
 from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.stream_state import tail
@@ -33,11 +33,11 @@ class Link(AbstractContextManager["Link"]):
 
     def last_id(self, stream: str) -> tuple[int, int] | None:
         """The last ID the stream ever gave out, or None if there is no such stream."""
-        with failures_explained(self.url):
+        with explain_connection_errors(self.url):
             last = tail(self.servers, [stream]).get(stream)
         return parse_id(last) if last else None
 
     def length(self, stream: str) -> int:
         """How many entries the stream has."""
-        with failures_explained(self.url):
+        with explain_connection_errors(self.url):
             return int(self.client.xlen(key(stream)))

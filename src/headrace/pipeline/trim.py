@@ -29,7 +29,7 @@ import redis
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.trim_horizon import PAGE, Floor, Wishes, look
 from headrace.pipeline.watermark import published_position
-from headrace.server_url import failures_explained, without_password
+from headrace.server_url import explain_connection_errors, without_password
 from headrace.spark.archive.files import look as look_at_archive
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.servers import Servers
@@ -104,7 +104,7 @@ def trim(
     """
     wishes = wishes or Wishes()
     seen = None if archive is None else look_at_archive(local_path(archive))
-    with closing(Servers(url, patience=0)) as servers, failures_explained(url):
+    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
         client = servers.client()
         done = []
         for stream in streams:

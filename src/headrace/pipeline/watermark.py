@@ -23,7 +23,7 @@ import redis
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.archive.files import LOG, OURS, last_batch, logged_files, look
 from headrace.spark.archive.files import seams as seams
-from headrace.spark.servers import LOST, Servers
+from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.sink.marker import tagged
 from headrace.spark.sink.write_timeouts import timeouts_explained
 from headrace.spark.source.history import Sight, difference
@@ -143,7 +143,9 @@ class Watermark:
             with timeouts_explained(self._servers, stream):
                 publish(self._servers.client(), stream, position)
         except (CommandError, redis.ResponseError) as error:
-            if isinstance(error, (redis.exceptions.AskError, *LOST)):  # another server is to be asked
+            if isinstance(
+                error, (redis.exceptions.AskError, *CONNECTION_ERRORS)
+            ):  # another server is to be asked
                 raise
             raise HeadraceError(
                 f"the server was not told that stream {stream!r} is archived up to {position}: {error}. "

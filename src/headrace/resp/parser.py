@@ -23,10 +23,10 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
 HANDSHAKE = cython.declare(cython.uchar, 22)  # as TLS begins, with the 3 of its version behind it
 NONE = cython.declare(cython.longlong, -1)  # no word begun
-WORDS_MAX = cython.declare(cython.longlong, limits.WORDS_MAX)
+WORDS_MAX = cython.declare(cython.longlong, limits.REQUEST_ARGUMENTS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
-STRANGER_WORDS_MAX = cython.declare(cython.longlong, limits.STRANGER_WORDS_MAX)
-STRANGER_WORD_MAX = cython.declare(cython.Py_ssize_t, limits.STRANGER_WORD_BYTES_MAX)
+UNAUTHENTICATED_ARGUMENTS_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_ARGUMENTS_MAX)
+STRANGER_WORD_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX)
 ROOM_MAX = cython.declare(cython.longlong, 16)  # words for which room is made before they arrive
 
 HEARD = cython.declare(Vocabulary, Vocabulary())  # of all parsers: clients of one server say the same words
@@ -91,7 +91,7 @@ class RequestParser(Inbox):
         count: cython.longlong = self.number(self.at + 1, end)
         if count > WORDS_MAX:
             raise ProtocolError("Protocol error: invalid multibulk length")
-        if self.stranger and count > STRANGER_WORDS_MAX:
+        if self.stranger and count > UNAUTHENTICATED_ARGUMENTS_MAX:
             raise ProtocolError("Protocol error: unauthenticated multibulk length")
         self.at = end + 2
         if count > 0:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.server_url import lost
+from headrace.server_url import connection_error
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # PySpark reads it when it reports an exception of a worker
 
@@ -86,7 +86,7 @@ def _in_brief(source: Any) -> Iterator[None]:
         if not _is_connection_failure(error):
             raise
         _hide_traceback()
-        raise lost(_url(source), error) from error
+        raise connection_error(_url(source), error) from error
 
 
 def _is_connection_failure(error: Exception) -> bool:

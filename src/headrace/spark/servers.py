@@ -28,9 +28,9 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.retry import LOST as LOST
-from headrace.retry import patiently
-from headrace.server_url import node_of_a_cluster, parse_server_url, without_password
+from headrace.retry import CONNECTION_ERRORS as CONNECTION_ERRORS
+from headrace.retry import retry_while_lost
+from headrace.server_url import cluster_node_error, parse_server_url, without_password
 from headrace.spark.stream_names import key, name_of
 
 TIMEOUT_S = 30.0  # a server that says nothing for so long is taken for dead
@@ -63,7 +63,7 @@ def retry() -> Retry:
 
     A timeout is not retried: it has taken TIMEOUT_S, and the server may have a reason.
     """
-    lost = tuple(error for error in LOST if error is not redis.TimeoutError)
+    lost = tuple(error for error in CONNECTION_ERRORS if error is not redis.TimeoutError)
     return Retry(ExponentialBackoff(cap=2, base=0.1), RETRIES, supported_errors=lost)
 
 
@@ -82,7 +82,7 @@ class Servers:
                     f"{without_password(url)}: leave {name} out of the URL; it is always {value}"
                 )
         self._given = patience
-        usual = RESTART_S if self._place.kind == "one" else FAILOVER_S
+        usual = RESTART_S if self._place.kind == "standalone" else FAILOVER_S
         self.patience = usual if patience is None else patience
         self._client: Any = None
         self._looked = False  # the table of owners was read since it was last relied upon
@@ -135,10 +135,10 @@ class Servers:
                 raise
             except AskError as moving:  # redis-py follows it, but in a transaction it does not
                 if self._place.kind != "cluster":
-                    raise node_of_a_cluster(self.url) from moving
+                    raise cluster_node_error(self.url) from moving
                 raise Moved(str(moving)) from moving
 
-        return patiently(self.patience, attempt)
+        return retry_while_lost(self.patience, attempt)
 
     def ask_each(self, streams: Iterable[str], put: Callable[[Any, str], object]) -> dict[str, list[Any]]:
         """Ask about many streams in one round trip a shard; the answers of each, errors among them.
@@ -156,10 +156,10 @@ class Servers:
                 counts[stream] = len(pipe) - before
             answers: list[Any] = pipe.execute(raise_on_error=False) if len(pipe) else []
             for answer in answers:
-                if isinstance(answer, LOST):
+                if isinstance(answer, CONNECTION_ERRORS):
                     raise answer
                 if isinstance(answer, MovedError):
-                    raise node_of_a_cluster(self.url)
+                    raise cluster_node_error(self.url)
             return answers
 
         answers = iter(self.patiently(work))
@@ -233,7 +233,7 @@ class Servers:
         if kind not in ELSEWHERE:
             return
         if kind in ("MOVED", "ASK") and self._place.kind != "cluster":
-            raise node_of_a_cluster(self.url)
+            raise cluster_node_error(self.url)
         if kind == "ASK":
             host, _, port = rest.rpartition(" ")[2].rpartition(":")
             if host:  # a server that does not know its name cannot be asked before the move is over
@@ -252,7 +252,7 @@ def _master_only(connection: Any) -> None:
 class Wire:
     """One connection, opened by redis-py (TLS, login, database), whose answers we read as raw bytes.
 
-    Who gets one of LOST from it closes it and asks Servers for another.
+    Who gets one of CONNECTION_ERRORS from it closes it and asks Servers for another.
     """
 
     def __init__(self, servers: Servers, stream: str) -> None:

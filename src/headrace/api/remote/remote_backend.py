@@ -34,7 +34,7 @@ from headrace.api.codecs.field_encoding import words_of
 from headrace.api.remote.server_errors import as_error
 from headrace.api.remote.topology import place_of
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed, HeadraceError
-from headrace.retry import LOST, Patience
+from headrace.retry import CONNECTION_ERRORS, ReconnectDelay
 
 POLL_S = 0.1  # between looks at a Stop
 BLOCK_S = 10.0  # a read that waits for longer is asked again, so that a dead connection is noticed
@@ -56,7 +56,7 @@ class RemoteLink:
     patience   seconds to wait for a lost server, by default as long as a restart or a failover may take. The
                first connection is not waited for: who calls learns at once that nobody is there.
 
-    Errors: ConnectionLost; its perhaps_done tells whether the server may have carried out the request.
+    Errors: ConnectionLost; its maybe_executed tells whether the server may have carried out the request.
     """
 
     far = True
@@ -162,28 +162,28 @@ class RemoteLink:
             key = key_of(words)
             try:
                 owner = id(self.place.pool(key))
-            except LOST:  # asked again, with more patience, when it is this one's turn
+            except CONNECTION_ERRORS:  # asked again, with more patience, when it is this one's turn
                 owner = n
             found.setdefault(owners.setdefault(owner, key), []).append(n)
         return found
 
     def _carry_out(self, key: bytes | None, requests: Sequence[Sequence[bytes]], again: bool) -> list[Any]:
         """The replies, refusals as CommandErrors among them; asked again where it is safe and hopeful."""
-        patience = Patience(self.patience if self._met else 0)
+        patience = ReconnectDelay(self.patience if self._met else 0)
         asked: tuple[str, int] | None = None
-        perhaps_done = False
+        maybe_executed = False
         while True:
             try:
                 replies = self._attempt(key, requests, asked)
             except _Unanswered as lost:
-                perhaps_done = perhaps_done or lost.sent
+                maybe_executed = maybe_executed or lost.sent
                 if self._closed or (lost.sent and not again):
-                    raise self._lost(requests, lost.cause, perhaps_done) from lost.cause
+                    raise self._lost(requests, lost.cause, maybe_executed) from lost.cause
                 failure = lost.cause
             else:
                 if not self._met:
                     self._met = True
-                    patience = Patience(self.patience)
+                    patience = ReconnectDelay(self.patience)
                 moved = next((reply for reply in replies if isinstance(reply, ELSEWHERE)), None)
                 if moved is None:
                     return [refusal(one) if isinstance(one, redis.RedisError) else one for one in replies]
@@ -197,8 +197,8 @@ class RemoteLink:
                 patience.wait(failure)
             except DENIED as denied:
                 raise refusal(denied) from None
-            except LOST + ELSEWHERE as given_up:
-                raise self._lost(requests, given_up, perhaps_done) from given_up
+            except CONNECTION_ERRORS + ELSEWHERE as given_up:
+                raise self._lost(requests, given_up, maybe_executed) from given_up
             if asked is None:
                 self.place.look_again()
 
@@ -221,27 +221,27 @@ class RemoteLink:
                 raise redis.ConnectionError("the database is closed")
             pool = self.place.pool(key) if asked is None else self.place.pool_at(asked)
             connection = pool.get_connection()
-        except LOST as cause:
+        except CONNECTION_ERRORS as cause:
             raise _Unanswered(cause, sent=False) from cause
         except ResponseError as refused:  # while the connection was made: there is no such database, say
             raise refusal(refused) from None
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
             replies = _conversation(connection, words)
-        except LOST as cause:
+        except CONNECTION_ERRORS as cause:
             raise _Unanswered(cause, sent=True) from cause
         finally:
             pool.release(connection)
         return replies if asked is None else replies[1:]
 
     def _lost(
-        self, requests: Sequence[Sequence[bytes]], cause: Exception, perhaps_done: bool
+        self, requests: Sequence[Sequence[bytes]], cause: Exception, maybe_executed: bool
     ) -> HeadraceError:
         if self._closed:
             return DatabaseClosed(f"the database on {self.place!r} was closed")
         name = shown(requests[requests[0][0] == b"MULTI"][0])
         why = str(cause).rstrip(".")
-        if not perhaps_done:
+        if not maybe_executed:
             return ConnectionLost(f"{self.place!r} cannot be reached: {why}. {name} was not carried out.")
         return ConnectionLost(
             f"{self.place!r} was lost before it answered: {why}. {name} may have been carried out, or not.",

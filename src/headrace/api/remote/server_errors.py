@@ -14,12 +14,12 @@ from headrace.errors import (
     IdsExhausted,
     IdTooSmall,
     InvalidStreamId,
+    InvalidSyntax,
     NoSuchGroup,
     NoSuchKey,
     NotAnInteger,
     NotSupported,
-    ServerFull,
-    SyntaxRefused,
+    ServerOutOfMemory,
     WrongType,
 )
 
@@ -30,7 +30,7 @@ BY_CODE: dict[str, type[CommandError]] = {
     "NOAUTH": AccessDenied,
     "WRONGPASS": AccessDenied,
     "NOPERM": AccessDenied,
-    "OOM": ServerFull,
+    "OOM": ServerOutOfMemory,
     "CROSSSLOT": CrossSlot,
 }
 
@@ -40,7 +40,7 @@ BY_TEXT: tuple[tuple[str, type[CommandError]], ...] = (
     ("ERR unknown subcommand", NotSupported),
     ("ERR Unknown subcommand", NotSupported),
     *((one.text, one) for one in (NoSuchKey, IdTooSmall, IdsExhausted, InvalidStreamId)),
-    *((one.text, one) for one in (SyntaxRefused, NotAnInteger, ElementsTooLarge)),
+    *((one.text, one) for one in (InvalidSyntax, NotAnInteger, ElementsTooLarge)),
 )
 
 ADVICE: dict[type[CommandError], str] = {
@@ -50,7 +50,7 @@ ADVICE: dict[type[CommandError], str] = {
     AccessDenied: "The URL carries user and password: redis://user:password@host.",
     NotSupported: "This server is too old for it, or is not allowed to do it.",
     CrossSlot: "Names that share a part in braces are in one slot: {orders} and {orders}:dead.",
-    ServerFull: "The server is at its limit of memory: trim streams, or raise maxmemory.",
+    ServerOutOfMemory: "The server is at its limit of memory: trim streams, or raise maxmemory.",
     IdTooSmall: "IDs only grow. Leave the ID out, and the stream gives the next one.",
 }
 

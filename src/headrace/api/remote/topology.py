@@ -21,7 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from headrace.errors import UsageError
-from headrace.server_url import ServerUrl, node_of_a_cluster, parse_server_url, without_password
+from headrace.server_url import ServerUrl, cluster_node_error, parse_server_url, without_password
 
 TIMEOUT_S = 30.0  # a server that says nothing for so long is taken for dead
 RESTART_S = 20.0  # how long to wait for a server that is restarted
@@ -52,11 +52,11 @@ class OnePlace:
 
     def pool_at(self, address: tuple[str, int]) -> ConnectionPool:
         """Another server's: none is known here."""
-        raise node_of_a_cluster(self._shown)
+        raise cluster_node_error(self._shown)
 
     def sent_elsewhere(self) -> None:
         """A server has said that another has the key: UsageError where there should be no other."""
-        raise node_of_a_cluster(self._shown)
+        raise cluster_node_error(self._shown)
 
     def slot(self, key: bytes | None) -> int:
         """Keys of one slot may be changed together: here all may."""

@@ -13,7 +13,7 @@ from headrace.commands.connection.connection import check_name, is_printable
 from headrace.commands.server.help import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, UnknownForm
+from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand
 
 # The kinds of clients Redis tells apart; ours are of the first and the last.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
@@ -69,7 +69,7 @@ def on_or_off(call: Call) -> bool:
         return True
     if arguments.flag(b"OFF"):
         return False
-    raise SyntaxRefused()
+    raise InvalidSyntax()
 
 
 def run_id(call: Call) -> None:
@@ -191,9 +191,9 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
         elif arguments.option(b"SKIPME"):
             skip_me = arguments.flag(b"YES")
             if not skip_me and not arguments.flag(b"NO"):
-                raise SyntaxRefused()
+                raise InvalidSyntax()
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     return keep, skip_me
 
 
@@ -221,7 +221,7 @@ def run_unblock(call: Call) -> None:
     """End another client's wait, as if its time were up, or with an error."""
     argv = call.argv
     if len(argv) > 4:
-        raise UnknownForm("CLIENT", argv[1])
+        raise UnknownSubcommand("CLIENT", argv[1])
     refusal = Unblocked() if len(argv) == 4 and is_word(argv[3], b"ERROR") else None
     if len(argv) == 4 and refusal is None and not is_word(argv[3], b"TIMEOUT"):
         raise BadUnblockReason()
@@ -233,7 +233,7 @@ def run_pause(call: Call) -> None:
     """Hold back requests for some milliseconds, all of them or those that write."""
     argv = call.argv
     if len(argv) > 4:
-        raise UnknownForm("CLIENT", argv[1])
+        raise UnknownSubcommand("CLIENT", argv[1])
     writes_only = len(argv) == 4 and is_word(argv[3], b"WRITE")
     if len(argv) == 4 and not writes_only and not is_word(argv[3], b"ALL"):
         raise BadPauseMode()
@@ -261,7 +261,7 @@ def run_reply(call: Call) -> None:
     elif arguments.flag(b"SKIP"):
         session.reply_skip()
     else:
-        raise SyntaxRefused()
+        raise InvalidSyntax()
 
 
 def run_no_evict(call: Call) -> None:

@@ -9,7 +9,7 @@ from headrace.commands.arguments import Arguments, is_word, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused, WrongArgumentCount
+from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, WrongArgumentCount
 
 I32_MAX = 0x7FFFFFFF
 
@@ -93,7 +93,7 @@ def authenticate(call: Call, user: bytes, password: bytes) -> None:
 def run_auth(call: Call) -> None:
     """AUTH password is the default user's, who must have one then."""
     if len(call.argv) > 3:
-        raise SyntaxRefused()
+        raise InvalidSyntax()
     if len(call.argv) == 3:
         authenticate(call, call.argv[1], call.argv[2])
     elif call.engine.guard.users.default.nopass:

@@ -13,7 +13,7 @@ from headrace.commands.connection.subscriptions import Channels
 from headrace.commands.server.help import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.errors import UnknownForm
+from headrace.errors import UnknownSubcommand
 from headrace.keyspace.glob import Glob
 
 
@@ -80,7 +80,7 @@ def run_publish(call: Call) -> None:
 def run_channels(call: Call) -> None:
     """PUBSUB CHANNELS: those that someone has subscribed to by name, or those of them a pattern describes."""
     if len(call.argv) > 3:
-        raise UnknownForm("PUBSUB", call.argv[1])
+        raise UnknownSubcommand("PUBSUB", call.argv[1])
     names = list(call.engine.channels.names)
     if len(call.argv) == 3:
         pattern: Glob = Glob(call.argv[2])
@@ -106,7 +106,7 @@ def run_numpat(call: Call) -> None:
 def run_shardchannels(call: Call) -> None:
     """PUBSUB SHARDCHANNELS: none."""
     if len(call.argv) > 3:
-        raise UnknownForm("PUBSUB", call.argv[1])
+        raise UnknownSubcommand("PUBSUB", call.argv[1])
     call.answer.array(0)
 
 

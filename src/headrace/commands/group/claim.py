@@ -15,7 +15,7 @@ from headrace.commands.group import members
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import Finder
-from headrace.errors import CommandError, InvalidStreamId, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, InvalidStreamId, InvalidSyntax, NotAnInteger
 from headrace.resp.writer import Answer
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
@@ -276,7 +276,7 @@ def run_autoclaim(call: Call) -> None:
             count = _parse_count(argv[at + 1])
             at += 2
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(argv[2])
     assert group is not None

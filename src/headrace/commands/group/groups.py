@@ -19,7 +19,7 @@ from headrace.commands.group.members import NoSuchGroup
 from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
-from headrace.errors import CommandError, UnknownForm
+from headrace.errors import CommandError, UnknownSubcommand
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
@@ -73,7 +73,7 @@ class Position:
                     raise EntriesReadNegative()
                 at += 2
             else:
-                raise UnknownForm("XGROUP", argv[1])
+                raise UnknownSubcommand("XGROUP", argv[1])
 
     @cython.cfunc
     def cap(self, call: Call, stream: Stream) -> cython.void:
@@ -125,7 +125,7 @@ def run_create(call: Call) -> None:
     if found is None and not options.make_stream:
         raise KeyRequired()
     if len(argv) > 8:
-        raise UnknownForm("XGROUP", argv[1])
+        raise UnknownSubcommand("XGROUP", argv[1])
     stream: Stream = idempotency.new_stream(call) if found is None else found
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse(argv[4], 0)
     if found is None:
@@ -153,7 +153,7 @@ def run_set_id(call: Call) -> None:
     stream: Stream = stream_at(call)
     group: Group = group_at(call)
     if len(argv) not in (5, 7):
-        raise UnknownForm("XGROUP", argv[1])
+        raise UnknownSubcommand("XGROUP", argv[1])
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse_bound(argv[4], 0)
     group.last_ms = after.ms
     group.last_seq = after.seq

@@ -12,7 +12,7 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
-from headrace.errors import SyntaxRefused
+from headrace.errors import InvalidSyntax
 from headrace.resp.writer import Answer
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
@@ -31,7 +31,7 @@ def run(call: Call) -> None:
     elif 6 <= len(argv) <= 9:
         answer_list(call)
     else:
-        raise SyntaxRefused()
+        raise InvalidSyntax()
 
 
 @cython.cfunc
@@ -70,7 +70,7 @@ def answer_list(call: Call) -> cython.void:
     if arguments.is_word(argv[3], b"IDLE"):
         min_idle = arguments.parse_i64(argv[4])
         if len(argv) < 8:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         at = 5
     count: cython.longlong = arguments.parse_i64(argv[at + 2])
     first: StreamId = stream_id.parse_start(argv[at])

@@ -9,7 +9,7 @@ import cython
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace import keyspace
 from headrace.keyspace.glob import Glob
 
@@ -67,17 +67,17 @@ def run_scan(call: Call) -> None:
     at: cython.Py_ssize_t
     for at in range(2, len(argv), 2):
         if at + 1 == len(argv):
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         if arguments.is_word(argv[at], b"COUNT"):
             count = arguments.parse_i64(argv[at + 1])
             if count < 1:
-                raise SyntaxRefused()
+                raise InvalidSyntax()
         elif arguments.is_word(argv[at], b"MATCH"):
             pattern = argv[at + 1]
         elif arguments.is_word(argv[at], b"TYPE"):
             kind = argv[at + 1].lower()
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     following, keys = call.database.scan(cursor, count)
     if pattern is not None and pattern != b"*":
         glob: Glob = Glob(pattern)
@@ -103,9 +103,9 @@ def run_dbsize(call: Call) -> None:
 def check_flush(argv: list[bytes]) -> cython.void:
     """ASYNC and SYNC may be said and mean nothing: memory is given back at once."""
     if len(argv) > 2:
-        raise SyntaxRefused()
+        raise InvalidSyntax()
     if len(argv) == 2 and not (arguments.is_word(argv[1], b"ASYNC") or arguments.is_word(argv[1], b"SYNC")):
-        raise SyntaxRefused()
+        raise InvalidSyntax()
 
 
 def run_flushdb(call: Call) -> None:

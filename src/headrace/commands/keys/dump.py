@@ -12,7 +12,7 @@ from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.keys import rename
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace import keyspace
 from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore
 
@@ -83,7 +83,7 @@ def options(call: Call) -> tuple[bool, bool]:
                 raise BadFrequency()
             frequency = True
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     return replace, absolute
 
 

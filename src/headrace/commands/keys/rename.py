@@ -12,7 +12,7 @@ from headrace.commands.call import Call
 from headrace.commands.keys import databases
 from headrace.commands.keys.databases import NoSuchDatabase
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
 from headrace.keyspace import keyspace
 from headrace.keyspace.keyspace import Database
 from headrace.streams.stream import Stream
@@ -118,7 +118,7 @@ def run_copy(call: Call) -> None:
             at += 1
             database = database_at(call, argv[at])
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         at += 1
     if database is call.database and key == target:
         raise SameObject()

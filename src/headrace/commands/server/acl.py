@@ -14,7 +14,7 @@ from headrace.commands.call import Call
 from headrace.commands.server import acl_rows
 from headrace.commands.server.introspection import find
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, UnknownForm, WrongArgumentCount
+from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount
 
 GENPASS_BITS = 256
 GENPASS_BITS_MAX = 4096
@@ -61,7 +61,7 @@ def run_list(call: Call) -> None:
 def run_cat(call: Call) -> None:
     """The categories, or the commands of one."""
     if len(call.argv) > 3:
-        raise UnknownForm("ACL", call.argv[1])
+        raise UnknownSubcommand("ACL", call.argv[1])
     named = users_of(call).catalogue.named
     if len(call.argv) == 2:
         call.answer.value(list(named))
@@ -164,7 +164,7 @@ def _command(call: Call, request: list[bytes]) -> Command | None:
 def run_genpass(call: Call) -> None:
     """A password nobody can guess, of so many bits."""
     if len(call.argv) > 3:
-        raise UnknownForm("ACL", call.argv[1])
+        raise UnknownSubcommand("ACL", call.argv[1])
     bits = parse_i64(call.argv[2]) if len(call.argv) == 3 else GENPASS_BITS
     if not 0 < bits <= GENPASS_BITS_MAX:
         raise BadBits()
@@ -192,7 +192,7 @@ def run_save(call: Call) -> None:
 def run_log(call: Call) -> None:
     """What was denied lately, newest first; RESET forgets it."""
     if len(call.argv) > 3:
-        raise UnknownForm("ACL", call.argv[1])
+        raise UnknownSubcommand("ACL", call.argv[1])
     log: AccessLog = call.engine.guard.log
     count = LOG_SHOWN
     if len(call.argv) == 3:

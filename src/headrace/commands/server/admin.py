@@ -10,8 +10,8 @@ from headrace.commands.connection.client import parse_deadline
 from headrace.commands.rows import container, row
 from headrace.commands.server import memory_report
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, SyntaxRefused
-from headrace.limits import KEY_PLACE_BYTES
+from headrace.errors import CommandError, InvalidSyntax
+from headrace.limits import KEY_OVERHEAD_BYTES
 from headrace.streams import size
 from headrace.streams.stream import Stream
 from headrace.structures import footprint
@@ -34,7 +34,7 @@ def run_config_set(call: Call) -> None:
     """Set all of the given settings or none."""
     words = call.argv[2:]
     if len(words) % 2:
-        raise SyntaxRefused()
+        raise InvalidSyntax()
     pairs = list(zip(words[::2], words[1::2], strict=True))
     seen: set[bytes] = set()
     known = {name for name, _ in call.host.config_get([b"*"])}
@@ -71,7 +71,7 @@ def run_config_rewrite(call: Call) -> None:
 def memory_of(key: bytes, value: object) -> int:
     """The bytes that key and value take up, their place in the dictionary included."""
     own = size.memory_bytes(value) if isinstance(value, Stream) else footprint.of(value)
-    return KEY_PLACE_BYTES + footprint.of(key) + own
+    return KEY_OVERHEAD_BYTES + footprint.of(key) + own
 
 
 def run_memory_usage(call: Call) -> None:
@@ -80,9 +80,9 @@ def run_memory_usage(call: Call) -> None:
     key = arguments.word()
     while arguments.more():
         if not arguments.option(b"SAMPLES"):
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         if arguments.integer() < 0:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     value = call.database.find(key)
     if value is None:
         call.answer.null()
@@ -140,7 +140,7 @@ def run_shutdown(call: Call) -> None:
         elif arguments.flag(b"FORCE"):
             force = True
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     call.host.shutdown(save, now, force)
     call.session.closing = True
 

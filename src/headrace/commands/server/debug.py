@@ -10,7 +10,7 @@ from headrace.commands.keys import digest
 from headrace.commands.keys import object as encodings
 from headrace.commands.keys.dump import payload_of
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NoSuchKey, UnknownForm
+from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand
 from headrace.keyspace.glob import matches
 
 PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around what DUMP makes of a value
@@ -136,10 +136,10 @@ def run_debug(call: Call) -> None:
         raise NotAllowed()
     name = call.argv[1].lower()
     if name not in SUBCOMMANDS:
-        raise UnknownForm("DEBUG", call.argv[1])
+        raise UnknownSubcommand("DEBUG", call.argv[1])
     least, most, run, _, _ = SUBCOMMANDS[name]
     if not least <= len(call.argv) <= most:
-        raise UnknownForm("DEBUG", call.argv[1])
+        raise UnknownSubcommand("DEBUG", call.argv[1])
     run(call)
 
 

@@ -10,7 +10,7 @@ from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
 from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace.glob import Glob
 
 
@@ -150,7 +150,7 @@ def run_list(call: Call) -> None:
     names = [command.name for command in table(call)]
     if arguments.more():
         if not arguments.flag(b"FILTERBY") or arguments.left() != 2:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         if arguments.flag(b"MODULE"):
             names = []
         elif arguments.flag(b"ACLCAT"):
@@ -160,7 +160,7 @@ def run_list(call: Call) -> None:
             pattern = Glob(arguments.word(), True)
             names = [name for name in names if pattern.matches(name)]
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     call.answer.array(len(names))
     for name in names:
         call.answer.bulk(name)

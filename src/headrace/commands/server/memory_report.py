@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.commands.call import Call
 from headrace.keyspace.keyspace import Keyspace
-from headrace.limits import KEY_PLACE_BYTES, KEY_TIME_BYTES
+from headrace.limits import KEY_OVERHEAD_BYTES, KEY_TTL_OVERHEAD_BYTES
 
 # What the doctor thinks worth a word.
 WORTH_A_LOOK_BYTES = 5 << 20
@@ -30,8 +30,8 @@ def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
     """What keeping track of keys takes, for each database that holds some."""
     return {
         b"db.%d" % database.index: {
-            b"overhead.hashtable.main": KEY_PLACE_BYTES * len(database.values),
-            b"overhead.hashtable.expires": KEY_TIME_BYTES * len(database.expiry_times),
+            b"overhead.hashtable.main": KEY_OVERHEAD_BYTES * len(database.values),
+            b"overhead.hashtable.expires": KEY_TTL_OVERHEAD_BYTES * len(database.expiry_times),
             b"overhead.hashtable.slot-to-keys": 0,
         }
         for database in keyspace.databases

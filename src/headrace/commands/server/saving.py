@@ -15,7 +15,7 @@ from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call, answer_synced
 from headrace.commands.connection.client import parse_deadline
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
 
 # Not a key, but it stands where keys stand: who waits for a sync waits for it, in database 0. A key of the
 # same name does no harm: those who wait are tried in vain.
@@ -60,7 +60,7 @@ def run_bgsave(call: Call) -> None:
     arguments: Arguments = call.arguments()
     schedule = arguments.flag(b"SCHEDULE")
     if arguments.more():
-        raise SyntaxRefused()
+        raise InvalidSyntax()
     call.answer.simple(call.host.background_save(schedule))
 
 

@@ -24,7 +24,7 @@ from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim
 from headrace.commands.string import strings
-from headrace.errors import CommandError, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace.keyspace import Database
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -165,7 +165,7 @@ def run_known(call: Call, digest: bytes) -> None:
     deed, keys_least, words_least = KNOWN[call.engine.scripts[digest]]
     keys, words = call.argv[3 : 3 + count], call.argv[3 + count :]
     if len(keys) < keys_least or len(words) < words_least:
-        raise SyntaxRefused()
+        raise InvalidSyntax()
     if call.session.access is not None:
         call.engine.guard.look_inside(call.session, DOES[deed], call.now)
     call.answer.integer(deed(call, keys, words))

@@ -7,7 +7,7 @@ from itertools import islice
 from headrace.commands.arguments import parse_i64
 from headrace.commands.call import Call
 from headrace.commands.rows import container, row
-from headrace.errors import CommandError, NotAnInteger, UnknownForm
+from headrace.errors import CommandError, NotAnInteger, UnknownSubcommand
 
 SHOWN = 10  # unless it is said how many
 
@@ -19,7 +19,7 @@ class BadCount(CommandError):
 def run_get(call: Call) -> None:
     """The newest slow requests: number, second, microseconds, words, address and name of the client."""
     if len(call.argv) > 3:
-        raise UnknownForm("SLOWLOG", call.argv[1])
+        raise UnknownSubcommand("SLOWLOG", call.argv[1])
     requests = call.engine.timing.slow.requests
     count = SHOWN
     if len(call.argv) == 3:

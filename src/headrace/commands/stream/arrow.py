@@ -29,7 +29,7 @@ from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream.count import OURS
-from headrace.errors import CommandError, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax
 from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
@@ -66,7 +66,7 @@ class Request:
             elif words.flag(b"ANCHOR"):
                 self.anchor = True
             else:
-                raise SyntaxRefused()
+                raise InvalidSyntax()
         pairs: cython.longlong = words.integer()
         if not 0 <= pairs <= words.left() or words.left() != 2 * pairs:
             raise CommandError("ERR COLUMNS says another number of columns than follow")

@@ -12,7 +12,7 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trims
-from headrace.errors import CommandError, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax
 from headrace.streams import references
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -71,7 +71,7 @@ def parse_removal(argv: list[bytes], at: cython.Py_ssize_t) -> Removal:
             request.ids_at = at + 2
             at = request.ids_at + request.count
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
     if request.count == 0:
         raise NoIds()
     return request

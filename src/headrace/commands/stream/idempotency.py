@@ -12,7 +12,7 @@ from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
 from headrace.streams.idempotency import Idempotency
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -98,7 +98,7 @@ class Configuration:
         at: cython.Py_ssize_t = 2
         while at < len(argv):
             if at + 1 == len(argv):
-                raise SyntaxRefused()
+                raise InvalidSyntax()
             if arguments.is_word(argv[at], b"IDMP-DURATION"):
                 if self.duration_s != NOT_GIVEN:
                     raise SaidTwice("IDMP-DURATION")
@@ -116,7 +116,7 @@ class Configuration:
             elif replayed and arguments.is_word(argv[at], b"IIDS-DUPLICATES"):
                 self.duplicates = arguments.parse_i64(argv[at + 1])
             else:
-                raise SyntaxRefused()
+                raise InvalidSyntax()
             at += 2
         if self.duration_s == NOT_GIVEN and self.maxsize == NOT_GIVEN and not replayed:
             raise NothingToSet()

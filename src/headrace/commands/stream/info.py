@@ -17,7 +17,7 @@ from headrace.commands.group.members import NoSuchGroup
 from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
-from headrace.errors import NoSuchKey, UnknownForm
+from headrace.errors import NoSuchKey, UnknownSubcommand
 from headrace.resp.writer import Answer
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
@@ -73,11 +73,11 @@ def parse_full(argv: list[bytes]) -> cython.longlong:
     """The COUNT of `XINFO STREAM key FULL [COUNT count]`; 0 shows all."""
     n: cython.Py_ssize_t = len(argv)
     if n not in (4, 6) or not arguments.is_word(argv[3], b"FULL"):
-        raise UnknownForm("XINFO", argv[1])
+        raise UnknownSubcommand("XINFO", argv[1])
     if n == 4:
         return FULL_COUNT
     if not arguments.is_word(argv[4], b"COUNT"):
-        raise UnknownForm("XINFO", argv[1])
+        raise UnknownSubcommand("XINFO", argv[1])
     count: cython.longlong = arguments.parse_i64(argv[5])
     return count if count >= 0 else FULL_COUNT
 

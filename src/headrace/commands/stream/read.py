@@ -15,7 +15,7 @@ from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries, read_options
 from headrace.commands.stream.read_options import ReadOptions, Room
-from headrace.errors import CommandError, SyntaxRefused, WrongType
+from headrace.errors import CommandError, InvalidSyntax, WrongType
 from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import Answer
 from headrace.streams.iterator import StreamIterator
@@ -73,7 +73,7 @@ def _parse_range_count(argv: list[bytes]) -> cython.longlong:
     at: cython.Py_ssize_t = 4
     while at < len(argv):
         if at + 1 == len(argv) or not arguments.is_word(argv[at], b"COUNT"):
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         count = arguments.parse_i64(argv[at + 1])
         if count < 0:
             count = 0

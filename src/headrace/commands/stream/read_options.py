@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands import arguments
-from headrace.errors import CommandError, NotAnInteger, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
 from headrace.resp.writer import Answer
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
@@ -94,7 +94,7 @@ class ReadOptions:
         at: cython.Py_ssize_t = 1
         while self.streams_at == 0:
             if at >= len(argv):
-                raise SyntaxRefused()
+                raise InvalidSyntax()
             at = self._read_option(argv, at, now)
         if self.grouped and self.group is None:
             raise GroupMissing()
@@ -133,7 +133,7 @@ class ReadOptions:
             self._for_groups("CLAIM")
             self.claim = _parse_idle(argv[at + 1])
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         return at + 2
 
     @cython.cfunc

@@ -12,7 +12,7 @@ from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, NoSuchKey, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
 from headrace.streams import references
 from headrace.streams import trim as trimming
 from headrace.streams.iterator import StreamIterator
@@ -278,7 +278,7 @@ def parse_trim(call: Call) -> Trim:
     while at < len(argv):
         after: cython.Py_ssize_t = trim.read(argv, at)
         if after == at:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         at = after
     trim.settle(True, call.keyspace.settings.stream_node_max_entries, call.replayed())
     return trim
@@ -334,7 +334,7 @@ def parse_set_id(argv: list[bytes], replayed: cython.bint) -> SetId:
     at: cython.Py_ssize_t = 3
     while at < len(argv):
         if at + 1 == len(argv):
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         if arguments.is_word(argv[at], b"ENTRIESADDED"):
             request.entries_added = arguments.parse_i64(argv[at + 1])
             if request.entries_added < 0:
@@ -344,7 +344,7 @@ def parse_set_id(argv: list[bytes], replayed: cython.bint) -> SetId:
             if request.last.precedes(request.max_deleted) and not replayed:
                 raise IdBelowGivenDeleted()
         else:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         at += 2
     return request
 

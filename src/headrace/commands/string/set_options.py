@@ -10,7 +10,7 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.errors import CommandError, SyntaxRefused
+from headrace.errors import CommandError, InvalidSyntax
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
@@ -54,7 +54,7 @@ class SetOptions:
 
     @cython.cfunc
     def read_set(self, argv: list[bytes]) -> cython.void:
-        """Read SET's words from the fourth on; SyntaxRefused when they are unknown or contradict."""
+        """Read SET's words from the fourth on; InvalidSyntax when they are unknown or contradict."""
         at: cython.Py_ssize_t = 3
         word: bytes
         while at < len(argv):
@@ -73,7 +73,7 @@ class SetOptions:
 
     @cython.cfunc
     def read_getex(self, argv: list[bytes]) -> cython.void:
-        """Read GETEX's words from the third on; SyntaxRefused when they are unknown or contradict."""
+        """Read GETEX's words from the third on; InvalidSyntax when they are unknown or contradict."""
         at: cython.Py_ssize_t = 2
         while at < len(argv):
             if self.unit == NO_TIME and arguments.is_word(argv[at], b"PERSIST"):
@@ -87,9 +87,9 @@ class SetOptions:
         """Read a unit and its amount; returns the amount's place. The same unit again replaces the amount."""
         unit: cython.int = unit_of(argv[at])
         if unit == NO_TIME or at + 1 == len(argv) or self.keep or self.persist:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         if self.unit != NO_TIME and self.unit != unit:
-            raise SyntaxRefused()
+            raise InvalidSyntax()
         self.unit = unit
         self.amount = argv[at + 1]
         return at + 1

@@ -19,7 +19,7 @@ import cython
 from headrace import limits
 from headrace.commands.session import Session
 
-STRANGER_MAX = cython.declare(cython.longlong, limits.STRANGER_UNSENT_BYTES_MAX)
+STRANGER_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # and of short ones:
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
 REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # in one turn, about: in a crowd each gets fewer
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
-STRANGER_MAX = cython.declare(cython.Py_ssize_t, limits.STRANGER_BYTES_MAX)
-AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.AHEAD_BYTES_MAX)
+STRANGER_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
+AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX)
 EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
 WAIT_MAX_MS = cython.declare(cython.longlong, 24 * 3600 * 1000)  # epoll takes no more than 24 days
 

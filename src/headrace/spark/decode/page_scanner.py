@@ -26,7 +26,7 @@ import cython
 from headrace import mem
 from headrace.arrow.growable_buffer import Growing
 from headrace.errors import CommandError, ProtocolError
-from headrace.limits import ENTRY_BYTES_MAX, WORDS_MAX
+from headrace.limits import ENTRY_BYTES_MAX, REQUEST_ARGUMENTS_MAX
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
@@ -40,7 +40,7 @@ UNKNOWN = cython.declare(cython.longlong, -1)  # the page's head has not arrived
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 10)  # of a length or a count
 ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 INBOX_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX + (1 << 28))  # an entry and the lines between
-COUNT_MAX = cython.declare(cython.longlong, WORDS_MAX)
+COUNT_MAX = cython.declare(cython.longlong, REQUEST_ARGUMENTS_MAX)
 
 
 @cython.final

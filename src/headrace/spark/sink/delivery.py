@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.retry import LOST, Patience
+from headrace.retry import CONNECTION_ERRORS, ReconnectDelay
 from headrace.spark.servers import Moved, Servers
 from headrace.spark.sink.reply_counter import Tally
 from headrace.spark.sink.write_timeouts import DISK_ERROR, explained, wait_for_reply
@@ -121,7 +121,7 @@ class Delivery:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._link: Link | None = None
-        self._patience = Patience(servers.patience)
+        self._patience = ReconnectDelay(servers.patience)
         self.unsettled: deque[Chunk] = deque()
         self.rows = 0
 
@@ -139,7 +139,7 @@ class Delivery:
                 return
             except Outrun:
                 self.close()
-            except (ProtocolError, *LOST) as away:
+            except (ProtocolError, *CONNECTION_ERRORS) as away:
                 self.close()
                 self._patience.wait(away)
             work = again
@@ -151,7 +151,7 @@ class Delivery:
 
     def renew(self) -> None:
         """Something was achieved: the next loss is waited out as long as the first."""
-        self._patience.renew()
+        self._patience.reset()
 
     def close(self) -> None:
         """Close the connection; what is unsettled may or may not be written."""

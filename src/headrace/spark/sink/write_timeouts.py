@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import redis
 
 from headrace.errors import CommandError, HeadraceError
-from headrace.retry import LOST
+from headrace.retry import CONNECTION_ERRORS
 from headrace.spark.servers import TIMEOUT_S, Servers, Wire
 from headrace.spark.sink.marker import tagged
 
@@ -31,7 +31,7 @@ def disk_error(servers: Servers, stream: str) -> str:
     key = tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
     try:
         wire = Wire(servers, stream)
-    except (redis.RedisError, HeadraceError, *LOST):
+    except (redis.RedisError, HeadraceError, *CONNECTION_ERRORS):
         return ""
     try:
         wire.send(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")
@@ -39,7 +39,7 @@ def disk_error(servers: Servers, stream: str) -> str:
         buffer = bytearray(4096)
         while not answer.endswith(b"\r\n") and wire.readable(PROBE_S):
             answer += buffer[: wire.receive(buffer)]
-    except (redis.RedisError, *LOST):
+    except (redis.RedisError, *CONNECTION_ERRORS):
         return ""
     finally:
         wire.close()

@@ -28,7 +28,7 @@ from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.server_url import parse_server_url
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import Options
-from headrace.spark.servers import LOST, Servers, Wire
+from headrace.spark.servers import CONNECTION_ERRORS, Servers, Wire
 from headrace.spark.source.planner import Range
 from headrace.spark.source.range_reader import BATCH_BYTES, RangeReader, log
 from headrace.spark.stream_names import key
@@ -181,9 +181,9 @@ class ArrowReader(RangeReader):
                     self._wire = self._servers.wire(self._part.stream)
                     self._ask_after(self._wire, self._after, self._anchored)
                 answer = self._receive_answer(self._wire)
-                self._patience.renew()
+                self._patience.reset()
                 return answer
-            except LOST as failure:
+            except CONNECTION_ERRORS as failure:
                 self._hang_up()
                 self._patience.wait(failure)
 

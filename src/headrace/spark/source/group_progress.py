@@ -14,13 +14,13 @@ import redis
 
 from headrace.errors import HeadraceError
 from headrace.spark.options import Options
-from headrace.spark.servers import LOST, Servers
+from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.offsets import START, Offsets, in_order, parse_id
 from headrace.spark.stream_names import key
 
 PENDING_PAGE = 1000
-CANNOT = (redis.RedisError, HeadraceError, *LOST)
+CANNOT = (redis.RedisError, HeadraceError, *CONNECTION_ERRORS)
 
 log = logging.getLogger(__name__)
 

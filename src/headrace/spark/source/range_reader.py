@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import CommandError, HeadraceError
-from headrace.retry import Patience
+from headrace.retry import ReconnectDelay
 from headrace.spark.decode import arrow_decoder
 from headrace.spark.decode.misfits import report
 from headrace.spark.decode.page_scanner import PageScanner
 from headrace.spark.decode.schema import BatchMaker, Layout
 from headrace.spark.options import Options
-from headrace.spark.servers import LOST, Servers, Wire
+from headrace.spark.servers import CONNECTION_ERRORS, Servers, Wire
 from headrace.spark.source.adaptive_count import PageSize
 from headrace.spark.source.history import Sight, difference, recreated, sights
 from headrace.spark.source.offsets import parse_id
@@ -59,7 +59,7 @@ class RangeReader:
         self._part = part
         self._options = options
         self._servers = Servers(options.url)
-        self._patience = Patience(self._servers.patience)
+        self._patience = ReconnectDelay(self._servers.patience)
         self._scanner = PageScanner()
         self._layout = layout
         self._decoder = layout.decoder(self._scanner, part.stream, options.mode)
@@ -112,14 +112,14 @@ class RangeReader:
                 self._ask(self._wire)
             n = scanner.receive(self._wire.receive, RECEIVE_BYTES)
             whole = self._scan(self._wire)
-        except LOST as failure:
+        except CONNECTION_ERRORS as failure:
             self._hang_up()
             self._patience.wait(failure)
             return True
         self._received += n
         if not whole:
             return True
-        self._patience.renew()
+        self._patience.reset()
         if scanner.anchor_lost:
             self._check_anchor()
         self._go_on()
@@ -129,7 +129,7 @@ class RangeReader:
             return False
         try:
             self._ask(self._wire)
-        except LOST:
+        except CONNECTION_ERRORS:
             self._hang_up()
         return True
 
