@@ -1,7 +1,7 @@
 """Streams made at random, with all that a stream can have, for tests of what is written and read of them."""
 
 from headrace.streams import delivery, trim
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 
@@ -68,7 +68,7 @@ def random_group(rng, stream, name, ids, now_ms):
 def random_producers(rng, stream, keyspace, ids, now_ms):
     stream.idmp_duration_s = rng.choice([100, 86400])
     stream.idmp_maxsize = rng.choice([2, 100])
-    memory = Idempotency(stream.idmp_duration_s, keyspace.forgetting)
+    memory = IdempotencyStore(stream.idmp_duration_s, keyspace.forgetting)
     for n in range(rng.randrange(1, 6)):
         memory.record(
             rng.choice(NAMES[1:]), b"iid %d" % n, now_ms - rng.randrange(50_000), n, stream.idmp_maxsize

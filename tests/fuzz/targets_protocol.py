@@ -14,7 +14,7 @@ from headrace.resp.inline import split_line
 from headrace.resp.parser import RequestParser
 from headrace.resp.replies import INCOMPLETE, Push, ReplyError, ReplyParser
 from headrace.resp.request import request as encoded
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 SIGNS = rb"""* $ - : + _ # , % > ~ | = ! ( *1\r\n *2\r\n *-1\r\n *0\r\n $-1\r\n $0\r\n\r\n $3\r\nabc\r\n
 :5\r\n +OK\r\n -ERR\r\n _\r\n #t\r\n ,1.5\r\n ,inf\r\n %1\r\n ~2\r\n >2\r\n |1\r\n =7\r\ntxt:abc\r\n
@@ -96,7 +96,7 @@ def read_replies(data: bytes) -> set[Hashable]:
     found, wrong = replies_of([data])
     assert repr(replies_of(cut(data))) == repr((found, wrong))
     said = [reply for reply in found if plain(reply)]
-    answer = Answer(3)
+    answer = ReplyWriter(3)
     for reply in said:
         answer.value(reply)
     assert repr(replies_of([answer.take()])) == repr((said, ""))

@@ -7,7 +7,7 @@ from targets_protocol import WORDS, read_line, read_replies, read_requests, repl
 from headrace.resp import parser as parser_module
 from headrace.resp.inline import split_line
 from headrace.resp.request import request
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 COMPILED = parser_module.__file__.endswith(".so")
 EXAMPLES = settings(max_examples=400 if COMPILED else 100)
@@ -63,7 +63,7 @@ values = st.recursive(
 @EXAMPLES
 @given(st.lists(values, max_size=5), cuts)
 def test_every_answer_reads_back(sent: list[object], sizes: list[int]):
-    answer = Answer(3)
+    answer = ReplyWriter(3)
     for value in sent:
         answer.value(value)
     assert repr(replies_of(chunks(answer.take(), sizes))) == repr((sent, ""))

@@ -77,10 +77,10 @@ def test_the_weight_is_that_of_all_keys_whatever_happens(seed: int) -> None:
     for _ in range(6):
         history.run(250)
         assert keyspace.weight.total == weighed(keyspace)
-        for stream in keyspace.weight.shedding:
+        for stream in keyspace.weight.evictable:
             assert any(stream in database.values.values() for database in keyspace.databases)
     history.say(0, "FLUSHALL")
-    assert keyspace.weight.total == 0 and not keyspace.weight.shedding
+    assert keyspace.weight.total == 0 and not keyspace.weight.evictable
 
 
 def test_a_string_changed_in_place_weighs_what_it_has_become() -> None:

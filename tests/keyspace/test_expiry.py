@@ -3,11 +3,11 @@
 import sys
 
 from headrace.keyspace.expiry import Expiry
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 
 
 def test_the_earliest_death_comes_first():
-    expiry = Expiry(Weight())
+    expiry = Expiry(MemoryAccount())
     for key, at in ((b"a", 30), (b"b", 10), (b"c", 20)):
         expiry.set(key, at)
     assert expiry.next_death() == 10
@@ -21,7 +21,7 @@ def test_the_earliest_death_comes_first():
 
 
 def test_what_was_said_last_counts():
-    expiry = Expiry(Weight())
+    expiry = Expiry(MemoryAccount())
     expiry.set(b"a", 10)
     expiry.set(b"a", 50)
     expiry.set(b"b", 20)
@@ -34,7 +34,7 @@ def test_what_was_said_last_counts():
 
 
 def test_a_time_set_again_and_again_does_not_pile_up():
-    expiry = Expiry(Weight())
+    expiry = Expiry(MemoryAccount())
     expiry.set(b"other", 7)
     for at in range(100_000):
         expiry.set(b"a", at)
@@ -47,14 +47,14 @@ def test_a_time_set_again_and_again_does_not_pile_up():
 
 
 def test_times_beyond_64_bits_in_sum_are_averaged_rightly():
-    expiry = Expiry(Weight())
+    expiry = Expiry(MemoryAccount())
     for i in range(4):
         expiry.set(b"%d" % i, 2**63 - 1)
     assert expiry.total // len(expiry) == 2**63 - 1
 
 
 def test_times_that_are_dropped_before_they_come_leave_nothing_behind():
-    weight = Weight()
+    weight = MemoryAccount()
     expiry = Expiry(weight)
     keys = [b"key:%d" % n for n in range(1000)]
     for n, key in enumerate(keys):

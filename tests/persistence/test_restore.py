@@ -9,7 +9,7 @@ from headrace.persistence.crc64 import crc64
 from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import VERSIONS, by_name
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id
 from portrait import portrait_of
@@ -230,7 +230,7 @@ def test_producers_are_remembered_and_old_requests_are_not():
     keyspace = Keyspace()
     stream = restore(sealed(made.body()), keyspace, NOW)
     memory = stream.idempotency
-    assert isinstance(memory, Idempotency)
+    assert isinstance(memory, IdempotencyStore)
     assert [(pid, iid, one.ms) for pid, iid, one in memory.items()] == [(b"p", b"new", fresh)]
     assert (memory.added, memory.duplicates) == (8, 3)
     assert (stream.idmp_duration_s, stream.idmp_maxsize) == (100, 5)

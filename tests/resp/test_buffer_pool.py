@@ -1,22 +1,22 @@
 """Blocks that clients with much to say lend to one another."""
 
-from headrace.resp.buffer_pool import Spare
+from headrace.resp.buffer_pool import BufferPool
 from headrace.resp.parser import RequestParser
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 KEPT_MAX = 4096
 LARGE = 100_000
 
 
-def answers_of(spare: Spare, n: int) -> list[Answer]:
-    answers = [Answer() for _ in range(n)]
+def answers_of(spare: BufferPool, n: int) -> list[ReplyWriter]:
+    answers = [ReplyWriter() for _ in range(n)]
     for answer in answers:
         answer.spare = spare
     return answers
 
 
 def test_a_large_block_goes_from_one_answer_to_the_next():
-    first, second = answers_of(Spare(), 2)
+    first, second = answers_of(BufferPool(), 2)
     first.bulk(b"a" * LARGE)
     large = first.cap
     assert first.take() == b"$100000\r\n" + b"a" * LARGE + b"\r\n"
@@ -29,7 +29,7 @@ def test_a_large_block_goes_from_one_answer_to_the_next():
 
 
 def test_who_is_lent_a_block_gets_his_own_back():
-    first, second = answers_of(Spare(), 2)
+    first, second = answers_of(BufferPool(), 2)
     first.bulk(b"a" * LARGE)
     first.take()
     second.bulk(b"b" * 1000)
@@ -42,7 +42,7 @@ def test_who_is_lent_a_block_gets_his_own_back():
 
 
 def test_two_at_once_do_not_share():
-    first, second = answers_of(Spare(), 2)
+    first, second = answers_of(BufferPool(), 2)
     for _ in range(3):
         first.bulk(b"a" * 20_000)
         second.bulk(b"b" * 20_000)
@@ -53,7 +53,7 @@ def test_two_at_once_do_not_share():
 
 
 def test_a_huge_block_is_not_kept():
-    spare = Spare()
+    spare = BufferPool()
     first, second = answers_of(spare, 2)
     first.bulk(b"a" * 1_000_000)
     first.take()
@@ -62,7 +62,7 @@ def test_a_huge_block_is_not_kept():
 
 
 def test_requests_arrive_in_lent_blocks_as_in_others():
-    spare = Spare()
+    spare = BufferPool()
     parsers = [RequestParser() for _ in range(2)]
     requests = b"".join(b"*2\r\n$4\r\nECHO\r\n$5\r\n%05d\r\n" % i for i in range(5000))
     for parser in parsers:

@@ -7,10 +7,10 @@ import pytest
 from headrace.errors import CommandError, ProtocolError
 from headrace.resp.reader import Reader
 from headrace.resp.replies import ReplyError, ReplyParser
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 
-def put_random(answer: Answer, chance: random.Random, depth: int) -> None:
+def put_random(answer: ReplyWriter, chance: random.Random, depth: int) -> None:
     kind = chance.randrange(7 if depth else 6)
     if kind == 0:
         answer.simple(b"OK %d" % chance.randrange(100))
@@ -43,7 +43,7 @@ def plain(value: object) -> object:
 @pytest.mark.parametrize("seed", range(20))
 def test_it_agrees_with_the_parser_of_replies(seed: int) -> None:
     chance = random.Random(seed)
-    answer, parser, reader = Answer(), ReplyParser(), Reader()
+    answer, parser, reader = ReplyWriter(), ReplyParser(), Reader()
     count = 50
     for _ in range(count):
         put_random(answer, chance, 3)
@@ -58,7 +58,7 @@ def test_it_agrees_with_the_parser_of_replies(seed: int) -> None:
 def test_a_cut_reply_is_an_error_and_reads_nothing_behind_it() -> None:
     whole = b"*3\r\n$5\r\nhello\r\n:12\r\n+OK\r\n"
     for at in range(len(whole)):
-        answer = Answer()
+        answer = ReplyWriter()
         answer.raw(whole[:at])
         with pytest.raises((ProtocolError, AssertionError)):
             Reader().take(answer)

@@ -3,11 +3,11 @@
 import pytest
 
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 
-def answer(protocol: int = 2) -> Answer:
-    made = Answer()
+def answer(protocol: int = 2) -> ReplyWriter:
+    made = ReplyWriter()
     made.protocol = protocol
     return made
 
@@ -159,7 +159,7 @@ def test_what_has_no_type_on_the_wire_is_a_bug():
 @pytest.mark.parametrize("digits", range(1, 21))
 def test_numbers_around_each_power_of_ten(digits: int) -> None:
     ten = 10 ** (digits - 1)
-    answer = Answer()
+    answer = ReplyWriter()
     for v in (ten - 1, ten, ten + 1, 10 * ten - 1):
         if v <= 2**64 - 1:
             answer.stream_id(v, v)
@@ -172,7 +172,7 @@ def test_numbers_around_each_power_of_ten(digits: int) -> None:
 
 
 def test_the_largest_numbers() -> None:
-    answer = Answer()
+    answer = ReplyWriter()
     answer.integer(-(2**63))
     answer.integer(2**63 - 1)
     answer.stream_id(2**64 - 1, 2**64 - 1)
@@ -181,7 +181,7 @@ def test_the_largest_numbers() -> None:
 
 
 def test_headers_of_every_length() -> None:
-    answer = Answer()
+    answer = ReplyWriter()
     for n in [*range(12), 62, 63, 64, 99, 100, 101, 999, 1000, 65536]:
         answer.bulk(b"x" * n)
         assert answer.take() == b"$%d\r\n%s\r\n" % (n, b"x" * n)

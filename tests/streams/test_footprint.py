@@ -64,11 +64,11 @@ def test_both_counts_are_what_the_process_grows_by(what):
     ("n", "taken"), [(0, 0), (1, 16), (16, 16), (17, 32), (512, 512), (513, 528), (520, 528), (521, 544)]
 )
 def test_blocks_come_in_sixteens_and_large_ones_with_their_length(n, taken):
-    assert footprint.taken(n) == taken
+    assert footprint.allocated_bytes(n) == taken
 
 
 def test_a_list_counts_for_its_places_and_bytes_for_themselves():
-    assert footprint.of([]) == footprint.of_kind(list)
-    assert footprint.of([None] * 1000) >= footprint.of([]) + 8000
-    assert footprint.of(b"x" * 1000) == footprint.taken(1000 + sys.getsizeof(b""))
-    assert footprint.of(bytearray(1000)) >= footprint.of_kind(bytearray) + 1000
+    assert footprint.object_bytes([]) == footprint.instance_bytes(list)
+    assert footprint.object_bytes([None] * 1000) >= footprint.object_bytes([]) + 8000
+    assert footprint.object_bytes(b"x" * 1000) == footprint.allocated_bytes(1000 + sys.getsizeof(b""))
+    assert footprint.object_bytes(bytearray(1000)) >= footprint.instance_bytes(bytearray) + 1000

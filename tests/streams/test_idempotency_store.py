@@ -4,18 +4,18 @@ import gc
 
 import pytest
 
-from headrace.streams.idempotency import Forgetting, Idempotency, iid_of
+from headrace.streams.idempotency import IdempotencyStore, IdempotencySweeper, iid_of
 from headrace.structures.stream_id import StreamId
 
 
 @pytest.fixture
 def forgetting():
-    return Forgetting()
+    return IdempotencySweeper()
 
 
 @pytest.fixture
 def store(forgetting):
-    return Idempotency(10, forgetting)
+    return IdempotencyStore(10, forgetting)
 
 
 def iids(store, pid):
@@ -145,7 +145,7 @@ def test_a_sweep_comes_about_once_a_second_while_there_is_something(store, forge
 
 
 def test_a_clock_set_back_does_not_put_the_next_sweep_off(store, forgetting):
-    ahead = Idempotency(10, forgetting)
+    ahead = IdempotencyStore(10, forgetting)
     ahead.record(b"p", b"1", 10**9, 0, 100)
     forgetting.sweep(10**9)
     store.record(b"p", b"1", 1000, 0, 100)
@@ -165,7 +165,7 @@ def test_who_remembers_again_is_swept_again(store, forgetting):
 def test_every_stream_gets_its_turn_though_a_sweep_is_bounded(forgetting):
     stores = []
     for i in range(30):
-        one = Idempotency(10, forgetting)
+        one = IdempotencyStore(10, forgetting)
         for k in range(1000):
             one.record(b"p%d" % k, b"1", 1000 if i == 29 else 10_000, 0, 100)
         stores.append(one)
@@ -179,9 +179,9 @@ def test_every_stream_gets_its_turn_though_a_sweep_is_bounded(forgetting):
 
 def test_streams_that_come_and_go_do_not_pile_up(forgetting):
     for _ in range(1000):
-        Idempotency(10, forgetting).record(b"p", b"1", 1000, 0, 100)
+        IdempotencyStore(10, forgetting).record(b"p", b"1", 1000, 0, 100)
         gc.collect(0)
-    last = Idempotency(10, forgetting)
+    last = IdempotencyStore(10, forgetting)
     last.record(b"p", b"1", 1000, 0, 100)
     assert len(forgetting) <= 3
     forgetting.sweep(11_000)

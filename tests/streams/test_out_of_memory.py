@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from headrace.streams.pending_arena import Records
-from headrace.streams.pending_index import Slots
+from headrace.streams.pending_arena import PendingArena
+from headrace.streams.pending_index import PendingIndex
 from headrace.streams.stream import Stream
 
 testcapi = pytest.importorskip("_testcapi")
@@ -32,7 +32,7 @@ def succeeds(nth, change, *arguments):
 def test_records(n, count):
     refused = 0
     for nth in NTH:
-        records = Records()
+        records = PendingArena()
         for i in range(n):
             records.take(i, 0, 1, 1000, 1)
         refused += not succeeds(nth, records.take, n, 0, 1, 1000, count)
@@ -48,8 +48,8 @@ def test_records(n, count):
 def test_slots(n, at_the_end):
     refused = 0
     for nth in NTH:
-        records = Records()
-        slots = Slots(records)
+        records = PendingArena()
+        slots = PendingIndex(records)
         for i in range(n):
             slots.insert(records.take(2 * i + 2, 0, 1, 1000, 1), 2 * i + 2, 0)
         ms = 2 * n + 2 if at_the_end else n + 1 + n % 2

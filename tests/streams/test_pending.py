@@ -4,7 +4,7 @@ import random
 import pytest
 
 from headrace.streams.group import Group
-from headrace.streams.pending_arena import Records
+from headrace.streams.pending_arena import PendingArena
 
 COMPILED = "HEADRACE_COMPILED" in os.environ
 U64_MAX = 2**64 - 1
@@ -294,7 +294,7 @@ def test_entries_that_come_sorted_consumer_by_consumer_are_in_order():
 def test_entries_before_all_others_are_lined_up_in_a_few_steps_though_each_is_acknowledged(monkeypatch):
     group, pending, alice, bob = group_with(b"alice", b"bob")
     steps = 0
-    time_of = Records.time_of
+    time_of = PendingArena.time_of
 
     def counted(records, slot):
         nonlocal steps
@@ -303,7 +303,7 @@ def test_entries_before_all_others_are_lined_up_in_a_few_steps_though_each_is_ac
 
     for i in range(1000):
         pending.add(i, 0, alice, NOW + i, 1)
-    monkeypatch.setattr(Records, "time_of", counted)
+    monkeypatch.setattr(PendingArena, "time_of", counted)
     for i in range(1000, 1100):  # the clock was set back
         pending.remove(pending.add(i, 0, bob, NOW - 3_600_000 + i, 1))
     assert 1000 <= steps < 2000

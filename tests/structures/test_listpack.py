@@ -192,7 +192,7 @@ def test_spare_room_is_given_back():
 def test_a_full_listpack_hands_its_room_on():
     pack = pack_of(*(b"value %d" % i for i in range(100)))
     before, room = pack.to_bytes(), pack.cap
-    heir = pack.hand_on()
+    heir = pack.transfer_buffer()
     pack.check()
     heir.check()
     assert (pack.to_bytes(), pack.cap) == (before, len(before))
@@ -208,7 +208,7 @@ def test_a_full_listpack_hands_its_room_on():
 def test_a_huge_room_is_not_handed_on():
     pack = pack_of(*(b"value %d" % i for i in range(5000)))
     before = pack.to_bytes()
-    heir = pack.hand_on()
+    heir = pack.transfer_buffer()
     assert (pack.to_bytes(), pack.cap) == (before, len(before))
     assert (heir.to_bytes(), heir.cap < 1000) == (EMPTY, True)
 

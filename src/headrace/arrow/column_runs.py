@@ -12,7 +12,7 @@ import cython
 from headrace import mem
 from headrace.arrow import columns as kinds
 from headrace.arrow.columns import Column
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 
 RUN_MAX = cython.declare(cython.Py_ssize_t, 1024)  # entries a run, so that notes on it stay in the cache
 
@@ -28,7 +28,7 @@ class ColumnRuns:
     columns: list[Column]
     keys: Column
     items: Column
-    ids: Growing
+    ids: GrowableBuffer
     possible: cython.bint
     most: cython.Py_ssize_t
 
@@ -36,7 +36,7 @@ class ColumnRuns:
         self.columns = columns
         self.keys = keys
         self.items = items
-        self.ids = Growing(64)
+        self.ids = GrowableBuffer(64)
         self.possible = len(columns) > 0
         self.most = RUN_MAX
         column: Column
@@ -52,7 +52,7 @@ class ColumnRuns:
         self, rows: cython.Py_ssize_t, column: Column, part: cython.Py_ssize_t, scale: cython.ulonglong
     ) -> cython.Py_ssize_t:
         """Append one of the two numbers of each ID, at byte `part` of the pair."""
-        values: Growing = column.values
+        values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
         if values.used + 8 * rows > values.cap:
             values.grow(8 * rows)

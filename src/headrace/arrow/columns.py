@@ -18,7 +18,7 @@ import cython
 
 from headrace import mem
 from headrace.arrow import growable_buffer
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.structures import listpack, listpack_walk
 
 PLUS = cython.declare(cython.uchar, 43)
@@ -82,9 +82,9 @@ class Column:
     high: cython.longlong
     scale: cython.longlong
     convert: Callable[[bytes], bytes] | None
-    validity: Growing
-    offsets: Growing
-    values: Growing
+    validity: GrowableBuffer
+    offsets: GrowableBuffer
+    values: GrowableBuffer
     nulls: cython.Py_ssize_t
     misfits: cython.Py_ssize_t
     found: cython.bint  # whether the entry at hand has a good value, which is then:
@@ -383,7 +383,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _write_integer(self) -> cython.Py_ssize_t:
-        values: Growing = self.values
+        values: GrowableBuffer = self.values
         bits: cython.ulonglong = mem.as_unsigned(self.number) if self.found else 0
         at: cython.Py_ssize_t = values.used
         i: cython.Py_ssize_t
@@ -400,7 +400,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _write_real(self) -> cython.Py_ssize_t:
-        values: Growing = self.values
+        values: GrowableBuffer = self.values
         real: cython.double = self.real if self.found else 0
         if values.used + self.width > values.cap:
             values.grow(self.width)
@@ -423,7 +423,7 @@ class Column:
     @cython.exceptval(-1, check=False)
     def append_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The same of the element of a listpack at `at`."""
-        values: Growing = self.values
+        values: GrowableBuffer = self.values
         n: cython.Py_ssize_t
         if 0x80 <= p[at] < 0xC0:
             n = p[at] & 0x3F

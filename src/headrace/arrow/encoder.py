@@ -23,7 +23,7 @@ from headrace.arrow import columns as kinds
 from headrace.arrow import field_names, malformed
 from headrace.arrow.columns import Column
 from headrace.arrow.field_names import FieldNames
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MODES
 from headrace.arrow.node_runs import NodeRuns
@@ -71,7 +71,7 @@ class RangeEncoder:
     names_of_node: FieldNames
     names_of_entry: FieldNames
     escape: cython.bint  # whether not all of its words that must be text are UTF-8
-    found_at: Growing  # where in the listpack the values are, u32 each
+    found_at: GrowableBuffer  # where in the listpack the values are, u32 each
     runs: NodeRuns
     # what was done
     rows: cython.Py_ssize_t
@@ -108,7 +108,7 @@ class RangeEncoder:
         self.names_of_entry = FieldNames(escape)
         self.names = self.names_of_node
         self.escape = False
-        self.found_at = Growing(64)
+        self.found_at = GrowableBuffer(64)
         self.runs = NodeRuns(columns, self.keys, self.items)
         self.rows = 0
         self.dropped = 0

@@ -7,7 +7,7 @@ import cython
 from headrace import mem
 from headrace.arrow import growable_buffer
 from headrace.arrow.columns import Column
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.structures import listpack_walk
 
 # Of an entry with more bytes than this no map of text is made if they are not UTF-8: escaped, they take four
@@ -21,8 +21,8 @@ FEW = cython.declare(cython.Py_ssize_t, 16)  # names up to here are compared, mo
 class FieldNames:
     """The names of an entry's fields, which the map of all fields needs."""
 
-    places: Growing  # where they are in the listpack, u32 each
-    repeated: Growing  # a byte each: 1 when a later one is the same; a map has each key once
+    places: GrowableBuffer  # where they are in the listpack, u32 each
+    repeated: GrowableBuffer  # a byte each: 1 when a later one is the same; a map has each key once
     are_text: cython.bint  # whether all are UTF-8
     escape: cython.bint  # whether bytes that are not UTF-8 are to be escaped
     size: cython.Py_ssize_t  # bytes of all
@@ -30,8 +30,8 @@ class FieldNames:
 
     def __init__(self, escape: cython.bint) -> None:
         self.escape = escape
-        self.places = Growing(64)
-        self.repeated = Growing(64)
+        self.places = GrowableBuffer(64)
+        self.repeated = GrowableBuffer(64)
         self.texts = Column("text")
         self.are_text = False
         self.size = 0

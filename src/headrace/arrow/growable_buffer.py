@@ -14,7 +14,7 @@ ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
 # costs more than what is written to it. So much is kept at most:
 SPARE_MAX = cython.declare(cython.Py_ssize_t, 16)
 SPARE_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 19)
-SPARE: list[Growing] = cython.declare(list, [])
+SPARE: list[GrowableBuffer] = cython.declare(list, [])
 
 BACKSLASH = cython.declare(cython.uchar, 92)
 LETTER_X = cython.declare(cython.uchar, 120)
@@ -24,7 +24,7 @@ ESCAPE_BYTES = cython.declare(cython.Py_ssize_t, 4)  # of `\xNN`
 
 @cython.final
 @cython.cclass
-class Growing:
+class GrowableBuffer:
     """Bytes that are appended to, and then given away whole."""
 
     buf: bytearray
@@ -192,22 +192,22 @@ class Growing:
 @cython.ccall
 def escaped(data: bytes) -> bytes:
     """The bytes as UTF-8, each that is not UTF-8 as `\\xNN`."""
-    out: Growing = Growing(64)
+    out: GrowableBuffer = GrowableBuffer(64)
     out.put_escaped(data, 0, len(data))
     return mem.to_bytes(out.p, 0, out.used)
 
 
 @cython.ccall
-def spare() -> Growing:
+def spare() -> GrowableBuffer:
     """One that was given back, or else a new one."""
     if SPARE:
-        found: Growing = SPARE.pop()
+        found: GrowableBuffer = SPARE.pop()
         return found
-    return Growing(64)
+    return GrowableBuffer(64)
 
 
 @cython.ccall
-def give_back(used_up: Growing) -> cython.void:
+def give_back(used_up: GrowableBuffer) -> cython.void:
     """It is not needed any more."""
     if len(SPARE) < SPARE_MAX and used_up.cap <= SPARE_BYTES_MAX:
         used_up.used = 0

@@ -36,7 +36,7 @@ import cython
 
 from headrace import mem
 from headrace.arrow.columns import Column
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 
 CONTINUATION = cython.declare(cython.uint, 0xFFFFFFFF)
 ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)
@@ -55,14 +55,14 @@ NODES = cython.declare(cython.Py_ssize_t, 68)
 class BatchMessage:
     """Takes the columns of a batch in order, then gives the message; till then they stay as they are."""
 
-    nodes: Growing  # (rows, nulls) i64 each
-    spans: Growing  # (offset, bytes) i64 each
-    pieces: list[Growing]  # what goes into the body; an empty buffer is in spans only
+    nodes: GrowableBuffer  # (rows, nulls) i64 each
+    spans: GrowableBuffer  # (offset, bytes) i64 each
+    pieces: list[GrowableBuffer]  # what goes into the body; an empty buffer is in spans only
     size: cython.Py_ssize_t  # of the body
 
     def __init__(self) -> None:
-        self.nodes = Growing(64)
-        self.spans = Growing(128)
+        self.nodes = GrowableBuffer(64)
+        self.spans = GrowableBuffer(128)
         self.pieces = []
         self.size = 0
 
@@ -108,7 +108,7 @@ class BatchMessage:
     def to_bytes(self, rows: int) -> bytes:
         """The whole message: its head and its pieces, each padded."""
         parts = [bytes(self.head(rows))]
-        piece: Growing
+        piece: GrowableBuffer
         for piece in self.pieces:
             parts.append(mem.to_bytes(piece.p, 0, piece.used))
             parts.append(bytes(padded(piece.used) - piece.used))
@@ -141,7 +141,7 @@ class BatchMessage:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _buffer(self, piece: Growing | None) -> cython.Py_ssize_t:
+    def _buffer(self, piece: GrowableBuffer | None) -> cython.Py_ssize_t:
         """Add a buffer to the body; None for a validity that is not needed."""
         if piece is None or piece.used == 0:
             return _put_pair(self.spans, self.size, 0)
@@ -178,7 +178,7 @@ def _put_vtable(
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _put_pair(to: Growing, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _put_pair(to: GrowableBuffer, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Append two i64."""
     if to.used + 16 > to.cap:
         to.grow(16)

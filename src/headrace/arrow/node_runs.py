@@ -20,7 +20,7 @@ from headrace.arrow import column_runs
 from headrace.arrow import columns as kinds
 from headrace.arrow.column_runs import ColumnRuns
 from headrace.arrow.columns import Column
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.streams.node import Node
 from headrace.structures import listpack_walk, stream_id
 
@@ -38,9 +38,9 @@ class NodeRuns(ColumnRuns):
     end       after append(): where the last entry taken ends, its ID, and what the run has cost
     """
 
-    key_bytes: Growing  # the names of the node's fields, end to end; none without a map to put them in
-    key_ends: Growing  # 0, and where each ends
-    marks: Growing
+    key_bytes: GrowableBuffer  # the names of the node's fields, end to end; none without a map to put them in
+    key_ends: GrowableBuffer  # 0, and where each ends
+    marks: GrowableBuffer
     pairs: cython.Py_ssize_t  # fields of an entry
     fits: cython.bint
     end: cython.Py_ssize_t
@@ -51,7 +51,7 @@ class NodeRuns(ColumnRuns):
     def __init__(self, columns: list[Column], keys: Column, items: Column) -> None:
         ColumnRuns.__init__(self, columns, keys, items)
         self.key_bytes = self.key_ends = keys.values
-        self.marks = Growing(64)
+        self.marks = GrowableBuffer(64)
         self.pairs = 0
         self.fits = False
         self.end = 0
@@ -146,8 +146,8 @@ class NodeRuns(ColumnRuns):
         to_seq: cython.ulonglong,
     ) -> cython.Py_ssize_t:
         """Note where the values of each entry are, and its ID; how many entries the run has."""
-        marks: Growing = self.marks
-        ids: Growing = self.ids
+        marks: GrowableBuffer = self.marks
+        ids: GrowableBuffer = self.ids
         stop: cython.Py_ssize_t = node.pack.used
         size: cython.Py_ssize_t = 4 * (self.pairs + 2)
         row_work: cython.Py_ssize_t = self._row_work()
@@ -207,7 +207,7 @@ class NodeRuns(ColumnRuns):
     @cython.exceptval(-1, check=False)
     def _append_ids(self, rows: cython.Py_ssize_t, column: Column) -> cython.Py_ssize_t:
         """Append the IDs as text."""
-        offsets: Growing = column.offsets
+        offsets: GrowableBuffer = column.offsets
         i: cython.Py_ssize_t
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
@@ -226,7 +226,7 @@ class NodeRuns(ColumnRuns):
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append integers or reals."""
-        values: Growing = column.values
+        values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
         real: cython.bint = column.kind == kinds.REAL
         if values.used + column.width * rows > values.cap:
@@ -247,8 +247,8 @@ class NodeRuns(ColumnRuns):
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append texts as they are, checked if they have to be UTF-8."""
-        values: Growing = column.values
-        offsets: Growing = column.offsets
+        values: GrowableBuffer = column.values
+        offsets: GrowableBuffer = column.offsets
         checked: cython.bint = column.kind == kinds.TEXT
         mark: cython.Py_ssize_t = 4 * (column.word + 1)
         i: cython.Py_ssize_t
@@ -268,9 +268,9 @@ class NodeRuns(ColumnRuns):
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append all pairs of each entry."""
-        values: Growing = self.items.values
-        ends: Growing = self.items.offsets
-        offsets: Growing = column.offsets
+        values: GrowableBuffer = self.items.values
+        ends: GrowableBuffer = self.items.offsets
+        offsets: GrowableBuffer = column.offsets
         before: cython.Py_ssize_t = ends.used // 4 - 1
         checked: cython.bint = column.utf8 and column.utf8_values
         mark: cython.Py_ssize_t = 0
@@ -299,8 +299,8 @@ class NodeRuns(ColumnRuns):
     @cython.exceptval(-1, check=False)
     def _append_keys(self, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the names of the fields for each row."""
-        values: Growing = self.keys.values
-        ends: Growing = self.keys.offsets
+        values: GrowableBuffer = self.keys.values
+        ends: GrowableBuffer = self.keys.offsets
         size: cython.Py_ssize_t = self.key_bytes.used
         _: cython.Py_ssize_t
         i: cython.Py_ssize_t
@@ -333,7 +333,7 @@ def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(-1, check=False)
 def _put_element(
-    values: Growing, p: cython.p_const_uchar, at: cython.Py_ssize_t, checked: cython.bint
+    values: GrowableBuffer, p: cython.p_const_uchar, at: cython.Py_ssize_t, checked: cython.bint
 ) -> cython.bint:
     """Append the text of the element at `at`; False if it is checked to be UTF-8 and is not."""
     n: cython.Py_ssize_t = p[at] & 0x3F

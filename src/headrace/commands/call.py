@@ -12,7 +12,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
 
 
@@ -58,7 +58,7 @@ class Call:
     host: Any
     keyspace: Keyspace
     session: Public[Session]
-    answer: Public[Answer]
+    answer: Public[ReplyWriter]
     database: Public[Database]
     command: Public[Command]
     argv: Public[list[bytes]]

@@ -8,7 +8,7 @@ import cython
 
 from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.watching import Watch
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
 
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # a word of a queued request beside its bytes
@@ -30,7 +30,7 @@ class Session:
     """
 
     id: cython.longlong
-    answer: Answer
+    answer: ReplyWriter
     database: Public[cython.Py_ssize_t]
     name: Public[bytes]
     library_name: Public[bytes]
@@ -70,7 +70,7 @@ class Session:
 
     def __init__(self, number: cython.longlong, address: bytes = b"", local_address: bytes = b"") -> None:
         self.id = number
-        self.answer = Answer()
+        self.answer = ReplyWriter()
         self.address = address
         self.local_address = local_address
         self.file_number = -1

@@ -31,8 +31,8 @@ from headrace.keyspace.blocking import Blocking, Turns, Waiter
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
-from headrace.resp.writer import Answer
-from headrace.streams.memory_account import Weight
+from headrace.resp.writer import ReplyWriter
+from headrace.streams.memory_account import MemoryAccount
 from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # how often, at most, dead keys are swept
@@ -151,10 +151,10 @@ class Engine:
         The session may wait afterwards (session.waiting): then no request of its own may follow until
         it is in `woken`. Raises nothing.
         """
-        answer: Answer = session.answer
+        answer: ReplyWriter = session.answer
         mark: cython.Py_ssize_t = answer.mark()
         call: Call = self.call
-        memory: Weight = self.gate.memory
+        memory: MemoryAccount = self.gate.memory
         session.active_ms = now_ms
         self.keyspace.now = now_ms
         call.now = now_ms

@@ -19,7 +19,7 @@ from headrace.engine.error_replies import Loading, OutOfMemory
 from headrace.engine.stats import Row
 from headrace.errors import CommandError
 from headrace.keyspace.eviction import Eviction
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 
 # They may write, although their rows do not say so.
 SCRIPTS = frozenset({b"eval", b"evalsha"})
@@ -66,7 +66,7 @@ class Gate:
     until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
     held: dict[Any, list[bytes]]  # session -> argv, first come first
-    memory: Weight
+    memory: MemoryAccount
     eviction: Eviction
 
     def __init__(self, eviction: Eviction) -> None:

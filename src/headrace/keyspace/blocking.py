@@ -170,7 +170,7 @@ class Blocking:
 
     @cython.ccall
     def forget(self, waiter: Waiter) -> cython.void:
-        """Waiter is served, expired or gone. Forgetting twice does nothing."""
+        """Waiter is served, expired or gone. IdempotencySweeper twice does nothing."""
         if not waiter.alive:
             return
         waiter.alive = False

@@ -7,7 +7,7 @@
 A stream never loses its last node, its groups, its counters or what is pending, and a key of another type is
 never touched. So there can be nothing left to go: then, too, requests are refused.
 
-Which stream is the biggest? Streams that have closed a node are on a list (weight.shedding), so there is no
+Which stream is the biggest? Streams that have closed a node are on a list (weight.evictable), so there is no
 search among keys that could give nothing. Of that list each search looks at some, in turn, and at the one
 it chose the last time, which stands first: with up to LOOKED_AT such streams that is the biggest, with more
 of them one of the biggest. A heap would be exact, but it would cost every stream that grows.
@@ -74,7 +74,7 @@ class Eviction:
 
     def _biggest(self) -> Stream | None:
         """One of the biggest streams that have a node to give; None when there is none."""
-        waiting = self.keyspace.weight.shedding
+        waiting = self.keyspace.weight.evictable
         found: Stream | None = None
         looked_at = 0
         while waiting and looked_at < min(LOOKED_AT, len(waiting)):

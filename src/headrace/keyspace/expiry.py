@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 import cython
 
 from headrace import limits
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 
 TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)  # what one time weighs
 # Below this many items the heap is not worth sweeping for stale ones.
@@ -29,9 +29,9 @@ class Expiry:
     at: dict[bytes, int]
     heap: list[tuple[int, bytes]]
     total: int  # the sum of all times, for the average; a Python int, it may pass 64 bits
-    weight: Weight  # of all that the keyspace holds
+    weight: MemoryAccount  # of all that the keyspace holds
 
-    def __init__(self, weight: Weight) -> None:
+    def __init__(self, weight: MemoryAccount) -> None:
         self.weight = weight
         self.at = {}
         self.heap = []

@@ -21,8 +21,8 @@ from headrace.keyspace.scan import Order
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, Watching
 from headrace.streams.compaction import Compaction
-from headrace.streams.idempotency import Forgetting
-from headrace.streams.memory_account import Weight
+from headrace.streams.idempotency import IdempotencySweeper
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.stream import Stream
 from headrace.structures import footprint
 from headrace.visibility import Public
@@ -48,7 +48,7 @@ def type_name(value: object) -> bytes:
 @cython.exceptval(-1, check=False)
 def string_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """What a string of n bytes weighs, wherever it is kept."""
-    return footprint.taken(BYTES_HEAD + n)
+    return footprint.allocated_bytes(BYTES_HEAD + n)
 
 
 @cython.final
@@ -60,7 +60,7 @@ class Keyspace:
     settings: Settings
     blocking: Blocking
     events: Events
-    forgetting: Forgetting
+    forgetting: IdempotencySweeper
     compaction: Compaction
     now: Public[cython.longlong]  # milliseconds; one moment for a whole batch of commands
     reading: Public[cython.bint]  # the command that runs only reads: its look-ups are hits and misses
@@ -71,7 +71,7 @@ class Keyspace:
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
     expired: Public[cython.longlong]  # keys that died of age
-    weight: Weight  # of all keys and values
+    weight: MemoryAccount  # of all keys and values
     on_expired: Public[Any]  # called with (database index, key) when a key dies of age, or None
     random: Public[Random]
 
@@ -79,10 +79,10 @@ class Keyspace:
         self.settings = settings if settings is not None else Settings()
         self.blocking = Blocking()
         self.events = Events(self.settings)
-        self.forgetting = Forgetting()
+        self.forgetting = IdempotencySweeper()
         self.compaction = Compaction()
-        self.weight = Weight()
-        self.weight.shedding = OrderedDict()
+        self.weight = MemoryAccount()
+        self.weight.evictable = OrderedDict()
         self.now = 0
         self.reading = False
         self.keep_dead = False
@@ -336,7 +336,7 @@ class Database:
     def _set(self, key: bytes, value: object) -> cython.void:
         """Let key hold value, be there one before or not."""
         stream: Stream
-        weight: Weight = self.keyspace.weight
+        weight: MemoryAccount = self.keyspace.weight
         before: object = self.values.get(key)
         if before is not None:
             self._weigh_out(key, before)
@@ -347,7 +347,7 @@ class Database:
             stream.weight.key = key
             stream.weight.join(weight)
             if stream.counting is not None:
-                stream.weight.can_shed(stream)
+                stream.weight.mark_evictable(stream)
         else:
             weight.total += string_bytes(len(value))  # type: ignore[arg-type]
 
@@ -359,12 +359,12 @@ class Database:
     @cython.cfunc
     def _weigh_out(self, key: bytes, value: object) -> cython.void:
         stream: Stream
-        weight: Weight = self.keyspace.weight
+        weight: MemoryAccount = self.keyspace.weight
         weight.total -= PLACE_BYTES + string_bytes(len(key))
         if isinstance(value, Stream):
             stream = value
             stream.weight.leave()
-            weight.shedding.pop(stream, None)
+            weight.evictable.pop(stream, None)
         else:
             weight.total -= string_bytes(len(value))  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ and freed turn by turn, the entries stored meanwhile would get into the holes, t
 need a new place, and a quarter of the memory would be holes that nothing fits. So the block stays, and is
 lent:
 
-    Inbox, Answer                            Spare
+    ReadBuffer, ReplyWriter                     BufferPool
     its own, small   -- needs more ------>   large        they are swapped
     large            <- is empty again ---   small        and swapped back
 """
@@ -22,7 +22,7 @@ BLOCK_MAX = cython.declare(cython.Py_ssize_t, 256 * 1024)  # a larger one is fre
 
 @cython.final
 @cython.cclass
-class Spare:
+class BufferPool:
     """At most one block, large or small. For one thread."""
 
     block: bytearray | None

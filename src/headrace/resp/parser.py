@@ -13,8 +13,8 @@ import cython
 from headrace import limits, mem
 from headrace.errors import ProtocolError
 from headrace.resp.inline import split_line
-from headrace.resp.read_buffer import Inbox
-from headrace.resp.token_cache import Vocabulary
+from headrace.resp.read_buffer import ReadBuffer
+from headrace.resp.token_cache import TokenCache
 from headrace.visibility import Public
 
 CR = cython.declare(cython.uchar, 13)
@@ -29,12 +29,12 @@ UNAUTHENTICATED_ARGUMENTS_MAX = cython.declare(cython.longlong, limits.UNAUTHENT
 STRANGER_WORD_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX)
 ROOM_MAX = cython.declare(cython.longlong, 16)  # words for which room is made before they arrive
 
-HEARD = cython.declare(Vocabulary, Vocabulary())  # of all parsers: clients of one server say the same words
+HEARD = cython.declare(TokenCache, TokenCache())  # of all parsers: clients of one server say the same words
 
 
 @cython.final
 @cython.cclass
-class RequestParser(Inbox):
+class RequestParser(ReadBuffer):
     """Feed it what the client sent, then call next() until it answers None."""
 
     bulk_max: Public[cython.longlong]  # the longest word accepted

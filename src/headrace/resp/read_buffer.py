@@ -15,7 +15,7 @@ import cython
 from headrace import limits, mem
 from headrace.errors import ProtocolError
 from headrace.resp import buffer_pool
-from headrace.resp.buffer_pool import Spare
+from headrace.resp.buffer_pool import BufferPool
 from headrace.visibility import Public
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 512)
@@ -29,7 +29,7 @@ INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so i
 
 
 @cython.cclass
-class Inbox:
+class ReadBuffer:
     """A parser's bytes and its place in them."""
 
     buf: bytearray
@@ -37,7 +37,7 @@ class Inbox:
     cap: cython.Py_ssize_t
     filled: cython.Py_ssize_t
     at: cython.Py_ssize_t
-    spare: Public[Spare | None]  # who lends what is larger than KEPT_MAX; None: nobody does
+    spare: Public[BufferPool | None]  # who lends what is larger than KEPT_MAX; None: nobody does
 
     def __init__(self) -> None:
         self.spare = None

@@ -12,7 +12,7 @@ import cython
 
 from headrace import mem
 from headrace.errors import CommandError, ProtocolError
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 CR = cython.declare(cython.uchar, 13)
 SIMPLE = cython.declare(cython.uchar, 43)  # +
@@ -37,7 +37,7 @@ class Reader:
         self.end = 0
 
     @cython.ccall
-    def take(self, answer: Answer) -> object:
+    def take(self, answer: ReplyWriter) -> object:
         """The first reply of the answer, which then counts as sent. ProtocolError if there is none."""
         self.at = answer.start
         self.end = answer.used

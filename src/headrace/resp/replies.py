@@ -14,7 +14,7 @@ import cython
 
 from headrace import limits, mem
 from headrace.errors import HeadraceError, ProtocolError
-from headrace.resp.read_buffer import Inbox
+from headrace.resp.read_buffer import ReadBuffer
 
 NONE = cython.declare(cython.longlong, -1)  # no string begun
 COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)  # elements of one aggregate; it grows as they arrive
@@ -85,7 +85,7 @@ class Aggregate:
 
 @cython.final
 @cython.cclass
-class ReplyParser(Inbox):
+class ReplyParser(ReadBuffer):
     """Feed it what the server sent, then call next() until it answers INCOMPLETE."""
 
     kind: cython.uchar  # of the string begun

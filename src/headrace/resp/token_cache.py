@@ -19,7 +19,7 @@ WORD_MAX = cython.declare(cython.Py_ssize_t, 24)  # longer ones are data
 
 @cython.final
 @cython.cclass
-class Vocabulary:
+class TokenCache:
     """At most PLACES words of at most WORD_MAX bytes."""
 
     words: list[bytes]

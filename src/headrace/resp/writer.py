@@ -18,7 +18,7 @@ import cython
 
 from headrace import mem
 from headrace.resp import buffer_pool
-from headrace.resp.buffer_pool import Spare
+from headrace.resp.buffer_pool import BufferPool
 from headrace.visibility import Public
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
@@ -70,7 +70,7 @@ def put_header(
 
 @cython.final
 @cython.cclass
-class Answer:
+class ReplyWriter:
     """The answers of one session, in the protocol it speaks (2 or 3), until they are sent.
 
     What is called for each piece of an entry returns 0 in place of nothing. In C it would return -1 if it had
@@ -85,7 +85,7 @@ class Answer:
     used: cython.Py_ssize_t
     limit: Public[cython.Py_ssize_t]  # bytes pending; one item may be longer. 0: no limit
     overflowed: cython.bint  # the limit was exceeded, nothing is kept any more
-    spare: Public[Spare | None]  # who lends what is larger than KEPT_MAX; None: nobody does
+    spare: Public[BufferPool | None]  # who lends what is larger than KEPT_MAX; None: nobody does
 
     def __init__(self, protocol: cython.uint = 2) -> None:
         self.spare = None

@@ -10,7 +10,7 @@ It is done in the background, some bytes at a time, and nobody can tell by the r
 - The tail is never touched, and a node that becomes the tail again goes by what it would hold had no
   tombstone been taken out (`Node.gone`): the next node is opened at the same entry.
 
-    Compaction  (one of a keyspace)  -> Worn of a stream -> node, node, ...   each the oldest first
+    Compaction  (one of a keyspace)  -> SparseNodes of a stream -> node, node, ...   each the oldest first
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import cython
 
 from headrace import mem
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures import stream_id
@@ -45,7 +45,7 @@ def is_worn(node: Node) -> cython.bint:
 
 
 @cython.ccall
-def rewrite(node: Node, weight: Weight) -> cython.longlong:
+def rewrite(node: Node, weight: MemoryAccount) -> cython.longlong:
     """Take tombstones out of node; returns how many went, and tells weight. This ends every walk over it."""
     took: cython.Py_ssize_t = node.pack.cap
     walk: EntryWalk = EntryWalk(node)
@@ -103,16 +103,16 @@ def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
 
 @cython.final
 @cython.cclass
-class Worn:
+class SparseNodes:
     """The nodes of one stream that wait to be rewritten. It lives as long as the stream."""
 
     compaction: Compaction
     nodes: Any  # OrderedDict: node -> None, the one that has waited longest first
     queued: cython.bint  # the Compaction knows of this one
-    weight: Weight  # of the stream
+    weight: MemoryAccount  # of the stream
     __weakref__: object
 
-    def __init__(self, compaction: Compaction, weight: Weight) -> None:
+    def __init__(self, compaction: Compaction, weight: MemoryAccount) -> None:
         self.compaction = compaction
         self.weight = weight
         self.nodes = OrderedDict()
@@ -154,7 +154,7 @@ class Compaction:
     It keeps no stream alive. A stream takes part if its `compaction` is set before it has nodes.
     """
 
-    queue: Any  # OrderedDict: weak reference to a Worn -> None
+    queue: Any  # OrderedDict: weak reference to a SparseNodes -> None
     due_ms: cython.longlong
 
     def __init__(self) -> None:
@@ -162,8 +162,8 @@ class Compaction:
         self.due_ms = 0
 
     @cython.ccall
-    def join(self, worn: Worn) -> cython.void:
-        """Worn has nodes to rewrite from now on, and leaves by itself when it has no more."""
+    def join(self, worn: SparseNodes) -> cython.void:
+        """SparseNodes has nodes to rewrite from now on, and leaves by itself when it has no more."""
         self.queue[weakref.ref(worn, self._left)] = None
 
     def _left(self, reference: object) -> None:
@@ -185,7 +185,7 @@ class Compaction:
         A node's size is not bounded by this; but to delete from a large one takes as long as to rewrite it.
         """
         left: cython.longlong = STEP_BYTES
-        worn: Worn | None
+        worn: SparseNodes | None
         if 0 < self.due_ms - now_ms <= STEP_INTERVAL_MS:
             return
         self.due_ms = now_ms + STEP_INTERVAL_MS

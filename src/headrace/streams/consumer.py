@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import cython
 
-from headrace.streams.pending_arena import Records
-from headrace.streams.pending_index import Slots
+from headrace.streams.pending_arena import PendingArena
+from headrace.streams.pending_index import PendingIndex
 from headrace.visibility import Public
 
 NEVER = cython.declare(cython.longlong, -1)
@@ -21,14 +21,14 @@ class Consumer:
     seen_ms: Public[cython.longlong]  # when a command last named it
     active_ms: Public[cython.longlong]  # when it last got an entry; -1: never
     pending_count: cython.Py_ssize_t  # how many entries it owns
-    owned: Slots
+    owned: PendingIndex
 
     def __init__(
-        self, name: bytes, number: cython.Py_ssize_t, now_ms: cython.longlong, records: Records
+        self, name: bytes, number: cython.Py_ssize_t, now_ms: cython.longlong, records: PendingArena
     ) -> None:
         self.name = name
         self.number = number
         self.seen_ms = now_ms
         self.active_ms = NEVER
         self.pending_count = 0
-        self.owned = Slots(records)
+        self.owned = PendingIndex(records)

@@ -21,8 +21,8 @@ import cython
 from headrace import mem
 from headrace.streams import compaction, node_walk
 from headrace.streams import node as nodes_of
-from headrace.streams.compaction import Compaction, Worn
-from headrace.streams.memory_account import Weight
+from headrace.streams.compaction import Compaction, SparseNodes
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.structures import footprint, stream_id
 from headrace.structures.rax import Rax
@@ -36,7 +36,7 @@ UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
 
 @cython.final
 @cython.cclass
-class Counting:
+class LiveCounts:
     """The live entries of a stream's closed nodes. A node in it has a serial above 0, any other has 0."""
 
     buf: bytearray
@@ -45,11 +45,11 @@ class Counting:
     serials: cython.Py_ssize_t  # given so far: 1 to serials
     nodes: cython.Py_ssize_t  # in the tree; the other serials are unused
     compaction: Compaction | None  # None: nobody rewrites worn nodes
-    weight: Weight  # of the stream
-    worn: Worn | None  # those that wait for it; None until the first
+    weight: MemoryAccount  # of the stream
+    worn: SparseNodes | None  # those that wait for it; None until the first
     recent: Node | None  # where an ID was looked for the last time, if it is still in the stream
 
-    def __init__(self, compaction: Compaction | None, weight: Weight) -> None:
+    def __init__(self, compaction: Compaction | None, weight: MemoryAccount) -> None:
         self.compaction = compaction
         self.weight = weight
         self.worn = None
@@ -110,7 +110,7 @@ class Counting:
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """What it takes."""
-        return footprint.of_kind(Counting) + footprint.of(self.buf)
+        return footprint.instance_bytes(LiveCounts) + footprint.object_bytes(self.buf)
 
     @cython.ccall
     def check(self, nodes: Rax, tail: Node | None) -> cython.void:
@@ -176,7 +176,7 @@ class Counting:
         if self.compaction is None or not compaction.is_worn(node):
             return
         if self.worn is None:
-            self.worn = Worn(self.compaction, self.weight)
+            self.worn = SparseNodes(self.compaction, self.weight)
         self.worn.note(node)
 
     @cython.cfunc

@@ -11,7 +11,7 @@ import cython
 
 from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.pending import Pending
 from headrace.structures import footprint
 from headrace.visibility import Public
@@ -27,7 +27,7 @@ class Group:
     last_seq: Public[cython.ulonglong]
     entries_read: Public[cython.longlong]
     pending: Pending
-    weight: Weight
+    weight: MemoryAccount
     by_name: dict[bytes, Consumer]
 
     def __init__(
@@ -54,7 +54,7 @@ class Group:
     @cython.ccall
     def make_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
         """A new consumer, seen now, never active. There must be none of that name."""
-        made: Consumer = self.pending.enroll(name, now_ms)
+        made: Consumer = self.pending.add_consumer(name, now_ms)
         self.by_name[name] = made
         return made
 
@@ -62,7 +62,7 @@ class Group:
     def drop_consumer(self, consumer: Consumer) -> cython.Py_ssize_t:
         """Forget consumer and all that is pending for it; returns how many entries that were."""
         del self.by_name[consumer.name]
-        return self.pending.dismiss(consumer)
+        return self.pending.remove_consumer(consumer)
 
     @cython.ccall
     def consumers(self) -> list[Consumer]:
@@ -81,21 +81,21 @@ class Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
         other._hold(self.pending.copy())
         consumer: Consumer
-        for consumer in other.pending.enrolled():
+        for consumer in other.pending.consumers():
             other.by_name[consumer.name] = consumer
         return other
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """What the group takes."""
-        own: cython.Py_ssize_t = footprint.of_kind(Group) + footprint.of(self.by_name)
-        return own + footprint.of(self.name) + self.pending.memory_bytes()
+        own: cython.Py_ssize_t = footprint.instance_bytes(Group) + footprint.object_bytes(self.by_name)
+        return own + footprint.object_bytes(self.name) + self.pending.memory_bytes()
 
     @cython.ccall
     def check(self) -> cython.void:
         """Assert all that must hold."""
         self.pending.check()
         consumer: Consumer
-        for consumer in self.pending.enrolled():
+        for consumer in self.pending.consumers():
             assert self.by_name.get(consumer.name) is consumer, f"{consumer.name!r} is not in the group"
-        assert len(self.pending.enrolled()) == len(self.by_name)
+        assert len(self.pending.consumers()) == len(self.by_name)

@@ -19,7 +19,7 @@ from typing import Any
 import cython
 
 from headrace import mem
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 from headrace.structures.stream_id import StreamId
 from headrace.structures.xxh3 import Digest
 from headrace.visibility import Public
@@ -34,26 +34,26 @@ IID_BYTES = cython.declare(cython.Py_ssize_t, 250)
 
 @cython.final
 @cython.cclass
-class Idempotency:
-    """What one stream remembers. It asks its keyspace's Forgetting to be swept while it holds anything."""
+class IdempotencyStore:
+    """The requests that one stream remembers. While it holds any, the keyspace's sweeper visits it."""
 
     duration_s: Public[cython.longlong]
     added: Public[cython.ulonglong]  # iids ever recorded
     duplicates: Public[cython.ulonglong]  # requests that were one again; whoever answers one counts it
     by_producer: Any  # OrderedDict: pid -> OrderedDict: iid -> StreamId, oldest first
-    forgetting: Forgetting
-    queued: cython.bint  # the Forgetting knows of this one
-    weight: Weight
+    forgetting: IdempotencySweeper
+    queued: cython.bint  # the IdempotencySweeper knows of this one
+    weight: MemoryAccount
     __weakref__: object
 
-    def __init__(self, duration_s: cython.longlong, forgetting: Forgetting) -> None:
+    def __init__(self, duration_s: cython.longlong, forgetting: IdempotencySweeper) -> None:
         self.duration_s = duration_s
         self.added = 0
         self.duplicates = 0
         self.by_producer = OrderedDict()
         self.forgetting = forgetting
         self.queued = False
-        self.weight = Weight(PRODUCER_BYTES)
+        self.weight = MemoryAccount(PRODUCER_BYTES)
 
     @cython.ccall
     def lookup(self, pid: bytes, iid: bytes) -> StreamId | None:
@@ -143,9 +143,9 @@ class Idempotency:
         return [(pid, iid, entry) for pid, iids in self.by_producer.items() for iid, entry in iids.items()]
 
     @cython.ccall
-    def copy(self) -> Idempotency:
+    def copy(self) -> IdempotencyStore:
         """Another that remembers the same, in the same keyspace."""
-        other: Idempotency = Idempotency(self.duration_s, self.forgetting)
+        other: IdempotencyStore = IdempotencyStore(self.duration_s, self.forgetting)
         other.added = self.added
         other.duplicates = self.duplicates
         for pid, iids in self.by_producer.items():
@@ -169,8 +169,8 @@ class Idempotency:
 
 @cython.final
 @cython.cclass
-class Forgetting:
-    """Lets every Idempotency of a keyspace forget in its turn. It does not keep them alive."""
+class IdempotencySweeper:
+    """Expires the requests of every IdempotencyStore of a keyspace. Holds only weak references to them."""
 
     queue: Any  # deque of weak references
     due_ms: cython.longlong
@@ -180,7 +180,7 @@ class Forgetting:
         self.due_ms = 0
 
     @cython.ccall
-    def join(self, one: Idempotency) -> cython.void:
+    def join(self, one: IdempotencyStore) -> cython.void:
         """One remembers something from now on, and leaves by itself when it does not any more."""
         _: cython.int
         for _ in range(2):  # streams that come and go between two sweeps must not pile up
@@ -206,7 +206,7 @@ class Forgetting:
             return
         steps: cython.Py_ssize_t = SWEEP_STEPS_MAX
         left: cython.Py_ssize_t = len(self.queue)
-        one: Idempotency | None
+        one: IdempotencyStore | None
         while left > 0 and steps > 0:
             left -= 1
             steps -= 1

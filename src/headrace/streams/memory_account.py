@@ -23,50 +23,50 @@ STREAM_BYTES = cython.declare(cython.Py_ssize_t, 330)
 NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # its place in the radix tree and its count included
 GROUP_BYTES = cython.declare(cython.Py_ssize_t, 930)
 CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 344)
-PLACES_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, with its group and its consumer
+INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, with its group and its consumer
 
 NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
 
 
 @cython.final
 @cython.cclass
-class Weight:
+class MemoryAccount:
     """Bytes, and whose bytes they are a part of."""
 
     total: Public[cython.Py_ssize_t]
     most: Public[cython.Py_ssize_t]  # what whoever adds to it should not exceed
-    whole: Weight | None
+    whole: MemoryAccount | None
     key: Public[bytes | None]  # of a stream: under which the keyspace has it
-    shedding: Public[Any]  # of a keyspace: stream -> key, those that could shed nodes; None: nobody asks
+    evictable: Public[Any]  # of a keyspace: stream -> key, those that could shed nodes; None: nobody asks
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n
         self.most = NO_LIMIT
         self.whole = None
         self.key = None
-        self.shedding = None
+        self.evictable = None
 
     @cython.ccall
     def add(self, n: cython.Py_ssize_t) -> cython.void:
         """There are n bytes more, or less."""
-        weight: Weight | None = self
+        weight: MemoryAccount | None = self
         while weight is not None:
             weight.total += n
             weight = weight.whole
 
     @cython.ccall
-    def join(self, whole: Weight) -> cython.void:
+    def join(self, whole: MemoryAccount) -> cython.void:
         """Be a part of whole, and of nothing else, from now on."""
         self.leave()
         self.whole = whole
         whole.add(self.total)
 
     @cython.ccall
-    def can_shed(self, stream: object) -> cython.void:
+    def mark_evictable(self, stream: object) -> cython.void:
         """The stream that weighs this has more than one node now."""
-        whole: Weight | None = self.whole
-        if whole is not None and whole.shedding is not None:
-            whole.shedding[stream] = self.key
+        whole: MemoryAccount | None = self.whole
+        if whole is not None and whole.evictable is not None:
+            whole.evictable[stream] = self.key
 
     @cython.ccall
     def leave(self) -> cython.void:

@@ -22,9 +22,9 @@ import cython
 
 from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
-from headrace.streams.memory_account import Weight
-from headrace.streams.pending_arena import Records
-from headrace.streams.pending_index import Slots
+from headrace.streams.memory_account import MemoryAccount
+from headrace.streams.pending_arena import PendingArena
+from headrace.streams.pending_index import PendingIndex
 from headrace.structures import footprint
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
@@ -42,29 +42,31 @@ class Pending:
 
     count: cython.Py_ssize_t
     unowned: cython.Py_ssize_t  # how many of them are nobody's
-    records: Records
-    weight: Weight  # of entries and consumers
-    by_id: Slots
+    records: PendingArena
+    weight: MemoryAccount  # of entries and consumers
+    by_id: PendingIndex
     owners: list[Consumer | None]  # by number; 0 is nobody
     spare: list[int]  # numbers of consumers that are no more
     first: cython.Py_ssize_t
     zone_end: cython.Py_ssize_t
     end: cython.Py_ssize_t
-    finger: cython.Py_ssize_t  # the owned entry that last came out of order, or one beside it; or none
+    insertion_hint: (
+        cython.Py_ssize_t
+    )  # the owned entry that last came out of order, or one beside it; or none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
-        self.records = Records()
+        self.records = PendingArena()
         self.weight = self.records.weight
-        self.by_id = Slots(self.records)
+        self.by_id = PendingIndex(self.records)
         self.owners = [None]
         self.spare = []
-        self.first = self.zone_end = self.end = self.finger = NONE
+        self.first = self.zone_end = self.end = self.insertion_hint = NONE
 
     # ---- consumers
 
     @cython.ccall
-    def enroll(self, name: bytes, now_ms: cython.longlong) -> Consumer:
+    def add_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
         """A new consumer that may own entries; it was seen now and never active."""
         number: cython.Py_ssize_t = self.spare.pop() if self.spare else len(self.owners)
         consumer: Consumer = Consumer(name, number, now_ms, self.records)
@@ -76,7 +78,7 @@ class Pending:
         return consumer
 
     @cython.ccall
-    def dismiss(self, consumer: Consumer) -> cython.Py_ssize_t:
+    def remove_consumer(self, consumer: Consumer) -> cython.Py_ssize_t:
         """Forget consumer and remove all it owns; returns how many entries that were."""
         slot: cython.Py_ssize_t
         dropped: cython.Py_ssize_t = consumer.pending_count
@@ -84,7 +86,7 @@ class Pending:
             self._step_out(slot, True)
             self.by_id.remove(slot)
             self.records.give(slot)
-        consumer.owned = Slots(self.records)
+        consumer.owned = PendingIndex(self.records)
         consumer.pending_count = 0
         self.count -= dropped
         self.owners[consumer.number] = None
@@ -93,7 +95,7 @@ class Pending:
         return dropped
 
     @cython.ccall
-    def enrolled(self) -> list[Consumer]:
+    def consumers(self) -> list[Consumer]:
         """The consumers, in no order."""
         return [consumer for consumer in self.owners if consumer is not None]
 
@@ -265,7 +267,7 @@ class Pending:
         other.first = self.first
         other.zone_end = self.zone_end
         other.end = self.end
-        other.finger = self.finger
+        other.insertion_hint = self.insertion_hint
         other.spare = self.spare.copy()
         for consumer in self.owners[1:]:
             if consumer is None:
@@ -282,13 +284,13 @@ class Pending:
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """What the entries and consumers take; walks blocks, not entries."""
-        total: cython.Py_ssize_t = footprint.of_kind(Pending) + footprint.of(self.owners)
-        each: cython.Py_ssize_t = footprint.of_kind(Consumer)
+        total: cython.Py_ssize_t = footprint.instance_bytes(Pending) + footprint.object_bytes(self.owners)
+        each: cython.Py_ssize_t = footprint.instance_bytes(Consumer)
         consumer: Consumer | None
-        total += footprint.of(self.spare) + self.records.memory_bytes() + self.by_id.memory_bytes()
+        total += footprint.object_bytes(self.spare) + self.records.memory_bytes() + self.by_id.memory_bytes()
         for consumer in self.owners:
             if consumer is not None:
-                total += each + footprint.of(consumer.name) + consumer.owned.memory_bytes()
+                total += each + footprint.object_bytes(consumer.name) + consumer.owned.memory_bytes()
         return total
 
     @cython.ccall
@@ -326,14 +328,14 @@ class Pending:
     @cython.cfunc
     def _line_up(self, slot: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong) -> cython.void:
         """Put the entry where it belongs in delivery order."""
-        records: Records = self.records
+        records: PendingArena = self.records
         before: cython.Py_ssize_t = self.end if owned else self.zone_end
         if not owned:
             self.zone_end = slot
             self.unowned += 1
         elif before != self.zone_end and records.time_of(before) > time_ms:
             before = self._last_by(time_ms)
-            self.finger = slot
+            self.insertion_hint = slot
         follower: cython.Py_ssize_t = NONE
         if before != self.end:
             follower = self.first if before < 0 else records.next_of(before)
@@ -350,8 +352,8 @@ class Pending:
 
         Walks from where this was last wanted: those that come out of order often come one after another.
         """
-        records: Records = self.records
-        here: cython.Py_ssize_t = self.end if self.finger < 0 else self.finger
+        records: PendingArena = self.records
+        here: cython.Py_ssize_t = self.end if self.insertion_hint < 0 else self.insertion_hint
         follower: cython.Py_ssize_t
         while here != self.zone_end and records.time_of(here) > time_ms:
             here = records.previous_of(here)
@@ -370,8 +372,8 @@ class Pending:
             self.unowned -= 1
             if slot == self.zone_end:
                 self.zone_end = before
-        elif slot == self.finger:
-            self.finger = follower if before == self.zone_end else before
+        elif slot == self.insertion_hint:
+            self.insertion_hint = follower if before == self.zone_end else before
         self.records.link(before, follower)
         if before < 0:
             self.first = follower
@@ -399,4 +401,4 @@ class Pending:
         assert n == self.count
         assert before == self.end
         assert self.unowned > 0 or self.zone_end == NONE
-        assert self.finger == NONE or self.owner_of(self.finger) is not None
+        assert self.insertion_hint == NONE or self.owner_of(self.insertion_hint) is not None

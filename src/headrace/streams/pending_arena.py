@@ -1,4 +1,4 @@
-"""Records: the arena in which a group's pending entries lie, each under a number, its slot.
+"""PendingArena: the arena in which a group's pending entries lie, each under a number, its slot.
 
     slot 0                          slot 1024
     +---------+---------+- - -+     +---------+---------+- - -+
@@ -27,7 +27,7 @@ import cython
 
 from headrace import mem
 from headrace.streams import memory_account
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 from headrace.structures import footprint
 
 CHUNK_BITS = cython.declare(cython.int, 10)
@@ -58,10 +58,10 @@ class Chunk:
     live: cython.Py_ssize_t
     free: cython.Py_ssize_t  # the place of the first free record below used, plus one; 0: none
     width: cython.Py_ssize_t
-    weight: Weight  # of the Records
+    weight: MemoryAccount  # of the Records
     weighed: cython.Py_ssize_t  # what of it is this chunk's
 
-    def __init__(self, number: cython.Py_ssize_t, weight: Weight) -> None:
+    def __init__(self, number: cython.Py_ssize_t, weight: MemoryAccount) -> None:
         self.number = number
         self.weight = weight
         self.weighed = 0
@@ -80,7 +80,7 @@ class Chunk:
     @cython.cfunc
     def weigh(self) -> cython.void:
         """Say what the records take now, used or not."""
-        now: cython.Py_ssize_t = self.cap * (self.width + memory_account.PLACES_BYTES)
+        now: cython.Py_ssize_t = self.cap * (self.width + memory_account.INDEX_BYTES)
         self.weight.add(now - self.weighed)
         self.weighed = now
 
@@ -159,7 +159,7 @@ class Chunk:
             mem.put_u64le(self.p, at + 36, mem.as_unsigned(count))
 
     @cython.cfunc
-    def copy(self, weight: Weight) -> Chunk:
+    def copy(self, weight: MemoryAccount) -> Chunk:
         """Another chunk with the same records at the same places."""
         other: Chunk = Chunk(self.number, weight)
         other.buf = bytearray(self.buf)
@@ -180,7 +180,7 @@ class Chunk:
         assert self.width in (NARROW, WIDE)
         assert CHUNK_FIRST <= self.cap <= CHUNK_RECORDS
         assert len(self.buf) == self.cap * self.width
-        assert self.weighed == self.cap * (self.width + memory_account.PLACES_BYTES)
+        assert self.weighed == self.cap * (self.width + memory_account.INDEX_BYTES)
         assert 0 <= self.live <= self.used <= self.cap
         while free > 0:
             seen += 1
@@ -192,16 +192,16 @@ class Chunk:
 
 @cython.final
 @cython.cclass
-class Records:
+class PendingArena:
     """Records by slot. A slot is good from take() to give(); what it says otherwise, nobody knows."""
 
     chunks: list[Chunk]
     roomy: list[Chunk]  # those with room, in no order; the last one is taken from
     live: cython.Py_ssize_t
-    weight: Weight
+    weight: MemoryAccount
 
     def __init__(self) -> None:
-        self.weight = Weight()
+        self.weight = MemoryAccount()
         self.chunks = []
         self.roomy = []
         self.live = 0
@@ -354,9 +354,9 @@ class Records:
     # ---- the whole
 
     @cython.ccall
-    def copy(self) -> Records:
+    def copy(self) -> PendingArena:
         """Other records, the same under the same slots."""
-        other: Records = Records()
+        other: PendingArena = PendingArena()
         chunk: Chunk
         twin: Chunk
         for chunk in self.chunks:
@@ -370,12 +370,14 @@ class Records:
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """What all records take."""
-        total: cython.Py_ssize_t = footprint.of_kind(Records) + footprint.of(self.chunks)
-        each: cython.Py_ssize_t = footprint.of_kind(Chunk)
+        total: cython.Py_ssize_t = footprint.instance_bytes(PendingArena) + footprint.object_bytes(
+            self.chunks
+        )
+        each: cython.Py_ssize_t = footprint.instance_bytes(Chunk)
         chunk: Chunk
-        total += footprint.of(self.roomy)
+        total += footprint.object_bytes(self.roomy)
         for chunk in self.chunks:
-            total += each + footprint.of(chunk.buf)
+            total += each + footprint.object_bytes(chunk.buf)
         return total
 
     @cython.ccall

@@ -1,4 +1,4 @@
-"""Slots: the slots of some records, in the order of their IDs.
+"""PendingIndex: the slots of some records, in the order of their IDs.
 
     blocks   low 1000-0                low 1741-0                low 2290-7
              +----+----+----+- -+      +----+----+----+- -+      +----+----+
@@ -18,7 +18,7 @@ from typing import Any
 import cython
 
 from headrace import mem
-from headrace.streams.pending_arena import Records
+from headrace.streams.pending_arena import PendingArena
 from headrace.structures import footprint
 
 BLOCK_SLOTS = cython.declare(cython.Py_ssize_t, 512)
@@ -103,20 +103,20 @@ class Block:
 
 @cython.final
 @cython.cclass
-class Slots:
+class PendingIndex:
     """A set of slots of `records`, ordered by ID; no two may have the same.
 
     It remembers where it last found something, so that stepping on from there is O(1). What is
     remembered is looked at before it is believed: any change may have made it wrong.
     """
 
-    records: Records
+    records: PendingArena
     blocks: list[Block]
     count: cython.Py_ssize_t
     block_at: cython.Py_ssize_t  # where something was last found
     place: cython.Py_ssize_t
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: PendingArena) -> None:
         self.records = records
         self.blocks = []
         self.count = self.block_at = self.place = 0
@@ -220,9 +220,9 @@ class Slots:
         return found
 
     @cython.ccall
-    def copy(self, records: Records) -> Slots:
+    def copy(self, records: PendingArena) -> PendingIndex:
         """The same slots, of records."""
-        other: Slots = Slots(records)
+        other: PendingIndex = PendingIndex(records)
         block: Block
         twin: Block
         for block in self.blocks:
@@ -234,11 +234,13 @@ class Slots:
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """What it takes, without the records."""
-        total: cython.Py_ssize_t = footprint.of_kind(Slots) + footprint.of(self.blocks)
-        each: cython.Py_ssize_t = footprint.of_kind(Block)
+        total: cython.Py_ssize_t = footprint.instance_bytes(PendingIndex) + footprint.object_bytes(
+            self.blocks
+        )
+        each: cython.Py_ssize_t = footprint.instance_bytes(Block)
         block: Block
         for block in self.blocks:
-            total += each + footprint.of(block.buf)
+            total += each + footprint.object_bytes(block.buf)
         return total
 
     @cython.ccall

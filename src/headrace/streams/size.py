@@ -6,7 +6,7 @@ import cython
 
 from headrace.streams import node as nodes_of
 from headrace.streams.group import Group
-from headrace.streams.memory_account import Weight
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
 from headrace.structures import footprint
@@ -17,21 +17,21 @@ from headrace.structures.rax_walk import RaxCursor
 @cython.ccall
 def memory_bytes(stream: Stream) -> cython.Py_ssize_t:
     """What the stream takes; walks the nodes, not the entries."""
-    total: cython.Py_ssize_t = footprint.of_kind(Stream) + footprint.of_kind(Weight)
-    each: cython.Py_ssize_t = footprint.of_kind(Node) + footprint.of_kind(Listpack)
+    total: cython.Py_ssize_t = footprint.instance_bytes(Stream) + footprint.instance_bytes(MemoryAccount)
+    each: cython.Py_ssize_t = footprint.instance_bytes(Node) + footprint.instance_bytes(Listpack)
     cursor: RaxCursor = RaxCursor(stream.nodes)
     node: Node
     more: cython.bint = cursor.seek("^")
     total += stream.nodes.memory_bytes()
     while more:
         node = nodes_of.node_at(cursor)
-        total += each + footprint.of(node.pack.buf)
+        total += each + footprint.object_bytes(node.pack.buf)
         more = cursor.next()
     if stream.counting is not None:
         total += stream.counting.memory_bytes()
     group: Group
     if stream.groups_by_name is not None:
-        total += footprint.of(stream.groups_by_name)
+        total += footprint.object_bytes(stream.groups_by_name)
     for group in stream.groups():
         total += group.memory_bytes()
     if stream.idempotency is not None:

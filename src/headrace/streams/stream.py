@@ -20,10 +20,10 @@ from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import memory_account
 from headrace.streams import node as nodes_of
 from headrace.streams.compaction import Compaction
-from headrace.streams.counting import Counting
+from headrace.streams.counting import LiveCounts
 from headrace.streams.group import Group
-from headrace.streams.idempotency import Idempotency
-from headrace.streams.memory_account import Weight
+from headrace.streams.idempotency import IdempotencyStore
+from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
 from headrace.streams.node_walk import EntryWalk
@@ -47,7 +47,7 @@ class Stream:
     Reading and changing do not mix: a change ends every walk and iterator over the stream.
     """
 
-    weight: Weight
+    weight: MemoryAccount
     nodes: Rax
     head: Node | None  # the first node; None: not looked up since the last one was dropped
     tail: Node | None  # the last node
@@ -59,16 +59,16 @@ class Stream:
     first_seq: Public[cython.ulonglong]
     max_deleted_ms: Public[cython.ulonglong]
     max_deleted_seq: Public[cython.ulonglong]
-    counting: Counting | None  # of the nodes before the tail; None until there is one
+    counting: LiveCounts | None  # of the nodes before the tail; None until there is one
     compaction: Public[Compaction | None]  # rewrites worn nodes; None: they stay as they are
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
-    idempotency: Idempotency | None  # what is remembered of idempotent producers; None until the first
+    idempotency: IdempotencyStore | None  # what is remembered of idempotent producers; None until the first
     idmp_duration_s: Public[cython.longlong]
     idmp_maxsize: Public[cython.longlong]
 
     def __init__(self) -> None:
-        self.weight = Weight(memory_account.STREAM_BYTES)
+        self.weight = MemoryAccount(memory_account.STREAM_BYTES)
         self.nodes = Rax()
         self.head = self.tail = None
         self.length = self.entries_added = 0
@@ -232,7 +232,7 @@ class Stream:
         tail: Node | None = self.tail
         if tail is None or not stream_id.before(ms, seq, tail.ms, tail.seq):
             return tail
-        counting: Counting | None = self.counting
+        counting: LiveCounts | None = self.counting
         if counting is not None and counting.is_in_recent(ms, seq):
             return counting.recent
         cursor: RaxCursor = RaxCursor(self.nodes)
@@ -331,7 +331,7 @@ class Stream:
         return [self.groups_by_name[name] for name in sorted(self.groups_by_name)]
 
     @cython.ccall
-    def remember(self, idempotency: Idempotency) -> cython.void:
+    def remember(self, idempotency: IdempotencyStore) -> cython.void:
         """Have it note idempotent producers, from now on."""
         self.idempotency = idempotency
         idempotency.weight.join(self.weight)
@@ -445,7 +445,7 @@ class Stream:
         room: Listpack | None = None
         if self.tail is not None:
             cap: cython.Py_ssize_t = self.tail.pack.cap
-            room = self.tail.pack.hand_on()
+            room = self.tail.pack.transfer_buffer()
             self.weight.add(self.tail.pack.cap - cap)
         node: Node = nodes_of.open_node(ms, seq, words, start, raw, room)
         while self.tail is not None and not stream_id.before(self.tail.ms, self.tail.seq, ms, seq):
@@ -464,6 +464,6 @@ class Stream:
         tail.pack.shrink()
         self.weight.add(tail.pack.cap - cap)
         if self.counting is None:
-            self.counting = Counting(self.compaction, self.weight)
+            self.counting = LiveCounts(self.compaction, self.weight)
         self.counting.close(tail)
-        self.weight.can_shed(self)
+        self.weight.mark_evictable(self)

@@ -1,10 +1,10 @@
-"""What objects take of the memory, in bytes: as CPython's allocators hand it out.
+"""Memory used by objects, in bytes, as CPython's allocators allocate it.
 
     up to 512     from pools, in multiples of 16
     more          from malloc, which adds 8 and rounds up to a multiple of 16
 
-In front of an object that may be in a cycle stand 16 bytes for the collector. A bytearray is two blocks: the
-object, and its bytes.
+An object that may be part of a cycle is preceded by 16 bytes for the garbage collector. A bytearray is two
+blocks: the object and its bytes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ COLLECTED = cython.declare(cython.Py_ssize_t, 1 << 14)  # Py_TPFLAGS_HAVE_GC
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def taken(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """What one block of n bytes takes."""
+def allocated_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return the bytes that the allocator uses for a block of n bytes."""
     if n > POOLED_MAX:
         n += MALLOC_HEAD
     return (n + GRAIN - 1) // GRAIN * GRAIN
@@ -31,18 +31,18 @@ def taken(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def of_kind(kind: Any) -> cython.Py_ssize_t:
-    """What an object of this type takes, beside all it refers to."""
-    return taken(kind.__basicsize__ + (GRAIN if kind.__flags__ & COLLECTED else 0))
+def instance_bytes(cls: Any) -> cython.Py_ssize_t:
+    """Return the size of an instance of this type, without the objects that it refers to."""
+    return allocated_bytes(cls.__basicsize__ + (GRAIN if cls.__flags__ & COLLECTED else 0))
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def of(thing: Any) -> cython.Py_ssize_t:
-    """What bytes, a bytearray, a list or a dictionary take; of the latter, without what is in them."""
-    size: cython.Py_ssize_t = sys.getsizeof(thing)
+def object_bytes(value: Any) -> cython.Py_ssize_t:
+    """Return the size of a bytes object, bytearray, list or dict, without the items of the latter two."""
+    size: cython.Py_ssize_t = sys.getsizeof(value)
     own: cython.Py_ssize_t
-    if type(thing) is bytes:
-        return taken(size)
-    own = type(thing).__basicsize__ + (GRAIN if type(thing).__flags__ & COLLECTED else 0)
-    return taken(own) + taken(size - own)
+    if type(value) is bytes:
+        return allocated_bytes(size)
+    own = type(value).__basicsize__ + (GRAIN if type(value).__flags__ & COLLECTED else 0)
+    return allocated_bytes(own) + allocated_bytes(size - own)

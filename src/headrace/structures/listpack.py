@@ -28,7 +28,7 @@ END = cython.declare(cython.uchar, 0xFF)
 COUNT_UNKNOWN = cython.declare(cython.uint, 65535)
 TOTAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 0xFFFFFFFF)  # the header has 32 bits for it
 INTEGER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 10)
-HANDED_ON_MAX = cython.declare(cython.Py_ssize_t, 16384)  # a block larger than this is not handed on
+TRANSFER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 16384)  # a block larger than this is not handed on
 DECIMAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 20)
 MAGNITUDE_MAX = cython.declare(cython.ulonglong, 0x8000000000000000)  # of a negative 64-bit integer
 MINUS = cython.declare(cython.uchar, 45)
@@ -152,14 +152,14 @@ class Listpack:
             self._resize(self.used + 1)
 
     @cython.ccall
-    def hand_on(self) -> Listpack:
+    def transfer_buffer(self) -> Listpack:
         """Give spare room away: to an empty listpack, with the block that this one had, unless that is large.
 
         Who fills one listpack after the other takes each from the one before. So the full ones are allocated
         at the size they keep, one behind the other, without the holes that growing blocks leave.
         """
         heir: Listpack
-        if self.cap > HANDED_ON_MAX:
+        if self.cap > TRANSFER_BYTES_MAX:
             heir = Listpack()
             self.shrink()
             return heir

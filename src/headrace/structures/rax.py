@@ -347,14 +347,14 @@ class Rax:
     def memory_bytes(self) -> int:
         """What the tree takes, without the values; goes through all nodes that are not leaves."""
         node: RaxNode
-        total = footprint.of_kind(Rax)
-        each = footprint.of_kind(RaxNode)
+        total = footprint.instance_bytes(Rax)
+        each = footprint.instance_bytes(RaxNode)
         for node in self._inner_nodes():
             total += each
             if node.edges is not ZEROS:
-                total += footprint.of(node.edges)
+                total += footprint.object_bytes(node.edges)
             if node.children is not None:
-                total += footprint.of(node.children)
+                total += footprint.object_bytes(node.children)
         return total
 
     def check(self) -> None:

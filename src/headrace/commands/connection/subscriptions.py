@@ -15,7 +15,7 @@ import cython
 from headrace.commands.session import Session
 from headrace.keyspace.events import Events
 from headrace.keyspace.glob import Glob
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 
 @cython.final
@@ -120,7 +120,7 @@ class Channels:
         for session, glob, channel, message in batch:
             if session.closing:
                 continue
-            answer: Answer = session.answer
+            answer: ReplyWriter = session.answer
             if channel is None:
                 answer.simple(message)
             elif glob is None:

@@ -16,7 +16,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import Finder
 from headrace.errors import CommandError, InvalidStreamId, InvalidSyntax, NotAnInteger
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
@@ -125,7 +125,7 @@ class Claim:
 
     @cython.cfunc
     def take(
-        self, answer: Answer, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
+        self, answer: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
     ) -> cython.void:
         """Give the consumer the pending entry of slot, and answer it; word is the ID for the log."""
         pending: Pending = self.group.pending
@@ -299,8 +299,8 @@ def _parse_count(word: bytes) -> cython.longlong:
 @cython.cfunc
 def _claim_from(claim: Claim, start: StreamId, count: cython.longlong) -> cython.void:
     """Look at the pending entries from start on until there are count results or too many were looked at."""
-    answer: Answer = claim.call.answer
-    claimed: Answer = Answer(answer.protocol)  # the cursor, which comes first, is known last
+    answer: ReplyWriter = claim.call.answer
+    claimed: ReplyWriter = ReplyWriter(answer.protocol)  # the cursor, which comes first, is known last
     pending: Pending = claim.group.pending
     looked_at: cython.longlong = 0
     gone: list[StreamId] = []

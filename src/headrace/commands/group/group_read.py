@@ -18,7 +18,7 @@ from headrace.commands.stream.entry_lookup import Finder
 from headrace.commands.stream.read_options import ReadOptions, Room
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Database
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
@@ -94,7 +94,7 @@ class GroupRead:
     @cython.cfunc
     def attempt(self, call: Call) -> cython.bint:
         """Answer what there is for the consumer, as resolved; False, and nothing said, when nothing is."""
-        answer: Answer = call.answer
+        answer: ReplyWriter = call.answer
         mark: cython.Py_ssize_t = answer.open_array()
         room: Room = Room(self.options, answer)
         answered: cython.Py_ssize_t = 0
@@ -159,7 +159,7 @@ class GroupRead:
     @cython.cfunc
     def _answer_stream(self, call: Call, i: cython.Py_ssize_t, room: Room) -> cython.Py_ssize_t:
         """Answer the i-th key and its entries; 0, and nothing said, when there is nothing new, else 1."""
-        answer: Answer = call.answer
+        answer: ReplyWriter = call.answer
         key: bytes = self.keys[i]
         group: Group = self.groups[i]
         name: bytes | None = self.options.consumer
@@ -252,7 +252,7 @@ class Turn:
     @cython.cfunc
     def answer_history(self, after: StreamId) -> cython.void:
         """Answer what is pending for the consumer above the ID; what is gone from the stream as null."""
-        answer: Answer = self.call.answer
+        answer: ReplyWriter = self.call.answer
         pending: Pending = self.group.pending
         first: StreamId = after.successor()
         slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
@@ -348,7 +348,7 @@ class Turn:
         self, entry: StreamIterator, idle: cython.longlong, deliveries: cython.longlong
     ) -> cython.void:
         """Answer an entry, and how it had been delivered before."""
-        answer: Answer = self.call.answer
+        answer: ReplyWriter = self.call.answer
         answer.array(4)
         entries.answer_parts(answer, entry)
         answer.integer(idle)

@@ -13,7 +13,7 @@ from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
 from headrace.errors import InvalidSyntax
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import Pending
@@ -35,7 +35,7 @@ def run(call: Call) -> None:
 
 
 @cython.cfunc
-def answer_summary(answer: Answer, group: Group) -> cython.void:
+def answer_summary(answer: ReplyWriter, group: Group) -> cython.void:
     """Answer how many there are, the first and the last ID, and how many each consumer has."""
     pending: Pending = group.pending
     answer.array(4)
@@ -99,7 +99,7 @@ def answer_from(
     count: cython.longlong,
 ) -> cython.void:
     """Answer at most count entries from slot to the last ID, of the consumer or (None) of all."""
-    answer: Answer = call.answer
+    answer: ReplyWriter = call.answer
     mark: cython.Py_ssize_t = answer.open_array()
     found: cython.longlong = 0
     owner: Consumer | None

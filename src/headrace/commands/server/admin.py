@@ -70,8 +70,8 @@ def run_config_rewrite(call: Call) -> None:
 
 def memory_of(key: bytes, value: object) -> int:
     """The bytes that key and value take up, their place in the dictionary included."""
-    own = size.memory_bytes(value) if isinstance(value, Stream) else footprint.of(value)
-    return KEY_OVERHEAD_BYTES + footprint.of(key) + own
+    own = size.memory_bytes(value) if isinstance(value, Stream) else footprint.object_bytes(value)
+    return KEY_OVERHEAD_BYTES + footprint.object_bytes(key) + own
 
 
 def run_memory_usage(call: Call) -> None:

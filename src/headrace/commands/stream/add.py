@@ -17,7 +17,7 @@ from headrace.commands.stream.trim import Trim
 from headrace.errors import CommandError, IdsExhausted, IdTooSmall, InvalidStreamId, WrongArgumentCount
 from headrace.limits import ID_TEXT_MAX
 from headrace.streams import idempotency as requests
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -236,7 +236,7 @@ def run(call: Call) -> None:
         call.database.put(key, stream)
     call.answer.stream_id(request.ms, request.seq)
     if request.pid_at != 0:
-        memory: Idempotency = idempotency.memory_of(call, stream)
+        memory: IdempotencyStore = idempotency.memory_of(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
     trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(stream)
     if call.recording:
@@ -255,7 +255,7 @@ def _is_duplicate(call: Call, request: Append, iid: bytes, stream: Stream) -> cy
     Request and log agree on it whatever this stream still remembers: what a log gives an ID was new once,
     and a duplicate is in the log as it came, with `*`.
     """
-    memory: Idempotency | None = stream.idempotency
+    memory: IdempotencyStore | None = stream.idempotency
     known: StreamId | None = None
     if memory is not None:
         known = memory.lookup(call.argv[request.pid_at], iid)

@@ -22,7 +22,7 @@ import cython
 from headrace.arrow import column_types, ipc, malformed
 from headrace.arrow.columns import Column
 from headrace.arrow.encoder import RangeEncoder
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MalformedEntry
 from headrace.commands.arguments import Arguments
@@ -30,7 +30,7 @@ from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream.count import OURS
 from headrace.errors import CommandError, InvalidSyntax
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -117,10 +117,10 @@ def run_arrow(call: Call) -> None:
 
 
 @cython.cfunc
-def _answer_message(answer: Answer, message: BatchMessage, rows: cython.Py_ssize_t) -> cython.void:
+def _answer_message(answer: ReplyWriter, message: BatchMessage, rows: cython.Py_ssize_t) -> cython.void:
     """Answer the message as a string, from its pieces."""
     head: bytearray = message.head(rows)
-    piece: Growing
+    piece: GrowableBuffer
     answer.open_bulk(len(head) + message.size)
     answer.raw_from(head, 0, len(head))
     for piece in message.pieces:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.stream.read_options import Room
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
@@ -19,15 +19,15 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def answer_entry(answer: Answer, entry: StreamIterator) -> cython.int:
-    """Answer the entry the iterator stands on. Returns 0, as Answer does, and for its reason."""
+def answer_entry(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
+    """Answer the entry the iterator stands on. Returns 0, as ReplyWriter does, and for its reason."""
     answer.array(2)
     return answer_parts(answer, entry)
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def answer_parts(answer: Answer, entry: StreamIterator) -> cython.int:
+def answer_parts(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
     """Answer its ID and its pieces: what an entry's array begins with, however long that is."""
     walk: EntryWalk | None = entry.walk
     assert walk is not None
@@ -39,7 +39,7 @@ def answer_parts(answer: Answer, entry: StreamIterator) -> cython.int:
 
 
 @cython.cfunc
-def answer_entries(answer: Answer, entries: StreamIterator, count: cython.longlong) -> cython.longlong:
+def answer_entries(answer: ReplyWriter, entries: StreamIterator, count: cython.longlong) -> cython.longlong:
     """Answer an array of the iterator's next entries, at most count (0: all); returns how many."""
     found: cython.longlong = 0
     mark: cython.Py_ssize_t = answer.open_array()
@@ -51,7 +51,7 @@ def answer_entries(answer: Answer, entries: StreamIterator, count: cython.longlo
 
 
 @cython.cfunc
-def answer_after(answer: Answer, stream: Stream, after: StreamId, room: Room) -> cython.longlong:
+def answer_after(answer: ReplyWriter, stream: Stream, after: StreamId, room: Room) -> cython.longlong:
     """Answer an array of what there is room for above an ID that is not the last possible one."""
     first: StreamId = after.successor()
     entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
@@ -67,7 +67,7 @@ def answer_after(answer: Answer, stream: Stream, after: StreamId, room: Room) ->
 
 
 @cython.cfunc
-def answer_edge(answer: Answer, stream: Stream, reverse: cython.bint) -> cython.void:
+def answer_edge(answer: ReplyWriter, stream: Stream, reverse: cython.bint) -> cython.void:
     """Answer the first entry, or with reverse the last; null when there is none."""
     entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
     if entries.next():

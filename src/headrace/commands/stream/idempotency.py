@@ -13,7 +13,7 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -67,11 +67,11 @@ def new_stream(call: Call) -> Stream:
 
 
 @cython.cfunc
-def memory_of(call: Call, stream: Stream) -> Idempotency:
+def memory_of(call: Call, stream: Stream) -> IdempotencyStore:
     """What the stream remembers; from now on it does."""
-    memory: Idempotency | None = stream.idempotency
+    memory: IdempotencyStore | None = stream.idempotency
     if memory is None:
-        memory = Idempotency(stream.idmp_duration_s, call.keyspace.forgetting)
+        memory = IdempotencyStore(stream.idmp_duration_s, call.keyspace.forgetting)
         stream.remember(memory)
     return memory
 
@@ -142,7 +142,7 @@ def run_configure(call: Call) -> None:
     if asked.duration_s != stream.idmp_duration_s or asked.maxsize != stream.idmp_maxsize:
         stream.idmp_duration_s = asked.duration_s
         stream.idmp_maxsize = asked.maxsize
-        memory: Idempotency | None = stream.idempotency
+        memory: IdempotencyStore | None = stream.idempotency
         if memory is not None:
             memory.duration_s = asked.duration_s
             memory.clear()
@@ -155,7 +155,7 @@ def run_configure(call: Call) -> None:
 @cython.cfunc
 def restore_counters(call: Call, stream: Stream, asked: Configuration) -> cython.void:
     """The lifetime counters are those of a stream that was written down."""
-    memory: Idempotency = memory_of(call, stream)
+    memory: IdempotencyStore = memory_of(call, stream)
     memory.added = mem.as_unsigned(asked.added)
     memory.duplicates = mem.as_unsigned(asked.duplicates)
     call.keyspace.changes += 1
@@ -182,7 +182,7 @@ def run_record(call: Call) -> None:
         raise NoSuchKey()
     if not call.replayed() and not stream.contains(entry.ms, entry.seq):
         raise NoSuchEntry()
-    memory: Idempotency = memory_of(call, stream)
+    memory: IdempotencyStore = memory_of(call, stream)
     known: StreamId | None = memory.lookup(pid, iid)
     same: cython.bint = known is not None and known.ms == entry.ms and known.seq == entry.seq
     if known is not None and not same and not call.replayed():

@@ -18,11 +18,11 @@ from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
 from headrace.errors import NoSuchKey, UnknownSubcommand
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
@@ -45,7 +45,7 @@ def run_stream(call: Call) -> None:
     stream: Stream = existing_stream(call)
     argv: list[bytes] = call.argv
     n: cython.Py_ssize_t = len(argv)
-    answer: Answer = call.answer
+    answer: ReplyWriter = call.answer
     if n == 3:
         answer.map(16)
         answer_counters(answer, stream)
@@ -83,7 +83,7 @@ def parse_full(argv: list[bytes]) -> cython.longlong:
 
 
 @cython.cfunc
-def answer_counters(answer: Answer, stream: Stream) -> cython.void:
+def answer_counters(answer: ReplyWriter, stream: Stream) -> cython.void:
     """The thirteen pairs that both forms of XINFO STREAM begin with."""
     answer.bulk(b"length")
     answer.integer(mem.as_signed(stream.length))
@@ -99,7 +99,7 @@ def answer_counters(answer: Answer, stream: Stream) -> cython.void:
     answer.integer(mem.as_signed(stream.entries_added))
     answer.bulk(b"recorded-first-entry-id")
     answer.stream_id(stream.first_ms, stream.first_seq)
-    memory: Idempotency | None = stream.idempotency
+    memory: IdempotencyStore | None = stream.idempotency
     answer.bulk(b"idmp-duration")
     answer.integer(stream.idmp_duration_s)
     answer.bulk(b"idmp-maxsize")
@@ -115,7 +115,7 @@ def answer_counters(answer: Answer, stream: Stream) -> cython.void:
 
 
 @cython.cfunc
-def answer_progress(answer: Answer, stream: Stream, group: Group) -> cython.void:
+def answer_progress(answer: ReplyWriter, stream: Stream, group: Group) -> cython.void:
     """How far the group has come, and how far it is behind; null for what nobody can know."""
     lag: cython.longlong = delivery.lag(stream, group)
     answer.bulk(b"last-delivered-id")
@@ -133,7 +133,7 @@ def answer_progress(answer: Answer, stream: Stream, group: Group) -> cython.void
 
 
 @cython.cfunc
-def answer_group(answer: Answer, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
+def answer_group(answer: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
     """A group as FULL shows it, with at most count (0: all) pending entries each time."""
     pending: Pending = group.pending
     slot: cython.Py_ssize_t = pending.from_id(0, 0)
@@ -168,7 +168,7 @@ def answer_group(answer: Answer, stream: Stream, group: Group, count: cython.lon
 
 @cython.cfunc
 def answer_consumer(
-    answer: Answer, pending: Pending, consumer: Consumer, count: cython.longlong
+    answer: ReplyWriter, pending: Pending, consumer: Consumer, count: cython.longlong
 ) -> cython.void:
     """A consumer as FULL shows it, with at most count (0: all) of its pending entries."""
     slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
@@ -197,7 +197,7 @@ def answer_consumer(
 def run_groups(call: Call) -> None:
     """XINFO GROUPS: answer the stream's groups, in byte order of their names."""
     stream: Stream = existing_stream(call)
-    answer: Answer = call.answer
+    answer: ReplyWriter = call.answer
     group: Group
     answer.array(stream.group_count)
     for group in stream.groups():
@@ -216,7 +216,7 @@ def run_consumers(call: Call) -> None:
     group: Group | None = existing_stream(call).group(call.argv[3])
     if group is None:
         raise NoSuchGroup(call.argv[3], call.argv[2])
-    answer: Answer = call.answer
+    answer: ReplyWriter = call.answer
     consumer: Consumer
     answer.array(group.consumer_count())
     for consumer in group.consumers():

@@ -17,7 +17,7 @@ from headrace.commands.stream import entries, read_options
 from headrace.commands.stream.read_options import ReadOptions, Room
 from headrace.errors import CommandError, InvalidSyntax, WrongType
 from headrace.keyspace.keyspace import Database
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -180,7 +180,7 @@ class Read:
 
     @cython.cfunc
     def _answer_stream(
-        self, answer: Answer, stream: Stream, i: cython.Py_ssize_t, room: Room
+        self, answer: ReplyWriter, stream: Stream, i: cython.Py_ssize_t, room: Room
     ) -> cython.Py_ssize_t:
         """Answer the i-th key and its entries; 0, and nothing said, when there are none, else 1."""
         after: StreamId | None = self.after[i]

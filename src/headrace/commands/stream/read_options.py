@@ -10,7 +10,7 @@ import cython
 
 from headrace.commands import arguments
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 NO_BLOCK = cython.declare(cython.longlong, -1)
@@ -173,14 +173,14 @@ def _parse_idle(word: bytes) -> cython.longlong:
 class Room:
     """What one reply may still hold. The first entry is always let in, however large."""
 
-    answer: Answer
+    answer: ReplyWriter
     entries: cython.longlong  # let in so far
     _left: cython.longlong
     _per_stream: cython.longlong
     _maxsize: cython.longlong
     _start: cython.Py_ssize_t
 
-    def __init__(self, options: ReadOptions, answer: Answer) -> None:
+    def __init__(self, options: ReadOptions, answer: ReplyWriter) -> None:
         self.answer = answer
         self.entries = 0
         self._left = options.maxcount if options.maxcount > 0 else I64_MAX

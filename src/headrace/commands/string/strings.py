@@ -13,11 +13,11 @@ from headrace.commands.string import set_options
 from headrace.commands.string.set_options import SetOptions
 from headrace.errors import WrongArgumentCount
 from headrace.keyspace.keyspace import Database
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 
 
 @cython.cfunc
-def answer_string(answer: Answer, value: bytes | bytearray | None) -> cython.void:
+def answer_string(answer: ReplyWriter, value: bytes | bytearray | None) -> cython.void:
     """A string value, or null for None."""
     if value is None:
         answer.null()

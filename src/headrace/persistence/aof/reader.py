@@ -25,7 +25,7 @@ from headrace import mem
 from headrace.errors import CommandError
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import Source
-from headrace.resp.read_buffer import Inbox
+from headrace.resp.read_buffer import ReadBuffer
 
 # Bytes read at once: large enough that a read costs nothing beside its records, small enough for the cache.
 CHUNK = 256 * 1024
@@ -108,7 +108,7 @@ class Rereadable:
 
 @cython.final
 @cython.cclass
-class LogReader(Inbox):
+class LogReader(ReadBuffer):
     """Reads one file of a log, once. execute must stand at database 0.
 
     execute(words) returns None, or the error the command was refused with: that is counted and no more.

@@ -37,7 +37,7 @@ from headrace.keyspace.settings import USUAL, Settings
 from headrace.persistence.aof.records import Recorder
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
@@ -225,7 +225,7 @@ def producer_commands(key: bytes, stream: Stream, settings: Settings) -> Iterato
         if duration != one.stream_idmp_duration or maxsize != one.stream_idmp_maxsize:
             yield [b"XCFGSET", key, b"IDMP-DURATION", b"%d" % duration, b"IDMP-MAXSIZE", b"%d" % maxsize]
             break
-    memory: Idempotency | None = stream.idempotency
+    memory: IdempotencyStore | None = stream.idempotency
     if memory is None:
         return
     items: list[tuple[bytes, bytes, StreamId]] = memory.items()

@@ -35,7 +35,7 @@ from headrace.persistence.rdb.input import RdbInput
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.node import Node
 from headrace.streams.node_check import EntryBeforeNode
 from headrace.streams.node_walk import EntryWalk
@@ -84,7 +84,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
 @cython.ccall
 def forget_old(stream: Stream, now_ms: cython.longlong) -> cython.void:
     """Let the stream forget the iids whose time has passed at now_ms."""
-    memory: Idempotency | None = stream.idempotency
+    memory: IdempotencyStore | None = stream.idempotency
     if memory is not None:
         memory.expire(now_ms, NO_TIME_LIMIT)
 
@@ -299,7 +299,7 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
         raise Damaged(at, f"a stream cannot remember {maxsize} requests for {duration} s")
     stream.idmp_duration_s = duration
     stream.idmp_maxsize = maxsize
-    memory: Idempotency = Idempotency(stream.idmp_duration_s, keyspace.forgetting)
+    memory: IdempotencyStore = IdempotencyStore(stream.idmp_duration_s, keyspace.forgetting)
     pid: bytes
     iid: bytes
     iids: cython.ulonglong

@@ -19,7 +19,7 @@ from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENC
 from headrace.streams import node as nodes_of
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.idempotency import Idempotency
+from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.node import Node
 from headrace.streams.pending import Pending
 from headrace.streams.stream import Stream
@@ -56,7 +56,7 @@ def write_stream(
 @cython.ccall
 def write_producers(out: RdbOutput, stream: Stream, now_ms: cython.longlong) -> cython.void:
     """Write what is remembered of idempotent producers, and for how long; not what is too old at now_ms."""
-    memory: Idempotency | None = stream.idempotency
+    memory: IdempotencyStore | None = stream.idempotency
     out.length(mem.as_unsigned(stream.idmp_duration_s))
     out.length(mem.as_unsigned(stream.idmp_maxsize))
     if memory is None:

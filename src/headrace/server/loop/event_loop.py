@@ -29,9 +29,9 @@ from headrace.engine.clock import RealClock
 from headrace.engine.clock_watch import ClockWatch
 from headrace.engine.engine import Engine
 from headrace.errors import ProtocolError
-from headrace.resp.buffer_pool import Spare
+from headrace.resp.buffer_pool import BufferPool
 from headrace.resp.parser import RequestParser
-from headrace.resp.writer import Answer
+from headrace.resp.writer import ReplyWriter
 from headrace.server.loop import descriptors
 from headrace.server.loop.client_limits import Unread
 from headrace.server.loop.connection import Connection
@@ -86,8 +86,8 @@ class Turn:
     ready: list[Connection]
     answered: list[Connection]
     held: list[Connection]
-    spare_inbox: Spare  # for clients that send much at once, one after the other
-    spare_answer: Spare
+    spare_inbox: BufferPool  # for clients that send much at once, one after the other
+    spare_answer: BufferPool
     scratch: bytearray
     p: cython.p_uchar
 
@@ -105,7 +105,7 @@ class Turn:
         self.events_p = self.events
         self.handlers, self.connections = {}, {}
         self.ready, self.answered, self.held = [], [], []
-        self.spare_inbox, self.spare_answer = Spare(), Spare()
+        self.spare_inbox, self.spare_answer = BufferPool(), BufferPool()
         self.scratch = bytearray(READ_BYTES)
         self.p = self.scratch
 
@@ -299,7 +299,7 @@ class Turn:
     ) -> cython.void:
         session: Session = connection.session
         parser: RequestParser = connection.parser
-        answer: Answer = session.answer
+        answer: ReplyWriter = session.answer
         argv: list[bytes] | None
         if session.waiting is not None or session.closing:
             return
@@ -401,7 +401,7 @@ class Turn:
     def _flush(self, connection: Connection) -> cython.void:
         """Send what the socket takes; then the connection goes on, or waits for room, or ends."""
         session: Session = connection.session
-        answer: Answer = session.answer
+        answer: ReplyWriter = session.answer
         n: cython.Py_ssize_t = answer.pending()
         if answer.overflowed:
             self.refuse(connection, f"more than {answer.limit} bytes of replies (client-output-buffer-limit)")

@@ -14,7 +14,7 @@ from headrace import mem
 from headrace.arrow import columns as kinds
 from headrace.arrow import field_names, growable_buffer, malformed
 from headrace.arrow.columns import Column
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.arrow.malformed import MODES
 from headrace.errors import ProtocolError
 from headrace.spark.decode.batch_runs import Runs
@@ -46,7 +46,7 @@ class ArrowDecoder:
     """
 
     scanner: PageScanner
-    notes: Growing  # the scanner's
+    notes: GrowableBuffer  # the scanner's
     columns: list[Column]
     fields: Column | None  # the map of all fields, its pairs in keys and items
     keys: Column
@@ -54,7 +54,7 @@ class ArrowDecoder:
     corrupt: Column | None
     runs: Runs
     exact: cython.bint  # whether to note which entry each row is of, for exact_rows()
-    row_notes: Growing  # where the note of each row's entry is, u32 each
+    row_notes: GrowableBuffer  # where the note of each row's entry is, u32 each
     escape: cython.bint  # whether a map of text must be escaped, of the entry at hand
     typed: cython.bint  # whether any column is read from a field
     dated: cython.bint  # whether any column is a part of the ID, which is then:
@@ -84,7 +84,7 @@ class ArrowDecoder:
         self.keys = Column("text")
         self.items = Column("text")
         self.exact = exact
-        self.row_notes = Growing(64)
+        self.row_notes = GrowableBuffer(64)
         self.escape = False
         self.typed = False
         self.dated = False
@@ -340,7 +340,7 @@ class ArrowDecoder:
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append all pairs as one map; of a field named twice the last value, for a map has each key once."""
-        keys: Growing = self.keys.offsets
+        keys: GrowableBuffer = self.keys.offsets
         i: cython.Py_ssize_t
         if not column.write_validity(self.rows):
             pairs = 0
@@ -367,7 +367,7 @@ class ArrowDecoder:
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """The same if not all names are UTF-8: those that are the same when they are escaped are one key."""
-        items: Growing = self.items.values
+        items: GrowableBuffer = self.items.values
         i: cython.Py_ssize_t
         names: list[bytes] = [growable_buffer.escaped(self._word(p, note, 1 + 2 * i)) for i in range(pairs)]
         self.latest = {name: i for i, name in enumerate(names)}

@@ -20,7 +20,7 @@ from headrace.arrow import column_runs
 from headrace.arrow import columns as kinds
 from headrace.arrow.column_runs import ColumnRuns
 from headrace.arrow.columns import Column
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 
 DASH = cython.declare(cython.uchar, 45)
 RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # fewer are not worth it
@@ -36,12 +36,12 @@ class Runs(ColumnRuns):
     size      about how many bytes the entries of the last run had
     """
 
-    notes: Growing
+    notes: GrowableBuffer
     dated: cython.bint  # whether IDs have to be read
     stride: cython.Py_ssize_t  # from one note of the run to the next
     size: cython.Py_ssize_t
 
-    def __init__(self, notes: Growing, columns: list[Column], keys: Column, items: Column) -> None:
+    def __init__(self, notes: GrowableBuffer, columns: list[Column], keys: Column, items: Column) -> None:
         ColumnRuns.__init__(self, columns, keys, items)
         self.notes = notes
         self.dated = False
@@ -186,7 +186,7 @@ class Runs(ColumnRuns):
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Read the IDs; how many are good before the first that is none, or past what columns can hold."""
-        found: Growing = self.ids
+        found: GrowableBuffer = self.ids
         notes: cython.p_const_uchar = self.notes.p
         at: cython.Py_ssize_t
         end: cython.Py_ssize_t
@@ -245,7 +245,7 @@ class Runs(ColumnRuns):
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append integers or reals."""
-        values: Growing = column.values
+        values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
         real: cython.bint = column.kind == kinds.REAL
         if values.used + column.width * rows > values.cap:
@@ -272,8 +272,8 @@ class Runs(ColumnRuns):
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append words as they are, checked if they have to be UTF-8."""
-        values: Growing = column.values
-        offsets: Growing = column.offsets
+        values: GrowableBuffer = column.values
+        offsets: GrowableBuffer = column.offsets
         checked: cython.bint = column.kind == kinds.TEXT
         notes: cython.p_const_uchar = self.notes.p
         at: cython.Py_ssize_t
@@ -302,9 +302,9 @@ class Runs(ColumnRuns):
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append all pairs of each entry."""
-        values: Growing = self.items.values
-        ends: Growing = self.items.offsets
-        offsets: Growing = column.offsets
+        values: GrowableBuffer = self.items.values
+        ends: GrowableBuffer = self.items.offsets
+        offsets: GrowableBuffer = column.offsets
         notes: cython.p_const_uchar = self.notes.p
         pairs: cython.Py_ssize_t = self.stride // 16
         before: cython.Py_ssize_t = ends.used // 4 - 1
@@ -347,8 +347,8 @@ class Runs(ColumnRuns):
         pairs: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
         """Append the same names for each row: the second to the last are copies of the first."""
-        values: Growing = self.keys.values
-        ends: Growing = self.keys.offsets
+        values: GrowableBuffer = self.keys.values
+        ends: GrowableBuffer = self.keys.offsets
         start: cython.Py_ssize_t = values.used
         i: cython.Py_ssize_t
         _: cython.Py_ssize_t

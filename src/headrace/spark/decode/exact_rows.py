@@ -14,7 +14,7 @@ import cython
 
 from headrace import mem
 from headrace.arrow.columns import Column
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.spark.sink.encoder import Cells
 
 Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
@@ -28,18 +28,18 @@ class ExactRows:
     entries: Column
     names: Column
     values: Column
-    scratch: Growing  # what the encoder writes for one row
+    scratch: GrowableBuffer  # what the encoder writes for one row
 
     def __init__(self) -> None:
         self.entries = Column("fields")
         self.names = Column("binary")
         self.values = Column("binary")
-        self.scratch = Growing(1 << 10)
+        self.scratch = GrowableBuffer(1 << 10)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def compare(
-        self, replies: Growing, notes: Growing, row_notes: Growing, cells: list[Cells]
+        self, replies: GrowableBuffer, notes: GrowableBuffer, row_notes: GrowableBuffer, cells: list[Cells]
     ) -> cython.Py_ssize_t:
         """Append a value for each row: null if its cells are written as the entry is. Returns how many rows.
 
@@ -72,7 +72,7 @@ class ExactRows:
         cells: list[Cells],
     ) -> cython.bint:
         """Whether the cells of the row are written as the words of the entry, heads of words included."""
-        out: Growing = self.scratch
+        out: GrowableBuffer = self.scratch
         words: cython.Py_ssize_t = mem.u32le(notes, note)
         last: cython.Py_ssize_t = note + 8 * words - 4
         column: Cells

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import cython
 
 from headrace import mem
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.errors import CommandError, ProtocolError
 from headrace.limits import ENTRY_BYTES_MAX, REQUEST_ARGUMENTS_MAX
 
@@ -58,10 +58,10 @@ class PageScanner:
     last_id      of the last entry noted
     """
 
-    inbox: Growing  # bytes received; those before `at` are noted
+    inbox: GrowableBuffer  # bytes received; those before `at` are noted
     at: cython.Py_ssize_t
     cursor: cython.Py_ssize_t
-    notes: Growing
+    notes: GrowableBuffer
     note: cython.Py_ssize_t  # notes before this one are used up
     left: cython.longlong  # entries of the page yet to come
     entries: cython.longlong
@@ -71,8 +71,8 @@ class PageScanner:
     last_id: bytes
 
     def __init__(self) -> None:
-        self.inbox = Growing(1 << 16)
-        self.notes = Growing(1 << 12)
+        self.inbox = GrowableBuffer(1 << 16)
+        self.notes = GrowableBuffer(1 << 12)
         self.first_id = b""
         self.last_id = b""
         self.restart()
@@ -118,7 +118,7 @@ class PageScanner:
     @cython.cfunc
     def _tidy(self) -> cython.void:
         """Notes point into the bytes. When they are used up, so are the bytes that they were taken of."""
-        inbox: Growing = self.inbox
+        inbox: GrowableBuffer = self.inbox
         if self.note < self.notes.used:
             return
         if self.at:
@@ -194,7 +194,7 @@ class PageScanner:
     @cython.exceptval(-1, check=False)
     def _note_usual(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
         """Note an entry of less than 100 words of less than 100 bytes; False, nothing done, if another."""
-        notes: Growing = self.notes
+        notes: GrowableBuffer = self.notes
         if notes.used + USUAL_NOTE > notes.cap:
             notes.grow(USUAL_NOTE)
         at: cython.Py_ssize_t = self.at
@@ -285,7 +285,7 @@ class PageScanner:
         self.cursor = at + size + 2
         if p[at + size] != CR or p[at + size + 1] != LF:
             raise ProtocolError("a word longer than its length says")
-        notes: Growing = self.notes
+        notes: GrowableBuffer = self.notes
         if notes.used + 8 > notes.cap:
             notes.grow(8)
         mem.put_u32le(notes.p, notes.used, at)

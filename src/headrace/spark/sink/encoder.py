@@ -16,7 +16,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.arrow.growable_buffer import Growing
+from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
 
@@ -171,7 +171,7 @@ class Cells:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def write(self, out: Growing, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def write(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the fields counted: for each its name and its value."""
         if self.form != MAP:
             out.put(self.name, 0, len(self.name))
@@ -190,7 +190,7 @@ class Cells:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def write_value(self, out: Growing, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def write_value(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append one value, which is not null, as a word."""
         i: cython.Py_ssize_t = self.start + row
         if self.form == TEXT:
@@ -211,7 +211,7 @@ class Cells:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _write_integer(self, out: Growing, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _write_integer(self, out: GrowableBuffer, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
         at: cython.Py_ssize_t = i * self.width
         bits: cython.ulonglong = 0
         byte: cython.ulonglong
@@ -245,7 +245,7 @@ class Cells:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _put_bulk(
-    out: Growing, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    out: GrowableBuffer, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Append the n bytes at `at` of source as a word."""
     if out.used + n + HEADER_MAX > out.cap:
@@ -258,7 +258,7 @@ def _put_bulk(
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _put_head(out: Growing, kind: cython.uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _put_head(out: GrowableBuffer, kind: cython.uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Append `<kind><n>\\r\\n`, for which there must be room."""
     out.p[out.used] = kind
     out.used += 1
@@ -268,7 +268,7 @@ def _put_head(out: Growing, kind: cython.uchar, n: cython.Py_ssize_t) -> cython.
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _end_line(out: Growing) -> cython.Py_ssize_t:
+def _end_line(out: GrowableBuffer) -> cython.Py_ssize_t:
     """Append a line's end, for which there must be room."""
     out.p[out.used] = CR
     out.p[out.used + 1] = LF
@@ -278,7 +278,7 @@ def _end_line(out: Growing) -> cython.Py_ssize_t:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _end_number(out: Growing, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _end_number(out: GrowableBuffer, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Make a word of the digits at [begin, end), five bytes behind the end: there its head is to stand."""
     n: cython.Py_ssize_t = end - begin
     _put_head(out, BULK, n)
@@ -290,7 +290,7 @@ def _end_number(out: Growing, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _put_real(out: Growing, v: cython.double) -> cython.Py_ssize_t:
+def _put_real(out: GrowableBuffer, v: cython.double) -> cython.Py_ssize_t:
     """Append a double as repr() writes it.
 
     A decimal of up to 15 digits names one double at most, so the first that gives the number back is the
@@ -355,7 +355,7 @@ class XaddEncoder:
     head    `XADD`, key and trimming words, encoded; head_words: how many those are
     """
 
-    out: Growing
+    out: GrowableBuffer
     cells: list[Cells]
     ids: Cells | None
     rows: cython.Py_ssize_t
@@ -363,7 +363,7 @@ class XaddEncoder:
     head_words: cython.Py_ssize_t
 
     def __init__(self) -> None:
-        self.out = Growing(1 << 16)
+        self.out = GrowableBuffer(1 << 16)
         self.cells = []
         self.ids = None
         self.rows = 0
@@ -416,7 +416,7 @@ class XaddEncoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _append(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        out: Growing = self.out
+        out: GrowableBuffer = self.out
         column: Cells
         fields: cython.Py_ssize_t = 0
         for column in self.cells:
@@ -438,7 +438,7 @@ class XaddEncoder:
 
     def take(self) -> bytes | bytearray:
         """The requests, which are the caller's; the next ones start anew."""
-        out: Growing = self.out
+        out: GrowableBuffer = self.out
         few: bytes
         if out.used * 4 > out.cap:
             return out.take()

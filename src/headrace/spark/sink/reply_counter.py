@@ -16,7 +16,7 @@ import cython
 
 from headrace import limits, mem
 from headrace.errors import ProtocolError
-from headrace.resp.read_buffer import Inbox
+from headrace.resp.read_buffer import ReadBuffer
 
 NULL = cython.declare(cython.longlong, -1)
 COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)
@@ -30,7 +30,7 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 
 @cython.final
 @cython.cclass
-class Tally(Inbox):
+class Tally(ReadBuffer):
     """RESP2 replies, so many at a time: expect(n), then feed() until done().
 
     errors  (reply, element, text) of every error among them; element is -1 when the reply itself is one
