@@ -11,7 +11,7 @@ import pyarrow.dataset
 import pytest
 import redis
 
-from headrace.pipeline.watermark import published
+from headrace.pipeline.watermark import published_id
 
 pytestmark = pytest.mark.whole
 
@@ -104,7 +104,7 @@ def test_it_follows_streams_that_a_pattern_names_until_it_is_told_to_end(
 
     def archived(stream: str, entry_id: str) -> None:
         deadline = time.monotonic() + 120
-        while published(client, stream) != entry_id:
+        while published_id(client, stream) != entry_id:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
 

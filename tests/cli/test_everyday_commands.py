@@ -186,7 +186,7 @@ def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orde
         (["groups", "xyzzy"], "there is no stream 'xyzzy'\n"),
         (["pending", "orders", "xyzzy"], "has no group 'xyzzy'; it has 'billing'"),
         (["pending", "orders", "billing", "--consumer", "an"], "no consumer 'an'; did you mean 'ann'?"),
-        (["pending", "orders", "billing", "--idle", "long"], "'long' is no length of time"),
+        (["pending", "orders", "billing", "--idle", "long"], "not a duration: 'long'"),
         (["ack", "orders", "billing", "x-0"], "'x-0' is no entry ID"),
         (["ack", "orders", "biling", "1-0"], "did you mean 'billing'?"),
         (["ack", "orders", "billing", "-"], "there are no IDs on standard input"),

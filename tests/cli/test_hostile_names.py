@@ -15,7 +15,7 @@ from terminal import in_terminal
 
 from headrace.cli import query
 from headrace.cli.main import main
-from headrace.pipeline.watermark import publish
+from headrace.pipeline.watermark import raise_watermark
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def hostile(server_url: str, client: redis.Redis) -> str:
         raw.xreadgroup(NAME, NAME, {NAME: ">"}, count=3)
         raw.xgroup_createconsumer(NAME, NAME, VALUE)
         raw.xadd("empty", {"n": 1})
-        publish(client, NAME, "10-0")
+        raise_watermark(client, NAME, "10-0")
     return server_url
 
 

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from headrace.cli.main import main
-from headrace.pipeline.watermark import publish
+from headrace.pipeline.watermark import raise_watermark
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def streams(client: redis.Redis) -> redis.Redis:
         client.xgroup_create(name, "billing", "0")
         client.xreadgroup("billing", "worker-3", {name: ">"}, count=30)
         client.xack(name, "billing", *(f"{n}-0" for n in range(1, 31)))
-        publish(client, name, "40-0")
+        raise_watermark(client, name, "40-0")
     return client
 
 
@@ -51,7 +51,7 @@ def test_it_says_what_went_and_who_holds_the_rest(
         (["--pattern", "nothing"], "no stream matches 'nothing'"),
         (["--pattern", "("], "'(' is no regular expression"),
         (["--pattern", "a{9999999999}"], "'a{9999999999}' is no regular expression"),
-        (["--stream", "orders.a", "--keep-for", "soon"], "'soon' is no length of time"),
+        (["--stream", "orders.a", "--keep-for", "soon"], "not a duration: 'soon'"),
         (["--stream", "orders.a", "--keep", "0"], "0 is not in the range"),
         (["--stream", "orders.a", "--archive", "missing"], "missing: there is no such directory"),
     ],

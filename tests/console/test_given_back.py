@@ -15,7 +15,7 @@ from headrace.console.exposition import OLDEST, exposition
 from headrace.console.figures import Figures, Words, collect
 from headrace.console.stream_snapshot import from_payload
 from headrace.console.top_picture import History, top_picture
-from headrace.pipeline.trim_horizon import group_holds
+from headrace.pipeline.trim_horizon import group_blockers
 
 
 @pytest.fixture
@@ -63,5 +63,5 @@ def test_inspect_and_trim_say_that_it_was_given_back(client: redis.Redis) -> Non
     picture = drawn(draw(specimen, "-1", 3, 12, ("groups",)))
     assert "nobody" in picture and "given back" in picture and " ago" not in picture
     (group,) = client.xinfo_groups("s")
-    _, pending = group_holds(client, "s", group)
-    assert pending.why == "group g: 1 pending, oldest 1-1 given back, and nobody has it"
+    _, pending = group_blockers(client, "s", group)
+    assert pending.reason == "group g: 1 pending, oldest 1-1 released and not claimed"

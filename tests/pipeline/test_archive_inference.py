@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_metadata import claim
 from headrace.pipeline.inference import infer, lack_spellings, left_out, sample, with_spellings
-from headrace.pipeline.watermark import Watermark, published
+from headrace.pipeline.watermark import WatermarkPublisher, published_id
 
 
 @pytest.mark.parametrize(
@@ -120,21 +120,21 @@ def test_what_is_told_is_what_counts_and_is_whole(
     tmp_path: Path, server_url: str, client: redis.Redis
 ) -> None:
     maker = ArchiveMaker(tmp_path / "x")
-    watermark = Watermark(server_url, maker.directory)
-    watermark.tell()
-    assert published(client, "s") is None
+    watermark = WatermarkPublisher(server_url, maker.directory)
+    watermark.publish_new()
+    assert published_id(client, "s") is None
     maker.add({"s": [(1, 0), (2, 0)]})
-    watermark.tell()
-    assert published(client, "s") == "2-0"
+    watermark.publish_new()
+    assert published_id(client, "s") == "2-0"
     maker.add({"s": [(3, 0)]}, commit=False)
-    watermark.tell()
-    assert published(client, "s") == "2-0"
+    watermark.publish_new()
+    assert published_id(client, "s") == "2-0"
     torn = maker.add({"s": [(3, 0)]})[0]
     torn.write_bytes(torn.read_bytes()[:-3])
     with pytest.raises(HeadraceError, match="is not a whole Parquet file"):
-        watermark.tell()
+        watermark.publish_new()
     torn.unlink()
     with pytest.raises(HeadraceError, match="cannot be read"):
-        watermark.tell()
-    assert published(client, "s") == "2-0"
+        watermark.publish_new()
+    assert published_id(client, "s") == "2-0"
     watermark.close()

@@ -19,8 +19,8 @@ from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.sessions import utf8_locale
 from headrace.pipeline.trim import trim
-from headrace.pipeline.trim_horizon import Wishes
-from headrace.pipeline.watermark import published, seams
+from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.watermark import published_id, seams
 from headrace.spark.archive.files import archived_files
 from headrace.spark.archive.names import directory_name
 from headrace.spark.stream_names import name_of
@@ -28,7 +28,7 @@ from headrace.spark.stream_names import name_of
 pytestmark = pytest.mark.whole
 
 DAY = 86_400_000
-ANYTHING = Wishes(no_groups_ok=True)
+ANYTHING = RetentionPolicy(allow_no_groups=True)
 NAMES = [
     b"plain", b"", b"\xff\xfe", b"a\0b", b"x" * 249, b"y" * 249, b"__HIVE_DEFAULT_PARTITION__",
     "naïve".encode(), "nai\u0308ve".encode(), b" ", b"trail ", b"\t", b"a\nb", b"..", b"a/b:c=d%e", b"%41",
@@ -72,8 +72,10 @@ def test_streams_of_any_name_are_archived_and_come_back(
     plain = spark.read.parquet(str(directory)).select("stream").distinct().collect()
     assert {row.stream for row in plain} == set(map(directory_name, STREAMS))
 
-    trimmed = trim(url, STREAMS, wishes=ANYTHING)
-    assert [(one.stream, one.removed, one.left) for one in trimmed] == [(stream, 3, 1) for stream in STREAMS]
+    trimmed = trim(url, STREAMS, retention=ANYTHING)
+    assert [(one.stream, one.removed, one.remaining) for one in trimmed] == [
+        (stream, 3, 1) for stream in STREAMS
+    ]
     fill(stream_server, 5, 2)
     assert archive(spark, url, STREAMS, directory, entries_per_batch=20) == 2 * len(NAMES)
     fill(stream_server, 7, 1)
@@ -145,26 +147,26 @@ def test_a_recreated_stream_is_archived_anew_and_never_trimmed_too_far(
     client.xadd("s", {"n": 150}, "2000000-0")
     client.delete("s")
     stream_server.add("s", [(f"{1_000_000 + n}-0", {"n": -n}) for n in range(150)])
-    [held] = trim(url, ["s"], wishes=ANYTHING)
-    assert held.removed == 0 and "an earlier stream of this name" in held.whys[0]
-    [held] = trim(url, ["s"], archive=directory, wishes=ANYTHING)
-    assert held.removed == 0 and "an earlier stream of this name" in held.whys[0]
+    [held] = trim(url, ["s"], retention=ANYTHING)
+    assert held.removed == 0 and "an earlier stream of this name" in held.reasons[0]
+    [held] = trim(url, ["s"], archive=directory, retention=ANYTHING)
+    assert held.removed == 0 and "an earlier stream of this name" in held.reasons[0]
     for _ in range(2):
         with pytest.raises(HeadraceError, match="deleted and recreated"):
             archive(spark, url, "s", directory)
     assert archive(spark, url, "s", directory, fail_on_loss=False) == 150
     assert len(ids(directory)) == 250
-    assert published(client, "s") == "1000149-0" == seams(directory)["s"]
+    assert published_id(client, "s") == "1000149-0" == seams(directory)["s"]
     stream_server.fill("s", 5, first=150)
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory))
     assert rows.load().count() == 255
-    [done] = trim(url, ["s"], wishes=ANYTHING)
-    assert (done.removed, done.left) == (149, 6)
+    [done] = trim(url, ["s"], retention=ANYTHING)
+    assert (done.removed, done.remaining) == (149, 6)
 
     client.delete("s")
     stream_server.add("s", [(f"{n + 1}-0", {"n": n}) for n in range(40)])
     assert archive(spark, url, "s", directory, fail_on_loss=False) == 40
-    assert published(client, "s") == "40-0", "the watermark follows the stream that is there"
-    [done] = trim(url, ["s"], wishes=ANYTHING)
-    assert (done.removed, done.left) == (39, 1)
+    assert published_id(client, "s") == "40-0", "the watermark follows the stream that is there"
+    [done] = trim(url, ["s"], retention=ANYTHING)
+    assert (done.removed, done.remaining) == (39, 1)
     assert rows.load().count() == 290

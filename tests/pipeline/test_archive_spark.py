@@ -16,8 +16,8 @@ from headrace.pipeline.archive_metadata import held
 from headrace.pipeline.compact import compact
 from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
-from headrace.pipeline.trim_horizon import Wishes
-from headrace.pipeline.watermark import published, seams
+from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.watermark import published_id, seams
 from headrace.spark.archive.files import archived_files, committed_files
 
 pytestmark = pytest.mark.whole
@@ -58,7 +58,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     assert archive(spark, server_url, STREAMS, directory, entries_per_batch=40) == 200
     assert check(spark, directory).distinct == 200
     assert seams(directory) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
-    assert [published(client, stream) for stream in STREAMS] == [f"{100 * HOUR}-1"] * 2
+    assert [published_id(client, stream) for stream in STREAMS] == [f"{100 * HOUR}-1"] * 2
     expected = sorted((stream, f"{n * HOUR}-1") for stream in STREAMS for n in range(1, 101))
     assert ids(directory) == expected
 
@@ -69,7 +69,9 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     assert ids(directory) == expected
     assert check(spark, directory).entries == check(spark, directory).distinct == 200
 
-    removed = [one.removed for one in trim(server_url, STREAMS, wishes=Wishes(no_groups_ok=True))]
+    removed = [
+        one.removed for one in trim(server_url, STREAMS, retention=RetentionPolicy(allow_no_groups=True))
+    ]
     assert removed == [99, 99]
     for stream in [*STREAMS, "new"]:
         fill(client, stream, 101, 60)
@@ -130,5 +132,5 @@ def test_entries_gone_before_they_were_archived_are_not_passed_over(
     client.xtrim("s", minid=f"{15 * HOUR}-1", approximate=False)
     with pytest.raises(HeadraceError, match=r"the query failed: [^\[]*'s'"):
         archive(spark, server_url, "s", directory)
-    assert published(client, "s") == f"{10 * HOUR}-1"
+    assert published_id(client, "s") == f"{10 * HOUR}-1"
     assert archive(spark, server_url, "s", directory, fail_on_loss=False) == 6

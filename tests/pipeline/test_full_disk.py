@@ -17,7 +17,7 @@ from headrace.cli.main import main
 from headrace.errors import CommandError, HeadraceError
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
-from headrace.pipeline.watermark import Watermark, published
+from headrace.pipeline.watermark import WatermarkPublisher, published_id
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import write_batches
 from redis_server import free_port
@@ -112,13 +112,13 @@ def test_the_sink_says_that_the_disk_is_full(full_disk: FullDisk, marker: Marker
 
 
 def test_an_archive_whose_watermark_cannot_be_written_says_so(full_disk: FullDisk, tmp_path: Path) -> None:
-    watermark = Watermark(full_disk.server.url, tmp_path)
+    watermark = WatermarkPublisher(full_disk.server.url, tmp_path)
     full_disk.fill()
     with pytest.raises(CommandError, match=FULL):
         write_batches([pa.record_batch({"text": [TEXT] * ROWS})], full_disk.server.url, "s")
-    with pytest.raises(HeadraceError, match=f"'s' is archived up to 5-0: .*{FULL}.*archive again"):
-        watermark._publish("s", "5-0")
+    with pytest.raises(HeadraceError, match=f"'s' is archived up to 5-0.*{FULL}.*archive job again"):
+        watermark._raise_watermark("s", "5-0")
     full_disk.make_room()
-    watermark._publish("s", "5-0")
-    assert published(full_disk.server.client, "s") == "5-0"
+    watermark._raise_watermark("s", "5-0")
+    assert published_id(full_disk.server.client, "s") == "5-0"
     watermark.close()

@@ -28,7 +28,7 @@ from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
-from headrace.pipeline.trim_horizon import Wishes
+from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.spark.archive.files import committed_files
 from headrace.spark.decode.misfits import DIRECTORY, collected, collecting
 
@@ -116,7 +116,7 @@ def test_any_bytes_survive_archive_trim_and_replay(
         written += archive(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
         whole = read(raw, "s")
         assert written == len(whole) == len(some) + len(more) + 1
-        trim(server_url, ["s"], wishes=Wishes(no_groups_ok=True))
+        trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
         compact(directory)
         replay(Source("s", None, directory), server_url, "t", name="x")

@@ -102,13 +102,13 @@ def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_serve
         if len(seen) == 1:
             stream_server.client.xadd("s", {"n": 1, "kind": "b"})
         else:
-            interrupts.note(2, None)  # as a signal would
+            interrupts.record_signal(2, None)  # as a signal would
 
     try:
         with pytest.raises(KeyboardInterrupt):
             keep_asking(ask(spark, sql), 10, show)
     finally:
-        interrupts._seen.clear()
+        interrupts._interrupted.clear()
     assert seen[0] == [Row(kind="a", many=50), Row(kind="b", many=50)]
     assert seen[1] == [Row(kind="a", many=50), Row(kind="b", many=51)]
 
@@ -126,13 +126,13 @@ def test_rows_that_are_followed_come_once_each_and_all(
         if len(seen) == 200:
             stream_server.client.xadd("s", {"n": 200, "kind": "a"})
         elif len(seen) > 200:
-            interrupts.note(2, None)
+            interrupts.record_signal(2, None)
 
     try:
         with pytest.raises(KeyboardInterrupt):
             keep_asking(ask(spark, "SELECT n FROM s"), None, show)
     finally:
-        interrupts._seen.clear()
+        interrupts._interrupted.clear()
     assert sorted(seen) == list(range(201))
 
 
@@ -174,15 +174,15 @@ def test_a_rate_holds_and_an_interrupt_ends_the_load(
     spark.range(100_000).selectExpr("id AS n").write.orc(path)
 
     def watch(rows: int) -> None:
-        if rows >= 1000 and not interrupts._seen.is_set():
-            interrupts.note(2, None)
+        if rows >= 1000 and not interrupts._interrupted.is_set():
+            interrupts.record_signal(2, None)
 
     threads = threading.active_count()
     try:
         with pytest.raises(KeyboardInterrupt):
             load_source(spark, "orc", {"path": path}, stream_server.url, "a", rate=2000, on_progress=watch)
     finally:
-        interrupts._seen.clear()
+        interrupts._interrupted.clear()
     there = [int(fields[b"n"]) for _, fields in stream_server.client.xrange("a")]
     assert 1000 <= len(there) < 100_000 and there == list(range(len(there)))
     assert threading.active_count() == threads

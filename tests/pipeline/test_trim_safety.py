@@ -22,7 +22,7 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
         return
     with headrace_server() as port, pytest.MonkeyPatch.context() as patched:
         if request.param != "headrace":
-            patched.setattr(trim_module, "SCRIPT", "return 0  -- which nobody knows there")
+            patched.setattr(trim_module, "TRIM_SCRIPT", "return 0  -- which nobody knows there")
         yield port
 
 
@@ -40,4 +40,11 @@ def test_what_goes_was_archived_and_acknowledged_by_every_group(port: int) -> No
         world.close()
     # The schedules do reach what they are about.
     assert removed > 200 and reborn >= SEEDS
-    assert {"archived", "group", "nothing", "entry", "it"} <= stops
+    for beginning in (
+        "archived up to",
+        "group ",
+        "the stream is not archived",
+        "the last archived entry",
+        "the stream has no consumer group",
+    ):
+        assert any(reason.startswith(beginning) for reason in stops), beginning

@@ -14,8 +14,8 @@ from typing import Any
 import redis
 
 from headrace.pipeline.trim import trim_stream
-from headrace.pipeline.trim_horizon import Wishes
-from headrace.pipeline.watermark import publish, published
+from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.pipeline.watermark import published_id, raise_watermark
 from headrace.spark.source.offsets import Id, format_id, parse_id
 
 STREAM = "s"
@@ -203,7 +203,7 @@ class World:
         self.archived |= {(self.life, entry) for entry in upto}
         self.checkpoint = upto[-1]
         if self.random.random() < 0.9:
-            publish(self.client, STREAM, format_id(self.checkpoint))
+            raise_watermark(self.client, STREAM, format_id(self.checkpoint))
 
     def die(self) -> None:
         raise Crash
@@ -224,8 +224,8 @@ class World:
                 self.step(disturbing=True)
 
         self.trimmer.disturb = disturb  # type: ignore[method-assign]
-        wishes = Wishes(self.random.choice([0, 0, 5]), 0, self.random.random() < 0.5)
-        mark = published(self.client, STREAM)
+        wishes = RetentionPolicy(self.random.choice([0, 0, 5]), 0, self.random.random() < 0.5)
+        mark = published_id(self.client, STREAM)
         archived = None if mark is None else parse_id(mark)
         dry = self.random.random() < 0.2
         before = len(self.entries)
@@ -237,10 +237,10 @@ class World:
                 if "no such key" not in str(error):
                     raise
             else:
-                self.stops.add(done.whys[0].split(" ")[0])
+                self.stops.add(done.reasons[0])
                 there = self.client.xlen(STREAM)
                 if calm and not dry:
-                    assert (done.removed, done.left) == (before - there, there)
+                    assert (done.removed, done.remaining) == (before - there, there)
                 elif calm:
                     assert there == before
         self.settle()

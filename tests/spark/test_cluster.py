@@ -24,7 +24,7 @@ from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import Source
 from headrace.pipeline.server_connection import Link
 from headrace.pipeline.trim import trim
-from headrace.pipeline.watermark import key_of, publish, published
+from headrace.pipeline.watermark import published_id, raise_watermark, watermark_key
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
@@ -238,7 +238,7 @@ def test_a_load_goes_to_the_master_that_owns_the_stream_with_its_marker(cluster:
 def give(cluster: Cluster, stream: str) -> None:
     """A stream of 100 entries of which 60 are archived, and the group g has acknowledged 40."""
     fill(cluster, stream, 100)
-    publish(cluster.client, stream, "1000059-0")
+    raise_watermark(cluster.client, stream, "1000059-0")
     cluster.client.xgroup_create(stream, "g", "0")
     read = cluster.client.xreadgroup("g", "c", {stream: ">"}, count=50)
     cluster.client.xack(stream, "g", *[id for id, _ in read[0][1][:40]])
@@ -250,9 +250,9 @@ def test_streams_of_all_shards_are_trimmed(cluster: Cluster) -> None:
         give(cluster, stream)
     for dry in (True, False):
         done = trim(cluster.url, streams, dry_run=dry)
-        assert [(one.stream, one.removed, one.left) for one in done] == [(s, 40, 60) for s in streams]
+        assert [(one.stream, one.removed, one.remaining) for one in done] == [(s, 40, 60) for s in streams]
         assert [cluster.client.xlen(stream) for stream in streams] == ([100] * 3 if dry else [60] * 3)
-        assert all(one.whys[0].startswith("group g: 10 pending, oldest 1000040-0") for one in done)
+        assert all(one.reasons[0].startswith("group g: 10 pending, oldest 1000040-0") for one in done)
 
 
 def test_jobs_go_on_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,31 +266,33 @@ def test_jobs_go_on_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.M
     options = parse_options({"url": cluster.url, "subscribe": stream, "groupId": "spark"}, "stream")
     progress = GroupProgress(options, EntryNumbers())
     progress.follow({stream: "1000009-0"})
-    steps = move(cluster, int(cluster.client.keyslot(stream)), source, target, [stream, key_of(stream)])
+    steps = move(
+        cluster, int(cluster.client.keyslot(stream)), source, target, [stream, watermark_key(stream)]
+    )
     assert next(steps) == "asking"
-    assert published(servers.client(), stream) == "1000059-0"
+    assert published_id(servers.client(), stream) == "1000059-0"
     progress.follow({stream: "1000019-0"})
     raised = threading.Thread(
-        target=lambda: servers.patiently(lambda: publish(servers.client(), stream, "1000069-0"))
+        target=lambda: servers.patiently(lambda: raise_watermark(servers.client(), stream, "1000069-0"))
     )
     raised.start()  # a transaction, which waits for the end of the move
     assert trim(cluster.url, [stream])[0].removed == 19
     with monkeypatch.context() as patched:  # nor is it trimmed meanwhile where no script does it
-        patched.setattr(trim_module, "PATIENCE_SECONDS", 0.0)
-        patched.setattr(trim_module, "NO_SCRIPTS", ("",))
-        patched.setattr(trim_module, "SCRIPT", "which is none")
+        patched.setattr(trim_module, "RETRY_SECONDS", 0.0)
+        patched.setattr(trim_module, "NO_SCRIPT_ERRORS", ("",))
+        patched.setattr(trim_module, "TRIM_SCRIPT", "which is none")
         cluster.client.xgroup_destroy(stream, "spark")
         [held] = trim(cluster.url, [stream])
-        assert (held.removed, held.left) == (0, 81) and "changes too fast" in held.whys[0]
+        assert (held.removed, held.remaining) == (0, 81) and "changes too fast" in held.reasons[0]
     progress.follow({stream: "1000029-0"})
     assert raised.is_alive()
     assert next(steps) == "moved"
     raised.join(20)
-    assert published(old.client(), stream) == "1000069-0"
+    assert published_id(old.client(), stream) == "1000069-0"
     progress.follow({stream: "1000049-0"})
     [spark] = [one for one in target.client.xinfo_groups(stream) if one["name"] == b"spark"]
     assert spark["last-delivered-id"] == b"1000049-0"
-    assert trim(cluster.url, [stream])[0].left == 60
+    assert trim(cluster.url, [stream])[0].remaining == 60
     progress.close()
 
 
@@ -306,4 +308,4 @@ def test_jobs_on_a_node_say_that_there_is_a_cluster(cluster: Cluster) -> None:
         servers.client().xlen(stream)
     servers = Servers(url)
     with pytest.raises(UsageError, match="use cluster://"):
-        servers.patiently(lambda: publish(servers.client(), stream, "1-0"))
+        servers.patiently(lambda: raise_watermark(servers.client(), stream, "1-0"))

@@ -13,7 +13,7 @@ from redis.lock import Lock
 
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
-from headrace.pipeline.trim import SCRIPT as TRIM
+from headrace.pipeline.trim import TRIM_SCRIPT as TRIM
 from headrace.resp.replies import ReplyError
 from redis_server import redis_server
 from speaking import Client

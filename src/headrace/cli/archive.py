@@ -29,8 +29,8 @@ from headrace.pipeline.inference import (
     sample,
     with_spellings,
 )
-from headrace.pipeline.interrupts import raise_if_noted
-from headrace.pipeline.progress import Batch
+from headrace.pipeline.interrupts import raise_if_interrupted
+from headrace.pipeline.progress import BatchProgress
 from headrace.spark.decode.misfits import READ_WITHOUT, Counts, collected, collecting, told_misfits
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
         def note(entries: int) -> None:
             wanted.exact += entries
 
-        def show(done: Batch) -> None:
+        def show(done: BatchProgress) -> None:
             bar.advance(task, done.rows)
             bar.update(task, rows=bar.tasks[task].completed)
             wanted.written += done.rows
@@ -207,6 +207,6 @@ def wait(seconds: float) -> None:
     """Sleeps, but for Ctrl-C."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        raise_if_noted()
+        raise_if_interrupted()
         time.sleep(min(left, 0.1))
-    raise_if_noted()
+    raise_if_interrupted()

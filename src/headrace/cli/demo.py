@@ -35,7 +35,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import Check, archive, check, schema_of
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import Report
-from headrace.pipeline.progress import Batch
+from headrace.pipeline.progress import BatchProgress
 from headrace.pipeline.server_connection import Link
 
 STREAM = "flights"
@@ -153,7 +153,7 @@ def load_flights(console: Console, link: Link, rows: int) -> Report:
     return report
 
 
-def tell_batch(console: Console, batch: Batch) -> None:
+def tell_batch(console: Console, batch: BatchProgress) -> None:
     """One line about a micro-batch."""
     if batch.rows:
         known = batch.watermark is not None and not batch.watermark.startswith("1970")
@@ -170,7 +170,7 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
     with progress_bar(console) as bar:
         task = bar.add_task("", total=rows, rows=0)
 
-        def show(done: Batch) -> None:
+        def show(done: BatchProgress) -> None:
             bar.advance(task, done.rows)
             bar.update(task, rows=bar.tasks[task].completed)
 

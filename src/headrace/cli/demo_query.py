@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipeline.archive import entries, schema_of
-from headrace.pipeline.progress import Batch, follow
+from headrace.pipeline.progress import BatchProgress, follow_batches
 
 # What each of the 19 fields is; the archive's columns.
 FIELDS = """
@@ -80,7 +80,11 @@ class Window:
 
 
 def delays_by_hour(
-    spark: SparkSession, url: str, stream: str, entries_per_batch: int, on_batch: Callable[[Batch], None]
+    spark: SparkSession,
+    url: str,
+    stream: str,
+    entries_per_batch: int,
+    on_batch: Callable[[BatchProgress], None],
 ) -> dict[Window, Delays]:
     """Runs the query over what is in the stream, in micro-batches, and returns the last word on every window.
 
@@ -113,7 +117,7 @@ def delays_by_hour(
         .trigger(availableNow=True)
         .start()
     )
-    for batch in follow(query):
+    for batch in follow_batches(query):
         on_batch(batch)
     return windows
 

@@ -7,7 +7,7 @@ import re
 import time
 
 from headrace.errors import UsageError
-from headrace.pipeline.durations import FORM, milliseconds_in
+from headrace.pipeline.durations import DURATION, parse_duration_ms
 from headrace.spark.source.offsets import Id, parse_id
 
 ID = re.compile(r"\d+(-\d+)?")
@@ -28,8 +28,8 @@ def first_id_of(text: str) -> Id:
             return parse_id(text)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    if FORM.fullmatch(text.strip().lower()):
-        return max(time.time_ns() // 1_000_000 - milliseconds_in(text), 0), 0
+    if DURATION.fullmatch(text.strip().lower()):
+        return max(time.time_ns() // 1_000_000 - parse_duration_ms(text), 0), 0
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:

@@ -15,7 +15,7 @@ from headrace.cli.streams import servers_at, url_option
 from headrace.console.escaping import printable
 from headrace.console.figures import consumer_figures
 from headrace.errors import UsageError
-from headrace.pipeline.durations import milliseconds_in
+from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.suggestions import did_you_mean
 
 SHOWN = 100
@@ -58,7 +58,7 @@ def command(
     if everything and count is not None:
         raise UsageError("-n and --all exclude each other")
     count = SHOWN if count is None else count
-    idle_ms = 0 if idle is None else milliseconds_in(idle)
+    idle_ms = 0 if idle is None else parse_duration_ms(idle)
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         client.group(group)
         if consumer is not None:

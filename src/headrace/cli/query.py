@@ -25,7 +25,7 @@ from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
 from headrace.pipeline.archive import schema_of
 from headrace.pipeline.catalog import catalog_rows, catalog_statement, check_reads
-from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query import Table, ask, keep_asking, register
 from headrace.pipeline.sql_errors import query_failures_explained
 from headrace.spark.decode.misfits import Counts, collected, collecting, told_misfits
@@ -155,7 +155,7 @@ def answer(told: Console, found: DataFrame, most: int, form: str | None) -> None
     if form is None:
         with told.status("Asking"):
             first = found.limit(most + 1).collect()
-        raise_if_noted()
+        raise_if_interrupted()
         Console(highlight=False).print(picture(found.columns, first, most))
         return
     write(form, found.columns, until_noted(found.toLocalIterator(prefetchPartitions=True)))
@@ -172,7 +172,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int, f
 def until_noted(rows: Iterator[Row]) -> Iterator[Row]:
     """The rows; KeyboardInterrupt after a signal."""
     for row in rows:
-        raise_if_noted()
+        raise_if_interrupted()
         yield row
 
 

@@ -17,7 +17,7 @@ from headrace.cli.streams import url_option
 from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.interrupts import interrupts_held
+from headrace.pipeline.interrupts import defer_interrupts
 from headrace.pipeline.replay import Report, replay
 from headrace.pipeline.replay_pacer import Pace
 from headrace.pipeline.replay_source import LAST, Source, before, until
@@ -100,7 +100,7 @@ def command(
         report = now
         draw(bar, now)
 
-    with interrupts_held(), progress(console, target) as bar:
+    with defer_interrupts(), progress(console, target) as bar:
         try:
             report = replay(
                 source,

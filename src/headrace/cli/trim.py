@@ -1,4 +1,4 @@
-"""`headrace trim`: streams made shorter by what is archived and acknowledged."""
+"""`headrace trim`: remove entries that are archived and acknowledged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option, wanted_streams
 from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
-from headrace.pipeline.durations import milliseconds_in
-from headrace.pipeline.trim import Trimmed, trim
-from headrace.pipeline.trim_horizon import Wishes
+from headrace.console.styles import plural
+from headrace.pipeline.durations import parse_duration_ms
+from headrace.pipeline.trim import TrimResult, trim
+from headrace.pipeline.trim_horizon import RetentionPolicy
 
 
 @click.command(
@@ -24,18 +25,18 @@ Examples:
   headrace trim --pattern 'orders\\..*' --keep-for 2h --archive archive/orders
 """,
 )
-@click.option("--stream", "names", multiple=True, help="The stream to trim; may be said several times.")
+@click.option("--stream", "names", multiple=True, help="The stream to trim; repeat it for several.")
 @click.option("--pattern", metavar="REGEX", help="All streams whose whole name matches.")
 @url_option
 @click.option(
     "--archive",
     type=LocalPath(existing_directory=True),
-    help="The archive that counts; if left out, what archives have told the server.",
+    help="Trim up to the end of this archive. Default: the watermark on the server.",
 )
-@click.option("--keep", type=click.IntRange(min=1), help="Keep at least so many entries.")
+@click.option("--keep", type=click.IntRange(min=1), help="Keep at least this many entries.")
 @click.option("--keep-for", metavar="TIME", help="Keep the entries of the last 2h, 30min, 7d.")
-@click.option("--no-groups-ok", is_flag=True, help="Trim streams without consumer groups, too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed, and why no more.")
+@click.option("--no-groups-ok", is_flag=True, help="Also trim streams without consumer groups.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed, and why the rest stays.")
 def command(
     names: tuple[str, ...],
     pattern: str | None,
@@ -46,14 +47,16 @@ def command(
     no_groups_ok: bool,
     dry_run: bool,
 ) -> None:
-    """Remove entries that are archived and that every consumer group has acknowledged, and no others.
+    """Remove the entries that are archived and acknowledged by every consumer group.
 
-    Says for each stream why it stopped where it did.
+    Prints for each stream why the other entries stay.
     """
     console = Console(highlight=False)
-    wishes = Wishes(keep or 0, 0 if keep_for is None else milliseconds_in(keep_for), no_groups_ok)
+    retention = RetentionPolicy(
+        keep or 0, 0 if keep_for is None else parse_duration_ms(keep_for), no_groups_ok
+    )
     streams = wanted_streams(url, names, pattern)
-    results: list[Trimmed] = []
+    results: list[TrimResult] = []
     with progress_bar(console) as bar:
         task = bar.add_task("Trimming", total=len(streams), rows=0)
 
@@ -61,21 +64,23 @@ def command(
             bar.update(task, rows=bar.tasks[task].fields["rows"] + removed)
 
         for stream in streams:
-            results += trim(url, [stream], archive=archive, wishes=wishes, dry_run=dry_run, on_progress=show)
+            results += trim(
+                url, [stream], archive=archive, retention=retention, dry_run=dry_run, on_progress=show
+            )
             bar.advance(task)
     for result in results:
-        tell(console, result, dry_run)
+        print_result(console, result, dry_run)
 
 
-def tell(console: Console, result: Trimmed, dry_run: bool) -> None:
-    """What became of one stream, and who holds the rest."""
+def print_result(console: Console, result: TrimResult, dry_run: bool) -> None:
+    """Print how many entries of a stream were removed, and why the others stay."""
     did = "would be removed" if dry_run else "removed"
-    about = "at least " if result.at_least else ""
+    about = "at least " if result.is_lower_bound else ""
+    removed = plural(result.removed, "entry", "entries")
     console.print(
-        line((result.stream, "bold"), f": {about}{result.removed:,} entries {did}, {result.left:,} left"),
-        soft_wrap=True,
+        line((result.stream, "bold"), f": {about}{removed} {did}, {result.remaining:,} left"), soft_wrap=True
     )
-    first, *others = result.whys
+    first, *others = result.reasons
     console.print(line(f"  stopped by: {first}"), soft_wrap=True)
     for other in others:
         console.print(line(f"  then        {other}"), soft_wrap=True)

@@ -29,8 +29,8 @@ from pyspark.sql.types import MapType, StructField, StructType
 from headrace.errors import UsageError
 from headrace.pipeline.archive_metadata import Home, claim, held, record_names
 from headrace.pipeline.inference import TAKEN, quoted
-from headrace.pipeline.progress import Batch, follow
-from headrace.pipeline.watermark import Watermark
+from headrace.pipeline.progress import BatchProgress, follow_batches
+from headrace.pipeline.watermark import WatermarkPublisher
 from headrace.spark.archive.files import committed_files
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.archive.partition_reader import EXACT
@@ -65,7 +65,7 @@ def archive(
     fields: StructType | None = None,
     entries_per_batch: int = ENTRIES_PER_BATCH,
     fail_on_loss: bool = True,
-    on_batch: Callable[[Batch], None] = lambda batch: None,
+    on_batch: Callable[[BatchProgress], None] = lambda batch: None,
     on_exact: Callable[[int], None] = lambda entries: None,
 ) -> int:
     """Write the entries that the archive does not have yet.
@@ -96,13 +96,13 @@ def archive(
     fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
     home = claim(directory, names, None if fields is None else fields.simpleString(), zone)
-    watermark = Watermark(url, directory)
+    watermark = WatermarkPublisher(url, directory)
     written = 0
     try:
         with held(directory):
             before = set(committed_files(directory))
             # A run that was killed may have left a batch that is done and not told.
-            watermark.tell()
+            watermark.publish_new()
             rows = archive_rows(spark, url, names, home, fields, entries_per_batch, fail_on_loss)
             if home.alone is None:
                 rows = in_directories(rows, record_names(directory, names, not has_utf8_paths(spark)))
@@ -114,11 +114,11 @@ def archive(
                 .trigger(availableNow=True)
                 .start()
             )
-            for batch in follow(query):
+            for batch in follow_batches(query):
                 written += batch.rows
-                watermark.tell()
+                watermark.publish_new()
                 on_batch(batch)
-            watermark.tell()
+            watermark.publish_new()
             on_exact(sum(map(exact_rows, set(committed_files(directory)) - before)))
     finally:
         watermark.close()

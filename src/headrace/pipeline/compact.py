@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_metadata import held, write_whole
 from headrace.pipeline.ordered_archive_reader import NOTE
-from headrace.pipeline.watermark import sync
+from headrace.pipeline.watermark import sync_path
 from headrace.spark.archive.files import LOG, OURS, day, located, logged_files, partition_of
 from headrace.spark.source.offsets import Id, parse_id
 
@@ -184,11 +184,11 @@ def merge(directory: Path, log: Path, files: list[Path]) -> Path:
         "since": time.time(),
     }
     write_whole(directory / OURS / f"{name}-{JOURNAL}", json.dumps(told) + "\n")
-    sync(directory / OURS)
+    sync_path(directory / OURS)
     write_rows(draft, files)
-    sync(draft)
+    sync_path(draft)
     draft.replace(made)
-    sync(made.parent)
+    sync_path(made.parent)
     replace_in_log(directory, log, files, made)
     return made
 
@@ -213,7 +213,7 @@ def replace_in_log(directory: Path, log: Path, files: list[Path], made: Path) ->
     draft = directory / OURS / f"{log.name}.draft"
     write_whole(draft, "\n".join(["v1", *(json.dumps(line, separators=(",", ":")) for line in lines)]))
     draft.replace(log)
-    sync(log.parent)
+    sync_path(log.parent)
 
 
 def write_rows(path: Path, files: list[Path]) -> None:

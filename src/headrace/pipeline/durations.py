@@ -1,4 +1,4 @@
-"""Times to wait or to keep, as people write them: 45s, 30min, 2h, 7d."""
+"""Durations as text: 45s, 30min, 2h, 7d."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import re
 
 from headrace.errors import UsageError
 
-MILLISECONDS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-MILLISECONDS_MAX = 365_250 * 86_400_000
-FORM = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|m|h|d)")
+UNIT_MS = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+DURATION_MS_MAX = 365_250 * 86_400_000
+DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|m|h|d)")
 
 
-def milliseconds_in(text: str) -> int:
-    """What `2h` or `1.5 d` is in milliseconds. UsageError if it is nothing of the kind."""
-    match = FORM.fullmatch(text.strip().lower())
+def parse_duration_ms(text: str) -> int:
+    """Return a duration such as `2h` or `1.5 d` in milliseconds.
+
+    Raises:
+        UsageError: if the text is not a duration, or is more than 1000 years.
+    """
+    match = DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise UsageError(f"{text!r} is no length of time; expected one such as 45s, 30min, 2h or 7d")
+        raise UsageError(f"not a duration: {text!r}; expected one such as 45s, 30min, 2h or 7d")
     unit = "min" if match[2] == "m" else match[2]
-    found = float(match[1]) * MILLISECONDS[unit]
-    if found > MILLISECONDS_MAX:
-        raise UsageError(f"{text!r} is no length of time to wait or keep: it is more than 1000 years")
+    found = float(match[1]) * UNIT_MS[unit]
+    if found > DURATION_MS_MAX:
+        raise UsageError(f"duration {text!r} is too long: expected at most 1000 years")
     return int(found)
 
 
-def duration(milliseconds: int) -> str:
-    """The time in the largest unit of which it has at least one, rounded down."""
+def format_duration(milliseconds: int) -> str:
+    """Return a duration in the largest unit of which it has at least one, rounded down: `59 min`."""
     for unit in ("d", "h", "min", "s"):
-        if milliseconds >= MILLISECONDS[unit]:
-            return f"{milliseconds // MILLISECONDS[unit]} {unit}"
+        if milliseconds >= UNIT_MS[unit]:
+            return f"{milliseconds // UNIT_MS[unit]} {unit}"
     return f"{milliseconds} ms"

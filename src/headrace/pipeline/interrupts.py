@@ -1,4 +1,4 @@
-"""Ctrl-C between two calls to the JVM, never within one: a call cut short leaves Spark's gateway unusable."""
+"""Defer Ctrl-C and SIGTERM while calls to the JVM run: an interrupted call breaks Spark's gateway."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_seen = threading.Event()
+_interrupted = threading.Event()
 
 
-def note(number: int, frame: FrameType | None) -> None:
-    """Remembers the signal. Who asks a second time does not want to wait."""
-    if _seen.is_set():
+def record_signal(number: int, frame: FrameType | None) -> None:
+    """Handle a signal: record the first one; raise KeyboardInterrupt at the second one."""
+    if _interrupted.is_set():
         raise KeyboardInterrupt
-    _seen.set()
+    _interrupted.set()
 
 
-def hold() -> None:
-    """From now on signals are noted; to be called again after Spark has put its own handler there."""
+def install_signal_handlers() -> None:
+    """Record signals from now on. Call this again after Spark has installed its own handler."""
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
-            signal.signal(number, note)
+            signal.signal(number, record_signal)
 
 
-def raise_if_noted() -> None:
-    """KeyboardInterrupt if there was a signal."""
-    if _seen.is_set():
+def raise_if_interrupted() -> None:
+    """Raise KeyboardInterrupt if a signal was recorded."""
+    if _interrupted.is_set():
         raise KeyboardInterrupt
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Signals within are noted, and raised at the end at the latest; then all is as it was."""
+def defer_interrupts() -> Iterator[None]:
+    """Record signals within the block, and raise KeyboardInterrupt at its end; then restore the handlers."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    hold()
+    install_signal_handlers()
     try:
         yield
-        raise_if_noted()
+        raise_if_interrupted()
     finally:
-        _seen.clear()
+        _interrupted.clear()
         if threading.current_thread() is threading.main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.interrupts import interrupts_held
+from headrace.pipeline.interrupts import defer_interrupts
 from headrace.pipeline.load_marker import LoadMarker, LoadState, RowDigest
 from headrace.pipeline.replay_pacer import Rate
 from headrace.pipeline.row_checks import Checked, checked
@@ -288,7 +288,7 @@ class Loader:
         self._sent += part.rows.num_rows
         self._unconfirmed.append((self._sent, texts[0] if texts else "", texts[-1] if texts else ""))
         self._sending = True
-        with interrupts_held():
+        with defer_interrupts():
             self._sender.send(rows)
             self._sending = False
             self._confirm(self._sender.confirmed)
@@ -332,7 +332,7 @@ class Loader:
         if self._earlier is not None:
             raise UsageError(changed(self._job.file, self._earlier))
         assert self._sender is not None
-        with interrupts_held():
+        with defer_interrupts():
             self._confirm(self._sender.finish())
         self.report.seconds = time.monotonic() - self._started
         self.report.ended = True
@@ -349,7 +349,7 @@ class Loader:
             return
         settled = False
         try:
-            with interrupts_held():
+            with defer_interrupts():
                 if isinstance(stop, KeyboardInterrupt | UsageError) and not self._sending:
                     with suppress(HeadraceError):
                         self._confirm(self._sender.finish())

@@ -1,4 +1,4 @@
-"""Following a streaming query until it ends."""
+"""Follow a streaming query until it ends, and report its micro-batches."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.spark.errors import explain
 
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One micro-batch that is done."""
+class BatchProgress:
+    """One completed micro-batch of a streaming query.
+
+    Attributes:
+        number: Its number, from 0.
+        rows: Rows read.
+        seconds: How long it took.
+        watermark: Spark's event-time watermark in ISO 8601; None if the query has none.
+        state_rows: Rows in the query's state.
+    """
 
     number: int
     rows: int
@@ -27,22 +35,26 @@ class Batch:
 
     @property
     def rows_per_second(self) -> float:
-        """How fast its rows went through."""
+        """Rows per second; 0 for a batch without duration."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
-def follow(query: StreamingQuery) -> Iterator[Batch]:
-    """The query's micro-batches, each once, until it ends; the query is stopped if the caller leaves early.
+def follow_batches(query: StreamingQuery) -> Iterator[BatchProgress]:
+    """Yield the query's micro-batches, each once, until it ends.
 
-    HeadraceError if the query fails.
+    The query is stopped if the caller leaves the loop early.
+
+    Raises:
+        HeadraceError: if the query fails.
+        KeyboardInterrupt: after a recorded signal.
     """
     seen = -1
     try:
         ended = False
         while not ended:
             ended = bool(query.awaitTermination(POLL_SECONDS))  # type: ignore[arg-type]
-            raise_if_noted()
-            for batch in batches_of(query):
+            raise_if_interrupted()
+            for batch in recent_batches(query):
                 if batch.number > seen:
                     seen = batch.number
                     yield batch
@@ -53,10 +65,10 @@ def follow(query: StreamingQuery) -> Iterator[Batch]:
             query.stop()
 
 
-def batches_of(query: StreamingQuery) -> list[Batch]:
-    """What the query remembers of its last micro-batches."""
+def recent_batches(query: StreamingQuery) -> list[BatchProgress]:
+    """Return the last micro-batches of the query, as far as Spark keeps their progress."""
     return [
-        Batch(
+        BatchProgress(
             number=progress["batchId"],
             rows=progress["numInputRows"],
             seconds=progress["durationMs"].get("triggerExecution", 0) / 1000,
@@ -68,5 +80,5 @@ def batches_of(query: StreamingQuery) -> list[Batch]:
 
 
 def cause(error: Exception) -> str:
-    """Return the line of a query's failure that says what happened."""
+    """Return the line of a query's failure that states the cause."""
     return explain(error)

@@ -31,9 +31,9 @@ from pyspark.sql.types import (
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.inference import both_ends, kinds_of
-from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.ordered_archive_reader import fields_of
-from headrace.pipeline.progress import follow
+from headrace.pipeline.progress import follow_batches
 from headrace.pipeline.sql_errors import sql_message
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import explain_connection_errors
@@ -292,6 +292,6 @@ def keep_asking(
             if whole:
                 continue  # it does not aggregate: its rows come once each
             raise HeadraceError(f"Spark cannot follow this query: {sql_message(error)}") from error
-        for _ in follow(query):
-            raise_if_noted()
+        for _ in follow_batches(query):
+            raise_if_interrupted()
         return

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UsageError
-from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.replay_pacer import Pace
 from headrace.pipeline.replay_source import LAST, Source
 from headrace.pipeline.replay_target import Target
@@ -150,7 +150,7 @@ def _play(
                     target.add(batch.slice(start, stop - start))
                 report.behind = max(0.0, -pace.due(times[start]))
                 _tell(report, target, started, on_progress)
-                raise_if_noted()
+                raise_if_interrupted()
         target.settle()
     except KeyboardInterrupt:
         target.settle()

@@ -1,6 +1,6 @@
-"""A Spark of one's own on this machine: quiet, small, and gone without a trace when it is closed.
+"""Run a local Spark session whose JVM and scratch files are removed when it is closed.
 
-What the JVM and its Python workers would write on the terminal goes to a log file instead.
+The JVM and its Python workers write to a log file instead of the terminal.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.interrupts import hold, interrupts_held, raise_if_noted
+from headrace.pipeline.interrupts import defer_interrupts, install_signal_handlers, raise_if_interrupted
 from headrace.spark import register
 from headrace.spark.errors import as_headrace_error
 from headrace.spark.interpreter import DRIVER_PYTHON, PYTHON, missing_packages
 
-CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+CHECKPOINT_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 
-# What spark-submit tells the program that it starts: where its JVM listens.
-SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# The environment variable in which spark-submit gives the port of its JVM.
+GATEWAY_PORT_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
-# How long the JVM may take to leave by itself.
-GOODBYE_SECONDS = 10.0
+# How long to wait for the JVM to exit before it is killed.
+JVM_EXIT_SECONDS = 10.0
 
-LOGGING = """\
+LOG4J_PROPERTIES = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -46,8 +48,8 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
 
 
-def settings(scratch: Path, zone: str) -> dict[str, str]:
-    """What differs from Spark's defaults, and why."""
+def spark_settings(scratch: Path, zone: str) -> dict[str, str]:
+    """Return the settings that differ from Spark's defaults."""
     java = f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()} -Djava.io.tmpdir={scratch}"
     cores = os.cpu_count() or 1
     return {
@@ -65,7 +67,7 @@ def settings(scratch: Path, zone: str) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
         # The default writer of checkpoints spends 40 ms on each small local file; this one spends 5.
-        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTS,
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILE_MANAGER,
         "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     }
@@ -73,70 +75,79 @@ def settings(scratch: Path, zone: str) -> dict[str, str]:
 
 @contextmanager
 def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSession]:
-    """A session that ends with the block: the JVM has left and its scratch files are deleted.
+    """Start a Spark session that ends with the block; then the JVM has exited and its files are deleted.
 
-    Under spark-submit it is the session of that, with its own settings. Ctrl-C within the block is raised by
-    `progress.follow`, or when the block ends.
+    Under spark-submit the block gets the submitted session, with its own settings. Ctrl-C within the block is
+    raised by `progress.follow_batches`, or when the block ends.
+
+    Args:
+        name: The name of the Spark application.
+        log: The file for the log of the JVM and of its Python workers.
+        zone: The time zone of the session.
+
+    Raises:
+        UsageError: if PYSPARK_PYTHON is an interpreter without Headrace.
+        HeadraceError: if Java is missing, this process has a session already, or Spark fails in the block.
     """
-    if SUBMITTED in os.environ:
-        with interrupts_held():
+    if GATEWAY_PORT_VARIABLE in os.environ:
+        with defer_interrupts():
             builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", zone)
             with builder.getOrCreate() as spark, spark_errors_explained():
-                hold()
+                install_signal_handlers()
                 register(spark)
                 yield spark
         return
     scratch = Path(tempfile.mkdtemp(prefix="headrace-spark-"))
     try:
-        (scratch / "log4j2.properties").write_text(LOGGING)
-        with interrupts_held(), logging_to(log):
-            spark = start(name, settings(scratch, zone), log)
+        (scratch / "log4j2.properties").write_text(LOG4J_PROPERTIES)
+        with defer_interrupts(), python_logs_to(log):
+            spark = start_session(name, spark_settings(scratch, zone), log)
             try:
                 with spark_errors_explained():
-                    hold()
-                    raise_if_noted()
+                    install_signal_handlers()
+                    raise_if_interrupted()
                     yield spark
             finally:
-                stop(spark)
+                stop_session(spark)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
 def spark_errors_explained() -> Iterator[None]:
-    """Convert errors of Spark's to errors of one line, while the JVM, which has their text, is there."""
+    """Convert Spark's errors to errors of one line while the JVM, which holds their text, is running."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
         raise as_headrace_error(error) from error
 
 
-def start(name: str, conf: dict[str, str], log: Path) -> SparkSession:
-    """Start the JVM with its stderr on the log file, and the session in it."""
+def start_session(name: str, conf: dict[str, str], log: Path) -> SparkSession:
+    """Start the JVM with its stderr redirected to the log file, and a session in it."""
     if SparkContext._active_spark_context is not None:
         raise HeadraceError("this process has a Spark session already; stop it first")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise HeadraceError(
-            "Spark needs Java 17 or later, and there is none (no java on the PATH, no JAVA_HOME)"
+            "Spark needs Java 17 or later, and none was found: put java on the PATH or set JAVA_HOME"
         )
     choose_interpreter()
     if SparkContext._gateway is not None:
-        # The JVM of a session that was stopped: it has another log and another environment.
+        # The JVM of a stopped session has another log and another environment.
         end_jvm(SparkContext._gateway)
     builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with stderr_on(log), utf8_locale():
+    with stderr_redirected_to(log), utf8_locale():
         return builder.getOrCreate()
 
 
 def choose_interpreter() -> None:
-    """Have Spark run its Python workers with this interpreter, or with the one that the user has set.
+    """Make Spark run its Python workers with this interpreter, or with the one that the user has set.
 
     PYSPARK_DRIVER_PYTHON is replaced: it may be `jupyter` or `ipython`, which cannot run workers.
 
     Raises:
-        UsageError: if the one that the user has set has no Headrace.
+        UsageError: if the interpreter that the user has set lacks Headrace or a package it needs.
     """
     python = os.environ.setdefault(PYTHON, sys.executable)
     os.environ[DRIVER_PYTHON] = python
@@ -147,17 +158,17 @@ def choose_interpreter() -> None:
         )
 
 
-def stop(spark: SparkSession) -> None:
-    """Stops the session and waits until the JVM has left; one that does not leave is killed."""
+def stop_session(spark: SparkSession) -> None:
+    """Stop the session and wait until the JVM has exited; kill it if it does not exit in time."""
     gateway: Any = spark.sparkContext._gateway
-    # Whatever fails here fails because the JVM is gone or will be in a moment.
+    # Any failure here means that the JVM has exited or is about to.
     with suppress(Exception):
         spark.stop()
     end_jvm(gateway)
 
 
 def end_jvm(gateway: Any) -> None:
-    """Shut down the JVM of a gateway, which PySpark starts again for the next session."""
+    """Shut down the JVM of a gateway; PySpark starts another one for the next session."""
     jvm: subprocess.Popen[bytes] = gateway.proc
     with suppress(Exception):
         gateway.shutdown()
@@ -166,18 +177,18 @@ def end_jvm(gateway: Any) -> None:
     if jvm.stdin is not None:
         jvm.stdin.close()
     try:
-        jvm.wait(GOODBYE_SECONDS)
+        jvm.wait(JVM_EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
 
 
 @contextmanager
-def logging_to(log: Path) -> Iterator[None]:
-    """What Python libraries log goes to the file: stacks of failures that the exceptions tell as well."""
+def python_logs_to(log: Path) -> Iterator[None]:
+    """Send the logs of Python libraries to the file: they repeat the stack traces of raised exceptions."""
     handler = logging.FileHandler(log)
     logging.getLogger().addHandler(handler)
-    # These of PySpark's write on stderr by themselves.
+    # These loggers of PySpark write to stderr themselves.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -189,7 +200,7 @@ def logging_to(log: Path) -> Iterator[None]:
 
 @contextmanager
 def utf8_locale() -> Iterator[None]:
-    """Start processes within in a locale of UTF-8: without one a JVM writes no other letters into paths."""
+    """Set a UTF-8 locale for processes started in the block: without it a JVM writes only ASCII paths."""
     before = os.environ.get("LC_ALL")
     locale = before or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
     if "utf-8" in locale.lower() or "utf8" in locale.lower():
@@ -206,8 +217,8 @@ def utf8_locale() -> Iterator[None]:
 
 
 @contextmanager
-def stderr_on(log: Path) -> Iterator[None]:
-    """What is started within writes its stderr to the file, and goes on doing so afterwards."""
+def stderr_redirected_to(log: Path) -> Iterator[None]:
+    """Redirect the stderr of processes started in the block to the file, for as long as they run."""
     sys.stderr.flush()
     saved = os.dup(2)
     try:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.interrupts import raise_if_noted
+from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.loader import ROWS_PER_BATCH, Ids
 from headrace.pipeline.progress import cause
 from headrace.pipeline.replay_pacer import Rate
@@ -139,7 +139,7 @@ def watched(
         while not done.wait(POLL_SECONDS):
             tell()
             try:
-                raise_if_noted()
+                raise_if_interrupted()
             except KeyboardInterrupt:
                 spark.sparkContext.cancelJobGroup(group)
 
@@ -149,7 +149,7 @@ def watched(
     try:
         rows.write.format("headrace").options(**settings).mode("append").save()
     except (PySparkException, Py4JError) as error:
-        raise_if_noted()
+        raise_if_interrupted()
         raise HeadraceError(f"Spark: {cause(error)}") from error
     finally:
         done.set()

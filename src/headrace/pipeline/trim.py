@@ -1,17 +1,17 @@
-"""Trimming that loses nothing: only entries go that are archived and that every group has acknowledged.
+"""Trim streams without loss: remove only entries that are archived and acknowledged by every group.
 
-    look     who holds the stream, and from which entry on (pipeline.trim_horizon)
-    step     the server removes what lies below, if that still holds, in one go
+    1  find_trim_horizon    which entry must stay first, and what requires it (pipeline.trim_horizon)
+    2  trim_step            the server removes the entries before it, atomically, if that is still true
 
-Between the two a group may be made, or set back, or an entry claimed anew, and WATCH notices none of these:
-they do not count as changes of the key. So the step asks again where nothing comes in between:
+Between the two a group may be created or set back, or an entry may be claimed again. WATCH detects none of
+these, since they are not changes of the key. So the second step checks again, atomically:
 
-    with scripts     one looks at the groups once more, then trims, or says that things have changed;
-                     Headrace runs no Lua, but knows this one by its digest (commands/server/scripts.py)
-    without          XTRIM … ACKED spares what any group still needs; WATCH sees to it that the stream is the
-                     one looked at (its being deleted is a change of the key), and so does any XADD
+    with scripts     a script reads the groups again, then trims, or reports that they have changed;
+                     Headrace runs no Lua, but knows this script by its digest (commands/server/scripts.py)
+    without          XTRIM … ACKED keeps what any group still needs; WATCH fails if the stream was deleted
+                     and recreated (that is a change of the key), and also after any XADD
 
-Whoever is interrupted in between has removed some of what may go, and nothing else.
+An interrupted trim has removed some of the removable entries, and no others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import redis
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.trim_horizon import PAGE, Floor, Wishes, look
+from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import published_position
 from headrace.server_url import explain_connection_errors, without_password
 from headrace.spark.archive.files import look as look_at_archive
@@ -38,23 +38,24 @@ from headrace.spark.source.positions import Position
 from headrace.spark.source.stream_state import text
 from headrace.spark.stream_names import key, name_of
 
-# Entries that one step removes at most: a server does nothing else meanwhile.
-STEP = 100_000
+# Entries that one step removes at most: the server executes nothing else during a step.
+STEP_ENTRIES_MAX = 100_000
 
-# How long to try again while others change what was looked at.
-PATIENCE_SECONDS = 5.0
+# How long to retry while other clients change the stream or its groups.
+RETRY_SECONDS = 5.0
 
-# Between looks at a stream that moves from one node of a cluster to another.
-MOVING_SECONDS = 0.1
+# Between attempts while the stream's slot moves from one node of a cluster to another.
+SLOT_MOVE_WAIT_SECONDS = 0.1
 
-# A dry run counts no further where it has to read entries to count them.
-COUNT_MOST = 100_000
+# Where a dry run has to read entries to count them, it stops at this count.
+COUNT_MAX = 100_000
 
-# What a server says that runs no scripts.
-NO_SCRIPTS = ("unknown command", "Lua is not run here")
+# Parts of the errors of servers that run no scripts.
+NO_SCRIPT_ERRORS = ("unknown command", "Lua is not run here")
 
-# KEYS: the stream. ARGV: the floor, the last archived entry, and how XTRIM is to do it. -1: look again.
-SCRIPT = """
+# KEYS: the stream. ARGV: the first ID to keep, the last archived ID, `=` or `~`, and the LIMIT of `~`.
+# Returns the number of removed entries, or -1 if the groups have changed: find the horizon again.
+TRIM_SCRIPT = """
 local function below(a, b)
   local am, as = string.match(a, '(%d+)-(%d+)')
   local bm, bs = string.match(b, '(%d+)-(%d+)')
@@ -75,17 +76,22 @@ return redis.call('XTRIM', KEYS[1], 'MINID', '~', ARGV[1], 'LIMIT', ARGV[4])
 
 
 @dataclass(frozen=True)
-class Trimmed:
-    """What became of one stream. `whys`: who holds the rest, beginning with who made it stop where it did.
+class TrimResult:
+    """The result of trimming one stream.
 
-    removed: entries, or of a dry run those that would go; at_least: it may be more than that.
+    Attributes:
+        stream: The name.
+        removed: Entries removed; in a dry run, entries that would be removed.
+        remaining: Entries left in the stream.
+        reasons: Why the other entries stay. The first one determines where trimming stopped.
+        is_lower_bound: Whether `removed` is a lower bound: a dry run stopped counting.
     """
 
     stream: str
     removed: int
-    left: int
-    whys: tuple[str, ...]
-    at_least: bool = False
+    remaining: int
+    reasons: tuple[str, ...]
+    is_lower_bound: bool = False
 
 
 def trim(
@@ -93,16 +99,29 @@ def trim(
     streams: Iterable[str],
     *,
     archive: Path | None = None,
-    wishes: Wishes | None = None,
+    retention: RetentionPolicy | None = None,
     dry_run: bool = False,
     on_progress: Callable[[str, int], None] = lambda stream, removed: None,
-) -> list[Trimmed]:
-    """Removes what is archived and acknowledged by every group, stream by stream; says why it stopped there.
+) -> list[TrimResult]:
+    """Remove the entries that are archived and acknowledged by every group.
 
-    What is archived: by the watermarks in the server, or by an archive of one's choice. on_progress hears of
-    each step's entries. HeadraceError if the server refuses; UsageError if a stream does not exist.
+    Args:
+        url: The server.
+        streams: Names of the streams, trimmed one after the other.
+        archive: The archive that says up to where each stream is archived. None: the watermarks on the
+            server, which archive() has set.
+        retention: What to keep besides; None for nothing.
+        dry_run: Only count.
+        on_progress: Called after each step with the stream and the number of entries removed by the step.
+
+    Returns:
+        A result for each stream, in the order given.
+
+    Raises:
+        UsageError: if a stream does not exist.
+        HeadraceError: if the server is not reachable, or rejects a command.
     """
-    wishes = wishes or Wishes()
+    retention = retention or RetentionPolicy()
     seen = None if archive is None else look_at_archive(local_path(archive))
     with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
         client = servers.client()
@@ -119,7 +138,7 @@ def trim(
                     client,
                     key(stream),
                     mark,
-                    wishes,
+                    retention,
                     dry_run,
                     partial(on_progress, stream),
                     position if is_archived else None,
@@ -127,7 +146,7 @@ def trim(
             except redis.ResponseError as error:
                 if "no such key" in str(error).lower():
                     raise UsageError(f"{without_password(url)}: there is no stream {stream!r}") from error
-                raise HeadraceError(f"stream {stream!r}: the server refused: {error}") from error
+                raise HeadraceError(f"stream {stream!r}: the server rejected a command: {error}") from error
             done.append(replace(one, stream=stream))
         return done
 
@@ -136,54 +155,72 @@ def trim_stream(
     client: Any,
     key: str | bytes,
     archived: Id | None,
-    wishes: Wishes,
+    retention: RetentionPolicy,
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda removed: None,
     position: Position | None = None,
-) -> Trimmed:
-    """trim() for one stream, on a client of redis-py's, where the last archived ID is known.
+) -> TrimResult:
+    """Trim one stream whose last archived ID is known.
 
-    position: that ID with what identifies the stream that was archived, if that is known.
+    Args:
+        client: A client of redis-py.
+        key: The stream's key.
+        archived: The last archived ID; None if nothing is archived.
+        retention: What to keep besides.
+        dry_run: Only count.
+        on_progress: Called after each step with the number of entries removed by it.
+        position: The last archived ID with the identity of the archived stream, if that is known.
+
+    Returns:
+        The result. If other clients change the stream for over RETRY_SECONDS, its first reason says so.
     """
     stream = name_of(key) if isinstance(key, bytes) else key
     removed = 0
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + RETRY_SECONDS
     while True:
-        floor = look(client, key, archived, wishes, position)
-        if dry_run or floor.id is None:
-            count, at_least = (0, False) if floor.id is None else count_below(client, key, floor.id)
-            return Trimmed(stream, removed + count, floor.length - count, floor.whys, at_least)
+        horizon = find_trim_horizon(client, key, archived, retention, position)
+        if dry_run or horizon.id is None:
+            count, is_lower_bound = (0, False) if horizon.id is None else count_below(client, key, horizon.id)
+            return TrimResult(
+                stream, removed + count, horizon.length - count, horizon.reasons, is_lower_bound
+            )
         exactly = False
         while True:
-            went = step(client, key, floor, exactly)
-            if went is None:
+            removed_now = trim_step(client, key, horizon, exactly)
+            if removed_now is None:
                 break
-            removed += went
-            on_progress(went)
-            deadline = time.monotonic() + PATIENCE_SECONDS
+            removed += removed_now
+            on_progress(removed_now)
+            deadline = time.monotonic() + RETRY_SECONDS
             if exactly:
-                return Trimmed(stream, removed, int(client.xlen(key)), floor.whys)
-            exactly = went < STEP // 2
-        if passed_by(client, key, floor):
-            return Trimmed(stream, removed, int(client.xlen(key)), floor.whys)
+                return TrimResult(stream, removed, int(client.xlen(key)), horizon.reasons)
+            exactly = removed_now < STEP_ENTRIES_MAX // 2
+        if is_trimmed(client, key, horizon):
+            return TrimResult(stream, removed, int(client.xlen(key)), horizon.reasons)
         if time.monotonic() > deadline:
-            busy = "it changes too fast to be looked at and trimmed in one go; try again"
-            return Trimmed(stream, removed, floor.length, (busy, *floor.whys))
+            busy = "the stream or its groups change too fast to be checked and trimmed atomically; try again"
+            return TrimResult(stream, removed, horizon.length, (busy, *horizon.reasons))
 
 
-def step(client: Any, stream: str | bytes, floor: Floor, exactly: bool) -> int | None:
-    """Removes entries below the floor, at most STEP unless exactly; None if it does not hold any more."""
-    assert floor.id is not None and floor.archived is not None
-    limit, anchor = format_id(floor.id), format_id(floor.archived)
+def trim_step(client: Any, stream: str | bytes, horizon: TrimHorizon, exactly: bool) -> int | None:
+    """Remove entries before the horizon: all if `exactly`, else whole nodes, at most STEP_ENTRIES_MAX.
+
+    Returns:
+        How many entries were removed; None if the stream or its groups have changed.
+    """
+    assert horizon.id is not None and horizon.archived is not None
+    limit, anchor = format_id(horizon.id), format_id(horizon.archived)
     try:
-        went = client.eval(SCRIPT, 1, stream, limit, anchor, "=" if exactly else "~", STEP)
-        return None if went < 0 else int(went)
+        removed_now = client.eval(
+            TRIM_SCRIPT, 1, stream, limit, anchor, "=" if exactly else "~", STEP_ENTRIES_MAX
+        )
+        return None if removed_now < 0 else int(removed_now)
     except redis.exceptions.NoPermissionError:
         pass
     except redis.ResponseError as error:
-        if not any(words in str(error) for words in NO_SCRIPTS):
+        if not any(words in str(error) for words in NO_SCRIPT_ERRORS):
             raise
-    how = ("=", limit) if exactly else ("~", limit, "LIMIT", STEP)
+    how = ("=", limit) if exactly else ("~", limit, "LIMIT", STEP_ENTRIES_MAX)
     with client.pipeline(transaction=True) as pipe:
         try:
             pipe.watch(stream)
@@ -194,27 +231,27 @@ def step(client: Any, stream: str | bytes, floor: Floor, exactly: bool) -> int |
             return int(pipe.execute()[0])
         except redis.WatchError:
             return None
-        except redis.exceptions.AskError:  # the stream moves to another node: not while it does
-            time.sleep(MOVING_SECONDS)
+        except redis.exceptions.AskError:  # the stream's slot is moving to another node
+            time.sleep(SLOT_MOVE_WAIT_SECONDS)
             return None
         except redis.ResponseError as error:
             if "syntax error" not in str(error):
                 raise
             raise HeadraceError(
-                "the server runs no scripts for this user (EVAL), and its XTRIM does not know ACKED: one of "
-                "both is needed to trim safely"
+                "trimming safely needs EVAL, which the server does not allow for this user, or XTRIM with "
+                "ACKED, which it does not know: allow EVAL with ACL SETUSER"
             ) from error
 
 
-def passed_by(client: Any, stream: str | bytes, floor: Floor) -> bool:
-    """Whether all below the floor is gone already, so that there is nothing to be done."""
-    assert floor.id is not None
+def is_trimmed(client: Any, stream: str | bytes, horizon: TrimHorizon) -> bool:
+    """Return whether no entry before the horizon is left."""
+    assert horizon.id is not None
     first = client.xrange(stream, "-", "+", 1)
-    return not first or parse_id(text(first[0][0])) >= floor.id
+    return not first or parse_id(text(first[0][0])) >= horizon.id
 
 
 def count_below(client: Any, stream: str | bytes, limit: Id) -> tuple[int, bool]:
-    """How many entries lie below the ID, and whether it may be more than that."""
+    """Return the number of entries before an ID, and whether it is only a lower bound."""
     if limit == (0, 0):
         return 0, False
     end = f"({format_id(limit)}"
@@ -225,10 +262,10 @@ def count_below(client: Any, stream: str | bytes, limit: Id) -> tuple[int, bool]
             if "unknown command" not in str(error).lower():
                 raise
     begin, count = "-", 0
-    while count < COUNT_MOST:
-        page = client.xrange(stream, begin, end, PAGE)
+    while count < COUNT_MAX:
+        page = client.xrange(stream, begin, end, PAGE_ENTRIES)
         count += len(page)
-        if len(page) < PAGE:
+        if len(page) < PAGE_ENTRIES:
             return count, False
         begin = f"({text(page[-1][0])}"
     return count, True

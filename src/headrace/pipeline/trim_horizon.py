@@ -1,13 +1,14 @@
-"""How far a stream may be trimmed, and who holds the rest: the archive, its groups, what is to be kept.
+"""The trim horizon of a stream: the first entry that must stay, and why: archive, groups, retention.
 
     1-0  2-0  3-0  4-0  5-0  6-0  7-0  8-0  9-0          the stream
     ├──────────────────────────────►|                    archived up to 7-0
     ├────────────────────►|                              group mail has read up to 5-0
     ├────────────►|                                      group billing: oldest pending 3-0
-    trimmed       ^ the floor: this entry and all after it stay
+    trimmed       ^ the horizon: this entry and all after it stay
 
-The lowest hold is the floor. The entry on it stays, although it may be archived and acknowledged: an archive,
-or a Spark query that goes by the group, finds by that entry being there that nothing after it was lost.
+Each blocker is an ID from which on entries must stay; the lowest one is the horizon. The entry at the horizon
+stays even if it is archived and acknowledged. Its presence shows an archive job, or a Spark query with a
+groupId, that no later entry was lost.
 """
 
 from __future__ import annotations
@@ -18,117 +19,144 @@ from typing import Any
 
 import redis
 
-from headrace.pipeline.durations import duration
+from headrace.pipeline.durations import format_duration
 from headrace.spark.source.history import Sight, difference
 from headrace.spark.source.offsets import Id, format_id, parse_id
 from headrace.spark.source.positions import Position, fingerprint_of
 from headrace.spark.source.stream_state import Tail, tail_of
 
-PAGE = 1000
+PAGE_ENTRIES = 1000
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What else is to stay: the newest entries, those of the last milliseconds; whether groups are needed."""
+class RetentionPolicy:
+    """What to keep besides entries that are not archived or not acknowledged.
 
-    keep: int = 0
+    Attributes:
+        keep_entries: How many of the newest entries to keep.
+        keep_ms: Keep the entries of the last so many milliseconds.
+        allow_no_groups: Whether to trim a stream that has no consumer group.
+    """
+
+    keep_entries: int = 0
     keep_ms: int = 0
-    no_groups_ok: bool = False
+    allow_no_groups: bool = False
 
 
 @dataclass(frozen=True)
-class Hold:
-    """Who needs the entries from an ID on, in words. An ID of None: nothing may be removed at all."""
+class TrimBlocker:
+    """A reason why entries must stay.
+
+    Attributes:
+        id: The first entry that must stay; None if no entry may be removed.
+        reason: The reason in words.
+    """
 
     id: Id | None
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
-class Floor:
-    """A look at a stream: how many entries it has, who holds it (lowest first), its last archived entry."""
+class TrimHorizon:
+    """How far a stream may be trimmed, at one moment.
+
+    Attributes:
+        length: Entries in the stream.
+        blockers: The reasons why entries must stay, lowest ID first.
+        archived: The last archived ID; None if nothing is archived.
+    """
 
     length: int
-    holds: tuple[Hold, ...]
+    blockers: tuple[TrimBlocker, ...]
     archived: Id | None
 
     @property
     def id(self) -> Id | None:
-        """The first entry that must stay; None when all must."""
-        return self.holds[0].id
+        """The first entry that must stay; None if no entry may be removed."""
+        return self.blockers[0].id
 
     @property
-    def whys(self) -> tuple[str, ...]:
-        """Who holds the stream, the reason to stop here first."""
-        return tuple(hold.why for hold in self.holds)
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons in words; the first one determines the horizon."""
+        return tuple(blocker.reason for blocker in self.blockers)
 
 
-def look(
+def find_trim_horizon(
     client: Any,
     stream: str | bytes,
     archived: Id | None,
-    wishes: Wishes,
+    retention: RetentionPolicy,
     position: Position | None = None,
-) -> Floor:
-    """The stream's floor now; `archived`: the last ID archived. ResponseError if there is no stream.
+) -> TrimHorizon:
+    """Return the stream's trim horizon now.
 
-    position: the same place with what identifies the stream that was archived, if that is known.
+    Args:
+        client: A client of redis-py.
+        stream: The stream's key.
+        archived: The last archived ID; None if nothing is archived.
+        retention: What to keep besides.
+        position: The last archived ID with the identity of the archived stream, if that is known.
+
+    Raises:
+        redis.ResponseError: if there is no such stream.
     """
-    # The entry is asked for before the tail, which then tells whether it was deleted.
+    # The entry is read before the stream's state, which then shows whether the entry was deleted.
     entries = client.xrange(stream, position.id, position.id, 1) if position else []
     tail = tail_of(client.xinfo_stream(stream))
     groups = client.xinfo_groups(stream)
     sight = Sight(tail, fingerprint_of(entries[0][1]) if entries else None)
-    why = difference(position, sight) if position and position.is_marked else None
-    if why is not None and position is not None:
-        other = f"what is archived up to {position.id} is of an earlier stream of this name: {why}"
-        holds = [Hold(None, f"{other}; archive it again first")]
+    reason = difference(position, sight) if position and position.is_marked else None
+    if reason is not None and position is not None:
+        other = f"the archive up to {position.id} is of an earlier stream of this name: {reason}"
+        blockers = [TrimBlocker(None, f"{other}; archive the stream first")]
     else:
-        holds = [archive_hold(client, stream, tail, archived)]
-    if not groups and not wishes.no_groups_ok:
-        holds.append(Hold(None, "it has no consumer group (--no-groups-ok trims it by the archive alone)"))
+        blockers = [archive_blocker(client, stream, tail, archived)]
+    if not groups and not retention.allow_no_groups:
+        blockers.append(
+            TrimBlocker(None, "the stream has no consumer group (--no-groups-ok trims what is archived)")
+        )
     for group in groups:
-        holds += group_holds(client, stream, group)
-    holds += wished_holds(client, stream, wishes)
-    holds.sort(key=lambda hold: hold.id or (-1, 0))
-    return Floor(tail.length, tuple(holds), archived)
+        blockers += group_blockers(client, stream, group)
+    blockers += retention_blockers(client, stream, retention)
+    blockers.sort(key=lambda blocker: blocker.id or (-1, 0))
+    return TrimHorizon(tail.length, tuple(blockers), archived)
 
 
-def archive_hold(client: Any, stream: str | bytes, tail: Tail, archived: Id | None) -> Hold:
-    """What the archive says; it says nothing about a stream in which its last entry is not to be found."""
+def archive_blocker(client: Any, stream: str | bytes, tail: Tail, archived: Id | None) -> TrimBlocker:
+    """Return the blocker of the archive: its last entry, or all entries if the stream does not have that."""
     if archived is None:
-        return Hold(None, "nothing of it is archived (headrace archive)")
+        return TrimBlocker(None, "the stream is not archived (run headrace archive first)")
     said = format_id(archived)
     passed = tail.first is None or parse_id(tail.first) > archived
     if parse_id(tail.last) < archived or not (passed or client.xrange(stream, said, said)):
-        gone = f"entry {said}, the last one archived, is not there: it was deleted, or the stream made anew"
-        return Hold(None, f"{gone}; archive it again first")
-    return Hold(archived, f"archived up to {said}")
+        missing = f"the last archived entry, {said}, is not in the stream: it or the stream was deleted"
+        return TrimBlocker(None, f"{missing}; archive the stream first")
+    return TrimBlocker(archived, f"archived up to {said}")
 
 
-def group_holds(client: Any, stream: str | bytes, group: dict[str, Any]) -> list[Hold]:
-    """What one group has not read, and what it has not acknowledged."""
-    name = text(group["name"])
-    last = text(group["last-delivered-id"])
+def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> list[TrimBlocker]:
+    """Return the blockers of a group: its last delivered entry, and its oldest pending one."""
+    name = printable_name(group["name"])
+    last = printable_name(group["last-delivered-id"])
     lag = group.get("lag")
-    behind = f", {lag:,} entries behind" if lag else ""
-    holds = [Hold(parse_id(last), f"group {name} has read up to {last}{behind}")]
-    # A group's count of pending entries comes with the rest; which one is the oldest is another question.
+    behind = f", {lag:,} {'entry' if lag == 1 else 'entries'} behind" if lag else ""
+    blockers = [TrimBlocker(parse_id(last), f"group {name} has read up to {last}{behind}")]
+    # XINFO GROUPS returns the count of pending entries; the oldest one needs another request.
     oldest = oldest_pending(client, stream, group["name"]) if group["pending"] else []
     if oldest:
         entry = oldest[0]
-        first = text(entry["message_id"])
-        owner = text(entry["consumer"])
-        since = duration(int(entry["time_since_delivered"]))
-        held = f"held by {owner} for {since}" if owner else "given back, and nobody has it"
-        holds.append(
-            Hold(parse_id(first), f"group {name}: {group['pending']:,} pending, oldest {first} {held}")
+        first = printable_name(entry["message_id"])
+        owner = printable_name(entry["consumer"])
+        since = format_duration(int(entry["time_since_delivered"]))
+        held = f"held by {owner} for {since}" if owner else "released and not claimed"
+        blockers.append(
+            TrimBlocker(parse_id(first), f"group {name}: {group['pending']:,} pending, oldest {first} {held}")
         )
-    return holds
+    return blockers
 
 
 def oldest_pending(client: Any, stream: str | bytes, group: bytes | str) -> list[dict[str, Any]]:
-    """The group's first pending entry, if there is one; none of a group that was destroyed a moment ago."""
+    """Return the group's first pending entry, if any; an empty list if the group was destroyed meanwhile."""
     try:
         found: list[dict[str, Any]] = client.xpending_range(stream, group, "-", "+", 1)
         return found
@@ -138,32 +166,36 @@ def oldest_pending(client: Any, stream: str | bytes, group: bytes | str) -> list
         raise
 
 
-def wished_holds(client: Any, stream: str | bytes, wishes: Wishes) -> list[Hold]:
-    """What is to be kept by wish."""
-    holds = []
-    if wishes.keep:
-        first = newest(client, stream, wishes.keep)
-        holds.append(Hold(first or (0, 0), f"the newest {wishes.keep:,} entries are kept"))
-    if wishes.keep_ms:
-        begin = max(0, int(time.time() * 1000) - wishes.keep_ms)
-        holds.append(Hold((begin, 0), f"entries of the last {duration(wishes.keep_ms)} are kept"))
-    return holds
+def retention_blockers(client: Any, stream: str | bytes, retention: RetentionPolicy) -> list[TrimBlocker]:
+    """Return the blockers of the retention policy."""
+    blockers = []
+    if retention.keep_entries:
+        first = id_of_nth_newest(client, stream, retention.keep_entries)
+        count = retention.keep_entries
+        kept = "the newest entry is kept" if count == 1 else f"the newest {count:,} entries are kept"
+        blockers.append(TrimBlocker(first or (0, 0), kept))
+    if retention.keep_ms:
+        begin = max(0, int(time.time() * 1000) - retention.keep_ms)
+        blockers.append(
+            TrimBlocker((begin, 0), f"entries of the last {format_duration(retention.keep_ms)} are kept")
+        )
+    return blockers
 
 
-def newest(client: Any, stream: str | bytes, count: int) -> Id | None:
-    """The first ID of the so many newest entries; None if the stream has no more than these."""
+def id_of_nth_newest(client: Any, stream: str | bytes, count: int) -> Id | None:
+    """Return the ID of the count-th newest entry; None if the stream has fewer entries."""
     end = "+"
     while True:
-        page = client.xrevrange(stream, end, "-", min(count, PAGE))
+        page = client.xrevrange(stream, end, "-", min(count, PAGE_ENTRIES))
         if not page:
             return None
-        last = text(page[-1][0])
+        last = printable_name(page[-1][0])
         count -= len(page)
         if count == 0:
             return parse_id(last)
         end = f"({last}"
 
 
-def text(value: bytes | str) -> str:
-    """A name as it can be shown."""
+def printable_name(value: bytes | str) -> str:
+    """Return a name as text; bytes that are not UTF-8 are replaced."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

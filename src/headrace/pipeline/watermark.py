@@ -1,14 +1,14 @@
-"""How far each stream is archived: read off the archive's logs (spark.archive.files), told to the server.
+"""The watermark of a stream: up to which ID it is archived, published on the server for trimming.
 
-    DIR/_spark_metadata/7              the files of batch 7 count: written when they are complete
-    DIR/_headrace/checkpoint/offsets/7     {"orders": "1763676000000-4"}: how far batch 7 reaches
-    {orders}:headrace:archived         1763676000000-4:5:9af3c01e, the same in the server, for trimming
+    DIR/_spark_metadata/7              the files of batch 7 are valid: written when they are complete
+    DIR/_headrace/checkpoint/offsets/7     {"orders": "1763676000000-4"}: the last ID of batch 7
+    {orders}:headrace:archived         1763676000000-4:5:9af3c01e, the same on the server
 
-The batch that the first names last is done, whatever became of the query afterwards; the second was written
-before it began. So together they are the seam, at any moment, and no reader has to ask Spark.
+The last batch that the first directory names is complete, even if the query failed afterwards; its offsets
+were written before it began. So the two files give the last archived ID at any moment, without Spark.
 
-What the server is told may be trimmed there: so all of it is on the disk first. The key is only ever raised,
-unless the stream was recreated: what is archived of it then is what is archived of the stream that is there.
+Published entries may be trimmed, so all files are synced to disk first. The key is only raised, except when
+the stream was recreated: then the archived position of the current stream replaces it.
 """
 
 from __future__ import annotations
@@ -32,47 +32,56 @@ from headrace.spark.source.positions import Position, fingerprint_of, parse_posi
 from headrace.spark.source.stream_state import tail_of
 from headrace.spark.stream_names import key, name_of
 
-MAGIC = b"PAR1"  # how a Parquet file ends that was written to its end
+PARQUET_MAGIC = b"PAR1"  # the last bytes of a complete Parquet file
 
 
-def key_of(stream: str) -> bytes:
-    """The key that holds the stream's watermark; in a cluster it lies with the stream."""
+def watermark_key(stream: str) -> bytes:
+    """Return the key of the stream's watermark; its hash tag puts it into the stream's slot of a cluster."""
     return b"%b:headrace:archived" % tagged(key(stream))
 
 
-def published(client: Any, stream: str) -> str | None:
-    """The watermark that the server knows, or None. HeadraceError if the key holds something else."""
+def published_id(client: Any, stream: str) -> str | None:
+    """Return the last archived ID according to the server; None if there is no watermark.
+
+    Raises:
+        HeadraceError: if the key holds something else.
+    """
     position = published_position(client, stream)
     return None if position is None else position.id
 
 
 def published_position(client: Any, stream: str) -> Position | None:
-    """The same with what identifies the stream that was archived.
+    """Return the watermark with the identity of the archived stream; None if there is none.
 
     Raises:
         HeadraceError: if the key holds something else.
     """
-    value = client.get(key_of(stream))
-    return None if value is None else checked(stream, value)
+    value = client.get(watermark_key(stream))
+    return None if value is None else parse_watermark(stream, value)
 
 
-def publish(client: Any, stream: str, position: str) -> str:
+def raise_watermark(client: Any, stream: str, position: str) -> str:
     """Raise the stream's watermark to a position, if it is higher.
 
-    One that is of an earlier stream of this name is replaced, also by a lower one. And one that is not of the
-    stream that is there now is not published.
+    A watermark of an earlier stream of this name is replaced even by a lower one. A position that is not of
+    the current stream is not published.
+
+    Args:
+        client: A client of redis-py.
+        stream: The stream's name.
+        position: An ID, or an ID with the stream's identity.
 
     Returns:
-        The ID where the watermark stands then.
+        The ID of the watermark after the call.
     """
-    watermark, name = key_of(stream), key(stream)
+    watermark, name = watermark_key(stream), key(stream)
     wanted = parse_position(position)
     while True:
         with client.pipeline(transaction=True) as pipe:
             pipe.watch(watermark)
             value = pipe.get(watermark)
-            now = None if value is None else checked(stream, value)
-            if now is not None and not is_next(pipe, name, now, wanted):
+            now = None if value is None else parse_watermark(stream, value)
+            if now is not None and not replaces_watermark(pipe, name, now, wanted):
                 return now.id
             pipe.multi()
             pipe.set(watermark, str(wanted))
@@ -83,11 +92,11 @@ def publish(client: Any, stream: str, position: str) -> str:
                 continue
 
 
-def is_next(client: Any, name: bytes, now: Position, wanted: Position) -> bool:
-    """Whether a position is to take the place of the watermark that is there."""
+def replaces_watermark(client: Any, name: bytes, now: Position, wanted: Position) -> bool:
+    """Return whether a position replaces the current watermark."""
     if now == wanted:
         return False
-    here = [at_position(client, name, each) for each in (now, wanted)]
+    here = [is_same_stream(client, name, each) for each in (now, wanted)]
     if here[1] is False:
         return False
     if here[0] is False or wanted.generation > now.generation:
@@ -96,8 +105,8 @@ def is_next(client: Any, name: bytes, now: Position, wanted: Position) -> bool:
     return higher or (wanted.id == now.id and not now.is_marked)
 
 
-def at_position(client: Any, name: bytes, position: Position) -> bool | None:
-    """Whether the stream that is there is the one of the position; None if there is none."""
+def is_same_stream(client: Any, name: bytes, position: Position) -> bool | None:
+    """Return whether the current stream is the one of the position; None if there is no stream."""
     entries = client.xrange(name, position.id, position.id, 1) if position.fingerprint else []
     try:
         tail = tail_of(client.xinfo_stream(name))
@@ -107,89 +116,88 @@ def at_position(client: Any, name: bytes, position: Position) -> bool | None:
     return difference(position, Sight(tail, fingerprint)) is None
 
 
-def checked(stream: str, value: bytes | str) -> Position:
-    """The value of a watermark's key as a position."""
+def parse_watermark(stream: str, value: bytes | str) -> Position:
+    """Return the value of a watermark's key as a position. HeadraceError if it is not one."""
     said = value.decode(errors="replace") if isinstance(value, bytes) else value
     try:
         return parse_position(said)
     except ValueError as error:
-        watermark = name_of(key_of(stream))
-        raise HeadraceError(f"The key {watermark!r} holds {said!r}, which is no entry ID.") from error
+        watermark = name_of(watermark_key(stream))
+        raise HeadraceError(f"key {watermark!r} holds {said!r}, which is not an entry ID") from error
 
 
-class Watermark:
-    """Tells the server how far an archive reaches, again and again while it grows."""
+class WatermarkPublisher:
+    """Publishes on the server up to which IDs an archive reaches, after each of its batches."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self._servers = Servers(url)
         self._directory = directory
-        self._told: int | None = None
+        self._published_batch: int | None = None
         self._on_disk: set[Path] = set()
 
-    def tell(self) -> None:
-        """Publishes the seams, if there is a batch more. HeadraceError if a file is not whole."""
+    def publish_new(self) -> None:
+        """Publish the last archived IDs, if there is a new batch. HeadraceError if a file is incomplete."""
         batch = last_batch(self._directory)
-        if batch is None or batch == self._told:
+        if batch is None or batch == self._published_batch:
             return
         now = look(self._directory)
-        self._settle(batch)
+        self._sync_archive(batch)
         for stream, seam in now.seams.items():
             position = str(now.positions.get(stream, seam))
-            self._servers.patiently(partial(self._publish, stream, position))
-        self._told = batch
+            self._servers.patiently(partial(self._raise_watermark, stream, position))
+        self._published_batch = batch
 
-    def _publish(self, stream: str, position: str) -> None:
+    def _raise_watermark(self, stream: str, position: str) -> None:
         try:
             with timeouts_explained(self._servers, stream):
-                publish(self._servers.client(), stream, position)
+                raise_watermark(self._servers.client(), stream, position)
         except (CommandError, redis.ResponseError) as error:
-            if isinstance(
-                error, (redis.exceptions.AskError, *CONNECTION_ERRORS)
-            ):  # another server is to be asked
+            # Retried with another server.
+            if isinstance(error, (redis.exceptions.AskError, *CONNECTION_ERRORS)):
                 raise
             raise HeadraceError(
-                f"the server was not told that stream {stream!r} is archived up to {position}: {error}. "
-                "The files are written; archive again to tell it"
+                f"stream {stream!r} is archived up to {position}, but the server rejected that watermark: "
+                f"{error}. The files are complete; run the archive job again to publish it"
             ) from error
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._servers.close()
 
-    def _settle(self, batch: int) -> None:
-        """Puts on the disk what Spark has only written: files, logs, and the directories that name them."""
+    def _sync_archive(self, batch: int) -> None:
+        """Sync what Spark has written to disk: files, logs, and their directories."""
         log, checkpoint = self._directory / LOG, self._directory / OURS / "checkpoint"
         files = logged_files(self._directory, log)
         new = files - self._on_disk
         for path in new:
-            settle_file(path)
+            sync_parquet_file(path)
         logs = [log / str(batch), log / f"{batch}.compact"]
         logs += [checkpoint / kind / str(batch) for kind in ("offsets", "commits")]
         for path in logs:
             if path.exists():
-                sync(path)
+                sync_path(path)
         within = {parent for path in new for parent in path.parents if parent.is_relative_to(self._directory)}
         for folder in (*within, log, self._directory, checkpoint, checkpoint / "offsets"):
             if folder.is_dir():
-                sync(folder)
+                sync_path(folder)
         self._on_disk = files
 
 
-def settle_file(path: Path) -> None:
-    """Puts one Parquet file on the disk. HeadraceError if it is missing or not whole."""
+def sync_parquet_file(path: Path) -> None:
+    """Sync one Parquet file to disk. HeadraceError if it is missing or incomplete."""
     try:
         with path.open("rb") as file:
-            file.seek(-len(MAGIC), os.SEEK_END)
-            whole = file.read() == MAGIC
+            file.seek(-len(PARQUET_MAGIC), os.SEEK_END)
+            whole = file.read() == PARQUET_MAGIC
             os.fsync(file.fileno())
     except OSError as error:
-        raise HeadraceError(f"{path}, which counts as archived, cannot be read: {error.strerror}") from error
+        raise HeadraceError(f"{path} is listed as archived, but cannot be read: {error.strerror}") from error
     if not whole:
-        raise HeadraceError(f"{path}, which counts as archived, is not a whole Parquet file")
+        raise HeadraceError(f"{path} is listed as archived, but is not a complete Parquet file")
 
 
-def sync(path: Path) -> None:
-    """Puts a file's bytes, or a directory's names, on the disk."""
+def sync_path(path: Path) -> None:
+    """Sync a file, or a directory's entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
