@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 
 from benchmarks.paths import BY_NAME, COUNTED, FIRST_MS, WARM_UP, Path
-from headrace.engine.clock import SetClock
+from headrace.engine.clock import SettableClock
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server import main
 from headrace.server.config.config import Config
@@ -34,7 +34,7 @@ class Driver:
         log = ("--appendonly", "yes", "--appendfsync", "no") if logged else ("--appendonly", "no")
         quiet = ("--slowlog-log-slower-than", "1000000000")  # under callgrind some requests are slow
         config.read_arguments(["--port", "free", "--save", "", "--dir", directory, *log, *quiet])
-        self.clock = SetClock(FIRST_MS + 1_000_000_000)
+        self.clock = SettableClock(FIRST_MS + 1_000_000_000)
         main.RealClock = lambda: self.clock  # type: ignore
         self.server = main.Server(config)
         self.server.open()

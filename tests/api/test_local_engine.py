@@ -165,7 +165,7 @@ def test_what_a_pause_holds_back_is_refused_in_a_batch(db, clock) -> None:
     got = db.link.execute_all([[b"SET", b"k", b"v"], [b"GET", b"k"]])
     assert "CLIENT PAUSE" in str(got[0])
     add = in_thread(lambda: db.link.add(b"s", b"*", {"n": 1}))
-    wait_until(lambda: db.link.engine.gate.held)
+    wait_until(lambda: db.link.engine.write_gate.paused_requests)
     clock.advance(seconds=6)
     assert add() == b"1006000-0"
     assert db.execute("XLEN", "s") == 1

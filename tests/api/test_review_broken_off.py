@@ -114,13 +114,13 @@ def test_a_snapshot_is_refused_with_what_to_do_instead(tmp_path) -> None:
 
 def test_a_full_disk_is_told_with_what_to_do(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.engine.gate.refuse_writes(refusal_of("No space left on device"))
+        db.link.engine.write_gate.reject_writes(refusal_of("No space left on device"))
         stream = db.stream("s")
         for call in (lambda: stream.add({"a": 1}), lambda: stream.add_many([{"a": 1}] * 2)):
             with pytest.raises(CommandError, match="MISCONF") as refused:
                 call()
             assert "make room" in "".join(refused.value.__notes__)
-        db.link.engine.gate.refuse_writes(None)
+        db.link.engine.write_gate.reject_writes(None)
 
 
 # Settling by hand, with what is no time.

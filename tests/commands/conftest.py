@@ -19,7 +19,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.engine = Engine()
-        self.engine.listen(True)
+        self.engine.record_effects(True)
         self.now = 1000
         self.clients: dict[str, Session] = {}
 

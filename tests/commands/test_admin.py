@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.commands.server_interface import Host
+from headrace.commands.server_interface import ServerInterface
 from headrace.commands.table import COMMANDS, find
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError
@@ -73,7 +73,7 @@ def test_info_has_the_sections_asked_for_in_its_own_order(talk):
     assert titles("nosuch") == []
 
 
-class TalkativeHost(Host):
+class TalkativeHost(ServerInterface):
     def info(self, section):
         return [("tcp_port", 6379), ("redis_version", "1.2.3")] if section == "server" else []
 
@@ -86,7 +86,7 @@ class TalkativeHost(Host):
 
 @pytest.fixture
 def hosted():
-    engine = Engine(host=TalkativeHost())
+    engine = Engine(server=TalkativeHost())
     session = engine.session()
 
     def say(line):
@@ -118,7 +118,7 @@ def test_time_is_the_engines_milliseconds_and_the_hosts_microseconds(hosted):
 )
 def test_shutdown_asks_the_host_and_says_nothing(hosted, line, asked):
     assert hosted(line) == b""
-    assert hosted.engine.host.stopped == asked and hosted.session.closing
+    assert hosted.engine.server.stopped == asked and hosted.session.closing
 
 
 def test_a_library_does_not_shut_down(talk):
@@ -217,4 +217,4 @@ def test_every_container_has_help(talk):
 
 def test_the_plain_host_says_what_it_cannot_do():
     with pytest.raises(CommandError, match="without a config file"):
-        Host().config_rewrite()
+        ServerInterface().config_rewrite()

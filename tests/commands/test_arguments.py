@@ -100,41 +100,41 @@ def test_any_bytes_are_a_float_or_refused(text):
 
 
 def test_words_are_compared_in_any_case():
-    assert arguments.is_word(b"maxlen", b"MAXLEN")
-    assert arguments.is_word(b"MaxLen", b"MAXLEN")
-    assert not arguments.is_word(b"maxle", b"MAXLEN")
-    assert not arguments.is_word(b"maxlem", b"MAXLEN")
-    assert not arguments.is_word(b"", b"X")
-    assert not arguments.is_word(b"{", b"[")  # 32 apart, as letters are, but no letters
+    assert arguments.is_keyword(b"maxlen", b"MAXLEN")
+    assert arguments.is_keyword(b"MaxLen", b"MAXLEN")
+    assert not arguments.is_keyword(b"maxle", b"MAXLEN")
+    assert not arguments.is_keyword(b"maxlem", b"MAXLEN")
+    assert not arguments.is_keyword(b"", b"X")
+    assert not arguments.is_keyword(b"{", b"[")  # 32 apart, as letters are, but no letters
 
 
 def test_a_cursor_goes_word_by_word():
     words = Arguments([b"SET", b"k", b"v", b"px", b"10", b"a", b"b"], 1)
-    assert words.left() == 6
-    assert (words.word(), words.word()) == (b"k", b"v")
-    assert not words.flag(b"EX")
-    assert words.option(b"PX")
-    assert words.integer() == 10
-    assert words.more()
-    assert words.rest() == [b"a", b"b"]
-    assert not words.more() and words.left() == 0
-    words.end()
+    assert words.remaining() == 6
+    assert (words.next_argument(), words.next_argument()) == (b"k", b"v")
+    assert not words.take_flag(b"EX")
+    assert words.take_option(b"PX")
+    assert words.next_integer() == 10
+    assert words.has_more()
+    assert words.take_rest() == [b"a", b"b"]
+    assert not words.has_more() and words.remaining() == 0
+    words.expect_end()
 
 
 def test_a_cursor_at_the_end_refuses():
     words = Arguments([b"SET"], 1)
-    assert not words.flag(b"NX") and not words.option(b"PX")
-    for read in (words.word, words.integer):
+    assert not words.take_flag(b"NX") and not words.take_option(b"PX")
+    for read in (words.next_argument, words.next_integer):
         with pytest.raises(InvalidSyntax):
             read()
 
 
 def test_an_option_needs_its_value():
     words = Arguments([b"SET", b"PX"], 1)
-    assert not words.option(b"PX")
-    assert words.word() == b"PX"
+    assert not words.take_option(b"PX")
+    assert words.next_argument() == b"PX"
 
 
 def test_words_left_over_are_refused():
     with pytest.raises(InvalidSyntax):
-        Arguments([b"SET", b"x"], 1).end()
+        Arguments([b"SET", b"x"], 1).expect_end()

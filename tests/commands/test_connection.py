@@ -89,7 +89,7 @@ def test_kill_by_options_spares_the_caller_unless_told_otherwise(talk):
         talk("PING", client=name)
     a, b, c = (talk.clients[name] for name in "abc")
     assert talk("CLIENT KILL TYPE normal") == 2
-    assert talk.engine.dropped == [b, c] and b.killed and c.killed and not a.closing
+    assert talk.engine.killed_sessions == [b, c] and b.killed and c.killed and not a.closing
     assert talk("CLIENT KILL ID 1") == 0
     assert talk("CLIENT KILL ID 1 SKIPME no") == 1
     assert a.closing and not a.killed

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from headrace.commands.server_interface import Host
+from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 from portrait import alive, portrait
 
 ZEROS = "0" * 40
 
 
-class Trusting(Host):
+class Trusting(ServerInterface):
     """A host that lets everyone, and notes what it is asked."""
 
     def __init__(self):
@@ -35,7 +35,7 @@ class Trusting(Host):
 def debugging(talk):
     """A conversation with an engine that allows DEBUG."""
     talk.host = Trusting()
-    talk.engine = Engine(host=talk.host)
+    talk.engine = Engine(server=talk.host)
     return talk
 
 
@@ -196,7 +196,7 @@ def test_another_history_of_the_same_data_has_the_same_digest(seed):
     deleted = chance.sample(ids[:-1], 30)
     digests = []
     for most in (7, 1000):
-        engine = Engine(host=Trusting())
+        engine = Engine(server=Trusting())
         engine.keyspace.settings.stream_node_max_entries = most
         session = engine.session()
         lines = [f"SET k{n} {n}" for n in range(20)]

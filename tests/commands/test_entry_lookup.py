@@ -1,10 +1,10 @@
-"""Finder: whatever is asked for after whatever else, it finds what is there and nothing else."""
+"""EntryLookup: whatever is asked for after whatever else, it finds what is there and nothing else."""
 
 import random
 
 import pytest
 
-from headrace.commands.stream.entry_lookup import Finder
+from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.streams.stream import Stream
 
 
@@ -32,7 +32,7 @@ def test_it_finds_what_is_there_in_any_order(seed):
     for ms in dice.sample(ids, 40):
         stream.delete(ms, 0)
         ids.remove(ms)
-    finder = Finder(stream)
+    finder = EntryLookup(stream)
     wanted = 0
     for _ in range(300):
         wanted = dice.choice([wanted, wanted + 1, wanted + dice.randrange(60), dice.randrange(420)]) % 420
@@ -41,7 +41,7 @@ def test_it_finds_what_is_there_in_any_order(seed):
 
 
 def test_the_same_entry_twice_has_its_pieces_twice():
-    finder = Finder(stream_of([1, 2, 3]))
+    finder = EntryLookup(stream_of([1, 2, 3]))
     assert found(finder, 2) == found(finder, 2) == here(2)
     assert found(finder, 1) == here(1)
     assert found(finder, 9) is None
@@ -49,4 +49,4 @@ def test_the_same_entry_twice_has_its_pieces_twice():
 
 
 def test_an_empty_stream_has_nothing():
-    assert found(Finder(Stream()), 1) is None
+    assert found(EntryLookup(Stream()), 1) is None

@@ -219,13 +219,13 @@ def test_any_requests_leave_counts_and_subscribers_in_step(talk):
         assert b"internal error" not in talk.clients[name].answer.take()
         if chance.random() < 0.05:
             talk.engine.close(talk.clients.pop(name))
-    channels = talk.engine.channels
+    channels = talk.engine.pubsub
     for table, own in ((channels.names, "channels"), (channels.patterns, "patterns")):
         listed = {(name, s.id) for name, sessions in table.items() for s in sessions}
         assert listed == {(n, s.id) for s in talk.clients.values() for n in getattr(s, own)}
         assert all(table.values())
     for session in talk.clients.values():
-        assert session.subscribed == len(session.channels) + len(session.patterns)
+        assert session.subscription_count == len(session.channels) + len(session.patterns)
         talk.engine.close(session)
     assert not channels.names and not channels.patterns
     assert talk.engine.keyspace.events.publish is None

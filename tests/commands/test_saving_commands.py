@@ -7,13 +7,13 @@ disk is.
 import pytest
 
 from headrace.commands.server.saving import OtherChildRunning
-from headrace.commands.server_interface import Host
+from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 
 NO_LOG = "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."
 
 
-class Logging(Host):
+class Logging(ServerInterface):
     """A host with a log that is as long, and as far synced, as the test says."""
 
     def __init__(self):
@@ -44,8 +44,8 @@ class Logging(Host):
 def logging(talk):
     """A conversation with an engine that has a log."""
     talk.host = Logging()
-    talk.engine = Engine(host=talk.host)
-    talk.engine.listen(True)
+    talk.engine = Engine(server=talk.host)
+    talk.engine.record_effects(True)
     return talk
 
 
@@ -57,7 +57,7 @@ def commit(talk):
 def sync(talk):
     """All that was committed is on the disk."""
     talk.host.synced = talk.engine.effects.offset
-    talk.engine.synced(talk.now)
+    talk.engine.on_log_synced(talk.now)
 
 
 def test_who_wrote_nothing_does_not_wait(logging):
@@ -74,7 +74,7 @@ def test_a_write_is_waited_for_until_it_is_synced(logging):
     sync(logging)
     assert logging.heard("a") == "(waits)"
     commit(logging)
-    logging.engine.synced(logging.now)
+    logging.engine.on_log_synced(logging.now)
     assert logging.heard("a") == "(waits)"
     sync(logging)
     assert logging.heard("a") == [1, 0]
@@ -88,7 +88,7 @@ def test_a_sync_of_what_came_before_is_not_enough(logging):
     commit(logging)
     logging.say(["WAITAOF", "1", "0", "0"], "a")
     logging.host.synced = 100
-    logging.engine.synced(logging.now)
+    logging.engine.on_log_synced(logging.now)
     assert logging.heard("a") == "(waits)"
     assert logging("WAITAOF 1 0 0", client="b") == [1, 0]
     sync(logging)
@@ -144,7 +144,7 @@ def test_without_a_log_nothing_is_waited_for(logging):
     logging("SET k v")
     assert logging("WAITAOF 1 0 0") == "(waits)"
     logging.host.synced = -1  # CONFIG SET appendonly no
-    logging.engine.synced(logging.now)
+    logging.engine.on_log_synced(logging.now)
     assert logging.heard("a") == NO_LOG
     assert logging("WAITAOF 1 0 0") == NO_LOG
     assert logging("WAITAOF 0 0 0") == [0, 0]

@@ -11,7 +11,7 @@ def watched(talk):
     settings = talk.engine.keyspace.settings
     settings.slowlog_log_slower_than = 0
     settings.latency_tracking = True
-    talk.engine.timing.settle()
+    talk.engine.timing.refresh()
     assert talk("MONITOR", client="m") == "OK"
     talk("SLOWLOG RESET")
     return talk
@@ -44,7 +44,7 @@ def test_a_transaction_is_shown_as_it_runs(watched):
     for line in ("MULTI", "SET a 1", "INCR a", "EXEC"):
         watched(line)
     assert lines(watched) == ['"MULTI"', '"SET" "a" "1"', '"INCR" "a"', '"EXEC"']
-    words = [request.words[0] for request in watched.engine.timing.slow.requests]
+    words = [request.words[0] for request in watched.engine.timing.slow_log.requests]
     assert words[:3] == [b"INCR", b"SET", b"MULTI"]  # EXEC itself is not slow, but what it runs
 
 
@@ -60,11 +60,11 @@ def test_a_monitor_hears_of_itself_behind_its_own_answer(watched):
 def test_it_is_over_after_reset_and_after_the_end(watched):
     assert watched("RESET", client="m") == "RESET"
     watched("PING")
-    assert watched.clients["m"].answer.take() == b"" and not watched.engine.channels.monitors
+    assert watched.clients["m"].answer.take() == b"" and not watched.engine.pubsub.monitors
     watched("MONITOR", client="m")
     assert " flags=O " in watched("CLIENT LIST")
     watched.engine.close(watched.clients["m"])
-    assert not watched.engine.channels.monitors
+    assert not watched.engine.pubsub.monitors
     assert watched("PING") == "PONG"
 
 

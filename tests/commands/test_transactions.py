@@ -5,7 +5,7 @@ import pytest
 
 
 def test_nothing_is_watched_after_exec_discard_reset_or_the_end(talk):
-    watching = talk.engine.keyspace.database(0).watching
+    watching = talk.engine.keyspace.database(0).watched_keys
     for ending in ("EXEC", "DISCARD"):
         talk("WATCH a b")
         talk("MULTI")
@@ -71,4 +71,4 @@ def test_a_malformed_exec_ends_the_transaction_and_the_watch(talk):
     )
     assert talk("EXEC") == "-ERR EXEC without MULTI"
     assert talk("EXISTS k") == 0
-    assert not talk.engine.keyspace.database(0).watching.watches
+    assert not talk.engine.keyspace.database(0).watched_keys.watches

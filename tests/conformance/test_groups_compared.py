@@ -367,7 +367,7 @@ def in_7_0(argv: list[bytes]) -> bool:
 def test_random_commands_on_groups_have_the_same_effects(pair, seed):
     follower = Follower(pair.port)
     try:
-        pair.engine.listen(True)
+        pair.engine.record_effects(True)
         for argv in told(Chatter(seed), TURNS):
             pair.both(argv)
         pair.both([b"SET", b"that", b"is all"])

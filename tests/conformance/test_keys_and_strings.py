@@ -262,7 +262,7 @@ def contents(engine: Engine) -> list[bytes]:
 def test_the_log_of_random_commands_does_again_what_they_did(seed):
     chatter = Chatter(seed)
     engine, again = Engine(), Engine()
-    engine.listen(True)
+    engine.record_effects(True)
     speaker, reader = engine.session(), again.session()
     now = 1_700_000_000_000
     for turn in range(TURNS):

@@ -29,7 +29,7 @@ class Listening(Both):
     def heard(self, argv, asked, unordered):
         for name in sorted(self.clients, key=lambda name: name != asked):
             session, connection = self.clients[name]
-            if name != asked and session.subscribed and session.queue is None and not session.closing:
+            if name != asked and session.subscription_count and session.queue is None and not session.closing:
                 connection.send([b"PING"])  # behind its answer there is nothing more to come
                 self.engine.execute(session, [b"PING"], now_ms())
             ours = split(session.answer.take())

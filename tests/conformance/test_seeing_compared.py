@@ -63,7 +63,7 @@ def both(peer):
     settings = conversation.engine.keyspace.settings
     settings.slowlog_log_slower_than = 0
     settings.latency_tracking = True
-    conversation.engine.timing.settle()
+    conversation.engine.timing.refresh()
     yield conversation
     conversation.close()
     peer.control.send([b"CONFIG", b"SET", SETTINGS[0], SETTINGS[2]])

@@ -320,7 +320,7 @@ def test_random_commands_have_the_same_effects(pair, seed):
     chatter = Chatter(seed)
     follower = Follower(pair.port)
     try:
-        pair.engine.listen(True)
+        pair.engine.record_effects(True)
         for _ in range(TURNS):
             pair.both(chatter.words())
         pair.both(["SET", "that", "is all"])

@@ -1,6 +1,6 @@
 import time
 
-from headrace.engine.clock import RealClock, SetClock
+from headrace.engine.clock import RealClock, SettableClock
 
 
 def test_the_real_clock_is_the_systems():
@@ -9,7 +9,7 @@ def test_the_real_clock_is_the_systems():
 
 
 def test_the_set_clock_stands_still_until_it_is_moved():
-    clock = SetClock(5)
+    clock = SettableClock(5)
     assert clock.now_ms() == clock.now_ms() == 5
     clock.advance(10)
     assert clock.now_ms() == 15

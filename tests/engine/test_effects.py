@@ -9,7 +9,7 @@ def test_nothing_is_kept_while_nobody_listens():
 
 def test_effects_are_taken_once_and_in_order():
     effects = Effects()
-    effects.listening = True
+    effects.recording = True
     effects.record(0, [b"A"])
     effects.record(3, [b"B"])
     assert effects.take() == [(0, [b"A"]), (3, [b"B"])]
@@ -18,38 +18,38 @@ def test_effects_are_taken_once_and_in_order():
 
 def test_several_effects_of_one_transaction_are_wrapped():
     effects = Effects()
-    effects.listening = True
+    effects.recording = True
     effects.record(0, [b"BEFORE"])
-    effects.begin()
+    effects.begin_transaction()
     effects.record(1, [b"A"])
     effects.record(2, [b"B"])
-    effects.end()
-    effects.begin()
+    effects.end_transaction()
+    effects.begin_transaction()
     effects.record(1, [b"ALONE"])
-    effects.end()
+    effects.end_transaction()
     assert [words[0] for _, words in effects.take()] == [b"BEFORE", b"MULTI", b"A", b"B", b"EXEC", b"ALONE"]
 
 
 def test_a_command_of_several_effects_is_a_transaction_of_its_own():
     effects = Effects()
-    effects.listening = True
+    effects.recording = True
     effects.record(0, [b"BEFORE"])
     for words in ([b"ALONE"], [b"A", b"B"]):
         start = effects.position()
         for word in words:
             effects.record(0, [word])
-        effects.bind(start)
+        effects.make_atomic(start)
     assert [words[0] for _, words in effects.take()] == [b"BEFORE", b"ALONE", b"MULTI", b"A", b"B", b"EXEC"]
 
 
 def test_inside_of_a_transaction_it_is_part_of_that():
     effects = Effects()
-    effects.listening = True
-    effects.begin()
+    effects.recording = True
+    effects.begin_transaction()
     effects.record(0, [b"A"])
     start = effects.position()
     effects.record(0, [b"B"])
     effects.record(0, [b"C"])
-    effects.bind(start)
-    effects.end()
+    effects.make_atomic(start)
+    effects.end_transaction()
     assert [words[0] for _, words in effects.take()] == [b"MULTI", b"A", b"B", b"C", b"EXEC"]

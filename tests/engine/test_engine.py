@@ -81,7 +81,7 @@ def test_a_transaction_that_is_broken_off_is_over(engine):
         raise KeyboardInterrupt
 
     session = engine.session()
-    engine.listen(True)
+    engine.record_effects(True)
     for line in ("SET k v PX 10", "XADD s 1-1 f v", "XADD s 2-1 f v", "XGROUP CREATE s g 0", "MULTI"):
         ask(engine, session, line)
     for line in ("SET a 1", "SET b 1", "GET k", "SET c 1"):
@@ -156,18 +156,18 @@ def test_dead_keys_are_swept_though_nobody_asks(engine):
 
 
 def test_a_death_of_age_has_an_effect(engine):
-    engine.listen(True)
+    engine.record_effects(True)
     session = engine.session()
     ask(engine, session, "SET k v PXAT 1500")
     ask(engine, session, "GET k", 1500)
     assert engine.effects.take()[-1] == (0, [b"DEL", b"k"])
-    engine.listen(False)
+    engine.record_effects(False)
     ask(engine, session, "SET k v")
     assert engine.effects.take() == []
 
 
 def test_effects_name_their_database(engine):
-    engine.listen(True)
+    engine.record_effects(True)
     session = engine.session()
     for line in ("SELECT 5", "SET k v"):
         ask(engine, session, line)
@@ -234,21 +234,21 @@ def test_of_who_leaves_during_a_pause_nothing_is_kept(engine):
     ask(engine, admin, "CLIENT PAUSE 100 WRITE", 1000)
     ask(engine, leaver, "SET k 1", 1001)
     ask(engine, killed, "SET k 2", 1001)
-    assert len(engine.gate.held) == 2
+    assert len(engine.write_gate.paused_requests) == 2
     engine.close(leaver)
     engine.kill(killed)
-    assert len(engine.gate.held) == 0
+    assert len(engine.write_gate.paused_requests) == 0
     assert b"blocked_clients:0\r\n" in ask(engine, admin, "INFO clients", 1002)
 
 
 def test_pauses_only_grow(engine):
     admin, session = engine.session(), engine.session()
     ask(engine, admin, "CLIENT PAUSE 500 WRITE", 1000)
-    engine.gate.pause(1200, False)
-    assert engine.gate.until == 1500 and not engine.gate.writes_only
-    engine.gate.end_pause()
+    engine.write_gate.pause(1200, False)
+    assert engine.write_gate.paused_until == 1500 and not engine.write_gate.writes_only
+    engine.write_gate.end_pause()
     assert ask(engine, session, "GET k", 1001) == b"$-1\r\n"
-    assert engine.gate.until == 0
+    assert engine.write_gate.paused_until == 0
 
 
 def test_closing_twice_is_closing_once(engine):
@@ -269,7 +269,7 @@ def test_clients_are_numbered_and_never_twice(engine):
 def test_the_same_requests_at_the_same_times_give_the_same_bytes():
     def run():
         engine = Engine()
-        engine.listen(True)
+        engine.record_effects(True)
         session = engine.session()
         said = b"".join(
             ask(engine, session, line, 1000 + i)

@@ -58,10 +58,10 @@ def end_of_reply(data, at):
 def test_any_words_get_one_reply_or_wait(seed):
     chance = random.Random(seed)
     engine = Engine()
-    engine.listen(True)
+    engine.record_effects(True)
     engine.keyspace.settings.slowlog_log_slower_than = seed - 1
     engine.keyspace.settings.latency_tracking = seed > 1
-    engine.timing.settle()
+    engine.timing.refresh()
     sessions = {}
     now = 1000
     for _ in range(ROUNDS):
@@ -70,21 +70,21 @@ def test_any_words_get_one_reply_or_wait(seed):
             sessions[name] = engine.session(b"%s:1" % name.encode(), b"here:1", now)
         session = sessions[name]
         if session.waiting is not None:
-            engine.unblock(session) or engine.resume(now)
+            engine.unblock(session) or engine.resume_paused(now)
         before = session.answer.pending()
         argv = request(chance)
         engine.execute(session, argv, now)
         answer = session.answer.take()
         assert b"internal error" not in answer, argv
-        heard = session.reply == 0 and not session.monitoring
+        heard = session.reply_mode == 0 and not session.monitoring
         if before == 0 and session.waiting is None and heard and argv[0].lower() != b"client":
             assert replies(answer) == 1, (argv, answer)
         else:
             replies(answer)
-        for gone in [session, *engine.dropped] if session.closing else engine.dropped:
+        for gone in [session, *engine.killed_sessions] if session.closing else engine.killed_sessions:
             engine.close(gone)
         sessions = {name: kept for name, kept in sessions.items() if not kept.closing}
-        engine.dropped.clear()
+        engine.killed_sessions.clear()
         engine.woken.clear()
         engine.effects.take()
         if chance.random() < 0.1:
@@ -93,4 +93,4 @@ def test_any_words_get_one_reply_or_wait(seed):
     for session in sessions.values():
         engine.close(session)
     assert engine.keyspace.blocking.count == 0
-    assert not any(database.watching.watches for database in engine.keyspace.databases)
+    assert not any(database.watched_keys.watches for database in engine.keyspace.databases)

@@ -115,7 +115,7 @@ def state(side, now):
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_a_replica_has_the_same_groups(seed):
     primary, replica, chatter = Side(), Side(), Chatter(seed)
-    primary.engine.listen(True)
+    primary.engine.record_effects(True)
     now = 1000
     for line in ("XGROUP CREATE s g 0 MKSTREAM", "XGROUP CREATE s h 0", *[None] * TURNS):
         argv = chatter.request() if line is None else line.split()

@@ -28,7 +28,7 @@ class Timed:
     def __init__(self, **settings):
         self.engine = Engine()
         self.clock = Steps()
-        self.engine.timing.use(self.clock)
+        self.engine.timing.use_clock(self.clock)
         self.set(tracking=True, **settings)
         self.session = self.engine.session(b"1.2.3.4:5", b"", 0)
 
@@ -38,7 +38,7 @@ class Timed:
         settings.slowlog_max_len = most
         settings.latency_monitor_threshold = threshold
         settings.latency_tracking = tracking
-        self.engine.timing.settle()
+        self.engine.timing.refresh()
 
     def __call__(self, line, us=1, now=5000, session=None):
         self.clock.step = us * 1000
@@ -109,14 +109,14 @@ def test_waiting_is_not_counted_but_being_served_is():
     other = timed.engine.session()
     timed("XREAD BLOCK 0 STREAMS s $", us=4)
     row = timed.row(b"xread")
-    assert row.latencies is None and not timed.engine.timing.slow.requests
+    assert row.latencies is None and not timed.engine.timing.slow_log.requests
     timed("XADD s 1-1 f v", us=6, session=other)
     assert row.ns == 10_000 and row.latencies.total() == 1
     assert timed.session.answer.take() != b""
 
 
 def slow(timed):
-    return list(timed.engine.timing.slow.requests)
+    return list(timed.engine.timing.slow_log.requests)
 
 
 def test_the_slow_log_keeps_what_took_as_long_and_no_more_than_allowed():
@@ -156,9 +156,9 @@ def test_events_are_the_worst_of_each_second():
     timed("GET k", us=11_000, now=1999)
     timed("GET k", us=15_000, now=2000)
     timed("XRANGE s - +", us=20_000, now=3000)
-    timed.engine.timing.event(b"fork", 9, 4000)
-    timed.engine.timing.event(b"fork", 40, 4000)
-    events = timed.engine.timing.events.events
+    timed.engine.timing.record_event(b"fork", 9, 4000)
+    timed.engine.timing.record_event(b"fork", 40, 4000)
+    events = timed.engine.timing.latency.events
     assert {name: (list(event.samples), event.worst_ms) for name, event in events.items()} == {
         b"fast-command": ([(1, 12), (2, 15)], 15),
         b"command": ([(3, 20)], 20),
@@ -197,7 +197,7 @@ def test_settings_begin_with_nothing_timed():
     settings = Settings()
     assert not settings.latency_tracking
     assert (settings.slowlog_log_slower_than, settings.latency_monitor_threshold) == (-1, 0)
-    assert not Engine(settings).timing.on
+    assert not Engine(settings).timing.enabled
 
 
 @pytest.mark.parametrize("byte", range(256))

@@ -74,7 +74,7 @@ def test_a_reader_by_claim_is_tried_once_in_a_round(tried):
         blocking.signal(0, key)
     for index, key in blocking.take_ready():
         database = tried.engine.keyspace.databases[index]
-        counts[str(waiter.is_worth_a_try(blocking.round, database, key))] += 1
+        counts[str(waiter.should_retry(blocking.round, database, key))] += 1
     assert counts == {"True": 1, "False": len(KEYS) - 1}
 
 

@@ -7,7 +7,7 @@ from redis.lock import Lock
 
 from headrace.engine.effects import Effects
 from headrace.engine.engine import Engine
-from headrace.engine.write_gate import Gate
+from headrace.engine.write_gate import WriteGate
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
 
@@ -28,22 +28,22 @@ def engine() -> Engine:
     "line", ["SET k v", "XADD s * f v", "XREADGROUP GROUP g a STREAMS s >", "PING", "FLUSHALL", "DEL k"]
 )
 def test_what_may_write_is_refused(engine: Engine, line: str):
-    engine.gate.refuse_writes(TROUBLE)
+    engine.write_gate.reject_writes(TROUBLE)
     session = engine.session()
     assert ask(engine, session, line) == b"-MISCONF the disk is full\r\n"
-    engine.gate.refuse_writes(None)
+    engine.write_gate.reject_writes(None)
     assert b"MISCONF" not in ask(engine, session, line)
 
 
 @pytest.mark.parametrize("line", ["GET k", "XRANGE s - +", "XLEN s", "INFO", "CONFIG GET port", "MULTI"])
 def test_what_reads_is_not(engine: Engine, line: str):
-    engine.gate.refuse_writes(TROUBLE)
+    engine.write_gate.reject_writes(TROUBLE)
     assert b"MISCONF" not in ask(engine, engine.session(), line)
 
 
 def test_a_refused_write_spoils_its_transaction(engine: Engine):
     session = engine.session()
-    engine.gate.refuse_writes(TROUBLE)
+    engine.write_gate.reject_writes(TROUBLE)
     ask(engine, session, "MULTI")
     assert ask(engine, session, "SET k v").startswith(b"-MISCONF")
     assert ask(engine, session, "EXEC").startswith(b"-EXECABORT")
@@ -53,12 +53,12 @@ def test_a_transaction_queued_before_is_refused_whole(engine: Engine):
     session = engine.session()
     ask(engine, session, "MULTI")
     ask(engine, session, "SET k v")
-    engine.gate.refuse_writes(TROUBLE)
+    engine.write_gate.reject_writes(TROUBLE)
     assert (
         ask(engine, session, "EXEC")
         == b"-EXECABORT Transaction discarded because of: MISCONF the disk is full\r\n"
     )
-    engine.gate.refuse_writes(None)
+    engine.write_gate.reject_writes(None)
     assert ask(engine, session, "GET k") == b"$-1\r\n"
 
 
@@ -74,7 +74,7 @@ def test_a_script_queued_before_is_refused_as_a_write(engine: Engine):
     ask(engine, session, "SET k token")
     ask(engine, session, "MULTI")
     assert release_lock(engine, session) == b"+QUEUED\r\n"
-    engine.gate.refuse_writes(TROUBLE)
+    engine.write_gate.reject_writes(TROUBLE)
     assert ask(engine, session, "EXEC").startswith(b"-EXECABORT Transaction discarded because of: MISCONF")
     assert ask(engine, session, "EXISTS k") == b":1\r\n"
 
@@ -90,29 +90,29 @@ def test_a_script_waits_while_writes_are_paused(engine: Engine):
 
 def test_while_loading_only_what_needs_no_data_is_answered(engine: Engine):
     session = engine.session()
-    engine.gate.set_loading(True)
+    engine.write_gate.set_loading(True)
     for line in ("GET k", "PING", "SET k v", "XLEN s", "KEYS *"):
         assert ask(engine, session, line) == b"-LOADING Redis is loading the dataset in memory\r\n"
     assert ask(engine, session, "INFO clients").startswith(b"$")
-    engine.gate.set_loading(False)
+    engine.write_gate.set_loading(False)
     assert ask(engine, session, "PING") == b"+PONG\r\n"
 
 
 def test_what_a_log_repeats_passes(engine: Engine):
     session = engine.session()
     session.replayed = True
-    engine.gate.set_loading(True)
-    engine.gate.refuse_writes(TROUBLE)
+    engine.write_gate.set_loading(True)
+    engine.write_gate.reject_writes(TROUBLE)
     assert ask(engine, session, "SET k v") == b"+OK\r\n"
 
 
 def test_the_gate_is_shut_while_one_reason_is_left():
-    gate = Gate(Eviction(Keyspace(), Effects()))
+    gate = WriteGate(Eviction(Keyspace(), Effects()))
     gate.set_loading(True)
     gate.pause(5000, False)
-    gate.refuse_writes(TROUBLE)
-    gate.refuse_writes(None)
+    gate.reject_writes(TROUBLE)
+    gate.reject_writes(None)
     gate.set_loading(False)
     assert gate.shut
-    assert gate.take_held() == {}
+    assert gate.take_paused() == {}
     assert not gate.shut

@@ -103,7 +103,7 @@ def of_streams() -> Seeds:
 def history() -> Engine:
     """An engine in which something has happened, and whose effects are kept."""
     engine = Engine()
-    engine.listen(True)
+    engine.record_effects(True)
     session = engine.session()
     for line in HISTORY.replace(b"\n", b"").split(b";"):
         engine.execute(session, line.split(), NOW)

@@ -7,12 +7,12 @@ from collections.abc import Hashable
 from driver import NAMES, Target
 from using import NOW
 
-from headrace.access.rule_errors import BadFile, BadRule, OpenParenthesis, RefusedRule
-from headrace.access.selector import BOTH, READ, WRITE, Wish
+from headrace.access.rule_errors import InvalidRule, InvalidUserFile, OpenParenthesis, RejectedRule
+from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users, read_file
 from headrace.commands.table import COMMANDS
-from headrace.engine.authorization import catalogue_of
+from headrace.engine.authorization import build_catalogue
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.keyspace.eviction import STREAM_OLDEST
@@ -25,21 +25,21 @@ from headrace.server_url import parse_server_url
 from headrace.spark.options import OPTIONS, log, parse_options
 from headrace.streams.stream import Stream
 
-CATALOGUE = catalogue_of(COMMANDS)
+CATALOGUE = build_catalogue(COMMANDS)
 
 
-def wish(name: bytes, keys: list[bytes], uses: list[int]) -> Wish:
+def access_request(name: bytes, keys: list[bytes], uses: list[int]) -> AccessRequest:
     """What a command wants of these keys."""
-    made = Wish(name, keys)
+    made = AccessRequest(name, keys)
     made.keys, made.uses = list(range(len(keys))), uses
     return made
 
 
 WISHES = [
-    wish(b"get", [b"k"], [READ]),
-    wish(b"xadd", [b"orders"], [WRITE]),
-    wish(b"config|set", [], []),
-    wish(b"xreadgroup", [b"a", b"k"], [BOTH, READ]),
+    access_request(b"get", [b"k"], [READ]),
+    access_request(b"xadd", [b"orders"], [WRITE]),
+    access_request(b"config|set", [], []),
+    access_request(b"xreadgroup", [b"a", b"k"], [BOTH, READ]),
 ]
 RULES = b"""on off nopass resetpass reset >secret <secret #0123 !0123 ~* ~k* %R~a %W~b %RW~* allkeys
 resetkeys &* &news.* allchannels resetchannels +@all -@all +@read -@write +get -get +config|set -config
@@ -68,7 +68,9 @@ def same_user(user: User) -> None:
         users.load([("line", texts[-1].split()[1:])])
         found = users.find(user.name)
         assert found is not None
-        assert [found.verdict(wish) for wish in WISHES] == [user.verdict(wish) for wish in WISHES], texts
+        assert [found.verdict(access_request) for access_request in WISHES] == [
+            user.verdict(access_request) for access_request in WISHES
+        ], texts
         texts.append(found.text())
     assert texts[2] == texts[1], texts
 
@@ -82,12 +84,21 @@ def change_users(data: bytes) -> set[Hashable]:
         if len(words) > 1 and words[0] == b"user" and b"\0" not in words[1]:
             try:
                 user = users.change(words[1], words[2:])
-            except (RefusedRule, OpenParenthesis, BadRule) as refused:
+            except (RejectedRule, OpenParenthesis, InvalidRule) as refused:
                 found.add(NAMES.sub("#", str(refused)[:60]))
                 continue
             same_user(user)
-            found |= {(at, min(user.verdict(wish), 1 << 40) >> 32) for at, wish in enumerate(WISHES)}
-            found |= {(user.may_hear(b"news.1", False), user.may_hear(b"n*", True), len(user.selectors) > 1)}
+            found |= {
+                (at, min(user.verdict(access_request), 1 << 40) >> 32)
+                for at, access_request in enumerate(WISHES)
+            }
+            found |= {
+                (
+                    user.may_subscribe(b"news.1", False),
+                    user.may_subscribe(b"n*", True),
+                    len(user.selectors) > 1,
+                )
+            }
     lines = [users.lines()]
     for _ in range(2):
         again = Users(CATALOGUE)
@@ -172,11 +183,11 @@ def run_commands(data: bytes) -> set[Hashable]:
     for line in SETUP.split(b";"):
         engine.execute(sessions[0], line.split(), NOW)
     sessions[0].answer.take()
-    engine.listen(True)
+    engine.record_effects(True)
     if data[-1:] != b"\n":  # also with little memory, of which the oldest entries are let go
         engine.keyspace.weight.most = engine.keyspace.weight.total + LITTLE_BYTES
         engine.keyspace.settings.stream_node_max_entries = 2
-        engine.gate.eviction.policy = STREAM_OLDEST
+        engine.write_gate.eviction.policy = STREAM_OLDEST
     found: set[Hashable] = set()
     parser = RequestParser()
     parser.stranger = data[:1] == b"P"  # of whom little is taken
@@ -198,7 +209,7 @@ def run_commands(data: bytes) -> set[Hashable]:
                     shape = NAMES.sub("#", str(reply)[:40]) if isinstance(reply, ReplyError) else type(reply)
                     found.add((words[0].lower()[:12], shape))
             engine.woken.clear()
-            engine.dropped.clear()
+            engine.killed_sessions.clear()
     except ProtocolError:
         pass
     engine.tick(now + 100_000_000)
@@ -230,7 +241,7 @@ VALUES = b"""{"orders":"1-1"} [] ["a"] 64m 5s latest earliest 1e999 2023-11-14T2
 \nstream\n"""
 OPTION_WORDS = [*(b"\n" + o.name.encode() + b" " for o in OPTIONS), *VALUES.split(b" "), b"sink\n"]
 TARGETS = [
-    Target("users", change_users, (BadFile,), RULE_WORDS, executions=(300, 2000)),
+    Target("users", change_users, (InvalidUserFile,), RULE_WORDS, executions=(300, 2000)),
     Target("config", configure, (UsageError,), DIRECTIVE_WORDS, executions=(500, 3000), size_max=600),
     Target("options", spark_options, (UsageError,), OPTION_WORDS, executions=(1500, 2500), size_max=500),
     Target("address", address, (UsageError,), URLS.split(), executions=(3000, 6000), size_max=200),

@@ -23,12 +23,12 @@ def test_who_is_forgotten_leaves_all_queues_at_once_and_the_rest_keep_their_plac
     waiters = [waiter(i, b"a", b"b") for i in range(4)]
     for one in waiters:
         blocking.wait(one)
-    blocking.forget(waiters[1])
-    blocking.forget(waiters[1])
+    blocking.remove(waiters[1])
+    blocking.remove(waiters[1])
     assert names(blocking.waiters(0, b"a")) == names(blocking.waiters(0, b"b")) == [0, 2, 3]
     assert blocking.count == 3
     for one in waiters:
-        blocking.forget(one)
+        blocking.remove(one)
     assert blocking.count == 0 and not blocking.queues
 
 
@@ -57,8 +57,8 @@ def test_deadlines_pass_in_order_and_take_the_waiter_out():
     for name, deadline in (("never", 0), ("late", 30), ("soon", 10), ("then", 20), ("too", 20)):
         blocking.wait(waiter(name, b"a", deadline=deadline))
     assert blocking.next_deadline() == 10
-    assert names(blocking.expired(9)) == []
-    assert names(blocking.expired(20)) == ["soon", "then", "too"]
+    assert names(blocking.pop_expired(9)) == []
+    assert names(blocking.pop_expired(20)) == ["soon", "then", "too"]
     assert names(blocking.waiters(0, b"a")) == ["never", "late"]
     assert blocking.next_deadline() == 30
 
@@ -67,9 +67,9 @@ def test_a_served_waiter_has_no_deadline_any_more():
     blocking = Blocking()
     served = waiter("served", b"a", deadline=10)
     blocking.wait(served)
-    blocking.forget(served)
+    blocking.remove(served)
     assert blocking.next_deadline() == -1
-    assert blocking.expired(100) == []
+    assert blocking.pop_expired(100) == []
 
 
 def test_waiters_that_come_and_go_leave_nothing_behind():
@@ -79,6 +79,6 @@ def test_waiters_that_come_and_go_leave_nothing_behind():
     for i in range(10_000):
         one = waiter(i, b"a", deadline=10**8 + i)
         blocking.wait(one)
-        blocking.forget(one)
+        blocking.remove(one)
     assert blocking.next_deadline() == 10**9
     assert blocking.count == 1 and names(blocking.waiters(0, b"a")) == ["kept"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.keyspace.events import ALL, LETTERS, Events, parse, show
+from headrace.keyspace.events import ALL, CLASS_BITS, Events, format_classes, parse_classes
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 
@@ -15,7 +15,7 @@ def told():
     keyspace.events.publish = lambda channel, message: heard.append((channel, message))
 
     def begin(letters):
-        keyspace.settings.notify_keyspace_events = parse(letters)
+        keyspace.settings.notify_keyspace_events = parse_classes(letters)
         return keyspace, heard
 
     return begin
@@ -23,7 +23,7 @@ def told():
 
 def test_an_event_goes_to_the_channel_of_its_key_and_to_that_of_its_name(told):
     keyspace, heard = told("KEg")
-    keyspace.events.tell("g", b"del", b"k\x00", 3)
+    keyspace.events.notify("g", b"del", b"k\x00", 3)
     assert heard == [(b"__keyspace@3__:k\x00", b"del"), (b"__keyevent@3__:del", b"k\x00")]
 
 
@@ -32,23 +32,23 @@ def test_an_event_goes_to_the_channel_of_its_key_and_to_that_of_its_name(told):
 )
 def test_without_k_or_e_there_is_nowhere_to_go(told, letters, channels):
     keyspace, heard = told(letters)
-    keyspace.events.tell("g", b"del", b"k", 0)
+    keyspace.events.notify("g", b"del", b"k", 0)
     assert [channel for channel, _ in heard] == channels
 
 
 def test_classes_that_are_not_wanted_are_not_told(told):
     keyspace, heard = told("KE$")
-    keyspace.events.tell("g", b"del", b"k", 0)
-    keyspace.events.tell("n", b"new", b"k", 0)
+    keyspace.events.notify("g", b"del", b"k", 0)
+    keyspace.events.notify("n", b"new", b"k", 0)
     assert heard == []
 
 
 def test_nothing_is_worded_while_nobody_listens():
     settings = Settings()
-    settings.notify_keyspace_events = parse("KEA")
+    settings.notify_keyspace_events = parse_classes("KEA")
     events = Events(settings)
     assert events.publish is None
-    events.tell("g", b"del", b"k", 0)
+    events.notify("g", b"del", b"k", 0)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_nothing_is_worded_while_nobody_listens():
     ],
 )
 def test_the_letters_are_shown_in_one_order(said, shown):
-    assert show(parse(said)) == shown
+    assert format_classes(parse_classes(said)) == shown
 
 
 def test_a_letter_of_no_class_is_refused_with_those_there_are():
     for wrong in ("q", "KEA ", "k", "KE\x00"):
         with pytest.raises(ValueError, match=r"Invalid event class character\. Use 'Ag\$lshzxeKEtmdn"):
-            parse(wrong)
+            parse_classes(wrong)
 
 
 def test_every_class_has_a_bit_of_its_own():
-    assert len(set(LETTERS.values())) == len(LETTERS)
-    assert parse("A") == sum(LETTERS[letter] for letter in ALL)
+    assert len(set(CLASS_BITS.values())) == len(CLASS_BITS)
+    assert parse_classes("A") == sum(CLASS_BITS[letter] for letter in ALL)
 
 
 def test_a_key_that_is_stored_is_new_or_overwritten_and_perhaps_of_another_type(told):
@@ -102,7 +102,7 @@ def test_a_key_that_died_is_told_of_when_it_is_found_dead(told):
     database.put(b"k", b"1")
     database.set_expiry(b"k", 10)
     keyspace.now = 10
-    keyspace.reading = True
+    keyspace.counts_lookups = True
     assert database.find(b"k") is None
     assert [channel.partition(b":")[2] for channel, _ in heard] == [b"new", b"expired", b"keymiss"]
 

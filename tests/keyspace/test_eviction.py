@@ -9,7 +9,7 @@ import pytest
 
 from all_commands import Follower, History
 from headrace.engine.engine import Engine
-from headrace.keyspace.eviction import LOOKED_AT, NODES_MAX
+from headrace.keyspace.eviction import NODES_MAX, SAMPLE_SIZE
 from headrace.keyspace.keyspace import Keyspace, string_bytes
 from headrace.streams.stream import Stream
 from portrait import alive, differences, portrait
@@ -25,10 +25,10 @@ class Limited:
 
     def __init__(self, most: int = 0, policy: str = "stream-oldest") -> None:
         self.engine = Engine()
-        self.engine.listen(True)
+        self.engine.record_effects(True)
         self.keyspace = self.engine.keyspace
         self.keyspace.settings.stream_node_max_entries = NODE
-        self.engine.gate.eviction.policy = policy
+        self.engine.write_gate.eviction.policy = policy
         self.session = self.engine.session()
         self.now = 1_700_000_000_000
         if most:
@@ -143,7 +143,7 @@ def test_without_eviction_writes_are_refused_and_the_rest_goes_on() -> None:
     assert server.say("XACK", "s", "g", first) == b":1\r\n"
     assert server.say("XDEL", "s", first) == b":1\r\n"
     assert server.say("XTRIM", "s", "MAXLEN", "5") == b":24\r\n"
-    assert server.stream("s").length == 5 and server.engine.gate.eviction.entries == 0
+    assert server.stream("s").length == 5 and server.engine.write_gate.eviction.evicted_entries == 0
     server.say("DEL", "s")
     assert server.say("SET", "k", "v") == b"+OK\r\n", "there is room again"
 
@@ -180,7 +180,7 @@ def test_the_biggest_stream_loses_its_oldest_entries() -> None:
     assert server.say("SET", "k", "v") == b"+OK\r\n"
     assert server.keyspace.weight.total <= before - 5000 + 200
     assert (server.stream("small").length, server.stream("middle").length) == (30, 100)
-    gone = server.engine.gate.eviction.entries
+    gone = server.engine.write_gate.eviction.evicted_entries
     assert server.stream("big").length == 300 - gone and 0 < gone <= 80
     assert server.stream("big").entries_added == 300
 
@@ -191,7 +191,7 @@ def test_a_stream_that_is_deleted_is_held_by_nobody_any_more() -> None:
     stream = server.stream("s")
     server.keyspace.weight.most = server.keyspace.weight.total - 1000
     assert server.say("SET", "k", "v") == b"+OK\r\n"
-    assert server.engine.gate.eviction.entries > 0
+    assert server.engine.write_gate.eviction.evicted_entries > 0
     assert server.say("DEL", "s") == b":1\r\n"
     assert sys.getrefcount(stream) == 2, "its memory would be free when the data weigh less, and not before"
 
@@ -199,15 +199,15 @@ def test_a_stream_that_is_deleted_is_held_by_nobody_any_more() -> None:
 def test_of_more_streams_than_a_search_looks_at_the_big_one_goes_on_giving() -> None:
     server = Limited()
     server.fill("big", 1000)
-    for n in range(4 * LOOKED_AT):
+    for n in range(4 * SAMPLE_SIZE):
         server.fill(f"s{n}", 3 * NODE)
     for _ in range(5):  # it is met in one of them, and then kept to
         server.keyspace.weight.most = server.keyspace.weight.total - 1
         assert server.say("SET", "k", "v") == b"+OK\r\n"
-    small = [server.stream(f"s{n}").length for n in range(4 * LOOKED_AT)]
+    small = [server.stream(f"s{n}").length for n in range(4 * SAMPLE_SIZE)]
     server.keyspace.weight.most = server.keyspace.weight.total - 20_000
     assert server.say("SET", "k", "v") == b"+OK\r\n"
-    assert [server.stream(f"s{n}").length for n in range(4 * LOOKED_AT)] == small
+    assert [server.stream(f"s{n}").length for n in range(4 * SAMPLE_SIZE)] == small
 
 
 def test_work_is_bounded_and_goes_on_with_every_write() -> None:
@@ -216,9 +216,9 @@ def test_work_is_bounded_and_goes_on_with_every_write() -> None:
     server.keyspace.weight.most = 20_000
     rounds = 0
     while server.keyspace.weight.total > 20_000:
-        before = server.engine.gate.eviction.entries
+        before = server.engine.write_gate.eviction.evicted_entries
         assert server.say("SET", "k", "v") == b"+OK\r\n"
-        assert server.engine.gate.eviction.entries - before <= NODES_MAX * NODE
+        assert server.engine.write_gate.eviction.evicted_entries - before <= NODES_MAX * NODE
         rounds += 1
     assert 5 < rounds < 50
 
@@ -323,7 +323,7 @@ def test_under_any_load_memory_stays_below_the_limit_and_the_newest_entries_stay
         if rng.random() < 0.05 and newest[key]:
             server.say("XACK", key, "g", rng.choice(newest[key]))
     assert server.keyspace.weight.total == weighed(server.keyspace)
-    assert server.engine.gate.eviction.entries > 0
+    assert server.engine.write_gate.eviction.evicted_entries > 0
     for key in keys:
         stream = server.stream(key)
         assert stream.group_count == 1
@@ -338,14 +338,14 @@ def test_under_any_load_memory_stays_below_the_limit_and_the_newest_entries_stay
 def test_a_log_of_everything_gives_the_same_data_again(seed: int) -> None:
     history = History(seed)
     engine = history.engine
-    engine.gate.eviction.policy = "stream-oldest"
+    engine.write_gate.eviction.policy = "stream-oldest"
     for _ in range(8):
         history.run(100)
         engine.keyspace.weight.most = max(engine.keyspace.weight.total * 3 // 4, 10_000)
     server = Limited()
     server.engine, server.keyspace, server.now = engine, engine.keyspace, history.now
     again = server.replayed()
-    assert engine.gate.eviction.entries > 0
+    assert engine.write_gate.eviction.evicted_entries > 0
     moment = history.latest + 1
     assert differences(look(engine.keyspace, moment), look(again, moment)) == []
 

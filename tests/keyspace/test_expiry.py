@@ -10,14 +10,14 @@ def test_the_earliest_death_comes_first():
     expiry = Expiry(MemoryAccount())
     for key, at in ((b"a", 30), (b"b", 10), (b"c", 20)):
         expiry.set(key, at)
-    assert expiry.next_death() == 10
-    assert expiry.due(9) is None
+    assert expiry.next_expiry() == 10
+    assert expiry.next_due_key(9) is None
     buried = []
-    while (key := expiry.due(20)) is not None:
-        expiry.drop(key)
+    while (key := expiry.next_due_key(20)) is not None:
+        expiry.remove(key)
         buried.append(key)
     assert buried == [b"b", b"c"]
-    assert expiry.next_death() == 30
+    assert expiry.next_expiry() == 30
 
 
 def test_what_was_said_last_counts():
@@ -25,9 +25,9 @@ def test_what_was_said_last_counts():
     expiry.set(b"a", 10)
     expiry.set(b"a", 50)
     expiry.set(b"b", 20)
-    expiry.drop(b"b")
-    assert expiry.due(49) is None
-    assert expiry.next_death() == 50
+    expiry.remove(b"b")
+    assert expiry.next_due_key(49) is None
+    assert expiry.next_expiry() == 50
     assert expiry.get(b"a") == 50 and expiry.get(b"b") == -1
     assert not expiry.is_due(b"a", 49) and expiry.is_due(b"a", 50) and not expiry.is_due(b"b", 50)
     assert expiry.total == 50 and len(expiry) == 1
@@ -39,8 +39,8 @@ def test_a_time_set_again_and_again_does_not_pile_up():
     for at in range(100_000):
         expiry.set(b"a", at)
     stale = 0
-    while expiry.due(10**9) is not None:
-        expiry.drop(expiry.due(10**9))
+    while expiry.next_due_key(10**9) is not None:
+        expiry.remove(expiry.next_due_key(10**9))
         stale += 1
     assert stale == 2
     assert expiry.total == 0
@@ -60,6 +60,6 @@ def test_times_that_are_dropped_before_they_come_leave_nothing_behind():
     for n, key in enumerate(keys):
         expiry.set(key, n)
     for key in keys:
-        assert expiry.drop(key)
+        assert expiry.remove(key)
     assert sum(sys.getrefcount(key) > 3 for key in keys) <= 64, "a key is held by a time that it has no more"
     assert len(expiry) == expiry.total == weight.total == 0

@@ -127,14 +127,14 @@ def test_a_sweep_is_bounded_and_says_whether_more_is_left(keyspace, database):
     assert not keyspace.sweep()
     assert len(database.values) == 0
     assert keyspace.expired == 1500
-    assert keyspace.next_death() == -1
+    assert keyspace.next_expiry() == -1
 
 
 def test_the_next_death_is_the_earliest_of_all_databases(keyspace):
     for index, at in ((3, 5000), (1, 4000), (2, 6000)):
         keyspace.database(index).put(b"k", b"v")
         keyspace.database(index).set_expiry(b"k", at)
-    assert keyspace.next_death() == 4000
+    assert keyspace.next_expiry() == 4000
 
 
 def test_a_death_of_age_is_told(keyspace, database):
@@ -151,7 +151,7 @@ def test_hits_and_misses_are_counted_for_reading_commands_only(keyspace, databas
     database.put(b"k", b"v")
     database.find(b"k")
     assert (keyspace.hits, keyspace.misses) == (0, 0)
-    keyspace.reading = True
+    keyspace.counts_lookups = True
     database.find(b"k")
     database.find(b"none")
     database.string(b"k")
@@ -169,10 +169,10 @@ def test_swapping_exchanges_keys_and_expiries_but_not_who_watches(keyspace):
     assert first.find(b"k") is None
     assert second.find(b"k") == b"v"
     assert second.expiry(b"k") == 5000
-    assert watch.spoilt and not idle.spoilt
+    assert watch.invalidated and not idle.invalidated
     keyspace.unwatch(watch)
     keyspace.unwatch(idle)
-    assert not first.watching.watches
+    assert not first.watched_keys.watches
 
 
 def test_swapping_a_database_with_itself_changes_nothing(keyspace, database):
@@ -180,7 +180,7 @@ def test_swapping_a_database_with_itself_changes_nothing(keyspace, database):
     database.put(b"k", b"v")
     database.watch(b"k", watch)
     keyspace.swap(0, 0)
-    assert database.find(b"k") == b"v" and not watch.spoilt
+    assert database.find(b"k") == b"v" and not watch.invalidated
 
 
 def test_flushing_spoils_who_watches_what_was_there(keyspace, database):
@@ -191,8 +191,8 @@ def test_flushing_spoils_who_watches_what_was_there(keyspace, database):
     database.watch(b"none", idle)
     keyspace.database(1).put(b"other", b"")
     assert keyspace.flush_all() == 2
-    assert watch.spoilt and not idle.spoilt
-    assert database.size() == 0 and keyspace.next_death() == -1
+    assert watch.invalidated and not idle.invalidated
+    assert database.size() == 0 and keyspace.next_expiry() == -1
 
 
 def test_a_scan_finds_every_key_that_stays_whatever_comes_and_goes(database):
@@ -309,10 +309,10 @@ def test_while_a_log_is_read_nothing_dies_of_age():
     database.put(b"k", b"v")
     database.set_expiry(b"k", 10)
     keyspace.now = 20
-    keyspace.keep_dead = True
+    keyspace.keep_expired = True
     assert database.find(b"k") == b"v" and database.contains(b"k")
     assert database.size() == 1 and database.keys() == [b"k"] and database.random_key() == b"k"
-    assert not keyspace.sweep() and keyspace.next_death() == -1
-    keyspace.keep_dead = False
-    assert keyspace.next_death() == 10
+    assert not keyspace.sweep() and keyspace.next_expiry() == -1
+    keyspace.keep_expired = False
+    assert keyspace.next_expiry() == 10
     assert database.find(b"k") is None and keyspace.expired == 1

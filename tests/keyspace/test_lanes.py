@@ -3,8 +3,8 @@
 from headrace.keyspace.blocking import Blocking, Waiter
 
 
-def wait(blocking, name, *keys, lane=None):
-    waiter = Waiter(name, 0, list(keys), 0, lambda call: True, lambda call: None, lane=lane)
+def wait(blocking, name, *keys, wait_class=None):
+    waiter = Waiter(name, 0, list(keys), 0, lambda call: True, lambda call: None, wait_class=wait_class)
     blocking.wait(waiter)
     return waiter
 
@@ -13,16 +13,16 @@ def tried(blocking, key, entries):
     """Who is tried when there are so many entries for each lane; who gets one leaves."""
     names = []
     left = {}
-    turns = blocking.turns(0, key)
+    turns = blocking.wake_order(0, key)
     waiter = turns.next()
     while waiter is not None:
         names.append(waiter.session)
-        served = waiter.lane is None or left.setdefault(waiter.lane, entries) > 0
-        if served and waiter.lane is not None:
-            left[waiter.lane] -= 1
+        served = waiter.wait_class is None or left.setdefault(waiter.wait_class, entries) > 0
+        if served and waiter.wait_class is not None:
+            left[waiter.wait_class] -= 1
         if served:
-            blocking.forget(waiter)
-        turns.found(waiter, served)
+            blocking.remove(waiter)
+        turns.record_result(waiter, served)
         waiter = turns.next()
     return names
 
@@ -30,7 +30,7 @@ def tried(blocking, key, entries):
 def test_a_lane_ends_with_the_first_who_finds_nothing():
     blocking = Blocking()
     for i in range(10_000):
-        wait(blocking, i, b"a", lane="g")
+        wait(blocking, i, b"a", wait_class="g")
     assert tried(blocking, b"a", 0) == [0]
     assert tried(blocking, b"a", 3) == [0, 1, 2, 3]
     assert tried(blocking, b"a", 1) == [3, 4]
@@ -39,8 +39,8 @@ def test_a_lane_ends_with_the_first_who_finds_nothing():
 
 def test_turns_are_taken_by_arrival_whatever_the_lane():
     blocking = Blocking()
-    for name, lane in (("a1", "a"), ("x", None), ("b1", "b"), ("a2", "a"), ("y", None), ("b2", "b")):
-        wait(blocking, name, b"k", lane=lane)
+    for name, wait_class in (("a1", "a"), ("x", None), ("b1", "b"), ("a2", "a"), ("y", None), ("b2", "b")):
+        wait(blocking, name, b"k", wait_class=wait_class)
     assert tried(blocking, b"k", 1) == ["a1", "x", "b1", "a2", "y", "b2"]
     assert tried(blocking, b"k", 0) == ["a2", "b2"]
 
@@ -48,62 +48,62 @@ def test_turns_are_taken_by_arrival_whatever_the_lane():
 def test_one_without_a_lane_who_finds_nothing_stops_nobody():
     blocking = Blocking()
     first, second = (wait(blocking, name, b"k") for name in ("first", "second"))
-    turns = blocking.turns(0, b"k")
+    turns = blocking.wake_order(0, b"k")
     assert turns.next() is first
-    turns.found(first, False)
+    turns.record_result(first, False)
     assert turns.next() is second
-    turns.found(second, False)
+    turns.record_result(second, False)
     assert turns.next() is None
 
 
 def test_who_names_a_key_twice_stands_there_once():
     blocking = Blocking()
-    twice = wait(blocking, "twice", b"k", b"k", lane="g")
+    twice = wait(blocking, "twice", b"k", b"k", wait_class="g")
     assert blocking.waiters(0, b"k") == [twice]
-    blocking.forget(twice)
+    blocking.remove(twice)
     assert not blocking.queues
 
 
 def test_an_alarm_is_news_at_its_time_once():
     blocking = Blocking()
-    wait(blocking, "one", b"k", lane="g")
-    blocking.arm(0, b"k", 50)
-    blocking.arm(0, b"k", 70)
+    wait(blocking, "one", b"k", wait_class="g")
+    blocking.schedule(0, b"k", 50)
+    blocking.schedule(0, b"k", 70)
     assert blocking.next_deadline() == 50
-    blocking.ring(49)
+    blocking.fire(49)
     assert blocking.take_ready() == []
-    blocking.ring(50)
+    blocking.fire(50)
     assert blocking.take_ready() == [(0, b"k")]
-    blocking.ring(100)
+    blocking.fire(100)
     assert blocking.take_ready() == []
     assert blocking.next_deadline() == -1
 
 
 def test_an_earlier_alarm_replaces_a_later_one():
     blocking = Blocking()
-    wait(blocking, "one", b"k", lane="g")
-    blocking.arm(0, b"k", 70)
-    blocking.arm(0, b"k", 50)
+    wait(blocking, "one", b"k", wait_class="g")
+    blocking.schedule(0, b"k", 70)
+    blocking.schedule(0, b"k", 50)
     assert blocking.next_deadline() == 50
-    blocking.ring(60)
+    blocking.fire(60)
     assert blocking.take_ready() == [(0, b"k")]
     assert blocking.next_deadline() == -1
 
 
 def test_an_alarm_is_forgotten_with_the_last_who_waits():
     blocking = Blocking()
-    one, two = (wait(blocking, name, b"k", lane="g") for name in "ab")
-    blocking.arm(0, b"k", 50)
-    blocking.forget(one)
+    one, two = (wait(blocking, name, b"k", wait_class="g") for name in "ab")
+    blocking.schedule(0, b"k", 50)
+    blocking.remove(one)
     assert blocking.next_deadline() == 50
-    blocking.forget(two)
+    blocking.remove(two)
     assert blocking.next_deadline() == -1
 
 
 def test_alarms_that_come_and_go_leave_nothing_behind():
     blocking = Blocking()
     for i in range(10_000):
-        one = wait(blocking, i, b"k", lane="g")
-        blocking.arm(0, b"k", 10**6 + i)
-        blocking.forget(one)
+        one = wait(blocking, i, b"k", wait_class="g")
+        blocking.schedule(0, b"k", 10**6 + i)
+        blocking.remove(one)
     assert blocking.next_deadline() == -1

@@ -1,8 +1,8 @@
-from headrace.keyspace.scan import Order
+from headrace.keyspace.scan import ScanOrder
 
 
 def test_an_order_goes_through_all_keys_once():
-    order = Order([b"%d" % i for i in range(25)])
+    order = ScanOrder([b"%d" % i for i in range(25)])
     cursor, found = 0, []
     while True:
         cursor, keys = order.step(cursor, 10)
@@ -14,7 +14,7 @@ def test_an_order_goes_through_all_keys_once():
 
 def test_closing_holes_does_not_move_what_a_cursor_points_at():
     live = {b"%d" % i: None for i in range(600)}
-    order = Order(live)
+    order = ScanOrder(live)
     cursor, seen = order.step(0, 100)
     for i in range(2000):  # keys that come and go at once: holes, closed more than once
         live[b"gone%d" % i] = None
@@ -28,5 +28,5 @@ def test_closing_holes_does_not_move_what_a_cursor_points_at():
 
 
 def test_a_cursor_from_nowhere_is_harmless():
-    order = Order([b"a"])
+    order = ScanOrder([b"a"])
     assert order.step(10**6, 10) == (0, [])

@@ -9,8 +9,8 @@ def test_a_change_spoils_those_who_watch_that_key_of_that_database():
     keyspace.database(0).watch(b"a", watches[1])
     keyspace.database(0).watch(b"b", watches[2])
     keyspace.database(1).watch(b"a", watches[3])
-    keyspace.database(0).touched(b"a")
-    assert [watch.spoilt for watch in watches] == [True, True, False, False]
+    keyspace.database(0).mark_modified(b"a")
+    assert [watch.invalidated for watch in watches] == [True, True, False, False]
     assert keyspace.changes == 1
 
 
@@ -23,10 +23,10 @@ def test_who_lets_go_is_spoilt_no_more_and_leaves_nothing_behind():
     database.watch(b"a", other)
     assert list(watch.keys) == [(0, b"a"), (0, b"b")]
     keyspace.unwatch(watch)
-    database.touched(b"a")
-    assert not watch.spoilt and other.spoilt
+    database.mark_modified(b"a")
+    assert not watch.invalidated and other.invalidated
     keyspace.unwatch(other)
-    assert database.watching.watches == {}
+    assert database.watched_keys.watches == {}
 
 
 def test_death_of_age_spoils_but_not_when_the_key_was_dead_before():
@@ -39,7 +39,7 @@ def test_death_of_age_spoils_but_not_when_the_key_was_dead_before():
     database.watch(b"k", early)
     keyspace.now = 200
     database.watch(b"k", late)
-    assert early.spoilt and not late.spoilt
+    assert early.invalidated and not late.invalidated
 
 
 def test_a_watch_knows_its_keys_without_looking_through_them():
@@ -58,7 +58,7 @@ def test_a_watch_knows_its_keys_without_looking_through_them():
 
     for i in range(2000):
         watch.keys[(0, Counted(b"k%d" % i))] = None
-    assert not watch.holds(0, b"other") and watch.holds(0, b"k1999")
+    assert not watch.contains(0, b"other") and watch.contains(0, b"k1999")
     assert Counted.compared < 100
     for i in range(2000):
         keyspace.database(0).watch(b"k%d" % i, watch)

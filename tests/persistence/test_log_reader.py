@@ -217,7 +217,7 @@ def play(engine, data):
 
 
 def test_commands_are_carried_out_and_leave_nothing_else_behind(engine):
-    engine.listen(True)
+    engine.record_effects(True)
     data = (
         record("SELECT", 3) + record("xadd", "s", "1-1", "f", "v") + record("XGROUP", "CREATE", "s", "g", 0)
     )

@@ -178,14 +178,14 @@ def test_a_key_may_stand_there_once():
 def test_nobody_is_told():
     told = []
     keyspace = Keyspace()
-    keyspace.settings.notify_keyspace_events = events.parse("KEAnoc")
+    keyspace.settings.notify_keyspace_events = events.parse_classes("KEAnoc")
     keyspace.events.publish = lambda channel, message: told.append(message)
     keyspace.databases[0].put(b"there", b"v")
     assert told
     told.clear()
     load(file(key(b"there"), key(b"new")), keyspace, merge=True)
     assert told == []
-    assert keyspace.settings.notify_keyspace_events == events.parse("KEAnoc")
+    assert keyspace.settings.notify_keyspace_events == events.parse_classes("KEAnoc")
 
 
 def test_where_it_ends_is_said_whatever_comes_after_it():

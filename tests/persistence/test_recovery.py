@@ -72,7 +72,7 @@ class Place:
         with pytest.raises(HeadraceError) as caught:
             self.start(**options)
         assert self.bytes() == before
-        assert "\n" not in str(caught.value) and not self.engine.keyspace.keep_dead
+        assert "\n" not in str(caught.value) and not self.engine.keyspace.keep_expired
         return caught.value
 
     def bytes(self):
@@ -166,7 +166,7 @@ def test_no_key_dies_of_age_while_its_log_is_read(place):
     assert got.notes == []
     keyspace = place.engine.keyspace
     assert place.values()[b"k"] == b"vw" and place.values()[b"s"].length == 2
-    assert not keyspace.keep_dead
+    assert not keyspace.keep_expired
     keyspace.now = NOW_MS
     assert keyspace.databases[0].keys() == [b"k"]
 

@@ -130,10 +130,10 @@ class Conversation:
 
     def hear(self):
         """What others are answered because of the last line."""
-        while self.engine.woken or self.engine.dropped:
-            woken, dropped = list(self.engine.woken), list(self.engine.dropped)
+        while self.engine.woken or self.engine.killed_sessions:
+            woken, dropped = list(self.engine.woken), list(self.engine.killed_sessions)
             self.engine.woken.clear()
-            self.engine.dropped.clear()
+            self.engine.killed_sessions.clear()
             for name, session in list(self.sessions.items()):
                 if session in woken:
                     self.tell(f"{name}< ", session.answer.take())

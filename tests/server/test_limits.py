@@ -186,8 +186,8 @@ def test_a_stranger_may_leave_little_unread(guarded) -> None:
         most = limits.UNAUTHENTICATED_UNSENT_BYTES_MAX
         assert not turn.unread.too_much(connection, connection.session, most, 1000)
         refused = turn.unread.too_much(connection, connection.session, most + 1, 1000)
-        assert refused == connection.session.stranger
-    assert sum(connection.session.stranger for connection in turn.connections.values()) == 1
+        assert refused == connection.session.unauthenticated
+    assert sum(connection.session.unauthenticated for connection in turn.connections.values()) == 1
 
 
 def test_a_thousand_strangers_keep_little_each(guarded) -> None:

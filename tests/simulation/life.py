@@ -70,10 +70,10 @@ class Life:
         self.ended = False
         self.engine, found = recovered_on(self.files, setup, now_ms)
         self.shadow, _ = recovered_on(SimulatedFiles(image, chance), setup, now_ms)
-        self.shadow.keyspace.keep_dead = True
+        self.shadow.keyspace.keep_expired = True
         self.repeat_session, _ = replayer(self.shadow, now_ms)
         self.sessions = [self.engine.session(), self.engine.session()]
-        self.engine.listen(True)
+        self.engine.record_effects(True)
         self.states: list[Portrait] = [self.shown(self.shadow)]
         if self.states[0]:
             self.chatter.told(known_ids(self.states[0]))

@@ -18,8 +18,8 @@ from random import Random
 from disk import Image, SimulatedFile, SimulatedFiles
 from world import BIRTH_MS, Setup, new_engine, recovered_on, write_keyspace
 
-from headrace.commands.server_interface import Host
-from headrace.engine.clock import SetClock
+from headrace.commands.server_interface import ServerInterface
+from headrace.engine.clock import SettableClock
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Rewrite
@@ -76,7 +76,7 @@ class SyncThread:
             sync.end()
 
 
-class LogHost(Host):
+class LogHost(ServerInterface):
     """A host that tells WAITAOF how much of the log is synced."""
 
     durability: Durability
@@ -150,7 +150,7 @@ class ServerLife:
     def __init__(self, seed: int, policy: str) -> None:
         self.chance = Random(seed)
         self.setup = Setup(policy=policy)
-        self.clock = SetClock(BIRTH_MS)
+        self.clock = SettableClock(BIRTH_MS)
         self.files = SimulatedFiles({}, self.chance)
         self.files.lock()
         host = LogHost()

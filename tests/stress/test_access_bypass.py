@@ -182,7 +182,7 @@ def test_what_was_queued_before_the_rule_does_not_run_after_it(place, category: 
         for row in ROWS
         if category in row.categories
         and row.run is not None
-        and row.may_queue
+        and row.queueable
         and "no_multi" not in row.flags
     ]
     rows = [row for row in rows if row.name not in ENDS_THE_TALK | {b"auth", b"hello", b"debug", b"watch"}]

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.whole
 HOUR = 3600_000
 
 
-class SetClock:
+class ManualClock:
     """A server, and the clock that it goes by."""
 
     def __init__(self, launch, shim, path: Path) -> None:
@@ -52,8 +52,8 @@ class SetClock:
 
 
 @pytest.fixture
-def world(launch, shim, tmp_path: Path) -> SetClock:
-    return SetClock(launch, shim, tmp_path)
+def world(launch, shim, tmp_path: Path) -> ManualClock:
+    return ManualClock(launch, shim, tmp_path)
 
 
 def test_ids_never_go_back(world):

@@ -44,7 +44,7 @@ def test_waits_and_pauses_move_with_the_clock_and_expiry_does_not():
     engine.execute(one, [b"SET", b"k", b"v", b"PX", b"100000"], 1_000_000)
     engine.execute(two, b"XREAD BLOCK 5000 STREAMS s $".split(), 1_000_000)
     engine.execute(three, b"XREAD BLOCK 2000 STREAMS s $".split(), 1_000_000)
-    engine.clock_was_set(-900_000)
+    engine.adjust_clock(-900_000)
     assert engine.next_deadline() == 102_000
     engine.tick(101_999)
     assert three.waiting is not None
@@ -52,7 +52,7 @@ def test_waits_and_pauses_move_with_the_clock_and_expiry_does_not():
     assert three.waiting is None and two.waiting is not None
     engine.execute(one, b"CLIENT PAUSE 300 WRITE".split(), 102_000)
     engine.execute(one, [b"SET", b"l", b"v"], 102_000)
-    engine.clock_was_set(900_000)
+    engine.adjust_clock(900_000)
     engine.tick(1_002_299)
     assert one.waiting is not None
     engine.tick(1_002_300)
@@ -69,7 +69,7 @@ def test_a_client_has_been_idle_no_longer_for_it():
     session = engine.session(now_ms=1_000)
     engine.execute(session, [b"PING"], 5_000)
     session.answer.take()
-    engine.clock_was_set(3_600_000)
+    engine.adjust_clock(3_600_000)
     engine.execute(engine.session(), [b"PING"], 3_606_000)
     assert 3_606_000 - session.active_ms == 1_000
     assert session.active_ms - session.created_ms == 4_000

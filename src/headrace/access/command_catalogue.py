@@ -30,14 +30,14 @@ CATEGORIES = (
 )
 
 
-class Catalogue:
+class CommandCatalogue:
     """The commands that there are, as rules see them: all names are lower case."""
 
     def __init__(self) -> None:
         self.members: dict[bytes, list[bytes]] = {}  # by name: itself, and its subcommands
         self.containers: set[bytes] = set()
-        self.named: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
-        self.chosen: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
+        self.names_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
+        self.members_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
 
     def add(self, name: bytes, categories: Iterable[str], subcommands: Mapping[bytes, Iterable[str]]) -> None:
         """A command, and its subcommands, each with its categories.
@@ -55,5 +55,5 @@ class Catalogue:
     def _enter(self, name: bytes, categories: Iterable[str]) -> None:
         for category in categories:
             key = category.encode()
-            self.named[key].append(name)
-            self.chosen[key] += self.members[name]
+            self.names_by_category[key].append(name)
+            self.members_by_category[key] += self.members[name]

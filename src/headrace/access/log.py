@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GROUPED_MS = 60_000  # so long after the last one a denial is another entry
-LOOKED_AT = 10  # newest entries among which the same one is sought
+MERGE_WINDOW = 10  # newest entries among which the same one is sought
 
 # Reasons.
 AUTH, COMMAND, KEY, CHANNEL, CERTIFICATE = b"auth", b"command", b"key", b"channel", b"tls-cert"
@@ -33,8 +33,8 @@ class Denial:
 class AccessLog:
     """At most `most` entries."""
 
-    def __init__(self, most: int = 128) -> None:
-        self.most = most
+    def __init__(self, max_entries: int = 128) -> None:
+        self.max_entries = max_entries
         self.entries: list[Denial] = []
         self.next_number = 0
         self.reset()
@@ -44,7 +44,7 @@ class AccessLog:
     ) -> None:
         """Something was denied."""
         self.denied[COUNTED[reason]] += 1
-        for at, entry in enumerate(self.entries[:LOOKED_AT]):
+        for at, entry in enumerate(self.entries[:MERGE_WINDOW]):
             same = (entry.reason, entry.context, entry.object, entry.user) == (reason, context, what, user)
             if same and now_ms - entry.updated_ms <= GROUPED_MS:
                 entry.count += 1
@@ -54,12 +54,12 @@ class AccessLog:
         made = Denial(self.next_number, reason, context, what, user, client, now_ms, now_ms)
         self.next_number += 1
         self.entries.insert(0, made)
-        self.shorten(self.most)
+        self.set_max_entries(self.max_entries)
 
-    def shorten(self, most: int) -> None:
+    def set_max_entries(self, max_entries: int) -> None:
         """Keep no more than so many from now on."""
-        self.most = most
-        del self.entries[most:]
+        self.max_entries = max_entries
+        del self.entries[max_entries:]
 
     def reset(self) -> None:
         """All counts to zero: the entries stay."""

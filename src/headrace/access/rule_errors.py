@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import HeadraceError
 
 
-class BadRule(HeadraceError):
+class InvalidRule(HeadraceError):
     """A rule that cannot be; its text goes behind the rule itself."""
 
 
@@ -16,7 +16,7 @@ NO_SUCH_PASSWORD = "The password you are trying to remove from the user does not
 NOT_A_DIGEST = (
     "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"
 )
-TWICE = "Duplicate user found. A user can only be defined once in config files"
+DUPLICATE_USER = "Duplicate user found. A user can only be defined once in config files"
 KEYS_ARE_ALL = (
     "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect."
     " Try 'resetkeys' to start with an empty list of patterns"
@@ -27,28 +27,28 @@ CHANNELS_ARE_ALL = (
 )
 
 
-class RefusedRule(HeadraceError):
+class RejectedRule(HeadraceError):
     """One rule of several was refused, and so are all: the rule, and why."""
 
-    def __init__(self, rule: bytes, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, rule: bytes, reason: str) -> None:
+        super().__init__(reason)
         self.rule = rule
-        self.why = why
+        self.reason = reason
 
 
 class OpenParenthesis(HeadraceError):
     """A selector that nothing closes; where it begins."""
 
     def __init__(self, at: bytes) -> None:
-        super().__init__(f"Unmatched parenthesis in acl selector starting at '{shown(at)}'.")
+        super().__init__(f"Unmatched parenthesis in acl selector starting at '{to_text(at)}'.")
         self.at = at
 
 
-class BadFile(HeadraceError):
+class InvalidUserFile(HeadraceError):
     """A file of users that was not taken: every complaint, with its line."""
 
 
-def shown(word: bytes) -> str:
+def to_text(word: bytes) -> str:
     """Bytes as text that turns into the same bytes again."""
     return word.decode("utf-8", "surrogateescape")
 

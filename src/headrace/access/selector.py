@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import cython
 
-from headrace.access.command_catalogue import Catalogue
+from headrace.access.command_catalogue import CommandCatalogue
 from headrace.access.rule_errors import (
     CHANNELS_ARE_ALL,
     FIRST_WORD_OF_SUBCOMMAND,
     KEYS_ARE_ALL,
     SYNTAX,
     UNKNOWN,
-    BadRule,
+    InvalidRule,
     has_blanks,
 )
 from headrace.errors import CommandError
@@ -41,21 +41,21 @@ USES = {READ: b"%R~", WRITE: b"%W~", BOTH: b"~"}
 
 @cython.final
 @cython.cclass
-class Wish:
+class AccessRequest:
     """What a request wants, as far as rules are concerned. Places are indices in argv."""
 
     name: bytes  # the command's whole name, lower case
     argv: list[bytes]
-    at_once: cython.bint  # a command that strangers may use, and so everybody
+    always_allowed: cython.bint  # a command that strangers may use, and so everybody
     keys: Public[list[int]]  # places
     uses: Public[list[int]]  # READ, WRITE, BOTH or 0 of each key
     channels: Public[list[int]]  # places
     literal: Public[cython.bint]  # the channels are patterns: a rule must say the same
 
-    def __init__(self, name: bytes, argv: list[bytes], at_once: cython.bint = False) -> None:
+    def __init__(self, name: bytes, argv: list[bytes], always_allowed: cython.bint = False) -> None:
         self.name = name
         self.argv = argv
-        self.at_once = at_once
+        self.always_allowed = always_allowed
         self.keys = []
         self.uses = []
         self.channels = []
@@ -63,14 +63,14 @@ class Wish:
 
 
 @cython.cfunc
-def prepare(glob: bytes) -> Glob:
-    """Return the pattern of a rule, ready to be compared; BadRule when it may not be one."""
+def compile_pattern(glob: bytes) -> Glob:
+    """Return the pattern of a rule, ready to be compared; InvalidRule when it may not be one."""
     if has_blanks(glob):
-        raise BadRule(SYNTAX)
+        raise InvalidRule(SYNTAX)
     try:
         return Glob(glob)
     except CommandError as wrong:
-        raise BadRule(str(wrong).removeprefix("ERR ")) from None
+        raise InvalidRule(str(wrong).removeprefix("ERR ")) from None
 
 
 @cython.final
@@ -98,10 +98,10 @@ class Selector:
         self.places = {}
         self.uses = []
         self.channels = {}
-        self._begin(False, set())
+        self._reset_commands(False, set())
 
     @cython.cfunc
-    def _begin(self, from_all: cython.bint, allowed: set[bytes]) -> cython.void:
+    def _reset_commands(self, from_all: cython.bint, allowed: set[bytes]) -> cython.void:
         self.all_commands = from_all
         self.from_all = from_all
         self.allowed = allowed
@@ -112,7 +112,7 @@ class Selector:
     def copy(self) -> Selector:
         """Another that allows the same."""
         made = Selector()
-        made._begin(self.from_all, set(self.allowed))
+        made._reset_commands(self.from_all, set(self.allowed))
         made.all_commands = self.all_commands
         made.first_words = {name: dict(words) for name, words in self.first_words.items()}
         made.rules = dict(self.rules)
@@ -127,8 +127,8 @@ class Selector:
 
     # Rules.
 
-    def apply(self, rule: bytes, catalogue: Catalogue) -> None:
-        """One more rule; BadRule when it is none."""
+    def apply(self, rule: bytes, catalogue: CommandCatalogue) -> None:
+        """One more rule; InvalidRule when it is none."""
         lower = rule.lower()
         if lower in (b"allkeys", b"~*"):
             self._empty_keys(True)
@@ -139,9 +139,9 @@ class Selector:
         elif lower == b"resetchannels":
             self.all_channels, self.channels = False, {}
         elif lower in (b"allcommands", b"+@all"):
-            self._begin(True, set(catalogue.members))
+            self._reset_commands(True, set(catalogue.members))
         elif lower in (b"nocommands", b"-@all"):
-            self._begin(False, set())
+            self._reset_commands(False, set())
         elif rule[:1] in (b"~", b"%"):
             self._add_key(rule)
         elif rule[:1] == b"&":
@@ -149,7 +149,7 @@ class Selector:
         elif rule[:1] in (b"+", b"-"):
             self._change_commands(lower[1:], lower[:1] == b"+", catalogue)
         else:
-            raise BadRule(SYNTAX)
+            raise InvalidRule(SYNTAX)
 
     def _empty_keys(self, all_keys: bool) -> None:
         """Drop every pattern for keys; all keys are allowed from now on, or none."""
@@ -158,17 +158,17 @@ class Selector:
     def _add_key(self, rule: bytes) -> None:
         """~glob, or % with letters before it."""
         if self.all_keys:
-            raise BadRule(KEYS_ARE_ALL)
+            raise InvalidRule(KEYS_ARE_ALL)
         letters, _, glob = rule.partition(b"~")
         use: cython.int = BOTH if not letters else 0
         for letter in letters[1:].upper():
             flag: cython.int = READ if letter == ord("R") else WRITE if letter == ord("W") else 0
             if not flag or use & flag:
-                raise BadRule(SYNTAX)
+                raise InvalidRule(SYNTAX)
             use |= flag
         if not use:  # a missing ~ is as an empty glob
-            raise BadRule(SYNTAX)
-        prepared = prepare(glob)
+            raise InvalidRule(SYNTAX)
+        prepared = compile_pattern(glob)
         if glob in self.places:
             self.uses[self.places[glob]] |= use
         else:
@@ -178,22 +178,22 @@ class Selector:
 
     def _add_channel(self, glob: bytes) -> None:
         if self.all_channels:
-            raise BadRule(CHANNELS_ARE_ALL)
-        self.channels.setdefault(glob, prepare(glob))
+            raise InvalidRule(CHANNELS_ARE_ALL)
+        self.channels.setdefault(glob, compile_pattern(glob))
 
-    def _change_commands(self, name: bytes, on: bool, catalogue: Catalogue) -> None:
+    def _change_commands(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
         """Allow or deny a command, a category, or a command with one first word; the name is lower case."""
         if name[:1] == b"@":
-            if name[1:] not in catalogue.chosen:
-                raise BadRule(UNKNOWN)
-            self._choose(catalogue.chosen[name[1:]], on)
+            if name[1:] not in catalogue.members_by_category:
+                raise InvalidRule(UNKNOWN)
+            self._set_allowed(catalogue.members_by_category[name[1:]], on)
         elif name in catalogue.members:
-            self._choose(catalogue.members[name], on)
+            self._set_allowed(catalogue.members[name], on)
         else:
             self._allow_first_word(name, on, catalogue)
-        self._note(name, on)
+        self._record_rule(name, on)
 
-    def _choose(self, names: list[bytes], on: bool) -> None:
+    def _set_allowed(self, names: list[bytes], on: bool) -> None:
         if on:
             self.allowed.update(names)
         else:
@@ -202,20 +202,20 @@ class Selector:
         for name in names:
             self.first_words.pop(name, None)
 
-    def _allow_first_word(self, name: bytes, on: bool, catalogue: Catalogue) -> None:
+    def _allow_first_word(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
         """name|word, where the command has no subcommand of that name."""
         command, bar, word = name.rpartition(b"|")
         if not on or not bar or command not in catalogue.members:
-            raise BadRule(UNKNOWN)
+            raise InvalidRule(UNKNOWN)
         if b"|" in command:
-            raise BadRule(FIRST_WORD_OF_SUBCOMMAND)
+            raise InvalidRule(FIRST_WORD_OF_SUBCOMMAND)
         if not word:
-            raise BadRule(SYNTAX)
+            raise InvalidRule(SYNTAX)
         if command in catalogue.containers:
-            raise BadRule(UNKNOWN)
+            raise InvalidRule(UNKNOWN)
         self.first_words.setdefault(command, {})[word] = None
 
-    def _note(self, name: bytes, on: bool) -> None:
+    def _record_rule(self, name: bytes, on: bool) -> None:
         """Keep the rule, and none that it makes void: the same, or one for a part of its command."""
         for part in self.parts.pop(name, ()):
             self.rules.pop(part, None)
@@ -251,50 +251,50 @@ class Selector:
     # Requests.
 
     @cython.ccall
-    def verdict(self, wish: Wish) -> cython.longlong:
+    def verdict(self, request: AccessRequest) -> cython.longlong:
         """0 if the request is allowed, else why it is not."""
-        if not self.all_commands and not wish.at_once and not self._allows(wish):
+        if not self.all_commands and not request.always_allowed and not self._allows(request):
             return COMMAND
         i: cython.Py_ssize_t
         use: cython.int
         if not self.all_keys:
-            for i in range(len(wish.keys)):
-                use = wish.uses[i]
-                if not self.opens(wish.argv[wish.keys[i]], use):
-                    place: cython.longlong = wish.keys[i]
+            for i in range(len(request.keys)):
+                use = request.uses[i]
+                if not self.allows_key(request.argv[request.keys[i]], use):
+                    place: cython.longlong = request.keys[i]
                     return KEY | place
         if not self.all_channels:
-            for i in range(len(wish.channels)):
-                if not self.hears(wish.argv[wish.channels[i]], wish.literal):
-                    place = wish.channels[i]
+            for i in range(len(request.channels)):
+                if not self.allows_channel(request.argv[request.channels[i]], request.literal):
+                    place = request.channels[i]
                     return CHANNEL | place
         return 0
 
     @cython.cfunc
-    def _allows(self, wish: Wish) -> cython.bint:
-        if wish.name in self.allowed:
+    def _allows(self, request: AccessRequest) -> cython.bint:
+        if request.name in self.allowed:
             return True
-        words = self.first_words.get(wish.name)
-        return words is not None and len(wish.argv) > 1 and wish.argv[1].lower() in words
+        words = self.first_words.get(request.name)
+        return words is not None and len(request.argv) > 1 and request.argv[1].lower() in words
 
     @cython.ccall
-    def opens(self, key: bytes, use: cython.int) -> cython.bint:
+    def allows_key(self, key: bytes, use: cython.int) -> cython.bint:
         """Whether the key may be used so; for 0, whether it may be used at all."""
         if self.all_keys:
             return True
         i: cython.Py_ssize_t
-        lets: cython.int
+        allowed_use: cython.int
         glob: Glob
         for i in range(len(self.globs)):
-            lets = self.uses[i]
-            if lets & use == use:
+            allowed_use = self.uses[i]
+            if allowed_use & use == use:
                 glob = self.globs[i]
                 if glob.matches(key):
                     return True
         return False
 
     @cython.ccall
-    def hears(self, channel: bytes, literal: cython.bint) -> cython.bint:
+    def allows_channel(self, channel: bytes, literal: cython.bint) -> cython.bint:
         """Whether the channel is allowed; literal when it is itself a pattern."""
         if self.all_channels:
             return True

@@ -9,9 +9,9 @@ from __future__ import annotations
 import cython
 
 from headrace.access import passwords
-from headrace.access.command_catalogue import Catalogue
-from headrace.access.rule_errors import NO_SUCH_PASSWORD, NOT_A_DIGEST, BadRule, OpenParenthesis
-from headrace.access.selector import Selector, Wish
+from headrace.access.command_catalogue import CommandCatalogue
+from headrace.access.rule_errors import NO_SUCH_PASSWORD, NOT_A_DIGEST, InvalidRule, OpenParenthesis
+from headrace.access.selector import AccessRequest, Selector
 
 SANITIZE = (b"sanitize-payload", b"skip-sanitize-payload")
 
@@ -43,10 +43,10 @@ class User:
     def copy(self) -> User:
         """Another of the same name who may do the same."""
         made = User(self.name)
-        made.become(self)
+        made.copy_from(self)
         return made
 
-    def become(self, other: User) -> None:
+    def copy_from(self, other: User) -> None:
         """May do what the other may, from now on, without changing together."""
         self.enabled = other.enabled
         self.nopass = other.nopass
@@ -56,8 +56,8 @@ class User:
 
     # Rules.
 
-    def apply(self, rule: bytes, catalogue: Catalogue) -> None:
-        """One more rule; BadRule when it is none."""
+    def apply(self, rule: bytes, catalogue: CommandCatalogue) -> None:
+        """One more rule; InvalidRule when it is none."""
         lower = rule.lower()
         if not rule:
             pass
@@ -82,7 +82,7 @@ class User:
     def _change_password(self, kind: bytes, text: bytes) -> None:
         """>password and #digest add, <password and !digest take away."""
         if kind in b"#!" and not passwords.is_digest(text):
-            raise BadRule(NOT_A_DIGEST)
+            raise InvalidRule(NOT_A_DIGEST)
         kept = passwords.digest(text) if kind in b"><" else text
         if kind in b">#":
             self.passwords[kept] = None
@@ -90,7 +90,7 @@ class User:
         elif kept in self.passwords:
             del self.passwords[kept]
         else:
-            raise BadRule(NO_SUCH_PASSWORD)
+            raise InvalidRule(NO_SUCH_PASSWORD)
 
     # Text.
 
@@ -111,44 +111,44 @@ class User:
 
     # Requests.
 
-    def is_his(self, password: bytes) -> bool:
+    def accepts_password(self, password: bytes) -> bool:
         """Whether he may come in with that password."""
         right = passwords.is_one_of(password, list(self.passwords))
         return self.enabled and (self.nopass or right)
 
     @cython.ccall
-    def is_all_powerful(self) -> cython.bint:
+    def is_unrestricted(self) -> cython.bint:
         """Whether there is nothing he may not do."""
         own: Selector = self.selectors[0]
         return own.all_commands and own.all_keys and own.all_channels
 
     @cython.ccall
-    def verdict(self, wish: Wish) -> cython.longlong:
+    def verdict(self, request: AccessRequest) -> cython.longlong:
         """0 if one of his selectors allows all of the request, else the verdict that tells most."""
         selector: Selector
         found: cython.longlong
         worst: cython.longlong = 0
         for selector in self.selectors:
-            found = selector.verdict(wish)
+            found = selector.verdict(request)
             if not found:
                 return 0
             worst = max(worst, found)
         return worst
 
-    def may_hear(self, channel: bytes, literal: bool) -> bool:
+    def may_subscribe(self, channel: bytes, literal: bool) -> bool:
         """Whether one of his selectors allows the channel, or the pattern if literal."""
-        return any(selector.hears(channel, literal) for selector in self.selectors)
+        return any(selector.allows_channel(channel, literal) for selector in self.selectors)
 
 
-def read_selector(rule: bytes, catalogue: Catalogue) -> Selector:
-    """The selector that rules in parentheses describe; BadRule."""
+def read_selector(rule: bytes, catalogue: CommandCatalogue) -> Selector:
+    """The selector that rules in parentheses describe; InvalidRule."""
     made = Selector()
     for inner in rule[1:-1].split():
         made.apply(inner, catalogue)
     return made
 
 
-def joined(words: list[bytes]) -> list[bytes]:
+def join_selector_rules(words: list[bytes]) -> list[bytes]:
     """Rules, of which a selector's may have come as several words; OpenParenthesis when one has no end."""
     rules: list[bytes] = []
     begun: list[bytes] = []

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import cython
 
-from headrace.access.selector import BOTH, READ, WRITE, Wish
+from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
 
-LOOK = 0
+LOOKUP_ONLY = 0
 
 # By whole name: what is done with the first key, the second, ...; the last holds for all that follow.
-_ONLY_WRITE = """
+_WRITE_ONLY = """
     append del expire expireat mset msetnx persist pexpire pexpireat psetex restore setex setnx setrange
     unlink xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup|create xgroup|createconsumer
     xgroup|delconsumer xgroup|destroy xgroup|setid xidmprecord xnack xsetid xtrim
 """
-_ONLY_LOOK = """
+_LOOKUP_ONLY = """
     exists memory|usage object|encoding object|freq object|idletime object|refcount strlen touch type watch
     xlen xcount xlag
 """
 KEY_USES: dict[bytes, tuple[int, ...]] = {
-    **{name.encode(): (WRITE,) for name in _ONLY_WRITE.split()},
-    **{name.encode(): (LOOK,) for name in _ONLY_LOOK.split()},
+    **{name.encode(): (WRITE,) for name in _WRITE_ONLY.split()},
+    **{name.encode(): (LOOKUP_ONLY,) for name in _LOOKUP_ONLY.split()},
     b"copy": (READ, WRITE),
     b"rename": (BOTH, WRITE),
     b"renamenx": (BOTH, WRITE),
@@ -45,19 +45,19 @@ def key_uses(command: Command, argv: list[bytes]) -> tuple[int, ...]:
     return KEY_USES.get(command.name, (READ,) if command.readonly else (BOTH,))
 
 
-def wish(command: Command, argv: list[bytes]) -> Wish:
+def build_access_request(command: Command, argv: list[bytes]) -> AccessRequest:
     """What the request wants. argv fits the arity; a request whose keys cannot be told apart has none."""
-    made = Wish(command.name, argv, "no_auth" in command.flags)
+    request = AccessRequest(command.name, argv, "no_auth" in command.flags)
     if command.first_key or command.movable_keys is not None:
         try:
-            made.keys = command.key_positions(argv)
+            request.keys = command.key_positions(argv)
         except CommandError:
-            made.keys = []
+            request.keys = []
         uses = key_uses(command, argv)
-        made.uses = [uses[min(i, len(uses) - 1)] for i in range(len(made.keys))]
+        request.uses = [uses[min(i, len(uses) - 1)] for i in range(len(request.keys))]
     where = CHANNELS.get(command.name) or PATTERNS.get(command.name)
     if where is not None:
         first, count = where
-        made.channels = list(range(first, first + count if count else len(argv)))
-        made.literal = command.name in PATTERNS
-    return made
+        request.channels = list(range(first, first + count if count else len(argv)))
+        request.literal = command.name in PATTERNS
+    return request

@@ -32,7 +32,7 @@ class TimeoutTooLong(CommandError):
 
 
 @cython.ccall
-def is_word(text: bytes, word: bytes) -> cython.bint:
+def is_keyword(text: bytes, word: bytes) -> cython.bint:
     """Whether text says word, which is given in capitals, in any case."""
     n: cython.Py_ssize_t = len(text)
     if n != len(word):
@@ -105,7 +105,7 @@ def parse_timeout(text: bytes, now: cython.longlong) -> cython.longlong:
 
 
 @cython.ccall
-def id_count(
+def parse_id_count(
     argv: list[bytes],
     at: cython.Py_ssize_t,
     bad: Callable[[], CommandError],
@@ -154,17 +154,17 @@ class Arguments:
         self.at = at
 
     @cython.ccall
-    def more(self) -> cython.bint:
+    def has_more(self) -> cython.bint:
         """Whether a word is left."""
         return self.at < len(self.argv)
 
     @cython.ccall
-    def left(self) -> cython.Py_ssize_t:
+    def remaining(self) -> cython.Py_ssize_t:
         """How many words are left."""
         return len(self.argv) - self.at
 
     @cython.ccall
-    def word(self) -> bytes:
+    def next_argument(self) -> bytes:
         """The next word; InvalidSyntax when there is none."""
         if self.at >= len(self.argv):
             raise InvalidSyntax()
@@ -173,35 +173,35 @@ class Arguments:
         return word
 
     @cython.ccall
-    def flag(self, word: bytes) -> cython.bint:
+    def take_flag(self, word: bytes) -> cython.bint:
         """Whether the next word is this one (given in capitals, read in any case); steps over it if so."""
         if self.at >= len(self.argv):
             return False
         text: bytes = self.argv[self.at]
-        if not is_word(text, word):
+        if not is_keyword(text, word):
             return False
         self.at += 1
         return True
 
     @cython.ccall
-    def option(self, word: bytes) -> cython.bint:
+    def take_option(self, word: bytes) -> cython.bint:
         """As flag, but only when at least one more word follows it: its value."""
-        return self.left() >= 2 and self.flag(word)
+        return self.remaining() >= 2 and self.take_flag(word)
 
     @cython.ccall
-    def integer(self) -> cython.longlong:
+    def next_integer(self) -> cython.longlong:
         """The next word as a signed 64-bit integer; NotAnInteger, InvalidSyntax."""
-        return parse_i64(self.word())
+        return parse_i64(self.next_argument())
 
     @cython.ccall
-    def rest(self) -> list[bytes]:
+    def take_rest(self) -> list[bytes]:
         """All words that are left."""
         words = self.argv[self.at :]
         self.at = len(self.argv)
         return words
 
     @cython.ccall
-    def end(self) -> cython.void:
+    def expect_end(self) -> cython.void:
         """Nothing may be left; InvalidSyntax otherwise."""
         if self.at < len(self.argv):
             raise InvalidSyntax()

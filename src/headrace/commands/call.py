@@ -34,7 +34,7 @@ def answer_zero(call: Call) -> None:
 def answer_synced(call: Call) -> None:
     """What WAITAOF answers: whether the caller's writes are synced here, and on how many replicas."""
     call.answer.array(2)
-    call.answer.integer(1 if call.host.log_synced() > call.session.written else 0)
+    call.answer.integer(1 if call.server.log_synced() > call.session.last_write_offset else 0)
     call.answer.integer(0)
 
 
@@ -55,7 +55,7 @@ class Call:
     """
 
     engine: Any
-    host: Any
+    server: Any
     keyspace: Keyspace
     session: Public[Session]
     answer: Public[ReplyWriter]
@@ -70,10 +70,10 @@ class Call:
     records: list[tuple[int, list[bytes]]]  # the items of effects: record() has no time to ask for them
     _arguments: Arguments
 
-    def __init__(self, engine: Any, keyspace: Keyspace, host: Any, effects: Any) -> None:
+    def __init__(self, engine: Any, keyspace: Keyspace, server: Any, effects: Any) -> None:
         self.engine = engine
         self.keyspace = keyspace
-        self.host = host
+        self.server = server
         self.effects = effects
         self.records = effects.items
         self.recording = False
@@ -86,7 +86,7 @@ class Call:
         """A cursor on the first word after the command's (and subcommand's) name."""
         arguments: Arguments = self._arguments
         arguments.argv = self.argv
-        arguments.at = self.command.name_words
+        arguments.at = self.command.name_length
         return arguments
 
     @cython.ccall
@@ -110,12 +110,12 @@ class Call:
     def notify(self, cls: str, event: bytes, key: bytes) -> cython.void:
         """The event, of the class with this letter (see keyspace/events.py), has happened to the key."""
         if self.keyspace.settings.notify_keyspace_events:
-            self.keyspace.events.tell(cls, event, key, self.database.index)
+            self.keyspace.events.notify(cls, event, key, self.database.index)
 
     @cython.ccall
-    def missed(self, key: bytes) -> cython.void:
+    def notify_miss(self, key: bytes) -> cython.void:
         """A key is not there that a command meant to read; for commands that only read, find() has told."""
-        if not self.keyspace.reading:
+        if not self.keyspace.counts_lookups:
             self.notify("m", b"keymiss", key)
 
     @cython.ccall
@@ -125,8 +125,8 @@ class Call:
         deadline_ms: cython.longlong,
         serve: Callable[[Any], bool],
         on_timeout: str = "null_array",
-        lane: object = None,
-        has_news: Callable[[Any, bytes], bool] | None = None,
+        wait_class: object = None,
+        may_be_served: Callable[[Any, bytes], bool] | None = None,
     ) -> cython.void:
         """Park the session until serve answers or the deadline (0 for never) passes. Only when may_block.
 
@@ -139,7 +139,7 @@ class Call:
         timeout = ON_TIMEOUT[on_timeout]
         database = self.database.index
         waiter = Waiter(
-            self.session, database, keys, deadline_ms, serve, timeout, self.command, lane, has_news
+            self.session, database, keys, deadline_ms, serve, timeout, self.command, wait_class, may_be_served
         )
         self.session.waiting = waiter
         self.keyspace.blocking.wait(waiter)

@@ -9,7 +9,7 @@ from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 
 
-def row(
+def server_command(
     name: str,
     arity: int,
     run: Callable[[Call], None],
@@ -22,7 +22,7 @@ def row(
     return Command(name, arity, run, flags, group="server", since=since, summary=summary, syntax=syntax)
 
 
-def container(name: str, since: str, summary: str, subcommands: list[Command]) -> Command:
+def server_container(name: str, since: str, summary: str, subcommands: list[Command]) -> Command:
     """The row of a command that is nothing but its subcommands."""
     return Command(
         name,

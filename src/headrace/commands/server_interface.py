@@ -42,7 +42,7 @@ class NoAclFile(CommandError):
     )
 
 
-class Host:
+class ServerInterface:
     """The in-process host: a few settings, no files, no process to stop. The server's derives from it."""
 
     version: str = headrace.__version__
@@ -63,7 +63,7 @@ class Host:
             b"databases": b"%d" % self.settings.databases,
             b"maxmemory": b"0",
             b"maxmemory-policy": b"noeviction",
-            b"notify-keyspace-events": events.show(self.settings.notify_keyspace_events).encode(),
+            b"notify-keyspace-events": events.format_classes(self.settings.notify_keyspace_events).encode(),
             b"proto-max-bulk-len": b"536870912",
             b"save": b"",
             b"stream-idmp-duration": b"%d" % self.settings.stream_idmp_duration,
@@ -108,7 +108,7 @@ class Host:
     def _change_events(self, shown: str, value: bytes) -> Callable[[], None]:
         """What setting notify-keyspace-events to value will do."""
         try:
-            bits = events.parse(value.decode("utf-8", "surrogateescape"))
+            bits = events.parse_classes(value.decode("utf-8", "surrogateescape"))
         except ValueError as wrong:
             text = f"ERR CONFIG SET failed (possibly related to argument '{shown}') - {wrong}"
             raise CommandError(text) from None

@@ -11,7 +11,7 @@ from headrace.keyspace.watching import Watch
 from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
 
-WORD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # a word of a queued request beside its bytes
+ARGUMENT_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # a word of a queued request beside its bytes
 
 # CLIENT REPLY: what happens to answers.
 REPLY_ON = cython.declare(cython.int, 0)
@@ -38,9 +38,11 @@ class Session:
     user: Public[bytes]  # his name
     # the access.user.User; None: one of this program's own sessions, which may do everything
     identity: Public[Any]
-    access: Public[Any]  # the User whose rules decide (see engine/authorization.py); None: all is allowed
+    restricted_user: Public[
+        Any
+    ]  # the User whose rules decide (see engine/authorization.py); None: all is allowed
     authenticated: Public[cython.bint]  # he has said who he is, or did not have to
-    stranger: Public[cython.bint]  # he must say who he is before anything else
+    unauthenticated: Public[cython.bint]  # he must say who he is before anything else
     address: Public[bytes]  # "ip:port" of the client
     local_address: Public[bytes]
     file_number: Public[cython.int]  # of the socket; -1 when there is none
@@ -48,19 +50,21 @@ class Session:
     active_ms: Public[cython.longlong]  # of the last request
     last_command: Public[Any]  # the Command that ran last, or None
     queue: Public[list[Any] | None]  # the requests since MULTI, the engine's; None outside of it
-    queued: cython.Py_ssize_t  # bytes that the queue takes
-    queue_spoilt: Public[cython.bint]  # a request since MULTI was refused: EXEC will be, too
+    queue_bytes: cython.Py_ssize_t  # bytes that the queue takes
+    transaction_failed: Public[cython.bint]  # a request since MULTI was refused: EXEC will be, too
     watch: Public[Watch | None]
     waiting: Public[Waiter | None]  # what the session is blocked on
     # how long the log was when this session last changed data; -1: it never did
-    written: Public[cython.longlong]
+    last_write_offset: Public[cython.longlong]
     closing: Public[cython.bint]
     killed: Public[cython.bint]  # closed by another client: nothing more is sent
     # its requests come from a log or a master: each was carried out once before
     replayed: Public[cython.bint]
-    reply: Public[cython.int]
-    aloud: Public[cython.bint]  # what was just answered is sent even when replies are off
-    subscribed: Public[cython.int]  # to how many channels and patterns; in RESP2 it may do little else then
+    reply_mode: Public[cython.int]
+    force_reply: Public[cython.bint]  # what was just answered is sent even when replies are off
+    subscription_count: Public[
+        cython.int
+    ]  # to how many channels and patterns; in RESP2 it may do little else then
     monitoring: Public[cython.bint]  # it is shown what everybody asks for
     channels: dict[bytes, None]  # in the order they were subscribed to
     patterns: dict[bytes, None]
@@ -82,18 +86,18 @@ class Session:
         self.library_version = b""
         self.user = b"default"
         self.identity = None
-        self.access = None
+        self.restricted_user = None
         self.authenticated = True
-        self.stranger = False
+        self.unauthenticated = False
         self.closing = False
         self.killed = False
         self.waiting = None
         self.transport = None
         self.watch = None
-        self.written = -1
+        self.last_write_offset = -1
         self.replayed = False
-        self.aloud = False
-        self.subscribed = 0
+        self.force_reply = False
+        self.subscription_count = 0
         self.monitoring = False
         self.channels = {}
         self.patterns = {}
@@ -108,9 +112,9 @@ class Session:
         self.database = 0
         self.name = b""
         self.queue = None
-        self.queued = 0
-        self.queue_spoilt = False
-        self.reply = REPLY_ON
+        self.queue_bytes = 0
+        self.transaction_failed = False
+        self.reply_mode = REPLY_ON
         self.no_evict = False
         self.no_touch = False
         self.answer.protocol = 2
@@ -122,41 +126,41 @@ class Session:
         word: bytes
         assert queue is not None
         if not queue:
-            self.queued = 0
+            self.queue_bytes = 0
         queue.append((row, argv))
         for word in argv:
-            self.queued += len(word) + WORD_BYTES
+            self.queue_bytes += len(word) + ARGUMENT_OVERHEAD_BYTES
 
     @cython.ccall
-    def queued_bytes(self) -> cython.Py_ssize_t:
+    def multi_queue_bytes(self) -> cython.Py_ssize_t:
         """What the requests kept for EXEC take."""
-        return self.queued if self.queue else 0
+        return self.queue_bytes if self.queue else 0
 
     @cython.ccall
     def reply_on(self) -> cython.void:
         """CLIENT REPLY ON: answers are sent."""
-        self.reply = REPLY_ON
+        self.reply_mode = REPLY_ON
 
     @cython.ccall
     def reply_off(self) -> cython.void:
         """CLIENT REPLY OFF: no answers, the one to this request included."""
-        self.reply = REPLY_OFF
+        self.reply_mode = REPLY_OFF
 
     @cython.ccall
     def reply_skip(self) -> cython.void:
         """CLIENT REPLY SKIP: no answer to this request and to the next."""
-        if self.reply != REPLY_OFF:
-            self.reply = REPLY_SKIP_NEXT
+        if self.reply_mode != REPLY_OFF:
+            self.reply_mode = REPLY_SKIP_NEXT
 
     @cython.ccall
     def is_muted(self) -> cython.bint:
         """Whether the request that has just run gets no answer."""
-        return self.reply != REPLY_ON
+        return self.reply_mode != REPLY_ON
 
     @cython.ccall
-    def next_reply(self) -> cython.void:
+    def advance_reply_mode(self) -> cython.void:
         """A request has been answered, or not: what holds for the next one."""
-        if self.reply == REPLY_SKIP_NEXT:
-            self.reply = REPLY_SKIP
-        elif self.reply == REPLY_SKIP:
-            self.reply = REPLY_ON
+        if self.reply_mode == REPLY_SKIP_NEXT:
+            self.reply_mode = REPLY_SKIP
+        elif self.reply_mode == REPLY_SKIP:
+            self.reply_mode = REPLY_ON

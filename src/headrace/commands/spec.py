@@ -34,7 +34,7 @@ class Command:
 
     name: bytes  # lower case; "config|get" for a subcommand
     word: bytes  # what the client writes last: b"get" of "config|get"
-    name_words: cython.int  # of the request that are its name: 1, or 2 for a subcommand
+    name_length: cython.int  # of the request that are its name: 1, or 2 for a subcommand
     arity: cython.int
     run: Callable[[Any], object] | None  # None for a container, which runs only through its subcommands
     flags: frozenset[str]
@@ -53,7 +53,7 @@ class Command:
     readonly: cython.bint
     blocking: cython.bint
     denyoom: cython.bint
-    may_queue: cython.bint  # inside MULTI it is queued; MULTI, EXEC and a few others run at once
+    queueable: cython.bint  # inside MULTI it is queued; MULTI, EXEC and a few others run at once
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Command:
     ) -> None:
         self.name = name.encode()
         self.word = name.rpartition("|")[2].encode()
-        self.name_words = 1 + name.count("|")
+        self.name_length = 1 + name.count("|")
         self.arity = arity
         self.run = run
         self.flags = frozenset(flags.split())
@@ -92,11 +92,11 @@ class Command:
         self.readonly = "readonly" in self.flags
         self.blocking = "blocking" in self.flags
         self.denyoom = "denyoom" in self.flags
-        self.may_queue = "at_once" not in self.flags
+        self.queueable = "at_once" not in self.flags
         self.flags -= {"at_once"}
 
     @cython.ccall
-    def fits(self, words: cython.Py_ssize_t) -> cython.bint:
+    def accepts_argument_count(self, words: cython.Py_ssize_t) -> cython.bint:
         """Whether so many words, the name included, are a possible request."""
         return words == self.arity if self.arity > 0 else words >= -self.arity
 

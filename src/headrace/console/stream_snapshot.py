@@ -144,7 +144,7 @@ def from_file(name: str, path: Path, database: int) -> Specimen:
     settings = Settings()
     settings.databases = DATABASES
     keyspace = Keyspace(settings)
-    keyspace.keep_dead = True
+    keyspace.keep_expired = True
     try:
         with path.open("rb") as source:
             read_rdb(source, keyspace, now_ms=0, keep_expired=True)

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 import cython
 
 from headrace.access import log
-from headrace.access.command_catalogue import Catalogue
+from headrace.access.command_catalogue import CommandCatalogue
 from headrace.access.log import AccessLog
-from headrace.access.selector import Wish
+from headrace.access.selector import AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
-from headrace.commands.access_request import key_uses, wish
+from headrace.commands.access_request import build_access_request, key_uses
 from headrace.commands.connection import client_list
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -45,77 +45,79 @@ class NoChannelAccess(CommandError):
 
 
 # What a queued request is told that was allowed when it was queued, and is not when it would run.
-CHANGED = (
+ACL_CHANGED_TEXT = (
     "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call."
     " This command is no longer allowed for the following reason: "
 )
-CHANGED_REASONS = {
+ACL_CHANGED_REASONS = {
     log.COMMAND: "no permission to execute the command or subcommand",
     log.KEY: "no permission to touch the specified keys",
     log.CHANNEL: "no permission to access one of the channels used as arguments",
 }
 
 
-def catalogue_of(commands: list[Command]) -> Catalogue:
+def build_catalogue(commands: list[Command]) -> CommandCatalogue:
     """The commands as rules know them."""
-    made = Catalogue()
+    catalogue = CommandCatalogue()
     for command in commands:
         subcommands = {sub.name: sub.categories for sub in command.unique_subcommands()}
-        made.add(command.name, command.categories, subcommands)
-    return made
+        catalogue.add(command.name, command.categories, subcommands)
+    return catalogue
 
 
-class Guard:
+class Authorization:
     """The users of one engine, and the log of what it denied them."""
 
     def __init__(self, clients: dict[int, Session], kill: Callable[[Session], None]) -> None:
         self.clients = clients
         self.kill = kill
-        self.users = Users(catalogue_of(COMMANDS))
+        self.users = Users(build_catalogue(COMMANDS))
         self.log = AccessLog()
 
     # Who somebody is.
 
-    def greet(self, session: Session) -> None:
+    def begin_session(self, session: Session) -> None:
         """A client from outside: the default user, if he needs no password, and else a stranger."""
-        session.authenticated = self.users.is_open()
-        self._be(session, self.users.default)
+        session.authenticated = self.users.default_needs_no_password()
+        self._set_user(session, self.users.default)
 
-    def _be(self, session: Session, user: User) -> None:
+    def _set_user(self, session: Session, user: User) -> None:
         session.identity = user
         session.user = user.name
-        self.settle(session)
+        self.refresh_session(session)
 
-    def admit(self, session: Session, name: bytes, password: bytes, command: bytes, now_ms: int) -> bool:
+    def authenticate(
+        self, session: Session, name: bytes, password: bytes, command: bytes, now_ms: int
+    ) -> bool:
         """Whether the password is the user's: then the session is his from now on. Else it is logged."""
-        user = self.users.authenticated(name, password)
+        user = self.users.authenticate(name, password)
         if user is None:
             self._log(session, log.AUTH, log.TOP_LEVEL, command, name, now_ms)
             return False
         session.authenticated = True
-        self._be(session, user)
+        self._set_user(session, user)
         return True
 
-    def recognise(self, session: Session, name: bytes, now_ms: int) -> None:
+    def authenticate_by_certificate(self, session: Session, name: bytes, now_ms: int) -> None:
         """His certificate says who he is; no such user, and he is who he was before, and it is logged."""
         user = self.users.find(name)
         if user is None or not user.enabled:
             self._log(session, log.CERTIFICATE, log.TOP_LEVEL, name, name, now_ms)
             return
         session.authenticated = True
-        self._be(session, user)
+        self._set_user(session, user)
 
-    def settle(self, session: Session) -> None:
+    def refresh_session(self, session: Session) -> None:
         """Set what follows from who he is."""
         user: User | None = session.identity
         if user is None:
             return
-        session.stranger = not (session.authenticated or self.users.is_open())
-        session.access = user if session.stranger or not user.is_all_powerful() else None
+        session.unauthenticated = not (session.authenticated or self.users.default_needs_no_password())
+        session.restricted_user = user if session.unauthenticated or not user.is_unrestricted() else None
 
     # When users have changed.
 
-    def settle_all(self, caller: Session | None) -> None:
+    def refresh_sessions(self, caller: Session | None) -> None:
         """Whatever has become of the users, every session follows; who is nobody any more is closed.
 
         The caller hears the answer first.
@@ -124,72 +126,72 @@ class Guard:
             if session.identity is None:
                 continue
             session.identity = self.users.find(session.user)
-            if session.identity is None or not self._may_go_on_listening(session):
+            if session.identity is None or not self._may_keep_subscriptions(session):
                 if session.identity is None:  # until he is closed, he may do nothing
-                    session.identity = session.access = User(session.user)
-                    session.stranger = True
+                    session.identity = session.restricted_user = User(session.user)
+                    session.unauthenticated = True
                 if session is caller:
                     session.closing = True
                 else:
                     self.kill(session)
             else:
-                self.settle(session)
+                self.refresh_session(session)
 
-    def _may_go_on_listening(self, session: Session) -> bool:
+    def _may_keep_subscriptions(self, session: Session) -> bool:
         user: User = session.identity
-        return all(user.may_hear(name, False) for name in session.channels) and all(
-            user.may_hear(glob, True) for glob in session.patterns
+        return all(user.may_subscribe(name, False) for name in session.channels) and all(
+            user.may_subscribe(glob, True) for glob in session.patterns
         )
 
     # What somebody may do.
 
-    def refusal(
+    def permission_error(
         self, session: Session, command: Command, argv: list[bytes], now_ms: int, queued: bool = False
     ) -> CommandError | None:
         """Why the request is denied, or None. Queued: it was allowed before, and now is its turn."""
-        if session.stranger:
+        if session.unauthenticated:
             return None if "no_auth" in command.flags else NotAuthenticated()
-        if session.queue is not None and command.may_queue and "no_multi" in command.flags:
+        if session.queue is not None and command.queueable and "no_multi" in command.flags:
             return None  # nobody may, and that is what he is told
-        asked = wish(command, argv)
+        request = build_access_request(command, argv)
         context = log.MULTI if queued or session.queue is not None else log.TOP_LEVEL
-        return self._judge(session, asked, context, now_ms, queued)
+        return self._check_request(session, request, context, now_ms, queued)
 
-    def _judge(
-        self, session: Session, asked: Wish, context: bytes, now_ms: int, changed: bool = False
+    def _check_request(
+        self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool = False
     ) -> CommandError | None:
-        user: User = session.access
-        verdict = user.verdict(asked)
+        user: User = session.restricted_user
+        verdict = user.verdict(request)
         if not verdict:
             return None
         reason = REASONS[verdict >> 32]
-        what = asked.name if reason == log.COMMAND else asked.argv[verdict & LOWER_HALF]
+        what = request.name if reason == log.COMMAND else request.argv[verdict & LOWER_HALF]
         self._log(session, reason, context, what, user.name, now_ms)
         if changed:
-            return CommandError(CHANGED + CHANGED_REASONS[reason])
+            return CommandError(ACL_CHANGED_TEXT + ACL_CHANGED_REASONS[reason])
         if reason == log.KEY:
             return NoKeyAccess()
-        return NoChannelAccess() if reason == log.CHANNEL else no_command(user.name, asked.name)
+        return NoChannelAccess() if reason == log.CHANNEL else command_denied(user.name, request.name)
 
-    def look_at_waiter(self, waiter: Waiter, now_ms: int) -> None:
+    def check_waiter(self, waiter: Waiter, now_ms: int) -> None:
         """Raises the refusal when a session that waits may not be served any more."""
         session: Session = waiter.session
-        if session.stranger:
+        if session.unauthenticated:
             raise NotAuthenticated()
-        asked = Wish(waiter.command.name, list(waiter.keys))
+        request = AccessRequest(waiter.command.name, list(waiter.keys))
         if waiter.command.first_key or waiter.command.movable_keys is not None:
-            asked.keys = list(range(len(waiter.keys)))
-            asked.uses = [key_uses(waiter.command, [])[0]] * len(waiter.keys)
-        refusal = self._judge(session, asked, log.TOP_LEVEL, now_ms)
-        if refusal is not None:
-            raise refusal
+            request.keys = list(range(len(waiter.keys)))
+            request.uses = [key_uses(waiter.command, [])[0]] * len(waiter.keys)
+        permission_error = self._check_request(session, request, log.TOP_LEVEL, now_ms)
+        if permission_error is not None:
+            raise permission_error
 
-    def look_inside(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
+    def check_commands(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
         """Raises the refusal when a request does in passing what these commands do, and one is denied."""
         for name in names:
-            refusal = self._judge(session, Wish(name, []), log.TOP_LEVEL, now_ms)
-            if refusal is not None:
-                raise refusal
+            permission_error = self._check_request(session, AccessRequest(name, []), log.TOP_LEVEL, now_ms)
+            if permission_error is not None:
+                raise permission_error
 
     def _log(
         self, session: Session, reason: bytes, context: bytes, what: bytes, user: bytes, now_ms: int
@@ -198,7 +200,7 @@ class Guard:
         self.log.add(reason, context, what, user, line, now_ms)
 
 
-def no_command(user: bytes, command: bytes) -> CommandError:
+def command_denied(user: bytes, command: bytes) -> CommandError:
     """The user may not run the command."""
-    who = user.decode("utf-8", "surrogateescape")
-    return CommandError(f"NOPERM User {who} has no permissions to run the '{command.decode()}' command")
+    user_name = user.decode("utf-8", "surrogateescape")
+    return CommandError(f"NOPERM User {user_name} has no permissions to run the '{command.decode()}' command")

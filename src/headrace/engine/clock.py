@@ -10,7 +10,7 @@ from headrace.visibility import Public
 
 @cython.ccall
 @cython.exceptval(check=False)
-def sooner(a: cython.longlong, b: cython.longlong) -> cython.longlong:
+def earlier_time(a: cython.longlong, b: cython.longlong) -> cython.longlong:
     """The earlier of two moments, of which a negative one is never."""
     return b if a < 0 or 0 <= b < a else a
 
@@ -32,7 +32,7 @@ class RealClock:
 
 @cython.final
 @cython.cclass
-class SetClock(RealClock):
+class SettableClock(RealClock):
     """Stands still until it is moved."""
 
     ms: Public[cython.longlong]

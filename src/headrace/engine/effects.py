@@ -16,38 +16,38 @@ from headrace.visibility import Public
 class Effects:
     """The effects since the last take()."""
 
-    listening: Public[cython.bint]
+    recording: Public[cython.bint]
     items: list[tuple[int, list[bytes]]]  # (database, words); never another list: calls add to it
     offset: Public[cython.longlong]  # how long the log is before the items: who takes them moves it on
     _transaction: cython.Py_ssize_t  # where the running EXEC's effects begin; -1 outside of one
 
     def __init__(self) -> None:
-        self.listening = False
+        self.recording = False
         self.items = []
         self.offset = 0
         self._transaction = -1
 
     @cython.ccall
-    def record(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
+    def record(self, database: cython.Py_ssize_t, request: list[bytes]) -> cython.void:
         """Words, a whole request, have changed that database."""
-        if self.listening:
-            self.items.append((database, words))
+        if self.recording:
+            self.items.append((database, request))
 
-    def record_death(self, database: int, key: bytes) -> None:
+    def record_expired(self, database: int, key: bytes) -> None:
         """That database's key has died of age."""
         self.record(database, [b"DEL", key])
 
     @cython.ccall
-    def begin(self) -> cython.void:
+    def begin_transaction(self) -> cython.void:
         """An EXEC begins: what follows until end() happened as one."""
         self._transaction = len(self.items)
 
     @cython.ccall
-    def end(self) -> cython.void:
+    def end_transaction(self) -> cython.void:
         """The EXEC is over."""
         start: cython.Py_ssize_t = self._transaction
         self._transaction = -1
-        self.bind(start)
+        self.make_atomic(start)
 
     @cython.ccall
     def position(self) -> cython.Py_ssize_t:
@@ -55,7 +55,7 @@ class Effects:
         return len(self.items)
 
     @cython.ccall
-    def bind(self, start: cython.Py_ssize_t) -> cython.void:
+    def make_atomic(self, start: cython.Py_ssize_t) -> cython.void:
         """What was recorded since that position happened as one: it is wrapped in MULTI and EXEC.
 
         A single effect needs no wrapping, and inside of an EXEC all is wrapped anyway.

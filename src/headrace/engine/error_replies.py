@@ -13,7 +13,7 @@ from headrace.errors import NAME_ECHO_MAX, CommandError
 ARGUMENTS_SHOWN_MAX = 128  # bytes of an unknown request's arguments that the answer repeats, all together
 
 # What a client that listens to channels may still ask for in RESP2, where it could not tell replies apart.
-LISTENERS_MAY = frozenset(
+SUBSCRIBER_COMMANDS = frozenset(
     {b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ping", b"quit", b"reset"}
 )
 
@@ -38,7 +38,7 @@ class OutOfMemory(CommandError):
     text = "OOM command not allowed when used memory > 'maxmemory'."
 
 
-class OnlyListening(CommandError):
+class SubscriberModeOnly(CommandError):
     """The command's name, lower case."""
 
     def __init__(self, name: str) -> None:
@@ -48,20 +48,20 @@ class OnlyListening(CommandError):
         )
 
 
-class ExecRefused(CommandError):
+class ExecAborted(CommandError):
     """EXEC itself was malformed."""
 
-    def __init__(self, refusal: CommandError) -> None:
-        reason: str = refusal.args[0]
+    def __init__(self, error: CommandError) -> None:
+        reason: str = error.args[0]
         super().__init__(f"EXECABORT Transaction discarded because of: {reason.removeprefix('ERR ')}")
 
 
-def fits_listener(command: Command) -> bool:
+def allowed_while_subscribed(command: Command) -> bool:
     """Whether a client that listens to channels may run the command in RESP2."""
-    return command.name in LISTENERS_MAY
+    return command.name in SUBSCRIBER_COMMANDS
 
 
-def shown(word: bytes) -> str:
+def to_text(word: bytes) -> str:
     """Bytes of the client's, as text that turns into the same bytes again."""
     return word.decode("utf-8", "surrogateescape")
 
@@ -85,24 +85,26 @@ def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
         if room <= 0:
             break
         arguments += b"'" + word[:room] + b"' "
-    return CommandError(f"ERR unknown command '{shown(name)}', with args beginning with: {shown(arguments)}")
+    return CommandError(
+        f"ERR unknown command '{to_text(name)}', with args beginning with: {to_text(arguments)}"
+    )
 
 
 def unknown_subcommand(argv: list[bytes]) -> CommandError:
     """The refusal of a second word that the container does not have."""
-    container = shown(argv[0]).upper()
-    return CommandError(f"ERR unknown subcommand '{shown(argv[1][:NAME_ECHO_MAX])}'. Try {container} HELP.")
+    container = to_text(argv[0]).upper()
+    return CommandError(f"ERR unknown subcommand '{to_text(argv[1][:NAME_ECHO_MAX])}'. Try {container} HELP.")
 
 
-def refusal_of(wrong: Exception, command: Command) -> CommandError:
+def command_error(exception: Exception, command: Command) -> CommandError:
     """What is answered when the command has raised that. If it is not a refusal it is a bug, and logged."""
-    if isinstance(wrong, CommandError):
-        return wrong
-    logging.getLogger("headrace").error("a bug in %s", command.name.decode(), exc_info=wrong)
+    if isinstance(exception, CommandError):
+        return exception
+    logging.getLogger("headrace").error("a bug in %s", command.name.decode(), exc_info=exception)
     return InternalError()
 
 
-def wire_text(refusal: CommandError) -> bytes:
+def wire_text(error: CommandError) -> bytes:
     """The refusal's text as one line of bytes."""
-    text: str = refusal.args[0]
+    text: str = error.args[0]
     return text.encode("utf-8", "surrogateescape").translate(ONE_LINE)

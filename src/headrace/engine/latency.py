@@ -14,7 +14,7 @@ from collections import deque
 SAMPLES_MAX = 160
 
 
-class Event:
+class LatencyEvent:
     """The samples of one event, oldest first: seconds since 1970 and milliseconds."""
 
     def __init__(self) -> None:
@@ -39,17 +39,17 @@ class Event:
         return sum(abs(ms - mean) for _, ms in self.samples) / len(self.samples)
 
 
-class Latency:
+class LatencyMonitor:
     """All events by name."""
 
     def __init__(self) -> None:
-        self.events: dict[bytes, Event] = {}
+        self.events: dict[bytes, LatencyEvent] = {}
 
     def add(self, name: bytes, at_s: int, ms: int) -> None:
         """The event has happened, and took so long."""
-        self.events.setdefault(name, Event()).add(at_s, ms)
+        self.events.setdefault(name, LatencyEvent()).add(at_s, ms)
 
-    def forget(self, names: list[bytes]) -> int:
+    def reset(self, names: list[bytes]) -> int:
         """Forget these events, or all when none is named; how many there were."""
         found = [name for name in names or list(self.events) if self.events.pop(name, None) is not None]
         return len(found)

@@ -14,8 +14,8 @@ from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.engine.engine import Engine
-from headrace.engine.error_replies import shown, wire_text
-from headrace.engine.stats import Row
+from headrace.engine.error_replies import to_text, wire_text
+from headrace.engine.stats import CommandRow
 from headrace.errors import CommandError, WrongArgumentCount
 from headrace.keyspace.keyspace import Keyspace
 from headrace.visibility import Public
@@ -23,11 +23,11 @@ from headrace.visibility import Public
 NAME_SHOWN_MAX = 60
 
 
-class NotInLog(CommandError):
+class InvalidLogCommand(CommandError):
     """A record that no server writes to a log, or none whose data headrace could hold."""
 
-    def __init__(self, words: list[bytes], why: str) -> None:
-        name = shown(words[0][:NAME_SHOWN_MAX]).upper()
+    def __init__(self, argv: list[bytes], why: str) -> None:
+        name = to_text(argv[0][:NAME_SHOWN_MAX]).upper()
         super().__init__(f"the command {name!a}: {why}")
 
 
@@ -48,53 +48,53 @@ class Replayer:
         self.now_ms = now_ms
         self.session = Session(0)
         self.session.replayed = True
-        self.call = Call(engine, engine.keyspace, engine.host, engine.effects)
+        self.call = Call(engine, engine.keyspace, engine.server, engine.effects)
         self.call.may_block = False
         self.call.session = self.session
         self.call.answer = self.session.answer
 
     @cython.ccall
-    def execute(self, words: list[bytes]) -> bytes | None:
+    def execute(self, argv: list[bytes]) -> bytes | None:
         """Carry out one command; its error if it was refused, else None.
 
         Raises CommandError for what cannot stand in a log: an unknown command, one with too few words, one
         that is about the server or a client and not about data, or one that headrace has no answer for.
         """
         call: Call = self.call
-        row: Row | None = self.engine.rows.get(words[0])
+        row: CommandRow | None = self.engine.rows.get(argv[0])
         if row is None or not row.is_plain:
-            row = self._find(words)
+            row = self._find(argv)
         command: Command = row.command
-        if not (len(words) == row.arity if row.arity > 0 else len(words) >= -row.arity):
-            raise NotInLog(words, str(WrongArgumentCount(command.name.decode())).removeprefix("ERR "))
+        if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
+            raise InvalidLogCommand(argv, str(WrongArgumentCount(command.name.decode())).removeprefix("ERR "))
         if not (command.write or command.readonly or command.name == b"select"):
-            raise NotInLog(words, "it changes no data and stands in no log")
-        call.argv = words
+            raise InvalidLogCommand(argv, "it changes no data and stands in no log")
+        call.argv = argv
         call.command = command
         call.now = self.now_ms
         call.database = self.keyspace.databases[self.session.database]
         self.keyspace.now = self.now_ms
-        self.keyspace.reading = row.readonly
+        self.keyspace.counts_lookups = row.readonly
         try:
             row.run(call)
-        except CommandError as refusal:
-            return wire_text(refusal)
+        except CommandError as error:
+            return wire_text(error)
         except Exception as error:
             logging.getLogger("headrace").exception("a bug in %s", command.name.decode())
-            raise NotInLog(words, f"headrace failed to run it ({error!r})") from error
+            raise InvalidLogCommand(argv, f"headrace failed to run it ({error!r})") from error
         finally:
             call.answer.rewind(0)
         return None
 
     @cython.cfunc
-    def _find(self, words: list[bytes]) -> Row:
+    def _find(self, argv: list[bytes]) -> CommandRow:
         """The row of a name in mixed case, or of a subcommand."""
-        row: Row | None = self.engine.rows.get(words[0].lower())
+        row: CommandRow | None = self.engine.rows.get(argv[0].lower())
         if row is None:
-            raise NotInLog(words, "it is unknown here; headrace holds streams and strings only")
-        if row.is_plain or len(words) == 1:
+            raise InvalidLogCommand(argv, "it is unknown here; headrace holds streams and strings only")
+        if row.is_plain or len(argv) == 1:
             return row
-        sub = row.command.subcommand(words[1])
+        sub = row.command.subcommand(argv[1])
         if sub is None:
-            raise NotInLog(words, f"it has no subcommand {shown(words[1][:NAME_SHOWN_MAX])!a}")
+            raise InvalidLogCommand(argv, f"it has no subcommand {to_text(argv[1][:NAME_SHOWN_MAX])!a}")
         return self.engine.by_name[sub.name]

@@ -32,16 +32,16 @@ class SlowLog:
         self.next_number = 0
 
     def add(
-        self, at_s: int, microseconds: int, words: list[bytes], address: bytes, name: bytes, most: int
+        self, at_s: int, microseconds: int, words: list[bytes], address: bytes, name: bytes, max_requests: int
     ) -> None:
         """Keep the request, and of all no more than `most`. The words must hold no secrets any more."""
         request = SlowRequest(self.next_number, at_s, microseconds, shortened(words), address, name)
         self.next_number += 1
         self.requests.appendleft(request)
-        while len(self.requests) > most:
+        while len(self.requests) > max_requests:
             self.requests.pop()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget all of them."""
         self.requests.clear()
 

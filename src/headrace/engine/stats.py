@@ -13,7 +13,7 @@ from headrace.visibility import Public
 
 @cython.final
 @cython.cclass
-class Row:
+class CommandRow:
     """A command of the table with this engine's counts of it, and its C fields close at hand."""
 
     command: Command
@@ -55,7 +55,7 @@ class Stats:
     unblocked: Public[cython.longlong]
     error_replies: Public[cython.longlong]
     errors: dict[bytes, int]  # by the error's first word
-    rows: list[Row]  # every command and subcommand once
+    rows: list[CommandRow]  # every command and subcommand once
 
     def __init__(self) -> None:
         self.rows = []
@@ -64,7 +64,7 @@ class Stats:
     @cython.ccall
     def reset(self) -> cython.void:
         """All counts to zero."""
-        row: Row
+        row: CommandRow
         self.commands = 0
         self.connections = 0
         self.unblocked = 0

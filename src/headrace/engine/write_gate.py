@@ -16,7 +16,7 @@ import cython
 
 from headrace.commands.session import Session
 from headrace.engine.error_replies import Loading, OutOfMemory
-from headrace.engine.stats import Row
+from headrace.engine.stats import CommandRow
 from headrace.errors import CommandError
 from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
@@ -25,21 +25,21 @@ from headrace.streams.memory_account import MemoryAccount
 SCRIPTS = frozenset({b"eval", b"evalsha"})
 
 
-def held(call: Any) -> bool:
+def never_serve(call: Any) -> bool:
     """How a held request is served: by nothing but the end of the pause."""
     return False
 
 
-def no_answer(call: Any) -> None:
+def no_timeout_reply(call: Any) -> None:
     """What a held request answers when its time is up: it never is, it has no deadline of its own."""
 
 
-def may_write(row: Row) -> bool:
+def may_write(row: CommandRow) -> bool:
     """Whether the command can change data."""
     return row.command.write or row.command.name in SCRIPTS
 
 
-def needs_memory(session: Session, row: Row) -> bool:
+def needs_memory(session: Session, row: CommandRow) -> bool:
     """Whether the request could make the data grow, or what the client has queued. An EXEC may go wrong."""
     if row.command.denyoom:
         return True
@@ -47,25 +47,25 @@ def needs_memory(session: Session, row: Row) -> bool:
         return False
     if row.command.name == b"exec":
         return any(queued.command.denyoom for queued, _ in session.queue)
-    return row.command.may_queue
+    return row.command.queueable
 
 
-def has_write(queue: list[tuple[Row, list[bytes]]]) -> bool:
+def has_write(queue: list[tuple[CommandRow, list[bytes]]]) -> bool:
     """Whether one of the queued requests may write."""
     return any(may_write(queued) for queued, _ in queue)
 
 
 @cython.final
 @cython.cclass
-class Gate:
+class WriteGate:
     """Open while `shut` is False and memory not full; then that is all. No pause while `until` is 0."""
 
     shut: cython.bint
     loading: cython.bint
-    refusal: bytes | None
-    until: cython.longlong  # milliseconds since 1970
+    write_error: bytes | None
+    paused_until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
-    held: dict[Any, list[bytes]]  # session -> argv, first come first
+    paused_requests: dict[Any, list[bytes]]  # session -> argv, first come first
     memory: MemoryAccount
     eviction: Eviction
 
@@ -74,83 +74,83 @@ class Gate:
         self.memory = eviction.keyspace.weight
         self.shut = False
         self.loading = False
-        self.refusal = None
-        self.until = 0
+        self.write_error = None
+        self.paused_until = 0
         self.writes_only = False
-        self.held = {}
+        self.paused_requests = {}
 
     @cython.cfunc
-    def _look(self) -> cython.void:
-        self.shut = self.loading or self.refusal is not None or self.until != 0
+    def _update_shut(self) -> cython.void:
+        self.shut = self.loading or self.write_error is not None or self.paused_until != 0
 
     @cython.ccall
     def set_loading(self, on: cython.bint) -> cython.void:
         """Whether the data are being loaded."""
         self.loading = on
-        self._look()
+        self._update_shut()
 
     @cython.ccall
-    def refuse_writes(self, text: bytes | None) -> cython.void:
+    def reject_writes(self, text: bytes | None) -> cython.void:
         """From now on whatever may write is answered with this error; None: no longer."""
-        self.refusal = text
-        self._look()
+        self.write_error = text
+        self._update_shut()
 
     @cython.ccall
-    def pause(self, until: cython.longlong, writes_only: cython.bint) -> cython.void:
+    def pause(self, paused_until: cython.longlong, writes_only: cython.bint) -> cython.void:
         """Pause until then. A pause never gets shorter or milder but by ending it."""
-        if self.until:
-            until = max(until, self.until)
+        if self.paused_until:
+            paused_until = max(paused_until, self.paused_until)
             writes_only = writes_only and self.writes_only
-        self.until = until
+        self.paused_until = paused_until
         self.writes_only = writes_only
-        self._look()
+        self._update_shut()
 
     @cython.ccall
     def end_pause(self) -> cython.void:
         """The pause is over; the engine executes what was held back before anything else."""
-        if self.until:
-            self.until = 1
+        if self.paused_until:
+            self.paused_until = 1
 
     def shift(self, by_ms: int) -> None:
         """The clock was set by so much: a pause lasts as long as it was to."""
-        if self.until:
-            self.until = max(self.until + by_ms, 1)
+        if self.paused_until:
+            self.paused_until = max(self.paused_until + by_ms, 1)
 
     @cython.ccall
-    def take_held(self) -> dict[Any, list[bytes]]:
+    def take_paused(self) -> dict[Any, list[bytes]]:
         """End the pause for good; what it held back is the caller's."""
-        found = self.held
-        self.held = {}
-        self.until = 0
+        found = self.paused_requests
+        self.paused_requests = {}
+        self.paused_until = 0
         self.writes_only = False
-        self._look()
+        self._update_shut()
         return found
 
     @cython.ccall
-    def refused(self, session: Session, row: Row, argv: list[bytes]) -> CommandError | None:
+    def error_for(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:
         """The error that the session's request gets now, or None. What a log repeats is never refused.
 
         PING is refused like writes, as by Redis: whoever watches over the server learns of its trouble.
         """
         if session.replayed:
             return None
-        if self.refusal is not None and (self.writes(session, row) or row.command.name == b"ping"):
-            return CommandError(self.refusal.decode())
+        if self.write_error is not None and (self.is_write(session, row) or row.command.name == b"ping"):
+            return CommandError(self.write_error.decode())
         if self.loading and "loading" not in row.command.flags:
             return Loading()
-        if self.memory.total > self.memory.most and not self.loading and self.until == 0:
-            return self._memory_refused(session, row, argv)
+        if self.memory.total > self.memory.most and not self.loading and self.paused_until == 0:
+            return self._memory_error(session, row, argv)
         return None
 
     @cython.cfunc
-    def _memory_refused(self, session: Session, row: Row, argv: list[bytes]) -> CommandError | None:
+    def _memory_error(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:
         """What a request is told that needs memory, when there is none and none can be made free."""
         if not needs_memory(session, row) or self.eviction.make_room(sum(map(len, argv))):
             return None
         return OutOfMemory()
 
     @cython.ccall
-    def writes(self, session: Session, row: Row) -> cython.bint:
+    def is_write(self, session: Session, row: CommandRow) -> cython.bint:
         """Whether the request may write: its command can, or it is an EXEC with such a one in its queue."""
         if may_write(row):
             return True

@@ -43,8 +43,8 @@ class Waiter:
     serve: Callable[[Any], bool]
     on_timeout: Callable[[Any], None]
     command: Any  # the blocked command's row
-    lane: Any
-    has_news: Callable[[Any, bytes], bool] | None
+    wait_class: Any
+    may_be_served: Callable[[Any, bytes], bool] | None
     number: cython.longlong  # of arrival, among all waiters
     tried: cython.longlong  # the round of take_ready() in which it was tried last
     alive: cython.bint
@@ -58,8 +58,8 @@ class Waiter:
         serve: Callable[[Any], bool],
         on_timeout: Callable[[Any], None],
         command: Any = None,
-        lane: Any = None,
-        has_news: Callable[[Any, bytes], bool] | None = None,
+        wait_class: Any = None,
+        may_be_served: Callable[[Any, bytes], bool] | None = None,
     ) -> None:
         self.session = session
         self.database = database
@@ -68,19 +68,21 @@ class Waiter:
         self.serve = serve
         self.on_timeout = on_timeout
         self.command = command
-        self.lane = lane
-        self.has_news = has_news
+        self.wait_class = wait_class
+        self.may_be_served = may_be_served
         self.number = 0
         self.tried = 0
         self.alive = True
 
     @cython.ccall
-    def is_worth_a_try(self, round_number: cython.longlong, database: object, key: bytes) -> cython.bint:
+    def should_retry(self, round_number: cython.longlong, database: object, key: bytes) -> cython.bint:
         """Return whether news on the key may serve it, which was not tried in this round yet.
 
         What would serve a waiter of many keys has been there at the first of them.
         """
-        if self.tried == round_number or (self.has_news is not None and not self.has_news(database, key)):
+        if self.tried == round_number or (
+            self.may_be_served is not None and not self.may_be_served(database, key)
+        ):
             return False
         self.tried = round_number
         return True
@@ -93,19 +95,19 @@ def number_of(waiter: Waiter) -> int:
 
 @cython.final
 @cython.cclass
-class Turns:
+class WakeOrder:
     """Whose turn it is when a key has news: by arrival, but a lane ends with the first who finds nothing."""
 
-    lanes: dict[Any, OrderedDict[Waiter, None]]
+    wait_classes: dict[Any, OrderedDict[Waiter, None]]
     heads: list[tuple[int, Waiter]]  # the foremost of each lane
-    alone: Iterator[Waiter]  # the lane None, as it was at the start
+    unclassed: Iterator[Waiter]  # the lane None, as it was at the start
 
-    def __init__(self, lanes: dict[Any, OrderedDict[Waiter, None]]) -> None:
-        self.lanes = lanes
+    def __init__(self, wait_classes: dict[Any, OrderedDict[Waiter, None]]) -> None:
+        self.wait_classes = wait_classes
         self.heads = []
-        self.alone = iter(list(lanes.get(None, ())))
-        for lane in lanes:
-            self._advance(lane)
+        self.unclassed = iter(list(wait_classes.get(None, ())))
+        for wait_class in wait_classes:
+            self._advance(wait_class)
 
     @cython.ccall
     def next(self) -> Waiter | None:
@@ -113,15 +115,17 @@ class Turns:
         return heappop(self.heads)[1] if self.heads else None
 
     @cython.ccall
-    def found(self, waiter: Waiter, served: cython.bint) -> cython.void:
+    def record_result(self, waiter: Waiter, served: cython.bint) -> cython.void:
         """Waiter has tried, and was served or not."""
-        if served or waiter.lane is None:
-            self._advance(waiter.lane)
+        if served or waiter.wait_class is None:
+            self._advance(waiter.wait_class)
 
     @cython.cfunc
-    def _advance(self, lane: object) -> cython.void:
+    def _advance(self, wait_class: object) -> cython.void:
         """The next of the lane stands at its head. A waiter that was served has left it."""
-        waiter: Waiter | None = next(self.alone if lane is None else iter(self.lanes.get(lane, ())), None)
+        waiter: Waiter | None = next(
+            self.unclassed if wait_class is None else iter(self.wait_classes.get(wait_class, ())), None
+        )
         if waiter is not None:
             heappush(self.heads, (waiter.number, waiter))
 
@@ -137,8 +141,8 @@ class Blocking:
     queues: dict[tuple[int, bytes], dict[Any, OrderedDict[Waiter, None]]]
     ready: dict[tuple[int, bytes], None]
     heap: list[tuple[int, int, Waiter]]
-    alarms: list[tuple[int, tuple[int, bytes]]]
-    armed: dict[tuple[int, bytes], int]
+    timers: list[tuple[int, tuple[int, bytes]]]
+    scheduled: dict[tuple[int, bytes], int]
 
     def __init__(self) -> None:
         self.count = 0
@@ -147,8 +151,8 @@ class Blocking:
         self.queues = {}
         self.ready = {}
         self.heap = []
-        self.alarms = []
-        self.armed = {}
+        self.timers = []
+        self.scheduled = {}
 
     @cython.ccall
     def wait(self, waiter: Waiter) -> cython.void:
@@ -157,19 +161,19 @@ class Blocking:
         self.number += 1
         waiter.number = self.number
         for key in waiter.keys:
-            place = (waiter.database, key)
-            lanes = self.queues.get(place)
-            if lanes is None:
-                lanes = self.queues[place] = {}
-            lane = lanes.get(waiter.lane)
-            if lane is None:
-                lane = lanes[waiter.lane] = OrderedDict()
-            lane[waiter] = None
+            location = (waiter.database, key)
+            wait_classes = self.queues.get(location)
+            if wait_classes is None:
+                wait_classes = self.queues[location] = {}
+            wait_class = wait_classes.get(waiter.wait_class)
+            if wait_class is None:
+                wait_class = wait_classes[waiter.wait_class] = OrderedDict()
+            wait_class[waiter] = None
         if waiter.deadline:
             heappush(self.heap, (waiter.deadline, self.number, waiter))
 
     @cython.ccall
-    def forget(self, waiter: Waiter) -> cython.void:
+    def remove(self, waiter: Waiter) -> cython.void:
         """Waiter is served, expired or gone. IdempotencySweeper twice does nothing."""
         if not waiter.alive:
             return
@@ -183,93 +187,95 @@ class Blocking:
 
     @cython.cfunc
     def _leave(self, waiter: Waiter, key: bytes) -> cython.void:
-        place = (waiter.database, key)
-        lanes = self.queues.get(place)
-        if lanes is None or waiter.lane not in lanes:
+        location = (waiter.database, key)
+        wait_classes = self.queues.get(location)
+        if wait_classes is None or waiter.wait_class not in wait_classes:
             return  # the same key named twice: left already
-        lanes[waiter.lane].pop(waiter, None)
-        if not lanes[waiter.lane]:
-            del lanes[waiter.lane]
-        if not lanes:
-            del self.queues[place]
-            self.armed.pop(place, None)
+        wait_classes[waiter.wait_class].pop(waiter, None)
+        if not wait_classes[waiter.wait_class]:
+            del wait_classes[waiter.wait_class]
+        if not wait_classes:
+            del self.queues[location]
+            self.scheduled.pop(location, None)
 
     @cython.ccall
     def signal(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
         """There is news on key; cheap when nobody waits for it."""
         if self.count:
-            place = (database, key)
-            if place in self.queues:
-                self.ready[place] = None
+            location = (database, key)
+            if location in self.queues:
+                self.ready[location] = None
 
     @cython.ccall
     def signal_all(self, database: cython.Py_ssize_t) -> cython.void:
         """There may be news on every key of the database: it was swapped or emptied."""
-        for place in self.queues:
-            if place[0] == database:
-                self.ready[place] = None
+        for location in self.queues:
+            if location[0] == database:
+                self.ready[location] = None
 
     def take_ready(self) -> list[tuple[int, bytes]]:
         """The keys with news, oldest news first; they count as old from now on."""
         self.round += 1
-        places = list(self.ready)
+        locations = list(self.ready)
         self.ready.clear()
-        return places
+        return locations
 
     @cython.ccall
     def waiters(self, database: cython.Py_ssize_t, key: bytes) -> list[Waiter]:
         """Who waits for key now, first come first."""
-        lanes = self.queues.get((database, key), {})
-        return sorted([waiter for lane in lanes.values() for waiter in lane], key=number_of)
+        wait_classes = self.queues.get((database, key), {})
+        return sorted(
+            [waiter for wait_class in wait_classes.values() for waiter in wait_class], key=number_of
+        )
 
     @cython.ccall
-    def turns(self, database: cython.Py_ssize_t, key: bytes) -> Turns:
+    def wake_order(self, database: cython.Py_ssize_t, key: bytes) -> WakeOrder:
         """Those who wait for key, to be tried in turn."""
-        return Turns(self.queues.get((database, key), {}))
+        return WakeOrder(self.queues.get((database, key), {}))
 
     # Alarms.
 
     @cython.ccall
-    def arm(self, database: cython.Py_ssize_t, key: bytes, at: cython.longlong) -> cython.void:
+    def schedule(self, database: cython.Py_ssize_t, key: bytes, at: cython.longlong) -> cython.void:
         """At that time, in milliseconds, there is news on key for those who wait for it then.
 
         A key has one alarm, the earliest asked for; it rings once, or never if nobody waits any more.
         """
-        place = (database, key)
-        if place in self.armed and self.armed[place] <= at:
+        location = (database, key)
+        if location in self.scheduled and self.scheduled[location] <= at:
             return
-        self.armed[place] = at
-        heappush(self.alarms, (at, place))
-        if len(self.alarms) > HEAP_DEAD_MIN and len(self.alarms) > 2 * len(self.armed):
-            self.alarms = [(at, place) for place, at in self.armed.items()]
-            heapify(self.alarms)
+        self.scheduled[location] = at
+        heappush(self.timers, (at, location))
+        if len(self.timers) > HEAP_DEAD_MIN and len(self.timers) > 2 * len(self.scheduled):
+            self.timers = [(at, location) for location, at in self.scheduled.items()]
+            heapify(self.timers)
 
     @cython.ccall
-    def ring(self, now: cython.longlong) -> cython.void:
+    def fire(self, now: cython.longlong) -> cython.void:
         """Signal the keys whose alarm is due."""
-        while self.alarms and self.alarms[0][0] <= now:
-            at, place = heappop(self.alarms)
-            if self.armed.get(place) == at:
-                del self.armed[place]
-                self.signal(place[0], place[1])
+        while self.timers and self.timers[0][0] <= now:
+            at, location = heappop(self.timers)
+            if self.scheduled.get(location) == at:
+                del self.scheduled[location]
+                self.signal(location[0], location[1])
 
     @cython.cfunc
-    def _next_alarm(self) -> cython.longlong:
-        while self.alarms and self.armed.get(self.alarms[0][1]) != self.alarms[0][0]:
-            heappop(self.alarms)
-        return self.alarms[0][0] if self.alarms else -1
+    def _next_timer(self) -> cython.longlong:
+        while self.timers and self.scheduled.get(self.timers[0][1]) != self.timers[0][0]:
+            heappop(self.timers)
+        return self.timers[0][0] if self.timers else -1
 
     # Deadlines.
 
     @cython.ccall
-    def expired(self, now: cython.longlong) -> list[Waiter]:
+    def pop_expired(self, now: cython.longlong) -> list[Waiter]:
         """Take the waiters whose deadline is now or past, earliest first, out of everything."""
         due: list[Waiter] = []
         waiter: Waiter
         while self.heap and (not self.heap[0][2].alive or self.heap[0][0] <= now):
             waiter = heappop(self.heap)[2]
             if waiter.alive:
-                self.forget(waiter)
+                self.remove(waiter)
                 due.append(waiter)
         return due
 
@@ -288,6 +294,6 @@ class Blocking:
         """When expired() or ring() has something to do next; -1 for never."""
         while self.heap and not self.heap[0][2].alive:
             heappop(self.heap)
-        alarm: cython.longlong = self._next_alarm()
+        timer: cython.longlong = self._next_timer()
         deadline: cython.longlong = self.heap[0][0] if self.heap else -1
-        return deadline if alarm < 0 or 0 <= deadline < alarm else alarm
+        return deadline if timer < 0 or 0 <= deadline < timer else timer

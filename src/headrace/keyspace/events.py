@@ -17,32 +17,32 @@ from headrace.keyspace.settings import Settings
 from headrace.visibility import Public
 
 # The letters of notify-keyspace-events, each with its bit; A stands for those of ALL.
-LETTERS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnocamSTIV")}
+CLASS_BITS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnocamSTIV")}
 ALL = "g$lshzxetd"
 
-KEYSPACE = cython.declare(cython.int, LETTERS["K"])
-KEYEVENT = cython.declare(cython.int, LETTERS["E"])
+KEYSPACE = cython.declare(cython.int, CLASS_BITS["K"])
+KEYEVENT = cython.declare(cython.int, CLASS_BITS["E"])
 
 
-def parse(text: str) -> int:
+def parse_classes(text: str) -> int:
     """The bits of a word of letters; ValueError, for the operator, when one of them is no class."""
-    bits = 0
+    class_bits = 0
     for letter in text:
         if letter == "A":
-            bits |= parse(ALL)
-        elif letter in LETTERS:
-            bits |= LETTERS[letter]
+            class_bits |= parse_classes(ALL)
+        elif letter in CLASS_BITS:
+            class_bits |= CLASS_BITS[letter]
         else:
             raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdnocaSTIV'.")
-    return bits
+    return class_bits
 
 
-def show(bits: int) -> str:
+def format_classes(class_bits: int) -> str:
     """The letters of the bits as CONFIG GET answers them: as in Redis, n, o, c and a go unseen beside A."""
-    whole = parse(ALL)
-    shown = "KEmSTIV" if bits & whole == whole else ALL + "nocaKEmSTIV"
-    letters = "".join(letter for letter in shown if bits & LETTERS[letter])
-    return letters if shown.startswith(ALL) else "A" + letters
+    whole = parse_classes(ALL)
+    letters_shown = "KEmSTIV" if class_bits & whole == whole else ALL + "nocaKEmSTIV"
+    letters = "".join(letter for letter in letters_shown if class_bits & CLASS_BITS[letter])
+    return letters if letters_shown.startswith(ALL) else "A" + letters
 
 
 @cython.final
@@ -58,13 +58,13 @@ class Events:
         self.publish = None
 
     @cython.ccall
-    def tell(self, cls: str, event: bytes, key: bytes, database: cython.Py_ssize_t) -> cython.void:
+    def notify(self, cls: str, event: bytes, key: bytes, database: cython.Py_ssize_t) -> cython.void:
         """The event, of the class with this letter, has happened to the key of the database."""
-        told: cython.int = self.settings.notify_keyspace_events
-        bit: cython.int = LETTERS[cls]
-        if not told & bit or self.publish is None:
+        enabled: cython.int = self.settings.notify_keyspace_events
+        bit: cython.int = CLASS_BITS[cls]
+        if not enabled & bit or self.publish is None:
             return
-        if told & KEYSPACE:
+        if enabled & KEYSPACE:
             self.publish(b"__keyspace@%d__:%s" % (database, key), event)
-        if told & KEYEVENT:
+        if enabled & KEYEVENT:
             self.publish(b"__keyevent@%d__:%s" % (database, event), key)

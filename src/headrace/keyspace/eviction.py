@@ -21,7 +21,7 @@ from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
-LOOKED_AT = 16  # streams, in one search
+SAMPLE_SIZE = 16  # streams, in one search
 NODES_MAX = 16  # that go for one request, unless it brings more than they held
 
 NO_EVICTION = "noeviction"
@@ -29,21 +29,21 @@ STREAM_OLDEST = "stream-oldest"
 POLICIES = (NO_EVICTION, STREAM_OLDEST)
 
 
-class Recorder(Protocol):
+class EffectRecorder(Protocol):
     """Keeps what has changed: engine/effects.py."""
 
-    def record(self, database: int, words: list[bytes], /) -> None:
+    def record(self, database: int, request: list[bytes], /) -> None:
         """Words, a whole request, have changed that database."""
 
 
 class Eviction:
     """Makes room in one keyspace, and has it recorded, a request for each stream."""
 
-    def __init__(self, keyspace: Keyspace, effects: Recorder) -> None:
+    def __init__(self, keyspace: Keyspace, effects: EffectRecorder) -> None:
         self.keyspace = keyspace
         self.effects = effects
         self.policy = NO_EVICTION
-        self.entries = 0  # that had to go so far
+        self.evicted_entries = 0  # that had to go so far
         self.peak = 0  # the most that keys and values ever weighed, as far as anybody looked
 
     def make_room(self, wanted: int) -> bool:
@@ -55,65 +55,65 @@ class Eviction:
         most = weight.most
         start = weight.total
         nodes = 0
-        shed: dict[Stream, int] = {}  # entries that went
+        evicted: dict[Stream, int] = {}  # entries that went
         stream: Stream | None = None
         while weight.total > most and (nodes < NODES_MAX or start - weight.total < 2 * wanted):
             stream = self._biggest() if self.policy == STREAM_OLDEST else None
             if stream is None:
                 break
-            shed[stream] = shed.get(stream, 0) + self._shed(stream)
+            evicted[stream] = evicted.get(stream, 0) + self._evict_first_node(stream)
             nodes += 1
-        for gone_from, entries in shed.items():
-            self._tell(gone_from, entries)
+        for trimmed, evicted_entries in evicted.items():
+            self._record_trim(trimmed, evicted_entries)
         return weight.total <= most or stream is not None
 
-    def forget(self) -> None:
+    def reset_counters(self) -> None:
         """Counts start anew."""
-        self.entries = 0
+        self.evicted_entries = 0
         self.peak = self.keyspace.weight.total
 
     def _biggest(self) -> Stream | None:
         """One of the biggest streams that have a node to give; None when there is none."""
         waiting = self.keyspace.weight.evictable
         found: Stream | None = None
-        looked_at = 0
-        while waiting and looked_at < min(LOOKED_AT, len(waiting)):
+        sampled = 0
+        while waiting and sampled < min(SAMPLE_SIZE, len(waiting)):
             stream: Stream = next(iter(waiting))
             if len(stream.nodes) < 2:
                 del waiting[stream]  # until it closes a node again
                 continue
             waiting.move_to_end(stream)
-            looked_at += 1
+            sampled += 1
             if found is None or stream.weight.total > found.weight.total:
                 found = stream
         if found is not None:
             waiting.move_to_end(found, last=False)
         return found
 
-    def _shed(self, stream: Stream) -> int:
+    def _evict_first_node(self, stream: Stream) -> int:
         """Let the first node go; how many entries it held."""
         node = stream.first_node()
         assert node is not None
-        entries = node.live
+        evicted_entries = node.live
         stream.drop(node)
-        return entries
+        return evicted_entries
 
-    def _tell(self, stream: Stream, entries: int) -> None:
+    def _record_trim(self, stream: Stream, evicted_entries: int) -> None:
         """So many entries of the stream have gone: all who must hear of it do, as of an XTRIM."""
         stream.find_first()
-        self.entries += entries
+        self.evicted_entries += evicted_entries
         first = stream.first_node()
         key = stream.weight.key
         assert first is not None and key is not None
-        database = self._home(stream, key)
-        words = [b"XTRIM", key, b"MINID", b"=", stream_id.text_of(first.ms, first.seq)]
-        self.effects.record(database.index, words)
-        self.keyspace.changes += entries - 1
-        database.touched(key)
+        database = self._database_of(stream, key)
+        request = [b"XTRIM", key, b"MINID", b"=", stream_id.text_of(first.ms, first.seq)]
+        self.effects.record(database.index, request)
+        self.keyspace.changes += evicted_entries - 1
+        database.mark_modified(key)
         if self.keyspace.settings.notify_keyspace_events:
-            self.keyspace.events.tell("t", b"xtrim", key, database.index)
+            self.keyspace.events.notify("t", b"xtrim", key, database.index)
 
-    def _home(self, stream: Stream, key: bytes) -> Database:
+    def _database_of(self, stream: Stream, key: bytes) -> Database:
         """The database that has the stream. (SWAPDB moves all streams at once, so none knows its own.)"""
         databases: list[Database] = self.keyspace.databases
         return next(database for database in databases if database.values.get(key) is stream)

@@ -26,91 +26,91 @@ HEAP_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
 class Expiry:
     """The times of death of one database's keys."""
 
-    at: dict[bytes, int]
+    times: dict[bytes, int]
     heap: list[tuple[int, bytes]]
     total: int  # the sum of all times, for the average; a Python int, it may pass 64 bits
     weight: MemoryAccount  # of all that the keyspace holds
 
     def __init__(self, weight: MemoryAccount) -> None:
         self.weight = weight
-        self.at = {}
+        self.times = {}
         self.heap = []
         self.total = 0
 
     def __len__(self) -> int:
-        return len(self.at)
+        return len(self.times)
 
     @cython.ccall
     def set(self, key: bytes, at_ms: cython.longlong) -> cython.void:
         """Key dies at at_ms, whatever was said before."""
         moment: int = at_ms  # one number for all three
-        before = self.at.get(key)
+        before = self.times.get(key)
         if before is None:
             self.weight.add(TIME_BYTES)
         else:
             self.total -= before
-        self.at[key] = moment
+        self.times[key] = moment
         self.total += moment
         heappush(self.heap, (moment, key))
-        self._tidy()
+        self._compact_heap()
 
     @cython.ccall
-    def drop(self, key: bytes) -> cython.bint:
+    def remove(self, key: bytes) -> cython.bint:
         """Key lives on, or is gone; whether it had a time."""
-        before = self.at.pop(key, None)
+        before = self.times.pop(key, None)
         if before is None:
             return False
         self.weight.add(-TIME_BYTES)
         self.total -= before
-        self._tidy()
+        self._compact_heap()
         return True
 
     @cython.ccall
-    def empty(self) -> cython.void:
+    def clear(self) -> cython.void:
         """No key has a time any more."""
-        self.weight.add(-TIME_BYTES * len(self.at))
-        self.at = {}
+        self.weight.add(-TIME_BYTES * len(self.times))
+        self.times = {}
         self.heap = []
         self.total = 0
 
     @cython.cfunc
-    def _tidy(self) -> cython.void:
+    def _compact_heap(self) -> cython.void:
         """Throw the stale items away when they are the most."""
-        if len(self.heap) > HEAP_STALE_MIN and len(self.heap) > 2 * len(self.at):
-            self.heap = [(at, key) for key, at in self.at.items()]
+        if len(self.heap) > HEAP_STALE_MIN and len(self.heap) > 2 * len(self.times):
+            self.heap = [(at, key) for key, at in self.times.items()]
             heapify(self.heap)
 
     @cython.ccall
     def get(self, key: bytes) -> cython.longlong:
         """When key dies; -1 for never."""
-        at = self.at.get(key)
+        at = self.times.get(key)
         return -1 if at is None else at
 
     @cython.ccall
     def is_due(self, key: bytes, now: cython.longlong) -> cython.bint:
         """Whether key is dead at now."""
-        at = self.at.get(key)
+        at = self.times.get(key)
         if at is None:
             return False
         moment: cython.longlong = at
         return moment <= now
 
     @cython.ccall
-    def due(self, now: cython.longlong) -> bytes | None:
+    def next_due_key(self, now: cython.longlong) -> bytes | None:
         """A key that is dead at now, the earliest first; None when there is none. The caller drops it."""
         while self.heap:
             at, key = self.heap[0]
-            if self.at.get(key) == at:
+            if self.times.get(key) == at:
                 return key if at <= now else None
             heappop(self.heap)
         return None
 
     @cython.ccall
-    def next_death(self) -> cython.longlong:
+    def next_expiry(self) -> cython.longlong:
         """When the next key dies; -1 for never."""
         while self.heap:
             at, key = self.heap[0]
-            if self.at.get(key) == at:
+            if self.times.get(key) == at:
                 return at
             heappop(self.heap)
         return -1

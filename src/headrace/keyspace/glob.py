@@ -15,7 +15,7 @@ from __future__ import annotations
 import cython
 
 from headrace import limits
-from headrace.keyspace.glob_elements import Elements
+from headrace.keyspace.glob_elements import GlobElements
 
 BACKSLASH = cython.declare(cython.int, 92)
 CARET = cython.declare(cython.int, 94)
@@ -65,7 +65,7 @@ class Glob:
 
     pattern: bytes
     fold: cython.bint  # letters match whatever their case
-    elements: Elements | None  # once they are needed
+    elements: GlobElements | None  # once they are needed
 
     def __init__(self, pattern: bytes, ignore_case: cython.bint = False) -> None:
         """Prepare the pattern.
@@ -77,7 +77,7 @@ class Glob:
         self.fold = ignore_case
         self.elements = None
         if len(pattern) > SEGMENT_MAX:
-            self.elements = Elements(pattern, ignore_case)
+            self.elements = GlobElements(pattern, ignore_case)
             self.elements.check()
 
     @cython.ccall
@@ -85,13 +85,13 @@ class Glob:
         """Return whether the pattern describes the text. The empty text has only the empty pattern."""
         if len(text) == 0:
             return len(self.pattern) == 0
-        elements: Elements | None = self.elements
+        elements: GlobElements | None = self.elements
         found: cython.int
         if elements is None:
             found = self._compare(text)
             if found >= 0:
                 return found > 0
-            elements = self.elements = Elements(self.pattern, self.fold)
+            elements = self.elements = GlobElements(self.pattern, self.fold)
         return elements.match(text)
 
     @cython.cfunc

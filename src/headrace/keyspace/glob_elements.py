@@ -58,7 +58,7 @@ def lower_case(c: cython.int) -> cython.int:
 
 @cython.final
 @cython.cclass
-class Elements:
+class GlobElements:
     """The elements of one pattern."""
 
     fold: cython.bint  # letters match whatever their case
@@ -201,7 +201,7 @@ class Elements:
             first += 1
         if first == last and end != last:
             return False
-        if not self._stands(0, first, text, 0):
+        if not self._matches_at(0, first, text, 0):
             return False
         if first == last:
             return True
@@ -209,7 +209,7 @@ class Elements:
         while mem.u32le(self.p, 4 * (last - 1)) != ANY_RUN:
             last -= 1
         end -= self.count - last
-        if not self._stands(last, self.count, text, end):
+        if not self._matches_at(last, self.count, text, end):
             return False
         while first + 1 < last:  # `first` is at a star, `last` after one
             i = first + 1
@@ -224,7 +224,7 @@ class Elements:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _stands(
+    def _matches_at(
         self,
         first: cython.Py_ssize_t,
         last: cython.Py_ssize_t,
@@ -258,7 +258,7 @@ class Elements:
                     return self._find_classes(first, last, text, begin, end)
             return self._find_literals(first, last, text, begin, end)
         for at in range(begin, end - (last - first) + 1):
-            if self._stands(first, last, text, at):
+            if self._matches_at(first, last, text, at):
                 return at
         return -1
 

@@ -17,9 +17,9 @@ from headrace.errors import WrongType
 from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
-from headrace.keyspace.scan import Order
+from headrace.keyspace.scan import ScanOrder
 from headrace.keyspace.settings import Settings
-from headrace.keyspace.watching import Watch, Watching
+from headrace.keyspace.watching import Watch, WatchedKeys
 from headrace.streams.compaction import Compaction
 from headrace.streams.idempotency import IdempotencySweeper
 from headrace.streams.memory_account import MemoryAccount
@@ -30,10 +30,10 @@ from headrace.visibility import Public
 # How many dead keys a sweep may bury before it lets others have their turn.
 SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
-PLACE_BYTES = cython.declare(
+KEY_OVERHEAD_BYTES = cython.declare(
     cython.Py_ssize_t, limits.KEY_OVERHEAD_BYTES
 )  # what a key weighs beside its bytes
-BYTES_HEAD = cython.declare(cython.Py_ssize_t, 33)  # what an object of bytes has beside them
+BYTES_HEADER = cython.declare(cython.Py_ssize_t, 33)  # what an object of bytes has beside them
 
 
 @cython.ccall
@@ -48,7 +48,7 @@ def type_name(value: object) -> bytes:
 @cython.exceptval(-1, check=False)
 def string_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """What a string of n bytes weighs, wherever it is kept."""
-    return footprint.allocated_bytes(BYTES_HEAD + n)
+    return footprint.allocated_bytes(BYTES_HEADER + n)
 
 
 @cython.final
@@ -63,10 +63,10 @@ class Keyspace:
     forgetting: IdempotencySweeper
     compaction: Compaction
     now: Public[cython.longlong]  # milliseconds; one moment for a whole batch of commands
-    reading: Public[cython.bint]  # the command that runs only reads: its look-ups are hits and misses
+    counts_lookups: Public[cython.bint]  # the command that runs only reads: its look-ups are hits and misses
     # nothing dies of age: a log is read, which says itself what died, and when
-    keep_dead: Public[cython.bint]
-    mortal: cython.bint  # some key may have a time to die: False saves asking every database, turn by turn
+    keep_expired: Public[cython.bint]
+    has_ttls: cython.bint  # some key may have a time to die: False saves asking every database, turn by turn
     changes: Public[cython.longlong]  # how often a key was modified
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
@@ -84,9 +84,9 @@ class Keyspace:
         self.weight = MemoryAccount()
         self.weight.evictable = OrderedDict()
         self.now = 0
-        self.reading = False
-        self.keep_dead = False
-        self.mortal = False
+        self.counts_lookups = False
+        self.keep_expired = False
+        self.has_ttls = False
         self.changes = 0
         self.hits = 0
         self.misses = 0
@@ -109,13 +109,13 @@ class Keyspace:
         b: Database = self.databases[second]
         if first == second:
             return
-        a.spoil_existing()
-        b.spoil_existing()
+        a.invalidate_existing()
+        b.invalidate_existing()
         a.values, b.values = b.values, a.values
         a.expiry_times, b.expiry_times = b.expiry_times, a.expiry_times
-        a.order, b.order = b.order, a.order
-        a.spoil_existing()
-        b.spoil_existing()
+        a.scan_order, b.scan_order = b.scan_order, a.scan_order
+        a.invalidate_existing()
+        b.invalidate_existing()
         self.changes += 1
         self.blocking.signal_all(first)
         self.blocking.signal_all(second)
@@ -134,7 +134,7 @@ class Keyspace:
         """Bury keys that have died, not too many at once; whether some are left. Let streams forget iids."""
         database: Database
         budget: cython.Py_ssize_t = SWEEP_KEYS_MAX
-        if self.keep_dead:
+        if self.keep_expired:
             return False
         for database in self.databases:
             budget -= database.sweep(budget)
@@ -142,21 +142,21 @@ class Keyspace:
         return budget <= 0
 
     @cython.ccall
-    def next_death(self) -> cython.longlong:
+    def next_expiry(self) -> cython.longlong:
         """When the next key of any database dies, or streams are to forget; -1 for never."""
-        if self.keep_dead:
+        if self.keep_expired:
             return -1
         database: Database
         earliest: cython.longlong = self.forgetting.next_sweep()
         at: cython.longlong
-        if not self.mortal:
+        if not self.has_ttls:
             return earliest
-        self.mortal = False
+        self.has_ttls = False
         for database in self.databases:
-            if not len(database.expiry_times.at):
+            if not len(database.expiry_times.times):
                 continue
-            self.mortal = True
-            at = database.expiry_times.next_death()
+            self.has_ttls = True
+            at = database.expiry_times.next_expiry()
             if at >= 0 and (earliest < 0 or at < earliest):
                 earliest = at
         return earliest
@@ -165,7 +165,7 @@ class Keyspace:
     def unwatch(self, watch: Watch) -> cython.void:
         """Let go of all that watch watches."""
         for index, key in watch.keys:
-            self.databases[index].watching.drop(key, watch)
+            self.databases[index].watched_keys.remove(key, watch)
 
 
 @cython.final
@@ -177,16 +177,16 @@ class Database:
     index: cython.Py_ssize_t
     values: dict[bytes, object]
     expiry_times: Expiry
-    watching: Watching
-    order: Order | None  # the keys in order of arrival, once someone has asked for it
+    watched_keys: WatchedKeys
+    scan_order: ScanOrder | None  # the keys in order of arrival, once someone has asked for it
 
     def __init__(self, keyspace: Keyspace, index: cython.Py_ssize_t) -> None:
         self.keyspace = keyspace
         self.index = index
         self.values = {}
         self.expiry_times = Expiry(keyspace.weight)
-        self.watching = Watching()
-        self.order = None
+        self.watched_keys = WatchedKeys()
+        self.scan_order = None
 
     # Reading.
 
@@ -194,13 +194,13 @@ class Database:
     def find(self, key: bytes) -> object:
         """The live value of key, or None."""
         value = self.values.get(key)
-        if value is not None and len(self.expiry_times.at) and self._bury_if_due(key):
+        if value is not None and len(self.expiry_times.times) and self._delete_if_expired(key):
             value = None
-        if self.keyspace.reading:
+        if self.keyspace.counts_lookups:
             if value is None:
                 self.keyspace.misses += 1
                 if self.keyspace.settings.notify_keyspace_events:
-                    self.keyspace.events.tell("m", b"keymiss", key, self.index)
+                    self.keyspace.events.notify("m", b"keymiss", key, self.index)
             else:
                 self.keyspace.hits += 1
         return value
@@ -228,12 +228,12 @@ class Database:
     @cython.ccall
     def contains(self, key: bytes) -> cython.bint:
         """Whether key exists; counts neither as a hit nor as a miss."""
-        return key in self.values and not (len(self.expiry_times.at) and self._bury_if_due(key))
+        return key in self.values and not (len(self.expiry_times.times) and self._delete_if_expired(key))
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
         """How many keys are alive."""
-        while len(self.expiry_times.at) and self.sweep(SWEEP_KEYS_MAX):
+        while len(self.expiry_times.times) and self.sweep(SWEEP_KEYS_MAX):
             pass
         return len(self.values)
 
@@ -248,7 +248,7 @@ class Database:
         """Any live key; None when there is none."""
         if not self.size():
             return None
-        keys = self._arrivals().keys
+        keys = self._scan_order().keys
         while True:
             key: bytes = self.keyspace.random.choice(keys)
             if key in self.values:
@@ -256,15 +256,15 @@ class Database:
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
         """A few live keys from cursor on (0 starts), and the cursor to go on with (0: that was all)."""
-        next_cursor, keys = self._arrivals().step(cursor, count)
+        next_cursor, keys = self._scan_order().step(cursor, count)
         return next_cursor, [key for key in keys if self.contains(key)]
 
     @cython.cfunc
-    def _arrivals(self) -> Order:
-        if self.order is None:
-            self.order = Order(self.values)
-        self.order.tidy(self.values)
-        return self.order
+    def _scan_order(self) -> ScanOrder:
+        if self.scan_order is None:
+            self.scan_order = ScanOrder(self.values)
+        self.scan_order.compact(self.values)
+        return self.scan_order
 
     # Changing.
 
@@ -272,26 +272,26 @@ class Database:
     def put(self, key: bytes, value: object) -> cython.void:
         """Key now holds value, for good: an expiry it had is dropped."""
         if self.keyspace.settings.notify_keyspace_events:
-            self.announce(key, value)
-        order: Order | None = self.order
-        if order is not None and key in self.values:
-            order = None  # it has its place there
+            self.notify_put(key, value)
+        scan_order: ScanOrder | None = self.scan_order
+        if scan_order is not None and key in self.values:
+            scan_order = None  # it has its place there
         self._set(key, value)
-        if order is not None:
-            order.add(key, self.values)
-        if len(self.expiry_times.at):
-            self.expiry_times.drop(key)
+        if scan_order is not None:
+            scan_order.add(key, self.values)
+        if len(self.expiry_times.times):
+            self.expiry_times.remove(key)
 
     @cython.ccall
-    def announce(self, key: bytes, value: object) -> cython.void:
+    def notify_put(self, key: bytes, value: object) -> cython.void:
         """Tell that key will hold value: that it is new, or what becomes of the value it had."""
         events: Events = self.keyspace.events
         if not self.contains(key):
-            events.tell("n", b"new", key, self.index)
+            events.notify("n", b"new", key, self.index)
             return
-        events.tell("o", b"overwritten", key, self.index)
+        events.notify("o", b"overwritten", key, self.index)
         if type_name(self.values[key]) != type_name(value):
-            events.tell("c", b"type_changed", key, self.index)
+            events.notify("c", b"type_changed", key, self.index)
 
     @cython.ccall
     def replace(self, key: bytes, value: object) -> cython.void:
@@ -300,7 +300,7 @@ class Database:
             self._set(key, value)
 
     @cython.ccall
-    def grown(self, before: cython.Py_ssize_t, after: cython.Py_ssize_t) -> cython.void:
+    def account_growth(self, before: cython.Py_ssize_t, after: cython.Py_ssize_t) -> cython.void:
         """A string that was `before` bytes long is `after` bytes long now, in its place."""
         self.keyspace.weight.add(string_bytes(after) - string_bytes(before))
 
@@ -309,22 +309,22 @@ class Database:
         """Take key away; whether it was there (and alive)."""
         if not self.contains(key):
             return False
-        self._drop(key)
-        if len(self.expiry_times.at):
-            self.expiry_times.drop(key)
+        self._delete(key)
+        if len(self.expiry_times.times):
+            self.expiry_times.remove(key)
         return True
 
     @cython.ccall
     def flush(self) -> cython.Py_ssize_t:
         """Take all keys away; how many there were."""
         removed: cython.Py_ssize_t = len(self.values)
-        self.spoil_existing()
+        self.invalidate_existing()
         for key, value in self.values.items():
-            self._weigh_out(key, value)
+            self._release_memory(key, value)
         self.values = {}
-        self.expiry_times.empty()
-        if self.order is not None:
-            self.order.empty()
+        self.expiry_times.clear()
+        if self.scan_order is not None:
+            self.scan_order.empty()
         self.keyspace.changes += removed
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
@@ -339,9 +339,9 @@ class Database:
         weight: MemoryAccount = self.keyspace.weight
         before: object = self.values.get(key)
         if before is not None:
-            self._weigh_out(key, before)
+            self._release_memory(key, before)
         self.values[key] = value
-        weight.total += PLACE_BYTES + string_bytes(len(key))
+        weight.total += KEY_OVERHEAD_BYTES + string_bytes(len(key))
         if isinstance(value, Stream):
             stream = value
             stream.weight.key = key
@@ -352,15 +352,15 @@ class Database:
             weight.total += string_bytes(len(value))  # type: ignore[arg-type]
 
     @cython.cfunc
-    def _drop(self, key: bytes) -> cython.void:
+    def _delete(self, key: bytes) -> cython.void:
         """Let key, which is there, hold nothing."""
-        self._weigh_out(key, self.values.pop(key))
+        self._release_memory(key, self.values.pop(key))
 
     @cython.cfunc
-    def _weigh_out(self, key: bytes, value: object) -> cython.void:
+    def _release_memory(self, key: bytes, value: object) -> cython.void:
         stream: Stream
         weight: MemoryAccount = self.keyspace.weight
-        weight.total -= PLACE_BYTES + string_bytes(len(key))
+        weight.total -= KEY_OVERHEAD_BYTES + string_bytes(len(key))
         if isinstance(value, Stream):
             stream = value
             stream.weight.leave()
@@ -379,63 +379,63 @@ class Database:
     def set_expiry(self, key: bytes, at_ms: cython.longlong) -> cython.void:
         """Key, which exists, dies at at_ms."""
         self.expiry_times.set(key, at_ms)
-        self.keyspace.mortal = True
+        self.keyspace.has_ttls = True
 
     @cython.ccall
     def clear_expiry(self, key: bytes) -> cython.bint:
         """Key lives for good; whether it was to die."""
-        return self.expiry_times.drop(key)
+        return self.expiry_times.remove(key)
 
     @cython.ccall
     def sweep(self, budget: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Bury at most budget dead keys; how many it buried."""
-        buried: cython.Py_ssize_t = 0
-        if self.keyspace.keep_dead:
+        deleted: cython.Py_ssize_t = 0
+        if self.keyspace.keep_expired:
             return 0
-        while buried < budget:
-            key = self.expiry_times.due(self.keyspace.now)
+        while deleted < budget:
+            key = self.expiry_times.next_due_key(self.keyspace.now)
             if key is None:
                 break
-            self._bury(key)
-            buried += 1
-        return buried
+            self._delete_expired(key)
+            deleted += 1
+        return deleted
 
     @cython.cfunc
-    def _bury_if_due(self, key: bytes) -> cython.bint:
-        if self.keyspace.keep_dead or not self.expiry_times.is_due(key, self.keyspace.now):
+    def _delete_if_expired(self, key: bytes) -> cython.bint:
+        if self.keyspace.keep_expired or not self.expiry_times.is_due(key, self.keyspace.now):
             return False
-        self._bury(key)
+        self._delete_expired(key)
         return True
 
     @cython.cfunc
-    def _bury(self, key: bytes) -> cython.void:
+    def _delete_expired(self, key: bytes) -> cython.void:
         """Key has died of age: the one place where that happens."""
-        self._drop(key)
-        self.expiry_times.drop(key)
+        self._delete(key)
+        self.expiry_times.remove(key)
         self.keyspace.expired += 1
-        self.watching.spoil(key)
+        self.watched_keys.invalidate(key)
         self.keyspace.blocking.signal(self.index, key)
         if self.keyspace.settings.notify_keyspace_events:
-            self.keyspace.events.tell("x", b"expired", key, self.index)
+            self.keyspace.events.notify("x", b"expired", key, self.index)
         if self.keyspace.on_expired is not None:
             self.keyspace.on_expired(self.index, key)
 
     # Telling others.
 
     @cython.ccall
-    def touched(self, key: bytes) -> cython.void:
+    def mark_modified(self, key: bytes) -> cython.void:
         """Key was modified: who watches it is spoilt, and the change is counted."""
         self.keyspace.changes += 1
-        self.spoilt(key)
+        self.invalidate_watchers(key)
 
     @cython.ccall
-    def spoilt(self, key: bytes) -> cython.void:
+    def invalidate_watchers(self, key: bytes) -> cython.void:
         """Key was modified by what is counted elsewhere: who watches it is spoilt."""
-        if len(self.watching.watches):
-            self.watching.spoil(key)
+        if len(self.watched_keys.watches):
+            self.watched_keys.invalidate(key)
 
     @cython.ccall
-    def ready(self, key: bytes) -> cython.void:
+    def signal_ready(self, key: bytes) -> cython.void:
         """Key may have what blocked readers wait for; they are tried again after the command."""
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal(self.index, key)
@@ -443,15 +443,15 @@ class Database:
     @cython.ccall
     def watch(self, key: bytes, watch: Watch) -> cython.void:
         """A change of key, its death of age included, spoils watch from now on."""
-        if watch.holds(self.index, key):
+        if watch.contains(self.index, key):
             return
         self.contains(key)  # what is already dead must not spoil later
         watch.keys[(self.index, key)] = None
-        self.watching.add(key, watch)
+        self.watched_keys.add(key, watch)
 
     @cython.ccall
-    def spoil_existing(self) -> cython.void:
+    def invalidate_existing(self) -> cython.void:
         """All keys are about to go: whoever watches one that exists is spoilt."""
-        for key in self.watching.watches:
+        for key in self.watched_keys.watches:
             if key in self.values:
-                self.watching.spoil(key)
+                self.watched_keys.invalidate(key)

@@ -24,7 +24,7 @@ HOLES_MIN = cython.declare(cython.Py_ssize_t, 1024)
 
 @cython.final
 @cython.cclass
-class Order:
+class ScanOrder:
     """The keys of one database in order of arrival."""
 
     keys: list[bytes]
@@ -42,10 +42,10 @@ class Order:
         self.keys.append(key)
         self.serials.append(self.next_serial)
         self.next_serial += 1
-        self.tidy(live)
+        self.compact(live)
 
     @cython.ccall
-    def tidy(self, live: dict[bytes, object]) -> cython.void:
+    def compact(self, live: dict[bytes, object]) -> cython.void:
         """Close the holes when they outnumber the keys: each live key stays once, under its latest serial."""
         if len(self.keys) <= HOLES_MIN or len(self.keys) <= 2 * len(live):
             return

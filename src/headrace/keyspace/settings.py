@@ -41,4 +41,4 @@ class Settings:
         self.stream_node_max_entries = 100
 
 
-USUAL = Settings()  # as they are when nobody says otherwise; never to be changed
+DEFAULT_SETTINGS = Settings()  # as they are when nobody says otherwise; never to be changed

@@ -16,22 +16,22 @@ from headrace.visibility import Public
 class Watch:
     """What one client watches, and whether any of it has changed since."""
 
-    spoilt: Public[cython.bint]
+    invalidated: Public[cython.bint]
     keys: dict[tuple[int, bytes], None]  # database and key, oldest first
 
     def __init__(self) -> None:
-        self.spoilt = False
+        self.invalidated = False
         self.keys = {}
 
     @cython.ccall
-    def holds(self, database: cython.Py_ssize_t, key: bytes) -> cython.bint:
+    def contains(self, database: cython.Py_ssize_t, key: bytes) -> cython.bint:
         """Whether this key of this database is already watched."""
         return (database, key) in self.keys
 
 
 @cython.final
 @cython.cclass
-class Watching:
+class WatchedKeys:
     """The watched keys of one database."""
 
     watches: dict[bytes, dict[Watch, None]]
@@ -49,7 +49,7 @@ class Watching:
         found[watch] = None
 
     @cython.ccall
-    def drop(self, key: bytes, watch: Watch) -> cython.void:
+    def remove(self, key: bytes, watch: Watch) -> cython.void:
         """Watch no longer cares for key."""
         found = self.watches.get(key)
         if found is None:
@@ -59,10 +59,10 @@ class Watching:
             del self.watches[key]
 
     @cython.ccall
-    def spoil(self, key: bytes) -> cython.void:
+    def invalidate(self, key: bytes) -> cython.void:
         """Key has changed."""
         watch: Watch
         found = self.watches.get(key)
         if found is not None:
             for watch in found:
-                watch.spoilt = True
+                watch.invalidated = True

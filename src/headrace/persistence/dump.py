@@ -11,7 +11,7 @@ from io import BytesIO
 
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.settings import USUAL, Settings
+from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
 from headrace.persistence.lzf import Packer
@@ -39,7 +39,7 @@ class BadPayload(HeadraceError, ValueError):
 
 
 def dump(
-    value: object, version: Version, *, compress: bool, now_ms: int, settings: Settings = USUAL
+    value: object, version: Version, *, compress: bool, now_ms: int, settings: Settings = DEFAULT_SETTINGS
 ) -> bytes:
     """The payload of a Stream or of a string; what is expired at now_ms is left out.
 

@@ -205,12 +205,12 @@ def move_in(files: Files, names: Names, notes: list[str]) -> None:
 @contextlib.contextmanager
 def living_on(keyspace: Keyspace) -> Iterator[None]:
     """While data is loaded no key dies of age: the log itself says which ones did."""
-    before = keyspace.keep_dead
-    keyspace.keep_dead = True
+    before = keyspace.keep_expired
+    keyspace.keep_expired = True
     try:
         yield
     finally:
-        keyspace.keep_dead = before
+        keyspace.keep_expired = before
 
 
 @contextlib.contextmanager

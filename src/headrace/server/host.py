@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from headrace.commands.server_interface import Host, Section
+from headrace.commands.server_interface import Section, ServerInterface
 from headrace.commands.session import Session
 from headrace.engine.error_replies import Loading
 from headrace.errors import CommandError, HeadraceError
@@ -40,7 +40,7 @@ class NoShutdown(CommandError):
     text = "ERR Errors trying to SHUTDOWN. Check logs."
 
 
-class ServerHost(Host):
+class ServerHost(ServerInterface):
     """The host of an engine behind sockets. The turn and the disk are made later, and set last."""
 
     turn: Turn
@@ -95,7 +95,7 @@ class ServerHost(Host):
         finally:
             self.config.named = frozenset()
         if any(name.lower() == b"requirepass" for name, _ in pairs):
-            user_file.set_password(self.config, self.turn.engine.guard)
+            user_file.set_password(self.config, self.turn.engine.auth)
 
     def config_resetstat(self) -> None:
         """Counters of the process to zero."""
@@ -122,7 +122,7 @@ class ServerHost(Host):
 
         CommandError when that fails and force does not say to go regardless.
         """
-        if self.turn.engine.gate.loading:  # nothing is new, and a part of the data is not there
+        if self.turn.engine.write_gate.loading:  # nothing is new, and a part of the data is not there
             self.stop()
             return
         at = self.turn.engine.keyspace.now
@@ -212,7 +212,7 @@ class ServerHost(Host):
 
     def _refuse_while_loading(self) -> None:
         """DEBUG is served during a load, but then memory holds a part of the data and must not be saved."""
-        if self.turn.engine.gate.loading:
+        if self.turn.engine.write_gate.loading:
             raise Loading()
 
     def rdb_version(self) -> Version:

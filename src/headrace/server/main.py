@@ -144,9 +144,9 @@ class Server:
         for warning in self.config.warnings:
             logging.getLogger("headrace").warning("%s", warning)
         self.apply()
-        user_file.begin(self.config, self.engine.guard.users)
+        user_file.begin(self.config, self.engine.auth.users)
         if not self.config.text("aclfile"):
-            self.config.repeated["user"] = partial(user_file.said, self.config, self.engine.guard.users)
+            self.config.repeated["user"] = partial(user_file.said, self.config, self.engine.auth.users)
         self.turn.listen(self.woken.fileno(), self._hear_wake)
         self.listeners.open()
         self.metrics.open()
@@ -249,8 +249,8 @@ class Server:
         context = tls.renewed() if tls is not None else None  # first of all: it may be refused,
         self._follow_ports()  # and so may this
         self.host.apply_settings()
-        self.engine.guard.log.shorten(config.number("acllog-max-len"))
-        self.engine.timing.settle()
+        self.engine.auth.log.set_max_entries(config.number("acllog-max-len"))
+        self.engine.timing.refresh()
         self._make_room_for_clients()
         unsent = config.values["client-output-buffer-limit"]
         assert isinstance(unsent, Buffers)

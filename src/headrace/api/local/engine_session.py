@@ -92,7 +92,7 @@ class Conversation:
 
     def _settle(self) -> None:
         """Return when what the session has written is durable, or was said not to be."""
-        written = self._session.written
+        written = self._session.last_write_offset
         try:
             self._door.settle(written if written != self._settled else -1)
         finally:

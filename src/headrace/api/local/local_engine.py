@@ -25,7 +25,7 @@ from headrace.api.local.timer_thread import Keeper
 from headrace.api.remote.server_errors import as_error
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
-from headrace.engine.stats import Row
+from headrace.engine.stats import CommandRow
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
 from headrace.resp.reader import Reader
 from headrace.visibility import Public
@@ -65,7 +65,7 @@ class Door:
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.engine, self.clock, self.now = engine, clock, clock.now_ms
-        self.elapsed, self.follow_clock = elapsed_by(clock), follower_of(clock, engine.clock_was_set)
+        self.elapsed, self.follow_clock = elapsed_by(clock), follower_of(clock, engine.adjust_clock)
         self.lock, self.reader = Lock(), Reader()
         self.storage = self.keeper = self.refusal = None
         self.far, self.safe, self.watched_ms = False, 0, FAR_MS
@@ -91,7 +91,7 @@ class Door:
         """Give the engine back. Then comes settle(), in any case."""
         due: cython.longlong = -1
         try:
-            if self.engine.woken or self.engine.dropped:
+            if self.engine.woken or self.engine.killed_sessions:
                 self._serve_woken()
             due = self.engine.next_deadline()
         finally:
@@ -104,7 +104,7 @@ class Door:
     def _leave_quickly(self) -> cython.void:
         """leave(), after a request that makes nothing due by the clock."""
         try:
-            if self.engine.woken or self.engine.dropped:
+            if self.engine.woken or self.engine.killed_sessions:
                 self._serve_woken()
         finally:
             self.lock.release()
@@ -185,10 +185,10 @@ class Door:
         """Those who were answered by another's request go on with their own."""
         engine: Engine = self.engine
         session: Session
-        while engine.woken or engine.dropped:
-            woken, dropped = engine.woken, engine.dropped
+        while engine.woken or engine.killed_sessions:
+            woken, dropped = engine.woken, engine.killed_sessions
             engine.woken = []
-            engine.dropped = []
+            engine.killed_sessions = []
             for session in dropped:
                 engine.close(session)
             for session in [*dropped, *woken]:
@@ -207,12 +207,12 @@ class Door:
         """The session has nothing left to say. One that has a state of its own is of no use to others."""
         session.transport = None
         stateful: cython.bint = (
-            session.queue is not None or session.watch is not None or session.subscribed != 0
+            session.queue is not None or session.watch is not None or session.subscription_count != 0
         )
         if (
             stateful
             or session.database != 0
-            or session.reply != 0
+            or session.reply_mode != 0
             or session.closing
             or session.answer.protocol != 2
             or session.answer.pending() > 0
@@ -252,7 +252,7 @@ class Door:
         self.enter()
         try:
             session: Session = self._session()
-            before: cython.longlong = session.written
+            before: cython.longlong = session.last_write_offset
             self.engine.execute(session, argv, self.now())
             if session.waiting is None:
                 written = self._written(session, before)
@@ -273,7 +273,7 @@ class Door:
     @cython.cfunc
     def _written(self, session: Session, before: cython.longlong) -> cython.longlong:
         """In which batch the session has written since it stood at before; -1 if it has not."""
-        written: cython.longlong = session.written
+        written: cython.longlong = session.last_write_offset
         return written if written != before or written == self.engine.effects.offset else -1
 
     @cython.cfunc
@@ -340,7 +340,7 @@ class Door:
         try:
             now: cython.longlong = self.now()
             session: Session = self._session()
-            before: cython.longlong = session.written
+            before: cython.longlong = session.last_write_offset
             if atomic:
                 self._at_once(session, [b"MULTI"], now)
             for words in batch:
@@ -387,7 +387,7 @@ class Door:
         """An XADD each, as one transaction; the IDs."""
         head: list[bytes] = [XADD, key, *options, b"*"]
         queue: list[Any] = []
-        row: Row = self.engine.rows[XADD]
+        row: CommandRow = self.engine.rows[XADD]
         for fields in entries:
             argv: list[bytes] = head[:]
             field_encoding.put(argv, fields)
@@ -398,7 +398,7 @@ class Door:
         self.enter()
         try:
             session: Session = self._session()
-            before: cython.longlong = session.written
+            before: cython.longlong = session.last_write_offset
             session.queue = queue
             replies = self._at_once(session, [b"EXEC"], self.now())
             written = self._written(session, before)

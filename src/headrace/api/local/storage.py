@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from headrace.api.local.background import Sync, in_peace
 from headrace.commands.server.saving import SYNCED
-from headrace.commands.server_interface import Host
+from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
@@ -97,7 +97,7 @@ class Storage:
             logging.getLogger("headrace").warning("%s", note)
         self._measure()
         engine.stats.reset()
-        engine.listen(True)
+        engine.record_effects(True)
         return found
 
     def _recover(self, engine: Engine, now_ms: int) -> Recovered:
@@ -204,7 +204,7 @@ class Storage:
         if self.trouble:
             logging.getLogger("headrace").warning("the log is whole again: writes are taken")
             with self.door.lock:
-                self.door.engine.gate.refuse_writes(None)
+                self.door.engine.write_gate.reject_writes(None)
             self.trouble = ""
         if not self.watched and self.policy == "everysec" and self.log.synced < self.log.written:
             self._have_watched()
@@ -217,7 +217,7 @@ class Storage:
         if self.trouble != self.log.trouble:
             self.trouble = self.log.trouble
             with self.door.lock:
-                self.door.engine.gate.refuse_writes(refusal_of(self.trouble))
+                self.door.engine.write_gate.reject_writes(refusal_of(self.trouble))
 
     def _have_watched(self) -> None:
         self.door.rouse()
@@ -289,7 +289,7 @@ class Storage:
             with contextlib.suppress(DatabaseClosed):
                 door.enter()
                 try:
-                    door.engine.synced(now_ms)
+                    door.engine.on_log_synced(now_ms)
                 finally:
                     door.leave()
                 door.settle(-1)
@@ -387,7 +387,7 @@ class NoSnapshot(CommandError):
     )
 
 
-class LibraryHost(Host):
+class LibraryHost(ServerInterface):
     """What commands may ask of a program that has the engine in it."""
 
     storage: Storage | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import cython
 
-from headrace.commands.arguments import Arguments, is_word, parse_i64, parse_timeout
+from headrace.commands.arguments import Arguments, is_keyword, parse_i64, parse_timeout
 from headrace.commands.call import Call
 from headrace.commands.connection import client_list
 from headrace.commands.connection.connection import check_name, is_printable
@@ -59,15 +59,15 @@ def check_type(word: bytes) -> bytes:
 
 def kind_of(session: Session) -> bytes:
     """Which of CLIENT_TYPES the session is of."""
-    return b"pubsub" if session.subscribed else b"normal"
+    return b"pubsub" if session.subscription_count else b"normal"
 
 
 def on_or_off(call: Call) -> bool:
     """The argument ON or OFF."""
     arguments: Arguments = call.arguments()
-    if arguments.flag(b"ON"):
+    if arguments.take_flag(b"ON"):
         return True
-    if arguments.flag(b"OFF"):
+    if arguments.take_flag(b"OFF"):
         return False
     raise InvalidSyntax()
 
@@ -95,11 +95,11 @@ def run_setinfo(call: Call) -> None:
     """Which library the caller uses, in which version."""
     option, value = call.argv[2], call.argv[3]
     shown = option.decode("utf-8", "surrogateescape")
-    if not is_word(option, b"LIB-NAME") and not is_word(option, b"LIB-VER"):
+    if not is_keyword(option, b"LIB-NAME") and not is_keyword(option, b"LIB-VER"):
         raise CommandError(f"ERR Unrecognized option '{shown}'")
     if not is_printable(value):
         raise CommandError(f"ERR {shown} cannot contain spaces, newlines or special characters.")
-    if is_word(option, b"LIB-NAME"):
+    if is_keyword(option, b"LIB-NAME"):
         call.session.library_name = value
     else:
         call.session.library_version = value
@@ -108,7 +108,7 @@ def run_setinfo(call: Call) -> None:
 
 def describe(call: Call, session: Session) -> bytes:
     """The session's line."""
-    return client_list.line(session, call.now, call.host.client_buffers(session))
+    return client_list.line(session, call.now, call.server.client_buffers(session))
 
 
 def run_info(call: Call) -> None:
@@ -120,14 +120,14 @@ def run_list(call: Call) -> None:
     """A line for every client, for those of a kind, or for those with these IDs."""
     arguments: Arguments = call.arguments()
     chosen: list[Session] = list(call.engine.clients.values())
-    if arguments.option(b"TYPE"):
-        kind = check_type(arguments.word())
+    if arguments.take_option(b"TYPE"):
+        kind = check_type(arguments.next_argument())
         chosen = [session for session in chosen if kind_of(session) == kind]
-    elif arguments.option(b"ID"):
-        ids = [_listed_id(word) for word in arguments.rest()]
+    elif arguments.take_option(b"ID"):
+        ids = [_listed_id(word) for word in arguments.take_rest()]
         clients = call.engine.clients
         chosen = [clients[number] for number in ids if number in clients]
-    arguments.end()
+    arguments.expect_end()
     call.answer.verbatim(b"".join(describe(call, session) + b"\n" for session in chosen))
 
 
@@ -171,26 +171,26 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
     arguments: Arguments = call.arguments()
     keep: list[Callable[[Session], bool]] = []
     skip_me = True
-    while arguments.more():
-        if arguments.option(b"ID"):
-            keep.append(_having(lambda s: s.id, _positive(arguments.word(), BadClientId)))
-        elif arguments.option(b"TYPE"):
-            keep.append(_having(kind_of, check_type(arguments.word())))
-        elif arguments.option(b"ADDR"):
-            keep.append(_having(lambda s: s.address, arguments.word()))
-        elif arguments.option(b"LADDR"):
-            keep.append(_having(lambda s: s.local_address, arguments.word()))
-        elif arguments.option(b"USER"):
-            user = arguments.word()
-            if call.engine.guard.users.find(user) is None:
+    while arguments.has_more():
+        if arguments.take_option(b"ID"):
+            keep.append(_having(lambda s: s.id, _positive(arguments.next_argument(), BadClientId)))
+        elif arguments.take_option(b"TYPE"):
+            keep.append(_having(kind_of, check_type(arguments.next_argument())))
+        elif arguments.take_option(b"ADDR"):
+            keep.append(_having(lambda s: s.address, arguments.next_argument()))
+        elif arguments.take_option(b"LADDR"):
+            keep.append(_having(lambda s: s.local_address, arguments.next_argument()))
+        elif arguments.take_option(b"USER"):
+            user = arguments.next_argument()
+            if call.engine.auth.users.find(user) is None:
                 raise CommandError(f"ERR No such user '{user.decode('utf-8', 'surrogateescape')}'")
             keep.append(_having(lambda s: s.user, user))
-        elif arguments.option(b"MAXAGE"):
-            age = _positive(arguments.word(), NotAnInteger)
+        elif arguments.take_option(b"MAXAGE"):
+            age = _positive(arguments.next_argument(), NotAnInteger)
             keep.append(_there_since(call.now - age * 1000))
-        elif arguments.option(b"SKIPME"):
-            skip_me = arguments.flag(b"YES")
-            if not skip_me and not arguments.flag(b"NO"):
+        elif arguments.take_option(b"SKIPME"):
+            skip_me = arguments.take_flag(b"YES")
+            if not skip_me and not arguments.take_flag(b"NO"):
                 raise InvalidSyntax()
         else:
             raise InvalidSyntax()
@@ -207,13 +207,13 @@ def _there_since(moment: int) -> Callable[[Session], bool]:
     return lambda session: session.created_ms <= moment
 
 
-def _positive(word: bytes, refusal: type[CommandError]) -> int:
+def _positive(word: bytes, error: type[CommandError]) -> int:
     try:
         number = parse_i64(word)
     except NotAnInteger:
-        raise refusal() from None
+        raise error() from None
     if number <= 0:
-        raise refusal()
+        raise error()
     return number
 
 
@@ -222,11 +222,11 @@ def run_unblock(call: Call) -> None:
     argv = call.argv
     if len(argv) > 4:
         raise UnknownSubcommand("CLIENT", argv[1])
-    refusal = Unblocked() if len(argv) == 4 and is_word(argv[3], b"ERROR") else None
-    if len(argv) == 4 and refusal is None and not is_word(argv[3], b"TIMEOUT"):
+    error = Unblocked() if len(argv) == 4 and is_keyword(argv[3], b"ERROR") else None
+    if len(argv) == 4 and error is None and not is_keyword(argv[3], b"TIMEOUT"):
         raise BadUnblockReason()
     session = call.engine.clients.get(parse_i64(argv[2]))
-    call.answer.integer(1 if session is not None and call.engine.unblock(session, refusal) else 0)
+    call.answer.integer(1 if session is not None and call.engine.unblock(session, error) else 0)
 
 
 def run_pause(call: Call) -> None:
@@ -234,18 +234,18 @@ def run_pause(call: Call) -> None:
     argv = call.argv
     if len(argv) > 4:
         raise UnknownSubcommand("CLIENT", argv[1])
-    writes_only = len(argv) == 4 and is_word(argv[3], b"WRITE")
-    if len(argv) == 4 and not writes_only and not is_word(argv[3], b"ALL"):
+    writes_only = len(argv) == 4 and is_keyword(argv[3], b"WRITE")
+    if len(argv) == 4 and not writes_only and not is_keyword(argv[3], b"ALL"):
         raise BadPauseMode()
     until = parse_deadline(argv[2], call.now)
     if until:
-        call.engine.gate.pause(until, writes_only)
+        call.engine.write_gate.pause(until, writes_only)
     call.answer.ok()
 
 
 def run_unpause(call: Call) -> None:
     """End the pause."""
-    call.engine.gate.end_pause()
+    call.engine.write_gate.end_pause()
     call.answer.ok()
 
 
@@ -253,12 +253,12 @@ def run_reply(call: Call) -> None:
     """Whether the caller gets answers."""
     arguments: Arguments = call.arguments()
     session: Session = call.session
-    if arguments.flag(b"ON"):
+    if arguments.take_flag(b"ON"):
         session.reply_on()
         call.answer.ok()
-    elif arguments.flag(b"OFF"):
+    elif arguments.take_flag(b"OFF"):
         session.reply_off()
-    elif arguments.flag(b"SKIP"):
+    elif arguments.take_flag(b"SKIP"):
         session.reply_skip()
     else:
         raise InvalidSyntax()

@@ -20,7 +20,7 @@ def line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> b
     held, free = buffers
     queue, watch, command = session.queue, session.watch, session.last_command
     cap, unsent = session.answer.cap, session.answer.pending()
-    queued = session.queued_bytes()
+    queued = session.multi_queue_bytes()
     return LINE % (
         session.id,
         session.address,
@@ -55,12 +55,12 @@ def flags(session: Session) -> bytes:
     watch = session.watch
     marks = (
         (b"O", session.monitoring),
-        (b"P", session.subscribed > 0),
+        (b"P", session.subscription_count > 0),
         (b"x", session.queue is not None),
         (b"b", session.waiting is not None),
-        (b"d", watch is not None and watch.spoilt),
+        (b"d", watch is not None and watch.invalidated),
         (b"c", session.closing),
         (b"e", session.no_evict),
         (b"T", session.no_touch),
     )
-    return b"".join(letter for letter, holds in marks if holds) or b"N"
+    return b"".join(letter for letter, is_set in marks if is_set) or b"N"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 from headrace.access.users import DEFAULT
-from headrace.commands.arguments import Arguments, is_word, parse_i64
+from headrace.commands.arguments import Arguments, is_keyword, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -69,7 +69,7 @@ def run_ping(call: Call) -> None:
     """PONG, or the message back."""
     if len(call.argv) > 2:
         raise WrongArgumentCount("ping")
-    if call.session.subscribed and call.answer.protocol == 2:  # among messages it must look like one
+    if call.session.subscription_count and call.answer.protocol == 2:  # among messages it must look like one
         call.answer.array(2)
         call.answer.bulk(b"pong")
         call.answer.bulk(call.argv[1] if len(call.argv) == 2 else b"")
@@ -86,7 +86,7 @@ def run_echo(call: Call) -> None:
 
 def authenticate(call: Call, user: bytes, password: bytes) -> None:
     """The session is the user's from now on, if the password is."""
-    if not call.engine.guard.admit(call.session, user, password, call.command.name, call.now):
+    if not call.engine.auth.authenticate(call.session, user, password, call.command.name, call.now):
         raise WrongPassword()
 
 
@@ -96,7 +96,7 @@ def run_auth(call: Call) -> None:
         raise InvalidSyntax()
     if len(call.argv) == 3:
         authenticate(call, call.argv[1], call.argv[2])
-    elif call.engine.guard.users.default.nopass:
+    elif call.engine.auth.users.default.nopass:
         raise NoPassword()
     else:
         authenticate(call, DEFAULT, call.argv[1])
@@ -109,23 +109,23 @@ def run_hello(call: Call) -> None:
     arguments: Arguments = call.arguments()
     protocol: cython.longlong = session.answer.protocol
     name: bytes | None = None
-    if arguments.more():
+    if arguments.has_more():
         try:
-            protocol = parse_i64(arguments.word())
+            protocol = parse_i64(arguments.next_argument())
         except NotAnInteger:
             raise ProtocolNotAnInteger() from None
         if not 2 <= protocol <= 3:
             raise NoSuchProtocol()
-    while arguments.more():
-        option = arguments.word()
-        if is_word(option, b"AUTH") and arguments.left() >= 2:
-            authenticate(call, arguments.word(), arguments.word())
-        elif is_word(option, b"SETNAME") and arguments.left() >= 1:
-            name = check_name(arguments.word())
+    while arguments.has_more():
+        option = arguments.next_argument()
+        if is_keyword(option, b"AUTH") and arguments.remaining() >= 2:
+            authenticate(call, arguments.next_argument(), arguments.next_argument())
+        elif is_keyword(option, b"SETNAME") and arguments.remaining() >= 1:
+            name = check_name(arguments.next_argument())
         else:
             shown = option.decode("utf-8", "surrogateescape")
             raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
-    if session.stranger:
+    if session.unauthenticated:
         raise HelloTooEarly()
     if name is not None:
         session.name = name
@@ -138,7 +138,7 @@ def _introduce(call: Call) -> None:
     call.answer.map(7)
     for name, value in (
         (b"server", b"redis"),
-        (b"version", call.host.redis_version.encode()),
+        (b"version", call.server.redis_version.encode()),
         (b"proto", call.session.answer.protocol),
         (b"id", call.session.id),
         (b"mode", b"standalone"),
@@ -169,10 +169,10 @@ def run_quit(call: Call) -> None:
 def run_reset(call: Call) -> None:
     """The connection as it was when it was new."""
     call.engine.unwatch(call.session)
-    call.engine.channels.leave(call.session)
+    call.engine.pubsub.unsubscribe_all(call.session)
     call.session.reset()
     if call.session.identity is not None:
-        call.engine.guard.greet(call.session)
+        call.engine.auth.begin_session(call.session)
     call.answer.simple(b"RESET")
 
 

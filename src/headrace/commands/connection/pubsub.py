@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
-from headrace.commands.connection.subscriptions import Channels
+from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.server.help import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -18,7 +18,7 @@ from headrace.keyspace.glob import Glob
 
 
 @cython.cfunc
-def confirm(call: Call, kind: bytes, name: bytes | None) -> cython.void:
+def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.void:
     """Say what has been done with a channel or pattern, and how many subscriptions there are now."""
     session: Session = call.session
     call.answer.push(3)
@@ -27,61 +27,61 @@ def confirm(call: Call, kind: bytes, name: bytes | None) -> cython.void:
         call.answer.null()
     else:
         call.answer.bulk(name)
-    call.answer.integer(session.subscribed)
-    session.aloud = session.is_muted()
+    call.answer.integer(session.subscription_count)
+    session.force_reply = session.is_muted()
 
 
 def run_subscribe(call: Call) -> None:
     """SUBSCRIBE: hear these channels."""
-    channels: Channels = call.engine.channels
+    pubsub: PubSub = call.engine.pubsub
     for name in call.argv[1:]:
-        channels.subscribe(call.session, name)
-        confirm(call, b"subscribe", name)
+        pubsub.subscribe(call.session, name)
+        reply_subscription(call, b"subscribe", name)
 
 
 def run_psubscribe(call: Call) -> None:
     """PSUBSCRIBE: hear all channels that one of these patterns describes."""
-    channels: Channels = call.engine.channels
+    pubsub: PubSub = call.engine.pubsub
     for glob in call.argv[1:]:
         Glob(glob)  # refuses what is too complex before anything is subscribed to
     for glob in call.argv[1:]:
-        channels.subscribe_pattern(call.session, glob)
-        confirm(call, b"psubscribe", glob)
+        pubsub.subscribe_pattern(call.session, glob)
+        reply_subscription(call, b"psubscribe", glob)
 
 
 def run_unsubscribe(call: Call) -> None:
     """UNSUBSCRIBE: hear these channels no more; without any, all of them."""
-    channels: Channels = call.engine.channels
+    pubsub: PubSub = call.engine.pubsub
     names = call.argv[1:] or list(call.session.channels)
     for name in names:
-        channels.unsubscribe(call.session, name)
-        confirm(call, b"unsubscribe", name)
+        pubsub.unsubscribe(call.session, name)
+        reply_subscription(call, b"unsubscribe", name)
     if not names:
-        confirm(call, b"unsubscribe", None)
+        reply_subscription(call, b"unsubscribe", None)
 
 
 def run_punsubscribe(call: Call) -> None:
     """PUNSUBSCRIBE: drop these patterns; without any, all of them."""
-    channels: Channels = call.engine.channels
+    pubsub: PubSub = call.engine.pubsub
     globs = call.argv[1:] or list(call.session.patterns)
     for glob in globs:
-        channels.unsubscribe_pattern(call.session, glob)
-        confirm(call, b"punsubscribe", glob)
+        pubsub.unsubscribe_pattern(call.session, glob)
+        reply_subscription(call, b"punsubscribe", glob)
     if not globs:
-        confirm(call, b"punsubscribe", None)
+        reply_subscription(call, b"punsubscribe", None)
 
 
 def run_publish(call: Call) -> None:
     """PUBLISH: send a message; answer how many subscriptions it reached."""
-    channels: Channels = call.engine.channels
-    call.answer.integer(channels.publish(call.argv[1], call.argv[2]))
+    pubsub: PubSub = call.engine.pubsub
+    call.answer.integer(pubsub.publish(call.argv[1], call.argv[2]))
 
 
 def run_channels(call: Call) -> None:
     """PUBSUB CHANNELS: those that someone has subscribed to by name, or those of them a pattern describes."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("PUBSUB", call.argv[1])
-    names = list(call.engine.channels.names)
+    names = list(call.engine.pubsub.names)
     if len(call.argv) == 3:
         pattern: Glob = Glob(call.argv[2])
         names = [name for name in names if pattern.matches(name)]
@@ -91,7 +91,7 @@ def run_channels(call: Call) -> None:
 def run_numsub(call: Call) -> None:
     """PUBSUB NUMSUB: each channel named, and how many have subscribed to it by name."""
     names = call.argv[2:]
-    listeners = call.engine.channels.names
+    listeners = call.engine.pubsub.names
     call.answer.array(2 * len(names))
     for name in names:
         call.answer.bulk(name)
@@ -100,7 +100,7 @@ def run_numsub(call: Call) -> None:
 
 def run_numpat(call: Call) -> None:
     """PUBSUB NUMPAT: how many different patterns there are."""
-    call.answer.integer(len(call.engine.channels.patterns))
+    call.answer.integer(len(call.engine.pubsub.patterns))
 
 
 def run_shardchannels(call: Call) -> None:

@@ -20,7 +20,7 @@ from headrace.resp.writer import ReplyWriter
 
 @cython.final
 @cython.cclass
-class Channels:
+class PubSub:
     """All subscriptions of one engine. While there are none, the keyspace's events are not even worded."""
 
     names: dict[bytes, dict[Session, None]]
@@ -59,7 +59,7 @@ class Channels:
         """The session hears the channel no more."""
         if name in session.channels:
             del session.channels[name]
-            take_away(self.names, name, session)
+            remove_listener(self.names, name, session)
             self._count(session)
 
     @cython.ccall
@@ -67,13 +67,13 @@ class Channels:
         """The session has no use for the glob any more."""
         if glob in session.patterns:
             del session.patterns[glob]
-            take_away(self.patterns, glob, session)
+            remove_listener(self.patterns, glob, session)
             if glob not in self.patterns:
                 del self.globs[glob]
             self._count(session)
 
     @cython.ccall
-    def leave(self, session: Session) -> cython.void:
+    def unsubscribe_all(self, session: Session) -> cython.void:
         """The session hears nothing any more."""
         for name in list(session.channels):
             self.unsubscribe(session, name)
@@ -90,7 +90,7 @@ class Channels:
         self.monitors[session] = None
 
     @cython.ccall
-    def show(self, line: bytes) -> cython.void:
+    def send_to_monitors(self, line: bytes) -> cython.void:
         """Send the line to all monitors."""
         session: Session
         for session in self.monitors:
@@ -139,11 +139,11 @@ class Channels:
     @cython.cfunc
     def _count(self, session: Session) -> cython.void:
         """The session's subscriptions have changed."""
-        session.subscribed = len(session.channels) + len(session.patterns)
+        session.subscription_count = len(session.channels) + len(session.patterns)
         self.events.publish = self.publish if self.names or self.patterns else None
 
 
-def take_away(listeners: dict[bytes, dict[Session, None]], name: bytes, session: Session) -> None:
+def remove_listener(listeners: dict[bytes, dict[Session, None]], name: bytes, session: Session) -> None:
     """The session is none of the listeners of that name any more."""
     others = listeners[name]
     del others[session]

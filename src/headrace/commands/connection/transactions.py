@@ -28,7 +28,7 @@ class DiscardWithoutMulti(CommandError):
     text = "ERR DISCARD without MULTI"
 
 
-class TransactionSpoilt(CommandError):
+class TransactionAborted(CommandError):
     text = "EXECABORT Transaction discarded because of previous errors."
 
 
@@ -38,7 +38,7 @@ def run_multi(call: Call) -> None:
     if session.queue is not None:
         raise NestedMulti()
     session.queue = []
-    session.queue_spoilt = False
+    session.transaction_failed = False
     call.answer.ok()
 
 
@@ -48,12 +48,12 @@ def run_exec(call: Call) -> None:
     queue = session.queue
     if queue is None:
         raise ExecWithoutMulti()
-    spoilt: cython.bint = session.queue_spoilt
-    good: cython.bint = still_good(call)
-    leave(call)
-    if spoilt:
-        raise TransactionSpoilt()
-    if not good:
+    failed: cython.bint = session.transaction_failed
+    unchanged: cython.bint = watched_keys_unchanged(call)
+    end_transaction(call)
+    if failed:
+        raise TransactionAborted()
+    if not unchanged:
         call.answer.null_array()
         return
     call.answer.array(len(queue))
@@ -61,7 +61,7 @@ def run_exec(call: Call) -> None:
 
 
 @cython.cfunc
-def still_good(call: Call) -> cython.bint:
+def watched_keys_unchanged(call: Call) -> cython.bint:
     """Whether nothing the caller watches has changed; a key that has died since then has."""
     watch: Watch | None = call.session.watch
     if watch is None:
@@ -70,14 +70,14 @@ def still_good(call: Call) -> cython.bint:
     for index, key in watch.keys:
         database = call.keyspace.databases[index]
         database.contains(key)
-    return not watch.spoilt
+    return not watch.invalidated
 
 
 @cython.cfunc
-def leave(call: Call) -> cython.void:
+def end_transaction(call: Call) -> cython.void:
     """Out of MULTI, and nothing is watched any more."""
     call.session.queue = None
-    call.session.queue_spoilt = False
+    call.session.transaction_failed = False
     call.engine.unwatch(call.session)
 
 
@@ -85,7 +85,7 @@ def run_discard(call: Call) -> None:
     """Forget what was queued."""
     if call.session.queue is None:
         raise DiscardWithoutMulti()
-    leave(call)
+    end_transaction(call)
     call.answer.ok()
 
 

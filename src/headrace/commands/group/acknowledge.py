@@ -11,7 +11,7 @@ import cython
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import delete
-from headrace.commands.stream.delete import Removal
+from headrace.commands.stream.delete import DeleteOptions
 from headrace.streams import references
 from headrace.streams.group import Group
 from headrace.streams.pending import Pending
@@ -26,7 +26,7 @@ def group_or_none(call: Call) -> Group | None:
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
     if stream is None:
-        call.missed(argv[1])
+        call.notify_miss(argv[1])
         return None
     return stream.group(argv[2])
 
@@ -64,7 +64,7 @@ def run_ack_delete(call: Call) -> None:
     """
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
-    request: Removal = delete.parse_removal(argv, 3)
+    request: DeleteOptions = delete.parse_delete_options(argv, 3)
     group: Group | None = None if stream is None else stream.group(argv[2])
     if stream is None or group is None:
         delete.answer_missing(call, request.count)
@@ -93,7 +93,7 @@ def run_ack_delete(call: Call) -> None:
         call.record_verbatim()
     call.keyspace.changes += acknowledged
     if stream.length < before:
-        call.database.spoilt(argv[1])
+        call.database.invalidate_watchers(argv[1])
         call.notify("t", b"xdel", argv[1])
 
 

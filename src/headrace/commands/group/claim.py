@@ -14,7 +14,7 @@ from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
-from headrace.commands.stream.entry_lookup import Finder
+from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.errors import CommandError, InvalidStreamId, InvalidSyntax, NotAnInteger
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.consumer import Consumer
@@ -29,7 +29,7 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 NOT_GIVEN = cython.declare(cython.longlong, -1)
 COUNT_DEFAULT = cython.declare(cython.longlong, 100)
 COUNT_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 16)
-LOOKED_AT_PER_COUNT = cython.declare(cython.longlong, 10)  # entries XAUTOCLAIM examines for each it may give
+SCANNED_PER_COUNT = cython.declare(cython.longlong, 10)  # entries XAUTOCLAIM examines for each it may give
 
 
 class InvalidOption(CommandError):
@@ -61,12 +61,12 @@ def parse_milliseconds(word: bytes, what: str) -> cython.longlong:
 
 @cython.final
 @cython.cclass
-class Claim:
+class ClaimOperation:
     """Claiming for one consumer: how, and of which group."""
 
     call: Call
     key: bytes
-    finder: Finder
+    lookup: EntryLookup
     group: Group
     consumer: Consumer
     min_idle: cython.longlong  # milliseconds
@@ -76,14 +76,14 @@ class Claim:
     force: cython.bint  # also what is not pending
     claimed: cython.longlong
     changes: cython.longlong
-    made: cython.bint  # the consumer is new
-    last_told: cython.bint  # an effect says what the group's last ID is
-    effects_at: cython.Py_ssize_t
+    consumer_created: cython.bint  # the consumer is new
+    last_id_recorded: cython.bint  # an effect says what the group's last ID is
+    effects_start: cython.Py_ssize_t
 
     def __init__(self, call: Call, stream: Stream, group: Group, min_idle: cython.longlong) -> None:
         self.call = call
         self.key = call.argv[1]
-        self.finder = Finder(stream)
+        self.lookup = EntryLookup(stream)
         self.group = group
         self.min_idle = max(0, min_idle)
         self.time = call.now
@@ -92,28 +92,28 @@ class Claim:
         self.force = False
         self.claimed = 0
         self.changes = 0
-        self.made = False
-        self.last_told = False
-        self.effects_at = 0
+        self.consumer_created = False
+        self.last_id_recorded = False
+        self.effects_start = 0
 
     @cython.cfunc
     def begin(self) -> cython.void:
         """The consumer is seen, and made when there is none; what follows is one effect."""
-        self.made = self.group.consumer(self.call.argv[3]) is None
-        self.consumer = members.see(self.call, self.key, self.group, self.call.argv[3])
+        self.consumer_created = self.group.consumer(self.call.argv[3]) is None
+        self.consumer = members.touch_consumer(self.call, self.key, self.group, self.call.argv[3])
         if self.call.recording:
-            self.effects_at = self.call.effects.position()
+            self.effects_start = self.call.effects.position()
 
     @cython.cfunc
     def end(self) -> cython.void:
         """Count what was changed; readers that claim may find an older entry than they knew of."""
         if self.call.recording:
-            if self.made and self.claimed == 0:
+            if self.consumer_created and self.claimed == 0:
                 members.record_consumer(self.call, self.key, self.group, self.consumer)
-            self.call.effects.bind(self.effects_at)
+            self.call.effects.make_atomic(self.effects_start)
         self.call.keyspace.changes += self.changes
         if self.claimed > 0:
-            self.call.database.ready(self.key)
+            self.call.database.signal_ready(self.key)
 
     @cython.cfunc
     def is_idle(self, slot: cython.Py_ssize_t) -> cython.bint:
@@ -124,7 +124,7 @@ class Claim:
         return self.call.now - pending.time_of(slot) >= self.min_idle
 
     @cython.cfunc
-    def take(
+    def claim_entry(
         self, answer: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
     ) -> cython.void:
         """Give the consumer the pending entry of slot, and answer it; word is the ID for the log."""
@@ -133,7 +133,7 @@ class Claim:
         if self.retry_count >= 0:
             deliveries = self.retry_count
         elif not self.just_id:
-            deliveries = members.one_more(deliveries)
+            deliveries = members.saturating_increment(deliveries)
         pending.assign(slot, self.consumer, self.time, deliveries)
         self.consumer.active_ms = self.call.now
         self.claimed += 1
@@ -146,7 +146,7 @@ class Claim:
             self.record(slot, word)
 
     @cython.cfunc
-    def drop(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
+    def remove_deleted(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
         """The entry is gone from the stream: it is pending no longer."""
         if self.call.recording:
             self.record(slot, word)
@@ -160,7 +160,7 @@ class Claim:
         if word is None:
             word = stream_id.text_of(group.pending.ms_of(slot), group.pending.seq_of(slot))
         last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
-        self.last_told = self.last_told or group.pending.owner_of(slot) is not None
+        self.last_id_recorded = self.last_id_recorded or group.pending.owner_of(slot) is not None
         members.record_claim(self.call, self.key, group, slot, word, last)
 
 
@@ -171,7 +171,7 @@ def run_claim(call: Call) -> None:
     group: Group | None = stream.group(argv[2])
     assert group is not None
     min_idle: cython.longlong = parse_milliseconds(argv[4], "min-idle-time argument for XCLAIM")
-    claim: Claim = Claim(call, stream, group, min_idle)
+    claim: ClaimOperation = ClaimOperation(call, stream, group, min_idle)
     ids: list[StreamId] = _leading_ids(argv)
     last: StreamId | None = _read_claim_options(claim, argv, 5 + len(ids))
     moved: cython.bint = last is not None and stream_id.before(
@@ -188,7 +188,7 @@ def run_claim(call: Call) -> None:
     call.answer.close_array(mark, claim.claimed)
     if moved:
         claim.changes = max(claim.changes, 1)
-        if call.recording and not claim.last_told:
+        if call.recording and not claim.last_id_recorded:
             members.record_last_id(call, claim.key, group)
     claim.end()
 
@@ -207,7 +207,7 @@ def _leading_ids(argv: list[bytes]) -> list[StreamId]:
 
 
 @cython.cfunc
-def _read_claim_options(claim: Claim, argv: list[bytes], at: cython.Py_ssize_t) -> StreamId | None:
+def _read_claim_options(claim: ClaimOperation, argv: list[bytes], at: cython.Py_ssize_t) -> StreamId | None:
     """Read the options of XCLAIM; returns the ID of LASTID."""
     last: StreamId | None = None
     now: cython.longlong = claim.call.now
@@ -219,22 +219,22 @@ def _read_claim_options(claim: Claim, argv: list[bytes], at: cython.Py_ssize_t) 
         word = argv[at]
         more = at + 1 < len(argv)
         at += 1
-        if arguments.is_word(word, b"FORCE"):
+        if arguments.is_keyword(word, b"FORCE"):
             claim.force = True
             continue
-        if arguments.is_word(word, b"JUSTID"):
+        if arguments.is_keyword(word, b"JUSTID"):
             claim.just_id = True
             continue
-        if more and arguments.is_word(word, b"IDLE"):
+        if more and arguments.is_keyword(word, b"IDLE"):
             value = parse_milliseconds(argv[at], "IDLE option argument for XCLAIM")
             claim.time = now - value if 0 <= value <= now else now
-        elif more and arguments.is_word(word, b"TIME"):
+        elif more and arguments.is_keyword(word, b"TIME"):
             value = parse_milliseconds(argv[at], "TIME option argument for XCLAIM")
             claim.time = value if 0 <= value <= latest else now
-        elif more and arguments.is_word(word, b"RETRYCOUNT"):
+        elif more and arguments.is_keyword(word, b"RETRYCOUNT"):
             value = parse_milliseconds(argv[at], "RETRYCOUNT option argument for XCLAIM")
             claim.retry_count = max(NOT_GIVEN, value)
-        elif more and arguments.is_word(word, b"LASTID"):
+        elif more and arguments.is_keyword(word, b"LASTID"):
             last = stream_id.parse(argv[at], 0)
         else:
             raise UnrecognizedOption(word)
@@ -243,21 +243,21 @@ def _read_claim_options(claim: Claim, argv: list[bytes], at: cython.Py_ssize_t) 
 
 
 @cython.cfunc
-def _claim_one(claim: Claim, wanted: StreamId, word: bytes) -> cython.void:
+def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.void:
     """Do what XCLAIM does with one of its IDs."""
     pending: Pending = claim.group.pending
     slot: cython.Py_ssize_t = pending.find(wanted.ms, wanted.seq)
     if slot < 0 and not claim.force:
         return
-    entry: StreamIterator | None = claim.finder.find(wanted.ms, wanted.seq)
+    entry: StreamIterator | None = claim.lookup.find(wanted.ms, wanted.seq)
     if entry is None:
         if slot >= 0:
-            claim.drop(slot, word)
+            claim.remove_deleted(slot, word)
         return
     if slot < 0:
         slot = pending.add(wanted.ms, wanted.seq, None, 0, 1)
     if claim.is_idle(slot):
-        claim.take(claim.call.answer, slot, entry, word)
+        claim.claim_entry(claim.call.answer, slot, entry, word)
 
 
 def run_autoclaim(call: Call) -> None:
@@ -269,10 +269,10 @@ def run_autoclaim(call: Call) -> None:
     just_id: cython.bint = False
     at: cython.Py_ssize_t = 6
     while at < len(argv):
-        if arguments.is_word(argv[at], b"JUSTID"):
+        if arguments.is_keyword(argv[at], b"JUSTID"):
             just_id = True
             at += 1
-        elif at + 1 < len(argv) and arguments.is_word(argv[at], b"COUNT"):
+        elif at + 1 < len(argv) and arguments.is_keyword(argv[at], b"COUNT"):
             count = _parse_count(argv[at + 1])
             at += 2
         else:
@@ -280,7 +280,7 @@ def run_autoclaim(call: Call) -> None:
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(argv[2])
     assert group is not None
-    claim: Claim = Claim(call, stream, group, min_idle)
+    claim: ClaimOperation = ClaimOperation(call, stream, group, min_idle)
     claim.just_id = just_id
     _claim_from(claim, start, count)
 
@@ -297,26 +297,26 @@ def _parse_count(word: bytes) -> cython.longlong:
 
 
 @cython.cfunc
-def _claim_from(claim: Claim, start: StreamId, count: cython.longlong) -> cython.void:
+def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) -> cython.void:
     """Look at the pending entries from start on until there are count results or too many were looked at."""
     answer: ReplyWriter = claim.call.answer
     claimed: ReplyWriter = ReplyWriter(answer.protocol)  # the cursor, which comes first, is known last
     pending: Pending = claim.group.pending
-    looked_at: cython.longlong = 0
-    gone: list[StreamId] = []
+    scanned: cython.longlong = 0
+    deleted: list[StreamId] = []
     slot: cython.Py_ssize_t = pending.from_id(start.ms, start.seq)
     following: cython.Py_ssize_t
     entry: StreamIterator | None
     claim.begin()
-    while slot >= 0 and claim.changes < count and looked_at < count * LOOKED_AT_PER_COUNT:
-        looked_at += 1
+    while slot >= 0 and claim.changes < count and scanned < count * SCANNED_PER_COUNT:
+        scanned += 1
         following = pending.after(slot)
-        entry = claim.finder.find(pending.ms_of(slot), pending.seq_of(slot))
+        entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
         if entry is None:
-            gone.append(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
-            claim.drop(slot, None)
+            deleted.append(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
+            claim.remove_deleted(slot, None)
         elif claim.is_idle(slot):
-            claim.take(claimed, slot, entry, None)
+            claim.claim_entry(claimed, slot, entry, None)
         slot = following
     claim.end()
     answer.array(3)
@@ -326,9 +326,9 @@ def _claim_from(claim: Claim, start: StreamId, count: cython.longlong) -> cython
         answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
     answer.array(claim.claimed)
     answer.raw(claimed.take())
-    answer.array(len(gone))
+    answer.array(len(deleted))
     lost: StreamId
-    for lost in gone:
+    for lost in deleted:
         answer.stream_id(lost.ms, lost.seq)
 
 

@@ -14,8 +14,8 @@ from headrace.commands.group import members
 from headrace.commands.group.members import NoSuchKeyOrGroup
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries, read, read_options
-from headrace.commands.stream.entry_lookup import Finder
-from headrace.commands.stream.read_options import ReadOptions, Room
+from headrace.commands.stream.entry_lookup import EntryLookup
+from headrace.commands.stream.read_options import ReadOptions, ReplyBudget
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import ReplyWriter
@@ -31,7 +31,7 @@ from headrace.structures.stream_id import StreamId
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 # A reader that claims and finds nothing pending looks again after its min-idle-time, but not more often.
-LOOK_AGAIN_MS = cython.declare(cython.longlong, 10)
+CLAIM_RETRY_MIN_MS = cython.declare(cython.longlong, 10)
 
 
 class MeaninglessId(CommandError):
@@ -48,7 +48,7 @@ class MeaninglessId(CommandError):
 @cython.final
 @cython.freelist(8)
 @cython.cclass
-class GroupRead:
+class XReadGroupRequest:
     """What an XREADGROUP asks for. It is also what waits: `serve` is run again when a key has news."""
 
     options: ReadOptions
@@ -82,7 +82,7 @@ class GroupRead:
         for i in range(pairs):
             stream = call.database.stream(self.keys[i])
             if stream is None:
-                call.missed(self.keys[i])
+                call.notify_miss(self.keys[i])
             group = None if stream is None else stream.group(name)
             if stream is None or group is None:
                 raise NoSuchKeyOrGroup(self.keys[i], name, " in XREADGROUP with GROUP option")
@@ -92,20 +92,20 @@ class GroupRead:
                 self.after.append(_parse_id(call.argv[self.options.streams_at + pairs + i]))
 
     @cython.cfunc
-    def attempt(self, call: Call) -> cython.bint:
+    def try_serve(self, call: Call) -> cython.bint:
         """Answer what there is for the consumer, as resolved; False, and nothing said, when nothing is."""
         answer: ReplyWriter = call.answer
         mark: cython.Py_ssize_t = answer.open_array()
-        room: Room = Room(self.options, answer)
+        budget: ReplyBudget = ReplyBudget(self.options, answer)
         answered: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         start: cython.Py_ssize_t = call.effects.position() if call.recording else 0
         for i in range(len(self.keys)):
-            if room.for_stream() == 0:
+            if budget.stream_limit() == 0:
                 break
-            answered += self._answer_stream(call, i, room)
+            answered += self._answer_stream(call, i, budget)
         if call.recording:
-            call.effects.bind(start)
+            call.effects.make_atomic(start)
         if answered == 0:
             answer.rewind(mark)
             return False
@@ -119,13 +119,13 @@ class GroupRead:
     def serve(self, call: Call) -> cython.bint:
         """For one who waits: try again, and if it is in vain, look when to try next."""
         self.resolve(call)
-        served: cython.bint = self.attempt(call)
+        served: cython.bint = self.try_serve(call)
         if not served:
-            self.await_idle(call)
+            self.schedule_claim_retry(call)
         return served
 
     @cython.ccall
-    def has_news(self, database: Database, key: bytes) -> cython.bint:
+    def may_be_served(self, database: Database, key: bytes) -> cython.bint:
         """Return whether the group at key has something to give, or is gone, or may be claimed from."""
         stream: Stream
         value: object = database.values.get(key) if database.contains(key) else None
@@ -139,7 +139,7 @@ class GroupRead:
         return stream_id.before(group.last_ms, group.last_seq, stream.last_ms, stream.last_seq)
 
     @cython.cfunc
-    def await_idle(self, call: Call) -> cython.void:
+    def schedule_claim_retry(self, call: Call) -> cython.void:
         """Have a waiting reader that claims tried again when the oldest pending entry is idle for long."""
         oldest: cython.longlong = call.now
         time: cython.longlong
@@ -150,14 +150,14 @@ class GroupRead:
                 if 0 <= time < oldest:
                     oldest = time
             if self.options.claim <= I64_MAX - oldest:
-                time = max(oldest + self.options.claim, call.now + LOOK_AGAIN_MS)
+                time = max(oldest + self.options.claim, call.now + CLAIM_RETRY_MIN_MS)
                 for i in range(len(self.keys)):
-                    call.keyspace.blocking.arm(call.database.index, self.keys[i], time)
+                    call.keyspace.blocking.schedule(call.database.index, self.keys[i], time)
         self.streams = []
         self.groups = []
 
     @cython.cfunc
-    def _answer_stream(self, call: Call, i: cython.Py_ssize_t, room: Room) -> cython.Py_ssize_t:
+    def _answer_stream(self, call: Call, i: cython.Py_ssize_t, budget: ReplyBudget) -> cython.Py_ssize_t:
         """Answer the i-th key and its entries; 0, and nothing said, when there is nothing new, else 1."""
         answer: ReplyWriter = call.answer
         key: bytes = self.keys[i]
@@ -165,13 +165,13 @@ class GroupRead:
         name: bytes | None = self.options.consumer
         assert name is not None
         consumer: Consumer | None = group.consumer(name)
-        made: cython.bint = consumer is None
+        consumer_created: cython.bint = consumer is None
         if consumer is None:
-            consumer = members.join(call, key, group, name)
+            consumer = members.create_consumer(call, key, group, name)
             if self.options.noack and call.recording:
                 members.record_consumer(call, key, group, consumer)
         consumer.seen_ms = call.now
-        turn: Turn = Turn(call, key, self.streams[i], group, consumer, room)
+        stream_reply: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
         mark: cython.Py_ssize_t = answer.mark()
         if answer.protocol == 2:
             answer.array(2)
@@ -179,19 +179,19 @@ class GroupRead:
         list_mark: cython.Py_ssize_t = answer.open_array()
         after: StreamId | None = self.after[i]
         if after is not None:
-            turn.answer_history(after)
+            stream_reply.answer_history(after)
         else:
             if self.options.claim != read_options.NO_CLAIM:
-                turn.answer_claimed(self.options.claim)
-            turn.answer_new(self.options.noack, self.options.claim != read_options.NO_CLAIM)
-        if turn.delivered > 0:
+                stream_reply.answer_claimed(self.options.claim)
+            stream_reply.answer_new(self.options.noack, self.options.claim != read_options.NO_CLAIM)
+        if stream_reply.delivered > 0:
             call.keyspace.changes += 1
-        elif made and not self.options.noack and call.recording:
+        elif consumer_created and not self.options.noack and call.recording:
             members.record_consumer(call, key, group, consumer)
-        if turn.found == 0 and after is None:
+        if stream_reply.found == 0 and after is None:
             answer.rewind(mark)
             return 0
-        answer.close_array(list_mark, turn.found)
+        answer.close_array(list_mark, stream_reply.found)
         return 1
 
 
@@ -223,7 +223,7 @@ def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
 @cython.final
 @cython.freelist(8)
 @cython.cclass
-class Turn:
+class StreamReply:
     """One stream's turn in a reply: what it gives to one consumer of one group."""
 
     call: Call
@@ -231,21 +231,21 @@ class Turn:
     stream: Stream
     group: Group
     consumer: Consumer
-    room: Room
-    most: cython.longlong  # entries that may be answered
+    budget: ReplyBudget
+    limit: cython.longlong  # entries that may be answered
     found: cython.longlong  # those that were
     delivered: cython.longlong  # those that are the consumer's since now
 
     def __init__(
-        self, call: Call, key: bytes, stream: Stream, group: Group, consumer: Consumer, room: Room
+        self, call: Call, key: bytes, stream: Stream, group: Group, consumer: Consumer, budget: ReplyBudget
     ) -> None:
         self.call = call
         self.key = key
         self.stream = stream
         self.group = group
         self.consumer = consumer
-        self.room = room
-        self.most = room.for_stream()
+        self.budget = budget
+        self.limit = budget.stream_limit()
         self.found = 0
         self.delivered = 0
 
@@ -257,24 +257,24 @@ class Turn:
         first: StreamId = after.successor()
         slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
         following: cython.Py_ssize_t
-        finder: Finder = Finder(self.stream)
+        lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
-        told: Retold = Retold(self)
-        while slot >= 0 and self.found < self.most and not self.room.is_full():
+        redeliveries: RedeliveryLog = RedeliveryLog(self)
+        while slot >= 0 and self.found < self.limit and not self.budget.is_full():
             following = pending.of_consumer_after(self.consumer, slot)
-            entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
+            entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
                 entries.answer_entry(answer, entry)
-                pending.touch(slot, self.call.now, members.one_more(pending.deliveries_of(slot)))
+                pending.touch(slot, self.call.now, members.saturating_increment(pending.deliveries_of(slot)))
                 if self.call.recording:
-                    told.add(slot)
+                    redeliveries.add(slot)
             else:
                 answer.array(2)
                 answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
                 answer.null_array()
-            self._count()
+            self._count_entry()
             slot = following
-        told.flush()
+        redeliveries.flush()
 
     @cython.cfunc
     def answer_claimed(self, min_idle: cython.longlong) -> cython.void:
@@ -285,18 +285,20 @@ class Turn:
         following: cython.Py_ssize_t
         rest: cython.Py_ssize_t = pending.count  # what is taken over comes last, and is not met again
         idle: cython.longlong
-        finder: Finder = Finder(self.stream)
+        lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
         last: bytes = stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.recording else b""
-        while rest > 0 and slot >= 0 and self.found < self.most and not self.room.is_full():
+        while rest > 0 and slot >= 0 and self.found < self.limit and not self.budget.is_full():
             idle = max(0, call.now - pending.time_of(slot))
             if idle < min_idle:
                 break
             following = pending.newer(slot)
-            entry = finder.find(pending.ms_of(slot), pending.seq_of(slot))
+            entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
                 self._answer_with_delivery(entry, idle, pending.deliveries_of(slot))
-                pending.assign(slot, self.consumer, call.now, members.one_more(pending.deliveries_of(slot)))
+                pending.assign(
+                    slot, self.consumer, call.now, members.saturating_increment(pending.deliveries_of(slot))
+                )
                 self.consumer.active_ms = call.now
                 if call.recording:
                     members.record_claim(
@@ -324,12 +326,12 @@ class Turn:
         else:
             seq += 1
         entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
-        while self.found < self.most and not self.room.is_full() and entry.next():
+        while self.found < self.limit and not self.budget.is_full() and entry.next():
             if claiming:
                 self._answer_with_delivery(entry, 0, 0)
             else:
                 entries.answer_entry(call.answer, entry)
-                self._count()
+                self._count_entry()
             delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
             if call.recording and not noack:
                 self._record_delivery(entry, last)
@@ -353,33 +355,33 @@ class Turn:
         entries.answer_parts(answer, entry)
         answer.integer(idle)
         answer.integer(deliveries)
-        self._count()
+        self._count_entry()
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _count(self) -> cython.void:
+    def _count_entry(self) -> cython.void:
         self.found += 1
-        self.room.take()
+        self.budget.count_entry()
 
 
 @cython.final
 @cython.cclass
-class Retold:
+class RedeliveryLog:
     """Effects of reading history: runs of entries that now have the same delivery count, one effect each."""
 
-    turn: Turn
+    stream_reply: StreamReply
     slot: cython.Py_ssize_t  # the last entry of the run
     ids: list[bytes]
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
+    def __init__(self, stream_reply: StreamReply) -> None:
+        self.stream_reply = stream_reply
         self.slot = -1
         self.ids = []
 
     @cython.cfunc
     def add(self, slot: cython.Py_ssize_t) -> cython.void:
         """The entry of slot was delivered again."""
-        pending: Pending = self.turn.group.pending
+        pending: Pending = self.stream_reply.group.pending
         if self.ids and pending.deliveries_of(slot) != pending.deliveries_of(self.slot):
             self.flush()
         self.slot = slot
@@ -389,23 +391,32 @@ class Retold:
     def flush(self) -> cython.void:
         """The run is over."""
         if self.ids:
-            members.record_redelivery(self.turn.call, self.turn.key, self.turn.group, self.slot, self.ids)
+            members.record_redelivery(
+                self.stream_reply.call, self.stream_reply.key, self.stream_reply.group, self.slot, self.ids
+            )
             self.ids = []
 
 
 def run(call: Call) -> None:
     """XREADGROUP: answer what the group has for the consumer, or wait for it."""
-    request: GroupRead = GroupRead(call.argv, call.now)
+    request: XReadGroupRequest = XReadGroupRequest(call.argv, call.now)
     request.resolve(call)
-    if request.attempt(call):
+    if request.try_serve(call):
         return
     options: ReadOptions = request.options
     if options.block == read_options.NO_BLOCK or not call.may_block:
         call.answer.null_array()
         return
-    lane = (options.group, options.claim)
-    call.wait(request.keys, options.deadline(call.now), request.serve, "null_array", lane, request.has_news)
-    request.await_idle(call)
+    wait_class = (options.group, options.claim)
+    call.wait(
+        request.keys,
+        options.deadline(call.now),
+        request.serve,
+        "null_array",
+        wait_class,
+        request.may_be_served,
+    )
+    request.schedule_claim_retry(call)
 
 
 COMMANDS = [

@@ -15,7 +15,7 @@ import cython
 from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.group.members import NoSuchGroup
+from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
@@ -46,7 +46,7 @@ class EntriesReadNegative(CommandError):
 
 @cython.final
 @cython.cclass
-class Position:
+class GroupOptions:
     """The options behind the ID of CREATE and SETID."""
 
     make_stream: cython.bint
@@ -63,10 +63,10 @@ class Position:
         """Read all words behind the ID."""
         at: cython.Py_ssize_t = 5
         while at < len(argv):
-            if creating and arguments.is_word(argv[at], b"MKSTREAM"):
+            if creating and arguments.is_keyword(argv[at], b"MKSTREAM"):
                 self.make_stream = True
                 at += 1
-            elif at + 1 < len(argv) and arguments.is_word(argv[at], b"ENTRIESREAD"):
+            elif at + 1 < len(argv) and arguments.is_keyword(argv[at], b"ENTRIESREAD"):
                 self.entries_read = arguments.parse_i64(argv[at + 1])
                 self.read_at = at + 1
                 if self.entries_read < UNKNOWN:
@@ -102,7 +102,7 @@ def group_at(call: Call) -> Group:
     """The group the subcommand names; KeyRequired, NoSuchGroup."""
     group: Group | None = stream_at(call).group(call.argv[3])
     if group is None:
-        raise NoSuchGroup(call.argv[3], call.argv[2])
+        raise NoSuchGroupForKey(call.argv[3], call.argv[2])
     return group
 
 
@@ -119,7 +119,7 @@ def run_create(call: Call) -> None:
     """XGROUP CREATE: make a group, with MKSTREAM also its stream."""
     argv: list[bytes] = call.argv
     key: bytes = argv[2]
-    options: Position = Position()
+    options: GroupOptions = GroupOptions()
     options.read(argv, True)
     found: Stream | None = call.database.stream(key)
     if found is None and not options.make_stream:
@@ -142,13 +142,13 @@ def run_create(call: Call) -> None:
 def place_stream(call: Call, key: bytes, stream: Stream) -> cython.void:
     """Key holds the new, empty stream from now on; it and its group are one change."""
     call.database.put(key, stream)
-    call.database.spoilt(key)
+    call.database.invalidate_watchers(key)
 
 
 def run_set_id(call: Call) -> None:
     """XGROUP SETID: let a group go on from another ID; what is pending stays."""
     argv: list[bytes] = call.argv
-    options: Position = Position()
+    options: GroupOptions = GroupOptions()
     options.read(argv, False)
     stream: Stream = stream_at(call)
     group: Group = group_at(call)
@@ -169,7 +169,7 @@ def run_destroy(call: Call) -> None:
         call.answer.integer(0)
         return
     changed(call, b"xgroup-destroy")
-    call.database.ready(call.argv[2])
+    call.database.signal_ready(call.argv[2])
     call.answer.integer(1)
 
 

@@ -29,7 +29,7 @@ class NoSuchKeyOrGroup(CommandError):
         super().__init__(f"NOGROUP No such key '{key_name}' or consumer group '{group_name}'{where}")
 
 
-class NoSuchGroup(CommandError):
+class NoSuchGroupForKey(CommandError):
     """A key has no group of that name."""
 
     def __init__(self, group: bytes, key: bytes) -> None:
@@ -44,14 +44,14 @@ def stream_of_group(call: Call) -> Stream:
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
     if stream is None:
-        call.missed(argv[1])
+        call.notify_miss(argv[1])
     if stream is None or stream.group(argv[2]) is None:
         raise NoSuchKeyOrGroup(argv[1], argv[2])
     return stream
 
 
 @cython.ccall
-def join(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
+def create_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
     """A new consumer of the group; who listens to events is told, the log is not."""
     made: Consumer = group.make_consumer(name, call.now)
     call.keyspace.changes += 1
@@ -60,18 +60,18 @@ def join(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
 
 
 @cython.ccall
-def see(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
+def touch_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
     """The consumer of that name, made when there is none; it has been seen now."""
     found: Consumer | None = group.consumer(name)
     if found is None:
-        return join(call, key, group, name)
+        return create_consumer(call, key, group, name)
     found.seen_ms = call.now
     return found
 
 
 @cython.ccall
 @cython.exceptval(check=False)
-def one_more(deliveries: cython.longlong) -> cython.longlong:
+def saturating_increment(deliveries: cython.longlong) -> cython.longlong:
     """A delivery count after one delivery more; at its maximum it stays."""
     return deliveries if deliveries == I64_MAX else deliveries + 1
 

@@ -57,7 +57,7 @@ class NoIds(CommandError):
 
 @cython.final
 @cython.cclass
-class Nack:
+class XNackRequest:
     """What an XNACK asks for."""
 
     mode: cython.int
@@ -81,14 +81,14 @@ class Nack:
     @cython.cfunc
     def _read_option(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read the option at `at`; returns the place behind it."""
-        if arguments.is_word(argv[at], b"FORCE"):
+        if arguments.is_keyword(argv[at], b"FORCE"):
             self.force = True
             return at + 1
-        if at + 1 < len(argv) and arguments.is_word(argv[at], b"IDS"):
-            self.count = arguments.id_count(argv, at + 1, BadIdCount, IdCountMismatch)
+        if at + 1 < len(argv) and arguments.is_keyword(argv[at], b"IDS"):
+            self.count = arguments.parse_id_count(argv, at + 1, BadIdCount, IdCountMismatch)
             self.ids_at = at + 2
             return self.ids_at + self.count
-        if at + 1 < len(argv) and arguments.is_word(argv[at], b"RETRYCOUNT"):
+        if at + 1 < len(argv) and arguments.is_keyword(argv[at], b"RETRYCOUNT"):
             self.retry_count = arguments.parse_i64(argv[at + 1])
             if self.retry_count < 0:
                 raise RetryCountNegative()
@@ -108,11 +108,11 @@ class Nack:
 
 @cython.cfunc
 def _mode_of(word: bytes) -> cython.int:
-    if arguments.is_word(word, b"SILENT"):
+    if arguments.is_keyword(word, b"SILENT"):
         return SILENT
-    if arguments.is_word(word, b"FAIL"):
+    if arguments.is_keyword(word, b"FAIL"):
         return FAIL
-    if arguments.is_word(word, b"FATAL"):
+    if arguments.is_keyword(word, b"FATAL"):
         return FATAL
     raise BadMode()
 
@@ -123,7 +123,7 @@ def run(call: Call) -> None:
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(argv[2])
     assert group is not None
-    request: Nack = Nack(argv)
+    request: XNackRequest = XNackRequest(argv)
     ids: list[StreamId] = [
         stream_id.parse(word, 0) for word in argv[request.ids_at : request.ids_at + request.count]
     ]
@@ -144,7 +144,7 @@ def run(call: Call) -> None:
         call.keyspace.changes += given_back
         if call.recording:
             call.record_verbatim()
-        call.database.ready(argv[1])
+        call.database.signal_ready(argv[1])
     call.answer.integer(given_back)
 
 

@@ -67,7 +67,7 @@ def answer_list(call: Call) -> cython.void:
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t = 3
     min_idle: cython.longlong = 0
-    if arguments.is_word(argv[3], b"IDLE"):
+    if arguments.is_keyword(argv[3], b"IDLE"):
         min_idle = arguments.parse_i64(argv[4])
         if len(argv) < 8:
             raise InvalidSyntax()

@@ -68,13 +68,13 @@ def run_scan(call: Call) -> None:
     for at in range(2, len(argv), 2):
         if at + 1 == len(argv):
             raise InvalidSyntax()
-        if arguments.is_word(argv[at], b"COUNT"):
+        if arguments.is_keyword(argv[at], b"COUNT"):
             count = arguments.parse_i64(argv[at + 1])
             if count < 1:
                 raise InvalidSyntax()
-        elif arguments.is_word(argv[at], b"MATCH"):
+        elif arguments.is_keyword(argv[at], b"MATCH"):
             pattern = argv[at + 1]
-        elif arguments.is_word(argv[at], b"TYPE"):
+        elif arguments.is_keyword(argv[at], b"TYPE"):
             kind = argv[at + 1].lower()
         else:
             raise InvalidSyntax()
@@ -104,7 +104,9 @@ def check_flush(argv: list[bytes]) -> cython.void:
     """ASYNC and SYNC may be said and mean nothing: memory is given back at once."""
     if len(argv) > 2:
         raise InvalidSyntax()
-    if len(argv) == 2 and not (arguments.is_word(argv[1], b"ASYNC") or arguments.is_word(argv[1], b"SYNC")):
+    if len(argv) == 2 and not (
+        arguments.is_keyword(argv[1], b"ASYNC") or arguments.is_keyword(argv[1], b"SYNC")
+    ):
         raise InvalidSyntax()
 
 
@@ -122,7 +124,7 @@ def run_flushall(call: Call) -> None:
     check_flush(call.argv)
     call.keyspace.flush_all()
     if not call.replayed():
-        call.host.flushed_all(call.now)
+        call.server.flushed_all(call.now)
     if call.recording:
         call.record_verbatim()
     call.answer.ok()
@@ -138,12 +140,12 @@ def parse_i32(text: bytes) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
-def parse_index(text: bytes, refusal: str) -> cython.Py_ssize_t:
+def parse_index(text: bytes, error: str) -> cython.Py_ssize_t:
     """The number of a database; refusal is what to say when it is none."""
     try:
         return parse_i32(text)
     except CommandError:
-        raise CommandError(refusal) from None
+        raise CommandError(error) from None
 
 
 def run_swapdb(call: Call) -> None:

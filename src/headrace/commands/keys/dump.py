@@ -48,8 +48,8 @@ def payload_of(call: Call, value: object) -> bytes:
     """What DUMP answers for a value."""
     return dump(
         value,
-        call.host.rdb_version(),
-        compress=call.host.rdb_compression(),
+        call.server.rdb_version(),
+        compress=call.server.rdb_compression(),
         now_ms=call.now,
         settings=call.keyspace.settings,
     )
@@ -69,17 +69,17 @@ def options(call: Call) -> tuple[bool, bool]:
     arguments: Arguments = call.arguments()
     arguments.at += 3
     replace = absolute = idle = frequency = False
-    while arguments.more():
-        if arguments.flag(b"REPLACE"):
+    while arguments.has_more():
+        if arguments.take_flag(b"REPLACE"):
             replace = True
-        elif arguments.flag(b"ABSTTL"):
+        elif arguments.take_flag(b"ABSTTL"):
             absolute = True
-        elif not frequency and arguments.option(b"IDLETIME"):
-            if arguments.integer() < 0:
+        elif not frequency and arguments.take_option(b"IDLETIME"):
+            if arguments.next_integer() < 0:
                 raise BadIdleTime()
             idle = True
-        elif not idle and arguments.option(b"FREQ"):
-            if not 0 <= arguments.integer() <= FREQUENCY_MAX:
+        elif not idle and arguments.take_option(b"FREQ"):
+            if not 0 <= arguments.next_integer() <= FREQUENCY_MAX:
                 raise BadFrequency()
             frequency = True
         else:
@@ -117,22 +117,22 @@ def run_restore(call: Call) -> None:
     moment = moment_of(call, absolute)
     value = unpacked(call)
     if 0 <= moment <= call.now and not call.replayed():
-        bury(call, key)
+        delete_expired(call, key)
     else:
         former_type = keyspace.type_name(former)
-        rename.place(call.database, key, value, moment)
+        rename.put_with_expiry(call.database, key, value, moment)
         call.notify("g", b"restore", key)
-        rename.tell_former(call.database, key, former_type, value)
+        rename.notify_overwritten(call.database, key, former_type, value)
         record(call, moment, absolute)
     call.answer.ok()
 
 
-def bury(call: Call, key: bytes) -> None:
+def delete_expired(call: Call, key: bytes) -> None:
     """The key comes too late to live, and takes what was there with it."""
     if call.database.remove(key):
         call.notify("g", b"del", key)
-        call.database.touched(key)
-        call.database.ready(key)
+        call.database.mark_modified(key)
+        call.database.signal_ready(key)
         call.record([b"DEL", key])
 
 

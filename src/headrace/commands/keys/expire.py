@@ -38,13 +38,13 @@ def parse_conditions(argv: list[bytes]) -> cython.int:
     at: cython.Py_ssize_t
     for at in range(3, len(argv)):
         word: bytes = argv[at]
-        if arguments.is_word(word, b"NX"):
+        if arguments.is_keyword(word, b"NX"):
             conditions |= NX
-        elif arguments.is_word(word, b"XX"):
+        elif arguments.is_keyword(word, b"XX"):
             conditions |= XX
-        elif arguments.is_word(word, b"GT"):
+        elif arguments.is_keyword(word, b"GT"):
             conditions |= GT
-        elif arguments.is_word(word, b"LT"):
+        elif arguments.is_keyword(word, b"LT"):
             conditions |= LT
         else:
             raise CommandError("ERR Unsupported option " + word.decode("utf-8", "surrogateescape"))
@@ -56,7 +56,7 @@ def parse_conditions(argv: list[bytes]) -> cython.int:
 
 
 @cython.cfunc
-def holds(conditions: cython.int, moment: cython.longlong, current: cython.longlong) -> cython.bint:
+def conditions_hold(conditions: cython.int, moment: cython.longlong, current: cython.longlong) -> cython.bint:
     """Whether a key that dies at current (-1: never, which is later than any moment) may die at moment."""
     if conditions & NX and current != -1:
         return False
@@ -81,13 +81,13 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
     if moment > I64_MAX - base:
         raise InvalidExpireTime(call.command.name.decode())
     moment += base
-    if database.find(key) is None or not holds(conditions, moment, database.expiry(key)):
+    if database.find(key) is None or not conditions_hold(conditions, moment, database.expiry(key)):
         call.answer.integer(0)
         return
     if moment <= call.now and not call.replayed():
         database.remove(key)
         call.notify("g", b"del", key)
-        database.ready(key)
+        database.signal_ready(key)
         if call.recording:
             call.record([b"DEL", key])
     else:
@@ -95,7 +95,7 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
         call.notify("g", b"expire", key)
         if call.recording:
             call.record([b"PEXPIREAT", key, b"%d" % moment])
-    database.touched(key)
+    database.mark_modified(key)
     call.answer.integer(1)
 
 
@@ -120,7 +120,7 @@ def run_pexpireat(call: Call) -> None:
 
 
 @cython.cfunc
-def moment_of_death(call: Call) -> cython.longlong:
+def expiry_of(call: Call) -> cython.longlong:
     """When the key dies; -1 for never, -2 without the key: what TTL and its relatives answer."""
     if call.database.find(call.argv[1]) is None:
         return -2
@@ -135,25 +135,25 @@ def seconds(ms: cython.longlong) -> cython.longlong:
 
 def run_ttl(call: Call) -> None:
     """TTL: seconds to live."""
-    moment: cython.longlong = moment_of_death(call)
+    moment: cython.longlong = expiry_of(call)
     call.answer.integer(moment if moment < 0 else seconds(moment - call.now))
 
 
 def run_pttl(call: Call) -> None:
     """PTTL: milliseconds to live."""
-    moment: cython.longlong = moment_of_death(call)
+    moment: cython.longlong = expiry_of(call)
     call.answer.integer(moment if moment < 0 else moment - call.now)
 
 
 def run_expiretime(call: Call) -> None:
     """EXPIRETIME: the moment of death in seconds since 1970."""
-    moment: cython.longlong = moment_of_death(call)
+    moment: cython.longlong = expiry_of(call)
     call.answer.integer(moment if moment < 0 else seconds(moment))
 
 
 def run_pexpiretime(call: Call) -> None:
     """PEXPIRETIME: the moment of death in milliseconds since 1970."""
-    call.answer.integer(moment_of_death(call))
+    call.answer.integer(expiry_of(call))
 
 
 def run_persist(call: Call) -> None:
@@ -164,7 +164,7 @@ def run_persist(call: Call) -> None:
         call.answer.integer(0)
         return
     call.notify("g", b"persist", key)
-    database.touched(key)
+    database.mark_modified(key)
     if call.recording:
         call.record_verbatim()
     call.answer.integer(1)

@@ -19,8 +19,8 @@ def run_del(call: Call) -> None:
     for at in range(1, len(argv)):
         if database.remove(argv[at]):
             call.notify("g", b"del", argv[at])
-            database.touched(argv[at])
-            database.ready(argv[at])
+            database.mark_modified(argv[at])
+            database.signal_ready(argv[at])
             removed += 1
     if removed and call.recording:
         call.record_verbatim()

@@ -32,39 +32,39 @@ def database_at(call: Call, text: bytes) -> Database:
 
 
 @cython.ccall
-def place(database: Database, key: bytes, value: object, moment: cython.longlong) -> cython.void:
+def put_with_expiry(database: Database, key: bytes, value: object, moment: cython.longlong) -> cython.void:
     """Key holds value until the moment (-1: for good), whatever it held before: that has gone first."""
     database.remove(key)
     database.put(key, value)
     if moment >= 0:
         database.set_expiry(key, moment)
-    database.touched(key)
-    database.ready(key)
+    database.mark_modified(key)
+    database.signal_ready(key)
 
 
 @cython.cfunc
-def leave(database: Database, key: bytes) -> cython.void:
+def remove_moved(database: Database, key: bytes) -> cython.void:
     """Key is gone: its value is elsewhere now, and that is the change that counts."""
     database.remove(key)
-    database.spoilt(key)
-    database.ready(key)
+    database.invalidate_watchers(key)
+    database.signal_ready(key)
 
 
 @cython.cfunc
-def tell(database: Database, event: bytes, key: bytes) -> cython.void:
+def notify_in(database: Database, event: bytes, key: bytes) -> cython.void:
     """As Call.notify, of a key in a database that need not be the caller's."""
     if database.keyspace.settings.notify_keyspace_events:
-        database.keyspace.events.tell("g", event, key, database.index)
+        database.keyspace.events.notify("g", event, key, database.index)
 
 
 @cython.ccall
-def tell_former(database: Database, key: bytes, former: bytes, value: object) -> cython.void:
+def notify_overwritten(database: Database, key: bytes, former: bytes, value: object) -> cython.void:
     """Tell what became of the value that key held before, former being its type."""
     if former == b"none" or not database.keyspace.settings.notify_keyspace_events:
         return
-    database.keyspace.events.tell("o", b"overwritten", key, database.index)
+    database.keyspace.events.notify("o", b"overwritten", key, database.index)
     if former != keyspace.type_name(value):
-        database.keyspace.events.tell("c", b"type_changed", key, database.index)
+        database.keyspace.events.notify("c", b"type_changed", key, database.index)
 
 
 @cython.cfunc
@@ -82,11 +82,11 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
         return False
     moment: cython.longlong = database.expiry(key)
     former = keyspace.type_name(database.find(target))
-    leave(database, key)
-    place(database, target, value, moment)
+    remove_moved(database, key)
+    put_with_expiry(database, target, value, moment)
     call.notify("g", b"rename_from", key)
     call.notify("g", b"rename_to", target)
-    tell_former(database, target, former, value)
+    notify_overwritten(database, target, former, value)
     if call.recording:
         call.record_verbatim()
     return True
@@ -112,9 +112,9 @@ def run_copy(call: Call) -> None:
     replace: cython.bint = False
     at: cython.Py_ssize_t = 3
     while at < len(argv):
-        if arguments.is_word(argv[at], b"REPLACE"):
+        if arguments.is_keyword(argv[at], b"REPLACE"):
             replace = True
-        elif at + 1 < len(argv) and arguments.is_word(argv[at], b"DB"):
+        elif at + 1 < len(argv) and arguments.is_keyword(argv[at], b"DB"):
             at += 1
             database = database_at(call, argv[at])
         else:
@@ -124,14 +124,14 @@ def run_copy(call: Call) -> None:
         raise SameObject()
     value = call.database.find(key)
     if value is None:
-        call.missed(key)
+        call.notify_miss(key)
     if value is None or (database.contains(target) and not replace):
         call.answer.integer(0)
         return
     former = keyspace.type_name(database.find(target))
-    place(database, target, duplicate(value), call.database.expiry(key))
-    tell(database, b"copy_to", target)
-    tell_former(database, target, former, value)
+    put_with_expiry(database, target, duplicate(value), call.database.expiry(key))
+    notify_in(database, b"copy_to", target)
+    notify_overwritten(database, target, former, value)
     if call.recording:
         call.record_verbatim()
     call.answer.integer(1)
@@ -157,10 +157,10 @@ def run_move(call: Call) -> None:
         call.answer.integer(0)
         return
     moment: cython.longlong = call.database.expiry(key)
-    leave(call.database, key)
-    place(database, key, value, moment)
+    remove_moved(call.database, key)
+    put_with_expiry(database, key, value, moment)
     call.notify("g", b"move_from", key)
-    tell(database, b"move_to", key)
+    notify_in(database, b"move_to", key)
     if call.recording:
         call.record_verbatim()
     call.answer.integer(1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import cython
 
 from headrace.access.log import AccessLog, Denial
-from headrace.access.rule_errors import BadFile, OpenParenthesis, RefusedRule, has_blanks, shown
+from headrace.access.rule_errors import InvalidUserFile, OpenParenthesis, RejectedRule, has_blanks, to_text
 from headrace.access.user import User
 from headrace.access.users import DEFAULT, Users
-from headrace.commands.access_request import wish
-from headrace.commands.arguments import is_word, parse_i64
+from headrace.commands.access_request import build_access_request
+from headrace.commands.arguments import is_keyword, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.server import acl_rows
 from headrace.commands.server.introspection import find
@@ -39,7 +39,7 @@ class BadBits(CommandError):
 
 def users_of(call: Call) -> Users:
     """The users of the engine."""
-    users: Users = call.engine.guard.users
+    users: Users = call.engine.auth.users
     return users
 
 
@@ -62,13 +62,13 @@ def run_cat(call: Call) -> None:
     """The categories, or the commands of one."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("ACL", call.argv[1])
-    named = users_of(call).catalogue.named
+    named = users_of(call).catalogue.names_by_category
     if len(call.argv) == 2:
         call.answer.value(list(named))
         return
     found = named.get(call.argv[2].lower())
     if found is None:
-        raise CommandError(f"ERR Unknown category '{shown(call.argv[2])}'")
+        raise CommandError(f"ERR Unknown category '{to_text(call.argv[2])}'")
     call.answer.value(found)
 
 
@@ -79,12 +79,12 @@ def run_setuser(call: Call) -> None:
         raise BadUserName()
     try:
         users_of(call).change(name, call.argv[3:])
-    except RefusedRule as refused:
-        text = f"ERR Error in ACL SETUSER modifier '{shown(refused.rule)}': {refused.why}"
+    except RejectedRule as refused:
+        text = f"ERR Error in ACL SETUSER modifier '{to_text(refused.rule)}': {refused.reason}"
         raise CommandError(text) from None
     except OpenParenthesis as refused:
         raise CommandError(f"ERR {refused}") from None
-    call.engine.guard.settle_all(call.session)
+    call.engine.auth.refresh_sessions(call.session)
     call.answer.ok()
 
 
@@ -94,7 +94,7 @@ def run_deluser(call: Call) -> None:
         raise DefaultStays()
     users = users_of(call)
     removed = [users.remove(name) for name in call.argv[2:]]
-    call.engine.guard.settle_all(call.session)
+    call.engine.auth.refresh_sessions(call.session)
     call.answer.integer(sum(user is not None for user in removed))
 
 
@@ -132,15 +132,15 @@ def run_dryrun(call: Call) -> None:
     """Whether a user may make a request, which is not carried out."""
     user = users_of(call).find(call.argv[2])
     if user is None:
-        raise CommandError(f"ERR User '{shown(call.argv[2])}' not found")
+        raise CommandError(f"ERR User '{to_text(call.argv[2])}' not found")
     request = call.argv[3:]
     command = _command(call, request)
     if command is None:
-        raise CommandError(f"ERR Command '{shown(request[0])}' not found")
-    if not command.fits(len(request)) or (command.run is None and len(request) == 1):
+        raise CommandError(f"ERR Command '{to_text(request[0])}' not found")
+    if not command.accepts_argument_count(len(request)) or (command.run is None and len(request) == 1):
         raise WrongArgumentCount(command.name.decode())
-    asked = wish(command, request)
-    verdict = user.verdict(asked)
+    access_request = build_access_request(command, request)
+    verdict = user.verdict(access_request)
     if not verdict:
         call.answer.ok()
         return
@@ -169,23 +169,23 @@ def run_genpass(call: Call) -> None:
     if not 0 < bits <= GENPASS_BITS_MAX:
         raise BadBits()
     digits = (bits + 3) // 4
-    call.answer.bulk(call.host.random_bytes((digits + 1) // 2).hex()[:digits].encode())
+    call.answer.bulk(call.server.random_bytes((digits + 1) // 2).hex()[:digits].encode())
 
 
 def run_load(call: Call) -> None:
     """The users of the file from now on, all of them or none."""
     try:
-        users_of(call).load(call.host.read_users())
-    except BadFile as wrong:
+        users_of(call).load(call.server.read_users())
+    except InvalidUserFile as wrong:
         text = f"ERR {wrong}. WARNING: ACL errors detected, no change to the previously active ACL rules was"
         raise CommandError(f"{text} performed") from None
-    call.engine.guard.settle_all(call.session)
+    call.engine.auth.refresh_sessions(call.session)
     call.answer.ok()
 
 
 def run_save(call: Call) -> None:
     """Write the users to the file."""
-    call.host.write_users(users_of(call).lines())
+    call.server.write_users(users_of(call).lines())
     call.answer.ok()
 
 
@@ -193,10 +193,10 @@ def run_log(call: Call) -> None:
     """What was denied lately, newest first; RESET forgets it."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("ACL", call.argv[1])
-    log: AccessLog = call.engine.guard.log
+    log: AccessLog = call.engine.auth.log
     count = LOG_SHOWN
     if len(call.argv) == 3:
-        if is_word(call.argv[2], b"RESET"):
+        if is_keyword(call.argv[2], b"RESET"):
             log.clear()
             call.answer.ok()
             return

@@ -7,7 +7,7 @@ import cython
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.connection.client import parse_deadline
-from headrace.commands.rows import container, row
+from headrace.commands.rows import server_command, server_container
 from headrace.commands.server import memory_report
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax
@@ -23,7 +23,7 @@ class NotShuttingDown(CommandError):
 
 def run_config_get(call: Call) -> None:
     """The settings whose names match, as a map."""
-    found = call.host.config_get(call.argv[2:])
+    found = call.server.config_get(call.argv[2:])
     call.answer.map(len(found))
     for name, value in found:
         call.answer.bulk(name)
@@ -37,7 +37,7 @@ def run_config_set(call: Call) -> None:
         raise InvalidSyntax()
     pairs = list(zip(words[::2], words[1::2], strict=True))
     seen: set[bytes] = set()
-    known = {name for name, _ in call.host.config_get([b"*"])}
+    known = {name for name, _ in call.server.config_get([b"*"])}
     for name, _ in pairs:
         lower = name.lower()
         if lower in seen and lower in known:
@@ -45,8 +45,8 @@ def run_config_set(call: Call) -> None:
             text = f"ERR CONFIG SET failed (possibly related to argument '{shown}') - duplicate parameter"
             raise CommandError(text)
         seen.add(lower)
-    call.host.config_set(pairs)
-    call.engine.timing.settle()
+    call.server.config_set(pairs)
+    call.engine.timing.refresh()
     call.answer.ok()
 
 
@@ -56,15 +56,15 @@ def run_config_resetstat(call: Call) -> None:
     call.keyspace.hits = 0
     call.keyspace.misses = 0
     call.keyspace.expired = 0
-    call.engine.gate.eviction.forget()
-    call.engine.guard.log.reset()
-    call.host.config_resetstat()
+    call.engine.write_gate.eviction.reset_counters()
+    call.engine.auth.log.reset()
+    call.server.config_resetstat()
     call.answer.ok()
 
 
 def run_config_rewrite(call: Call) -> None:
     """Write the settings to the configuration file."""
-    call.host.config_rewrite()
+    call.server.config_rewrite()
     call.answer.ok()
 
 
@@ -77,11 +77,11 @@ def memory_of(key: bytes, value: object) -> int:
 def run_memory_usage(call: Call) -> None:
     """The bytes a key takes up, or null. SAMPLES is read and not needed: the figure is exact."""
     arguments: Arguments = call.arguments()
-    key = arguments.word()
-    while arguments.more():
-        if not arguments.option(b"SAMPLES"):
+    key = arguments.next_argument()
+    while arguments.has_more():
+        if not arguments.take_option(b"SAMPLES"):
             raise InvalidSyntax()
-        if arguments.integer() < 0:
+        if arguments.next_integer() < 0:
             raise InvalidSyntax()
     value = call.database.find(key)
     if value is None:
@@ -92,7 +92,7 @@ def run_memory_usage(call: Call) -> None:
 
 def run_memory_purge(call: Call) -> None:
     """What is free and still held goes back to the system."""
-    call.host.purge_memory()
+    call.server.purge_memory()
     call.answer.ok()
 
 
@@ -100,10 +100,10 @@ def run_time(call: Call) -> None:
     """Seconds and microseconds since 1970."""
     call.answer.array(2)
     call.answer.bulk(b"%d" % (call.now // 1000))
-    call.answer.bulk(b"%d" % (call.now % 1000 * 1000 + call.host.microseconds()))
+    call.answer.bulk(b"%d" % (call.now % 1000 * 1000 + call.server.microseconds()))
 
 
-def never(call: Call) -> bool:
+def never_serve(call: Call) -> bool:
     """A waiter that only its deadline can end."""
     return False
 
@@ -115,7 +115,7 @@ def run_wait(call: Call) -> None:
     if replicas <= 0 or not call.may_block:
         call.answer.integer(0)
     else:
-        call.wait([], deadline, never, "zero")
+        call.wait([], deadline, never_serve, "zero")
 
 
 def run_role(call: Call) -> None:
@@ -128,26 +128,28 @@ def run_shutdown(call: Call) -> None:
     arguments: Arguments = call.arguments()
     save: bool | None = None
     now = force = False
-    if arguments.left() == 1 and arguments.flag(b"ABORT"):
+    if arguments.remaining() == 1 and arguments.take_flag(b"ABORT"):
         raise NotShuttingDown()
-    while arguments.more():
-        if save is not False and arguments.flag(b"SAVE"):
+    while arguments.has_more():
+        if save is not False and arguments.take_flag(b"SAVE"):
             save = True
-        elif save is not True and arguments.flag(b"NOSAVE"):
+        elif save is not True and arguments.take_flag(b"NOSAVE"):
             save = False
-        elif arguments.flag(b"NOW"):
+        elif arguments.take_flag(b"NOW"):
             now = True
-        elif arguments.flag(b"FORCE"):
+        elif arguments.take_flag(b"FORCE"):
             force = True
         else:
             raise InvalidSyntax()
-    call.host.shutdown(save, now, force)
+    call.server.shutdown(save, now, force)
     call.session.closing = True
 
 
 CONFIG = [
-    row("config|get", -3, run_config_get, "2.0.0", "Returns settings.", "parameter [parameter ...]"),
-    row(
+    server_command(
+        "config|get", -3, run_config_get, "2.0.0", "Returns settings.", "parameter [parameter ...]"
+    ),
+    server_command(
         "config|set",
         -4,
         run_config_set,
@@ -155,8 +157,12 @@ CONFIG = [
         "Changes settings.",
         "parameter value [parameter value ...]",
     ),
-    row("config|resetstat", 2, run_config_resetstat, "2.0.0", "Sets the counters of INFO to zero."),
-    row("config|rewrite", 2, run_config_rewrite, "2.8.0", "Writes the settings to the configuration file."),
+    server_command(
+        "config|resetstat", 2, run_config_resetstat, "2.0.0", "Sets the counters of INFO to zero."
+    ),
+    server_command(
+        "config|rewrite", 2, run_config_rewrite, "2.8.0", "Writes the settings to the configuration file."
+    ),
 ]
 
 MEMORY = [
@@ -171,15 +177,19 @@ MEMORY = [
         summary="Returns how many bytes a key takes up.",
         syntax="key [SAMPLES count]",
     ),
-    row("memory|stats", 2, memory_report.run_stats, "4.0.0", "Returns memory figures.", flags=""),
-    row("memory|doctor", 2, memory_report.run_doctor, "4.0.0", "Reports memory problems.", flags=""),
-    row("memory|purge", 2, run_memory_purge, "4.0.0", "Gives memory back to the system.", flags=""),
+    server_command("memory|stats", 2, memory_report.run_stats, "4.0.0", "Returns memory figures.", flags=""),
+    server_command(
+        "memory|doctor", 2, memory_report.run_doctor, "4.0.0", "Reports memory problems.", flags=""
+    ),
+    server_command(
+        "memory|purge", 2, run_memory_purge, "4.0.0", "Gives memory back to the system.", flags=""
+    ),
 ]
 
 COMMANDS = [
-    container("config", "2.0.0", "The server's settings.", CONFIG),
-    container("memory", "4.0.0", "Memory figures.", MEMORY),
-    row("time", 1, run_time, "2.6.0", "Returns the server's time.", flags="loading stale fast"),
+    server_container("config", "2.0.0", "The server's settings.", CONFIG),
+    server_container("memory", "4.0.0", "Memory figures.", MEMORY),
+    server_command("time", 1, run_time, "2.6.0", "Returns the server's time.", flags="loading stale fast"),
     Command(
         "wait",
         3,
@@ -201,7 +211,7 @@ COMMANDS = [
         summary="Returns the server's part in replication.",
         categories="admin dangerous",
     ),
-    row(
+    server_command(
         "shutdown",
         -1,
         run_shutdown,

@@ -45,7 +45,7 @@ def run_digest_value(call: Call) -> None:
 
 def run_loadaof(call: Call) -> None:
     """Everything anew from the log."""
-    call.host.reload_log(call)
+    call.server.reload_log(call)
     call.answer.ok()
 
 
@@ -69,28 +69,28 @@ def run_reload(call: Call) -> None:
     arguments = Arguments(call.argv, 2)
     merge = False
     flush = save = True
-    while arguments.more():
-        if arguments.flag(b"MERGE"):
+    while arguments.has_more():
+        if arguments.take_flag(b"MERGE"):
             merge = True
-        elif arguments.flag(b"NOFLUSH"):
+        elif arguments.take_flag(b"NOFLUSH"):
             flush = False
-        elif arguments.flag(b"NOSAVE"):
+        elif arguments.take_flag(b"NOSAVE"):
             save = False
         else:
             raise BadReloadOption()
-    call.host.reload(call, flush, save, merge)
+    call.server.reload(call, flush, save, merge)
     call.answer.ok()
 
 
 def run_set_active_expire(call: Call) -> None:
     """Whether dead keys are buried though nobody asks for them."""
-    call.engine.bury_in_passing(call.argv[2] != b"0")
+    call.engine.set_active_expiry(call.argv[2] != b"0")
     call.answer.ok()
 
 
 def run_sleep(call: Call) -> None:
     """Nobody is served for so many seconds."""
-    call.host.sleep(max(parse_double(call.argv[2]), 0.0))
+    call.server.sleep(max(parse_double(call.argv[2]), 0.0))
     call.answer.ok()
 
 
@@ -132,7 +132,7 @@ for _name, _row in SUBCOMMANDS.items():
 
 def run_debug(call: Call) -> None:
     """The subcommand, if the caller may."""
-    if not call.host.debug_allowed(call.session):
+    if not call.server.debug_allowed(call.session):
         raise NotAllowed()
     name = call.argv[1].lower()
     if name not in SUBCOMMANDS:

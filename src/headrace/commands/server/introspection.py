@@ -33,7 +33,7 @@ def table(call: Call) -> list[Command]:
 
 def top_level(call: Call) -> list[Command]:
     """Every command that is not a subcommand."""
-    return [command for command in table(call) if command.name_words == 1]
+    return [command for command in table(call) if command.name_length == 1]
 
 
 def find(call: Call, name: bytes) -> Command | None:
@@ -148,16 +148,16 @@ def run_list(call: Call) -> None:
     """The names of commands, subcommands too, all or those that match."""
     arguments: Arguments = call.arguments()
     names = [command.name for command in table(call)]
-    if arguments.more():
-        if not arguments.flag(b"FILTERBY") or arguments.left() != 2:
+    if arguments.has_more():
+        if not arguments.take_flag(b"FILTERBY") or arguments.remaining() != 2:
             raise InvalidSyntax()
-        if arguments.flag(b"MODULE"):
+        if arguments.take_flag(b"MODULE"):
             names = []
-        elif arguments.flag(b"ACLCAT"):
-            category = arguments.word().decode("utf-8", "replace").lower()
+        elif arguments.take_flag(b"ACLCAT"):
+            category = arguments.next_argument().decode("utf-8", "replace").lower()
             names = [command.name for command in table(call) if category in command.categories]
-        elif arguments.flag(b"PATTERN"):
-            pattern = Glob(arguments.word(), True)
+        elif arguments.take_flag(b"PATTERN"):
+            pattern = Glob(arguments.next_argument(), True)
             names = [name for name in names if pattern.matches(name)]
         else:
             raise InvalidSyntax()
@@ -176,7 +176,7 @@ def keys_of(call: Call) -> tuple[Command, list[bytes]]:
         raise InvalidCommand()
     if not command.first_key and command.movable_keys is None:
         raise NoKeys()
-    if not command.fits(len(request)):
+    if not command.accepts_argument_count(len(request)):
         raise BadCommandArity()
     return command, [request[at] for at in command.key_positions(request)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.commands.call import Call
-from headrace.commands.rows import container, row
+from headrace.commands.rows import server_command, server_container
 from headrace.errors import CommandError
 
 GRAPH_ROWS = 4
@@ -16,19 +16,19 @@ SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 def run_latest(call: Call) -> None:
     """Each event: its name, the second and the milliseconds of its latest sample, the worst ever."""
-    events = call.engine.timing.events.events
+    events = call.engine.timing.latency.events
     call.answer.value([[name, *event.samples[-1], event.worst_ms] for name, event in events.items()])
 
 
 def run_history(call: Call) -> None:
     """The samples of an event, oldest first: second and milliseconds."""
-    event = call.engine.timing.events.events.get(call.argv[2])
+    event = call.engine.timing.latency.events.get(call.argv[2])
     call.answer.value([list(sample) for sample in event.samples] if event is not None else [])
 
 
 def run_reset(call: Call) -> None:
     """Forget these events, or all; how many there were."""
-    call.answer.integer(call.engine.timing.events.forget(call.argv[2:]))
+    call.answer.integer(call.engine.timing.latency.reset(call.argv[2:]))
 
 
 def run_histogram(call: Call) -> None:
@@ -47,7 +47,7 @@ def run_histogram(call: Call) -> None:
 def run_doctor(call: Call) -> None:
     """A word on latency, for a person."""
     threshold = call.keyspace.settings.latency_monitor_threshold
-    events = call.engine.timing.events.events
+    events = call.engine.timing.latency.events
     if not events:
         if threshold:
             text = f"Nothing has taken {threshold} ms or longer since events were last forgotten."
@@ -73,7 +73,7 @@ def run_doctor(call: Call) -> None:
 
 def run_graph(call: Call) -> None:
     """The latest samples of an event, drawn with characters, and how long ago each was."""
-    event = call.engine.timing.events.events.get(call.argv[2])
+    event = call.engine.timing.latency.events.get(call.argv[2])
     if event is None:
         shown = call.argv[2].decode("utf-8", "surrogateescape")
         raise CommandError(f"ERR No samples available for event '{shown}'")
@@ -113,12 +113,14 @@ def upright(labels: list[str]) -> list[str]:
 
 
 SUBCOMMANDS = [
-    row("latency|latest", 2, run_latest, "2.8.13", "Returns the latest latency events."),
-    row("latency|history", 3, run_history, "2.8.13", "Returns samples of an event.", "event"),
-    row("latency|reset", -2, run_reset, "2.8.13", "Forgets events.", "[event [event ...]]"),
-    row("latency|doctor", 2, run_doctor, "2.8.13", "Reports latency problems."),
-    row("latency|graph", 3, run_graph, "2.8.13", "Draws the samples of an event.", "event"),
-    row("latency|histogram", -2, run_histogram, "7.0.0", "Returns distributions.", "[command ...]"),
+    server_command("latency|latest", 2, run_latest, "2.8.13", "Returns the latest latency events."),
+    server_command("latency|history", 3, run_history, "2.8.13", "Returns samples of an event.", "event"),
+    server_command("latency|reset", -2, run_reset, "2.8.13", "Forgets events.", "[event [event ...]]"),
+    server_command("latency|doctor", 2, run_doctor, "2.8.13", "Reports latency problems."),
+    server_command("latency|graph", 3, run_graph, "2.8.13", "Draws the samples of an event.", "event"),
+    server_command(
+        "latency|histogram", -2, run_histogram, "7.0.0", "Returns distributions.", "[command ...]"
+    ),
 ]
 
-COMMANDS = [container("latency", "2.8.13", "Latency events.", SUBCOMMANDS)]
+COMMANDS = [server_container("latency", "2.8.13", "Latency events.", SUBCOMMANDS)]

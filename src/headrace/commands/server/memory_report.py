@@ -23,7 +23,7 @@ FULL_RATIO = 0.9
 def client_bytes(call: Call) -> int:
     """What the buffers of all clients take up."""
     clients = call.engine.clients.values()
-    return sum(session.answer.cap + sum(call.host.client_buffers(session)) for session in clients)
+    return sum(session.answer.cap + sum(call.server.client_buffers(session)) for session in clients)
 
 
 def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
@@ -46,7 +46,7 @@ def overhead_bytes(keyspace: Keyspace) -> int:
 
 def figures(call: Call) -> dict[bytes, Any]:
     """Redis's figures under Redis's names: bytes, percentages, and ratios."""
-    known: dict[str, Any] = dict(call.host.info("memory"))
+    known: dict[str, Any] = dict(call.server.info("memory"))
     used = call.keyspace.weight.total
     peak = max(used, known.get("used_memory_peak", 0))
     resident, startup = known.get("used_memory_rss", used), known.get("used_memory_rss_startup", 0)
@@ -103,7 +103,7 @@ def run_doctor(call: Call) -> None:
     used, peak = found[b"total.allocated"], found[b"peak.allocated"]
     clients, fragmentation = found[b"clients.normal"], found[b"fragmentation"]
     advice: list[str] = []
-    limit = dict(call.host.info("memory")).get("maxmemory", 0)
+    limit = dict(call.server.info("memory")).get("maxmemory", 0)
     if limit and used > FULL_RATIO * limit:
         advice.append(f"- {used} bytes of maxmemory, which is {limit}, are taken.")
     elif used < WORTH_A_LOOK_BYTES:

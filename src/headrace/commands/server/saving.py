@@ -51,27 +51,27 @@ class NoLog(CommandError):
 
 def run_save(call: Call) -> None:
     """Write a snapshot, while all others wait."""
-    call.host.save(call.now)
+    call.server.save(call.now)
     call.answer.ok()
 
 
 def run_bgsave(call: Call) -> None:
     """Write a snapshot of this moment in a process of its own."""
     arguments: Arguments = call.arguments()
-    schedule = arguments.flag(b"SCHEDULE")
-    if arguments.more():
+    schedule = arguments.take_flag(b"SCHEDULE")
+    if arguments.has_more():
         raise InvalidSyntax()
-    call.answer.simple(call.host.background_save(schedule))
+    call.answer.simple(call.server.background_save(schedule))
 
 
 def run_lastsave(call: Call) -> None:
     """When the last snapshot was taken."""
-    call.answer.integer(call.host.last_save_s())
+    call.answer.integer(call.server.last_save_s())
 
 
 def run_bgrewriteaof(call: Call) -> None:
     """Write the log anew from what there is, in a process of its own."""
-    call.answer.simple(call.host.rewrite_log())
+    call.answer.simple(call.server.rewrite_log())
 
 
 def replica_count(text: bytes) -> int:
@@ -92,27 +92,27 @@ def run_waitaof(call: Call) -> None:
         raise BadLocalCount()
     replicas = replica_count(call.argv[2])
     deadline = parse_deadline(call.argv[3], call.now)
-    serve = waits_for(local, replicas)
+    serve = waiter_for(local, replicas)
     if not call.may_block:
-        refuse_without_log(call, local)
+        check_log_exists(call, local)
         answer_synced(call)
     elif not serve(call):
         call.database = call.keyspace.databases[0]
         call.wait([SYNCED], deadline, serve, "synced")
 
 
-def refuse_without_log(call: Call, local: int) -> None:
+def check_log_exists(call: Call, local: int) -> None:
     """Nothing is ever synced without a log."""
-    if local and call.host.log_synced() < 0:
+    if local and call.server.log_synced() < 0:
         raise NoLog()
 
 
-def waits_for(local: int, replicas: int) -> Callable[[Call], bool]:
+def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
     """What answers as soon as the caller's writes are so safe."""
 
     def serve(call: Call) -> bool:
-        refuse_without_log(call, local)
-        if replicas or (local and call.host.log_synced() <= call.session.written):
+        check_log_exists(call, local)
+        if replicas or (local and call.server.log_synced() <= call.session.last_write_offset):
             return False
         answer_synced(call)
         return True

@@ -56,13 +56,13 @@ def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
     """Whether key holds the token."""
     value = call.database.string(key)
     if value is None:
-        call.missed(key)
+        call.notify_miss(key)
         return False
     return value == token
 
 
 @cython.cfunc
-def live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
+def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
     """Key, which exists, lives for so many milliseconds from now on."""
     database: Database = call.database
     if ms <= 0:
@@ -70,7 +70,7 @@ def live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
         return
     database.set_expiry(key, call.now + ms)
     call.notify("g", b"expire", key)
-    database.touched(key)
+    database.mark_modified(key)
     if call.recording:
         call.record([b"PEXPIREAT", key, b"%d" % (call.now + ms)])
 
@@ -93,7 +93,7 @@ def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     if moment < 0:
         return 0
     ms: cython.longlong = arguments.parse_i64(words[1])
-    live(call, keys[0], ms + moment - call.now if words[2] == b"0" else ms)
+    set_time_to_live(call, keys[0], ms + moment - call.now if words[2] == b"0" else ms)
     return 1
 
 
@@ -101,7 +101,7 @@ def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """words: the token, milliseconds."""
     if not is_held(call, keys[0], words[0]):
         return 0
-    live(call, keys[0], arguments.parse_i64(words[1]))
+    set_time_to_live(call, keys[0], arguments.parse_i64(words[1]))
     return 1
 
 
@@ -115,12 +115,12 @@ def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
         return -1
     limit = [b"LIMIT", words[3]] if words[2] == b"~" else []
     call.argv = [b"XTRIM", keys[0], b"MINID", words[2], words[0], *limit, b"ACKED"]
-    return trim.carry_out(call)
+    return trim.execute_trim(call)
 
 
 # By digest: what to do, and with how many keys and other words at least.
-Deed = Callable[[Call, list[bytes], list[bytes]], int]
-KNOWN: dict[str, tuple[Deed, int, int]] = {
+Script = Callable[[Call, list[bytes], list[bytes]], int]
+SCRIPTS: dict[str, tuple[Script, int, int]] = {
     "2aef8d7ce63503709a01cbf6ad6bb4b93d5c3909": (release, 1, 1),
     "829408cc83d4524666232bd8beebe3bcf873ac70": (extend, 1, 3),
     "042112cf75a3fdabb4e02600ce494eff4b2d2906": (reacquire, 1, 2),
@@ -129,7 +129,7 @@ KNOWN: dict[str, tuple[Deed, int, int]] = {
 
 
 # What a user must be allowed to run for each, besides EVAL: see engine/authorization.py.
-DOES: dict[Deed, tuple[bytes, ...]] = {
+REQUIRED_COMMANDS: dict[Script, tuple[bytes, ...]] = {
     release: (b"get", b"del"),
     extend: (b"get", b"pttl", b"pexpire"),
     reacquire: (b"get", b"pexpire"),
@@ -137,10 +137,10 @@ DOES: dict[Deed, tuple[bytes, ...]] = {
 }
 
 
-def learn(call: Call, script: bytes) -> bytes:
+def load_script(call: Call, script: bytes) -> bytes:
     """The digest by which EVALSHA finds the script from now on; NotKnown when it is none of ours."""
     normal = hashlib.sha1(b" ".join(script.split())).hexdigest()
-    if normal not in KNOWN:
+    if normal not in SCRIPTS:
         raise NotKnown()
     digest = hashlib.sha1(script).hexdigest().encode()
     call.engine.scripts[digest] = normal
@@ -162,19 +162,19 @@ def run_known(call: Call, digest: bytes) -> None:
     count = len(keys_of(call.argv))
     if digest not in call.engine.scripts:
         raise NotLoaded()
-    deed, keys_least, words_least = KNOWN[call.engine.scripts[digest]]
+    script, keys_least, words_least = SCRIPTS[call.engine.scripts[digest]]
     keys, words = call.argv[3 : 3 + count], call.argv[3 + count :]
     if len(keys) < keys_least or len(words) < words_least:
         raise InvalidSyntax()
-    if call.session.access is not None:
-        call.engine.guard.look_inside(call.session, DOES[deed], call.now)
-    call.answer.integer(deed(call, keys, words))
+    if call.session.restricted_user is not None:
+        call.engine.auth.check_commands(call.session, REQUIRED_COMMANDS[script], call.now)
+    call.answer.integer(script(call, keys, words))
 
 
 def run_eval(call: Call) -> None:
     """EVAL: do what the script does, if it is known."""
     keys_of(call.argv)
-    run_known(call, learn(call, call.argv[1]))
+    run_known(call, load_script(call, call.argv[1]))
 
 
 def run_evalsha(call: Call) -> None:
@@ -184,7 +184,7 @@ def run_evalsha(call: Call) -> None:
 
 def run_load(call: Call) -> None:
     """SCRIPT LOAD: the script's digest."""
-    call.answer.bulk(learn(call, call.argv[2]))
+    call.answer.bulk(load_script(call, call.argv[2]))
 
 
 def run_exists(call: Call) -> None:

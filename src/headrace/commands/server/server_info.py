@@ -19,10 +19,10 @@ Fields = list[tuple[str, object]]
 def server(call: Call) -> Fields:
     """Which program this is."""
     return [
-        ("redis_version", call.host.redis_version),
+        ("redis_version", call.server.redis_version),
         ("headrace_version", headrace.__version__),
         ("redis_mode", "standalone"),
-        ("server_time_usec", call.now * 1000 + call.host.microseconds()),
+        ("server_time_usec", call.now * 1000 + call.server.microseconds()),
     ]
 
 
@@ -33,16 +33,16 @@ def clients(call: Call) -> Fields:
     return [
         ("connected_clients", len(engine.clients)),
         ("cluster_connections", 0),
-        ("blocked_clients", call.keyspace.blocking.count - len(engine.gate.held)),
+        ("blocked_clients", call.keyspace.blocking.count - len(engine.write_gate.paused_requests)),
         ("tracking_clients", 0),
-        ("pubsub_clients", sum(session.subscribed > 0 for session in sessions)),
+        ("pubsub_clients", sum(session.subscription_count > 0 for session in sessions)),
         ("watching_clients", sum(session.watch is not None for session in sessions)),
-        ("total_watched_keys", sum(len(d.watching.watches) for d in call.keyspace.databases)),
+        ("total_watched_keys", sum(len(d.watched_keys.watches) for d in call.keyspace.databases)),
         ("total_blocking_keys", len(call.keyspace.blocking.queues)),
     ]
 
 
-def nothing(call: Call) -> Fields:
+def no_fields(call: Call) -> Fields:
     """A section of which only the host knows something."""
     return []
 
@@ -68,15 +68,15 @@ def stats(call: Call) -> Fields:
         ("total_commands_processed", counted.commands),
         ("expired_keys", keyspace.expired),
         ("evicted_keys", 0),
-        ("evicted_entries", call.engine.gate.eviction.entries),
+        ("evicted_entries", call.engine.write_gate.eviction.evicted_entries),
         ("evicted_clients", 0),
         ("keyspace_hits", keyspace.hits),
         ("keyspace_misses", keyspace.misses),
-        ("pubsub_channels", len(call.engine.channels.names)),
-        ("pubsub_patterns", len(call.engine.channels.patterns)),
+        ("pubsub_channels", len(call.engine.pubsub.names)),
+        ("pubsub_patterns", len(call.engine.pubsub.patterns)),
         ("unexpected_error_replies", 0),
         ("total_error_replies", counted.error_replies),
-        *(("acl_access_denied_" + name, n) for name, n in call.engine.guard.log.denied.items()),
+        *(("acl_access_denied_" + name, n) for name, n in call.engine.auth.log.denied.items()),
     ]
 
 
@@ -147,11 +147,11 @@ def keyspace(call: Call) -> Fields:
 SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("server", "Server", server, True),
     ("clients", "Clients", clients, True),
-    ("memory", "Memory", nothing, True),
+    ("memory", "Memory", no_fields, True),
     ("persistence", "Persistence", persistence, True),
     ("stats", "Stats", stats, True),
     ("replication", "Replication", replication, True),
-    ("cpu", "CPU", nothing, True),
+    ("cpu", "CPU", no_fields, True),
     ("commandstats", "Commandstats", commandstats, False),
     ("errorstats", "Errorstats", errorstats, True),
     ("latencystats", "Latencystats", latencystats, False),
@@ -167,7 +167,7 @@ def run_info(call: Call) -> None:
     blocks = []
     for name, title, figures, by_default in SECTIONS:
         if everything or name in asked or (by_default and "default" in asked):
-            fields = dict(figures(call)) | dict(call.host.info(name))
+            fields = dict(figures(call)) | dict(call.server.info(name))
             blocks.append(f"# {title}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items()))
     call.answer.verbatim("\r\n".join(blocks).encode("utf-8", "replace"))
 

@@ -6,7 +6,7 @@ from itertools import islice
 
 from headrace.commands.arguments import parse_i64
 from headrace.commands.call import Call
-from headrace.commands.rows import container, row
+from headrace.commands.rows import server_command, server_container
 from headrace.errors import CommandError, NotAnInteger, UnknownSubcommand
 
 SHOWN = 10  # unless it is said how many
@@ -20,7 +20,7 @@ def run_get(call: Call) -> None:
     """The newest slow requests: number, second, microseconds, words, address and name of the client."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("SLOWLOG", call.argv[1])
-    requests = call.engine.timing.slow.requests
+    requests = call.engine.timing.slow_log.requests
     count = SHOWN
     if len(call.argv) == 3:
         try:
@@ -34,21 +34,23 @@ def run_get(call: Call) -> None:
 
 def run_len(call: Call) -> None:
     """How many slow requests are kept."""
-    call.answer.integer(len(call.engine.timing.slow.requests))
+    call.answer.integer(len(call.engine.timing.slow_log.requests))
 
 
 def run_reset(call: Call) -> None:
     """Forget the slow requests."""
-    call.engine.timing.slow.forget()
+    call.engine.timing.slow_log.clear()
     call.answer.ok()
 
 
 FLAGS = "admin loading stale"
 
 SUBCOMMANDS = [
-    row("slowlog|get", -2, run_get, "2.2.12", "Returns the latest slow requests.", "[count]", FLAGS),
-    row("slowlog|len", 2, run_len, "2.2.12", "Counts the recorded requests.", flags=FLAGS),
-    row("slowlog|reset", 2, run_reset, "2.2.12", "Forgets the recorded requests.", flags=FLAGS),
+    server_command(
+        "slowlog|get", -2, run_get, "2.2.12", "Returns the latest slow requests.", "[count]", FLAGS
+    ),
+    server_command("slowlog|len", 2, run_len, "2.2.12", "Counts the recorded requests.", flags=FLAGS),
+    server_command("slowlog|reset", 2, run_reset, "2.2.12", "Forgets the recorded requests.", flags=FLAGS),
 ]
 
-COMMANDS = [container("slowlog", "2.2.12", "Slow requests.", SUBCOMMANDS)]
+COMMANDS = [server_container("slowlog", "2.2.12", "Slow requests.", SUBCOMMANDS)]

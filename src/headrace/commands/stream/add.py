@@ -13,10 +13,10 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
-from headrace.commands.stream.trim import Trim
+from headrace.commands.stream.trim import TrimOptions
 from headrace.errors import CommandError, IdsExhausted, IdTooSmall, InvalidStreamId, WrongArgumentCount
 from headrace.limits import ID_TEXT_MAX
-from headrace.streams import idempotency as requests
+from headrace.streams import idempotency as idempotent_requests
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -56,11 +56,11 @@ class IdmpOfChosenId(CommandError):
 @cython.final
 @cython.freelist(8)
 @cython.cclass
-class Append:
+class XAddRequest:
     """What an XADD asks for; the key is the first word after the command, the pairs follow the ID."""
 
     make_stream: cython.bint
-    trim: Trim | None  # None when there are no options at all
+    trim: TrimOptions | None  # None when there are no options at all
     source: cython.int
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -100,22 +100,22 @@ class Append:
         """Read the option at `at`, of those that are not a trim's; the place after it, or `at` for none."""
         left: cython.Py_ssize_t = len(argv) - at - 1
         word: bytes = argv[at]
-        if arguments.is_word(word, b"NOMKSTREAM"):
+        if arguments.is_keyword(word, b"NOMKSTREAM"):
             self.make_stream = False
             return at + 1
-        if left >= 2 and arguments.is_word(word, b"IDMP"):
-            self._take_producer(argv, at + 1, "IDMP")
+        if left >= 2 and arguments.is_keyword(word, b"IDMP"):
+            self._set_producer(argv, at + 1, "IDMP")
             if not argv[at + 2]:
                 raise NoIid()
             self.iid_at = at + 2
             return at + 3
-        if left >= 1 and arguments.is_word(word, b"IDMPAUTO"):
-            self._take_producer(argv, at + 1, "IDMPAUTO")
+        if left >= 1 and arguments.is_keyword(word, b"IDMPAUTO"):
+            self._set_producer(argv, at + 1, "IDMPAUTO")
             return at + 2
         return at
 
     @cython.cfunc
-    def _take_producer(self, argv: list[bytes], at: cython.Py_ssize_t, option: str) -> cython.void:
+    def _set_producer(self, argv: list[bytes], at: cython.Py_ssize_t, option: str) -> cython.void:
         if self.pid_at != 0:
             raise TwoIdmp()
         if not argv[at]:
@@ -125,7 +125,7 @@ class Append:
     @cython.cfunc
     def iid(self, argv: list[bytes]) -> bytes:
         """What the producer calls this request, or what it is called after its pairs."""
-        return argv[self.iid_at] if self.iid_at != 0 else requests.iid_of(argv, self.id_at + 1)
+        return argv[self.iid_at] if self.iid_at != 0 else idempotent_requests.iid_of(argv, self.id_at + 1)
 
     @cython.cfunc
     def choose_id(self, stream: Stream, now: cython.longlong) -> cython.void:
@@ -133,7 +133,7 @@ class Append:
         if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
             raise IdsExhausted()
         if self.source == CLOCK:
-            self._take_time(stream, mem.as_unsigned(max(now, 0)))
+            self._set_id_from_clock(stream, mem.as_unsigned(max(now, 0)))
             return
         if self.source == SEQUENCE and self.ms == stream.last_ms:
             if stream.last_seq == U64_MAX:
@@ -143,7 +143,7 @@ class Append:
             raise IdTooSmall()
 
     @cython.cfunc
-    def _take_time(self, stream: Stream, now: cython.ulonglong) -> cython.void:
+    def _set_id_from_clock(self, stream: Stream, now: cython.ulonglong) -> cython.void:
         """The ID that `*` means now: the time, or the last ID's successor when that is not later."""
         if now > stream.last_ms:
             self.ms = now
@@ -157,11 +157,11 @@ class Append:
 
 
 @cython.cfunc
-def parse(call: Call) -> Append:
+def parse(call: Call) -> XAddRequest:
     """What the client asks for; refuses before anything is touched."""
     argv: list[bytes] = call.argv
     n: cython.Py_ssize_t = len(argv)
-    request: Append = Append()
+    request: XAddRequest = XAddRequest()
     if _is_no_option(argv[2]):
         request.read_id(argv[2])
     else:
@@ -182,12 +182,12 @@ def _is_no_option(word: bytes) -> cython.bint:
 
 
 @cython.cfunc
-def _read_options(request: Append, call: Call, argv: list[bytes]) -> cython.Py_ssize_t:
+def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython.Py_ssize_t:
     """Read options and the ID behind them; returns the ID's place, the end when there is none."""
     n: cython.Py_ssize_t = len(argv)
     at: cython.Py_ssize_t = 2
     after: cython.Py_ssize_t
-    trim: Trim = Trim()
+    trim: TrimOptions = TrimOptions()
     while at < n and not _is_no_option(argv[at]):
         after = trim.read(argv, at)
         if after == at:
@@ -197,7 +197,7 @@ def _read_options(request: Append, call: Call, argv: list[bytes]) -> cython.Py_s
         at = after
     if at < n:
         request.read_id(argv[at])
-    trim.settle(False, call.keyspace.settings.stream_node_max_entries, call.replayed())
+    trim.check_options(False, call.keyspace.settings.stream_node_max_entries, call.replayed())
     if request.pid_at != 0 and request.source != CLOCK and at < n and not call.replayed():
         raise IdmpOfChosenId()
     request.trim = trim
@@ -206,7 +206,7 @@ def _read_options(request: Append, call: Call, argv: list[bytes]) -> cython.Py_s
 
 def run(call: Call) -> None:
     """Add the entry, answer its ID, then cut the stream; record the ID and the cut as they came out."""
-    request: Append = parse(call)
+    request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
     found: Stream | None = call.database.stream(key)
@@ -236,20 +236,20 @@ def run(call: Call) -> None:
         call.database.put(key, stream)
     call.answer.stream_id(request.ms, request.seq)
     if request.pid_at != 0:
-        memory: IdempotencyStore = idempotency.memory_of(call, stream)
+        memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
     trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(stream)
     if call.recording:
         call.record(_effect(request, argv, stream))
-    call.database.touched(key)
+    call.database.mark_modified(key)
     call.notify("t", b"xadd", key)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)
-    call.database.ready(key)
+    call.database.signal_ready(key)
 
 
 @cython.cfunc
-def _is_duplicate(call: Call, request: Append, iid: bytes, stream: Stream) -> cython.bint:
+def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) -> cython.bint:
     """Whether the producer's request has become an entry before: then its ID is the answer, and that is all.
 
     Request and log agree on it whatever this stream still remembers: what a log gives an ID was new once,
@@ -274,7 +274,7 @@ def _is_duplicate(call: Call, request: Append, iid: bytes, stream: Stream) -> cy
 
 
 @cython.cfunc
-def _effect(request: Append, argv: list[bytes], stream: Stream) -> list[bytes]:
+def _effect(request: XAddRequest, argv: list[bytes], stream: Stream) -> list[bytes]:
     """The XADD that does again what this one did, whatever the clock then says."""
     if request.source == CLIENT and request.trim is None:
         return argv

@@ -28,7 +28,7 @@ from headrace.arrow.malformed import MalformedEntry
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.commands.stream.count import OURS
+from headrace.commands.stream.count import HEADRACE_VERSION
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.iterator import StreamIterator
@@ -42,7 +42,7 @@ COUNT_DEFAULT = cython.declare(cython.longlong, 10_000)
 
 @cython.final
 @cython.cclass
-class Request:
+class XArrowRequest:
     """What an XARROW asks for, beside the range."""
 
     count: cython.longlong
@@ -54,23 +54,23 @@ class Request:
         self.count = COUNT_DEFAULT
         self.anchor = False
         self.mode = "PERMISSIVE"
-        while not words.flag(b"COLUMNS"):
-            if words.option(b"COUNT"):
-                self.count = words.integer()
+        while not words.take_flag(b"COLUMNS"):
+            if words.take_option(b"COUNT"):
+                self.count = words.next_integer()
                 if self.count < 1:
                     raise CommandError("ERR COUNT must be positive")
-            elif words.option(b"MODE"):
-                self.mode = words.word().decode(errors="replace").upper()
+            elif words.take_option(b"MODE"):
+                self.mode = words.next_argument().decode(errors="replace").upper()
                 if self.mode not in malformed.MODES:
                     raise CommandError("ERR MODE must be PERMISSIVE, DROPMALFORMED or FAILFAST")
-            elif words.flag(b"ANCHOR"):
+            elif words.take_flag(b"ANCHOR"):
                 self.anchor = True
             else:
                 raise InvalidSyntax()
-        pairs: cython.longlong = words.integer()
-        if not 0 <= pairs <= words.left() or words.left() != 2 * pairs:
+        pairs: cython.longlong = words.next_integer()
+        if not 0 <= pairs <= words.remaining() or words.remaining() != 2 * pairs:
             raise CommandError("ERR COLUMNS says another number of columns than follow")
-        self.columns = column_types.columns_of(words.rest())
+        self.columns = column_types.columns_of(words.take_rest())
 
 
 def run_arrow(call: Call) -> None:
@@ -82,7 +82,7 @@ def run_arrow(call: Call) -> None:
     """
     first: StreamId = stream_id.parse_start(call.argv[2])
     last: StreamId = stream_id.parse_end(call.argv[3])
-    request: Request = Request(Arguments(call.argv, 4))
+    request: XArrowRequest = XArrowRequest(Arguments(call.argv, 4))
     name: str = call.argv[1].decode(errors="replace")
     encoder: RangeEncoder = RangeEncoder(request.columns, name, request.mode)
     stream: Stream | None = call.database.stream(call.argv[1])
@@ -137,7 +137,7 @@ COMMANDS = [
         "readonly",
         keys=(1, 1, 1),
         group="stream",
-        since=OURS,
+        since=HEADRACE_VERSION,
         summary="Reads the entries of a stream between two IDs as an Arrow record batch of typed columns.",
         complexity="O(n) for the n entries that are read, at most 20,000 and some 2 MiB",
         syntax="key start end [COUNT count] [ANCHOR] [MODE PERMISSIVE|DROPMALFORMED|FAILFAST]"

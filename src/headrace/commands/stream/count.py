@@ -18,7 +18,7 @@ from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
-OURS = "headrace 0.1.0"  # in the place of the version of Redis since which a command is there
+HEADRACE_VERSION = "headrace 0.1.0"  # in the place of the version of Redis since which a command is there
 
 
 def run_count(call: Call) -> None:
@@ -48,7 +48,7 @@ COMMANDS = [
         "readonly fast",
         keys=(1, 1, 1),
         group="stream",
-        since=OURS,
+        since=HEADRACE_VERSION,
         summary="Counts the entries of a stream between two IDs, without reading them.",
         complexity="O(log n) for a stream of n entries",
         syntax="key start end",
@@ -60,7 +60,7 @@ COMMANDS = [
         "readonly fast",
         keys=(1, 1, 1),
         group="stream",
-        since=OURS,
+        since=HEADRACE_VERSION,
         summary="Counts the entries a group has still to be given; never null, unlike XINFO's lag.",
         complexity="O(log n) for a stream of n entries",
         syntax="key group",

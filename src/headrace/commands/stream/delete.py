@@ -11,7 +11,7 @@ import cython
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.commands.stream import trim as trims
+from headrace.commands.stream import trim as trim_options
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.streams import references
 from headrace.streams.stream import Stream
@@ -33,7 +33,7 @@ class IdCountMismatch(CommandError):
 
 @cython.final
 @cython.cclass
-class Removal:
+class DeleteOptions:
     """What XDELEX asks for after its key, and XACKDEL after its group."""
 
     policy: cython.int  # of references.py
@@ -52,22 +52,22 @@ class Removal:
 
 
 @cython.cfunc
-def parse_removal(argv: list[bytes], at: cython.Py_ssize_t) -> Removal:
+def parse_delete_options(argv: list[bytes], at: cython.Py_ssize_t) -> DeleteOptions:
     """Read [KEEPREF | DELREF | ACKED] IDS numids id [id …] in any order; the IDs are not yet looked at.
 
     A policy may be said once; of several blocks of IDs the last one counts.
     """
-    request: Removal = Removal()
+    request: DeleteOptions = DeleteOptions()
     policy: cython.int
     policy_given: cython.bint = False
     while at < len(argv):
-        policy = trims.policy_of(argv[at])
+        policy = trim_options.parse_policy(argv[at])
         if policy >= 0 and not policy_given:
             request.policy = policy
             policy_given = True
             at += 1
-        elif arguments.is_word(argv[at], b"IDS") and at + 1 < len(argv):
-            request.count = arguments.id_count(argv, at + 1, BadIdCount, IdCountMismatch)
+        elif arguments.is_keyword(argv[at], b"IDS") and at + 1 < len(argv):
+            request.count = arguments.parse_id_count(argv, at + 1, BadIdCount, IdCountMismatch)
             request.ids_at = at + 2
             at = request.ids_at + request.count
         else:
@@ -104,7 +104,7 @@ def run(call: Call) -> None:
         if call.recording:
             call.record_verbatim()
         call.keyspace.changes += deleted - 1
-        call.database.touched(key)
+        call.database.mark_modified(key)
         call.notify("t", b"xdel", key)
     call.answer.integer(deleted)
 
@@ -116,7 +116,7 @@ def run_by_policy(call: Call) -> None:
     """
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)
-    request: Removal = parse_removal(call.argv, 2)
+    request: DeleteOptions = parse_delete_options(call.argv, 2)
     if stream is None:
         answer_missing(call, request.count)
         return
@@ -144,7 +144,7 @@ def run_by_policy(call: Call) -> None:
         call.record_verbatim()
     call.keyspace.changes += changed
     if deleted > 0:
-        call.database.spoilt(key)
+        call.database.invalidate_watchers(key)
         call.notify("t", b"xdel", key)
 
 

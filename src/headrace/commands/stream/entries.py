@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands.stream.read_options import Room
+from headrace.commands.stream.read_options import ReplyBudget
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node_walk import EntryWalk
@@ -51,16 +51,18 @@ def answer_entries(answer: ReplyWriter, entries: StreamIterator, count: cython.l
 
 
 @cython.cfunc
-def answer_after(answer: ReplyWriter, stream: Stream, after: StreamId, room: Room) -> cython.longlong:
+def answer_after(
+    answer: ReplyWriter, stream: Stream, after: StreamId, budget: ReplyBudget
+) -> cython.longlong:
     """Answer an array of what there is room for above an ID that is not the last possible one."""
     first: StreamId = after.successor()
     entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
     found: cython.longlong = 0
-    most: cython.longlong = room.for_stream()
+    most: cython.longlong = budget.stream_limit()
     mark: cython.Py_ssize_t = answer.open_array()
-    while found < most and not room.is_full() and entries.next():
+    while found < most and not budget.is_full() and entries.next():
         answer_entry(answer, entries)
-        room.take()
+        budget.count_entry()
         found += 1
     answer.close_array(mark, found)
     return found

@@ -19,7 +19,7 @@ STEPS_MAX = cython.declare(cython.int, 32)
 
 @cython.final
 @cython.cclass
-class Finder:
+class EntryLookup:
     """While it is used the stream's entries must not change."""
 
     stream: Stream

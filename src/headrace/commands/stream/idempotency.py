@@ -23,7 +23,7 @@ MAXSIZE_MAX = cython.declare(cython.longlong, 10_000)
 NOT_GIVEN = cython.declare(cython.longlong, 0)
 
 
-class SaidTwice(CommandError):
+class DuplicateParameter(CommandError):
     def __init__(self, parameter: str) -> None:
         super().__init__(f"ERR {parameter} specified multiple times")
 
@@ -67,7 +67,7 @@ def new_stream(call: Call) -> Stream:
 
 
 @cython.cfunc
-def memory_of(call: Call, stream: Stream) -> IdempotencyStore:
+def ensure_idempotency(call: Call, stream: Stream) -> IdempotencyStore:
     """What the stream remembers; from now on it does."""
     memory: IdempotencyStore | None = stream.idempotency
     if memory is None:
@@ -78,7 +78,7 @@ def memory_of(call: Call, stream: Stream) -> IdempotencyStore:
 
 @cython.final
 @cython.cclass
-class Configuration:
+class XCfgSetRequest:
     """The parameters of an XCFGSET."""
 
     duration_s: cython.longlong
@@ -99,21 +99,21 @@ class Configuration:
         while at < len(argv):
             if at + 1 == len(argv):
                 raise InvalidSyntax()
-            if arguments.is_word(argv[at], b"IDMP-DURATION"):
+            if arguments.is_keyword(argv[at], b"IDMP-DURATION"):
                 if self.duration_s != NOT_GIVEN:
-                    raise SaidTwice("IDMP-DURATION")
+                    raise DuplicateParameter("IDMP-DURATION")
                 self.duration_s = arguments.parse_i64(argv[at + 1])
                 if not 1 <= self.duration_s <= DURATION_MAX:
                     raise DurationOutOfRange()
-            elif arguments.is_word(argv[at], b"IDMP-MAXSIZE"):
+            elif arguments.is_keyword(argv[at], b"IDMP-MAXSIZE"):
                 if self.maxsize != NOT_GIVEN:
-                    raise SaidTwice("IDMP-MAXSIZE")
+                    raise DuplicateParameter("IDMP-MAXSIZE")
                 self.maxsize = arguments.parse_i64(argv[at + 1])
                 if not 1 <= self.maxsize <= MAXSIZE_MAX:
                     raise MaxsizeOutOfRange()
-            elif replayed and arguments.is_word(argv[at], b"IIDS-ADDED"):
+            elif replayed and arguments.is_keyword(argv[at], b"IIDS-ADDED"):
                 self.added = arguments.parse_i64(argv[at + 1])
-            elif replayed and arguments.is_word(argv[at], b"IIDS-DUPLICATES"):
+            elif replayed and arguments.is_keyword(argv[at], b"IIDS-DUPLICATES"):
                 self.duplicates = arguments.parse_i64(argv[at + 1])
             else:
                 raise InvalidSyntax()
@@ -131,20 +131,20 @@ def run_configure(call: Call) -> None:
     stream: Stream | None = call.database.stream(call.argv[1])
     if stream is None:
         raise NoSuchKey()
-    asked: Configuration = Configuration()
-    asked.read(call.argv, call.replayed())
-    if asked.added != NOT_GIVEN or asked.duplicates != NOT_GIVEN:
-        restore_counters(call, stream, asked)
-    if asked.duration_s == NOT_GIVEN:
-        asked.duration_s = stream.idmp_duration_s
-    if asked.maxsize == NOT_GIVEN:
-        asked.maxsize = stream.idmp_maxsize
-    if asked.duration_s != stream.idmp_duration_s or asked.maxsize != stream.idmp_maxsize:
-        stream.idmp_duration_s = asked.duration_s
-        stream.idmp_maxsize = asked.maxsize
+    request: XCfgSetRequest = XCfgSetRequest()
+    request.read(call.argv, call.replayed())
+    if request.added != NOT_GIVEN or request.duplicates != NOT_GIVEN:
+        restore_counters(call, stream, request)
+    if request.duration_s == NOT_GIVEN:
+        request.duration_s = stream.idmp_duration_s
+    if request.maxsize == NOT_GIVEN:
+        request.maxsize = stream.idmp_maxsize
+    if request.duration_s != stream.idmp_duration_s or request.maxsize != stream.idmp_maxsize:
+        stream.idmp_duration_s = request.duration_s
+        stream.idmp_maxsize = request.maxsize
         memory: IdempotencyStore | None = stream.idempotency
         if memory is not None:
-            memory.duration_s = asked.duration_s
+            memory.duration_s = request.duration_s
             memory.clear()
         call.keyspace.changes += 1
         if call.recording:
@@ -153,11 +153,11 @@ def run_configure(call: Call) -> None:
 
 
 @cython.cfunc
-def restore_counters(call: Call, stream: Stream, asked: Configuration) -> cython.void:
+def restore_counters(call: Call, stream: Stream, request: XCfgSetRequest) -> cython.void:
     """The lifetime counters are those of a stream that was written down."""
-    memory: IdempotencyStore = memory_of(call, stream)
-    memory.added = mem.as_unsigned(asked.added)
-    memory.duplicates = mem.as_unsigned(asked.duplicates)
+    memory: IdempotencyStore = ensure_idempotency(call, stream)
+    memory.added = mem.as_unsigned(request.added)
+    memory.duplicates = mem.as_unsigned(request.duplicates)
     call.keyspace.changes += 1
     if call.recording:
         call.record_verbatim()
@@ -182,7 +182,7 @@ def run_record(call: Call) -> None:
         raise NoSuchKey()
     if not call.replayed() and not stream.contains(entry.ms, entry.seq):
         raise NoSuchEntry()
-    memory: IdempotencyStore = memory_of(call, stream)
+    memory: IdempotencyStore = ensure_idempotency(call, stream)
     known: StreamId | None = memory.lookup(pid, iid)
     same: cython.bint = known is not None and known.ms == entry.ms and known.seq == entry.seq
     if known is not None and not same and not call.replayed():

@@ -13,7 +13,7 @@ import cython
 from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.group.members import NoSuchGroup
+from headrace.commands.group.members import NoSuchGroupForKey
 from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
@@ -72,11 +72,11 @@ def run_stream(call: Call) -> None:
 def parse_full(argv: list[bytes]) -> cython.longlong:
     """The COUNT of `XINFO STREAM key FULL [COUNT count]`; 0 shows all."""
     n: cython.Py_ssize_t = len(argv)
-    if n not in (4, 6) or not arguments.is_word(argv[3], b"FULL"):
+    if n not in (4, 6) or not arguments.is_keyword(argv[3], b"FULL"):
         raise UnknownSubcommand("XINFO", argv[1])
     if n == 4:
         return FULL_COUNT
-    if not arguments.is_word(argv[4], b"COUNT"):
+    if not arguments.is_keyword(argv[4], b"COUNT"):
         raise UnknownSubcommand("XINFO", argv[1])
     count: cython.longlong = arguments.parse_i64(argv[5])
     return count if count >= 0 else FULL_COUNT
@@ -215,7 +215,7 @@ def run_consumers(call: Call) -> None:
     """XINFO CONSUMERS: answer the group's consumers, in byte order of their names."""
     group: Group | None = existing_stream(call).group(call.argv[3])
     if group is None:
-        raise NoSuchGroup(call.argv[3], call.argv[2])
+        raise NoSuchGroupForKey(call.argv[3], call.argv[2])
     answer: ReplyWriter = call.answer
     consumer: Consumer
     answer.array(group.consumer_count())

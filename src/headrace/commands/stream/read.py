@@ -14,7 +14,7 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries, read_options
-from headrace.commands.stream.read_options import ReadOptions, Room
+from headrace.commands.stream.read_options import ReadOptions, ReplyBudget
 from headrace.errors import CommandError, InvalidSyntax, WrongType
 from headrace.keyspace.keyspace import Database
 from headrace.resp.writer import ReplyWriter
@@ -72,7 +72,7 @@ def _parse_range_count(argv: list[bytes]) -> cython.longlong:
     count: cython.longlong = NO_COUNT
     at: cython.Py_ssize_t = 4
     while at < len(argv):
-        if at + 1 == len(argv) or not arguments.is_word(argv[at], b"COUNT"):
+        if at + 1 == len(argv) or not arguments.is_keyword(argv[at], b"COUNT"):
             raise InvalidSyntax()
         count = arguments.parse_i64(argv[at + 1])
         if count < 0:
@@ -83,7 +83,7 @@ def _parse_range_count(argv: list[bytes]) -> cython.longlong:
 
 @cython.final
 @cython.cclass
-class Read:
+class XReadRequest:
     """What an XREAD asks for. It is also what waits: `serve` is run again when a key has news."""
 
     options: ReadOptions
@@ -128,23 +128,23 @@ class Read:
         itself, but no answer passes over it.
         """
         answered: cython.Py_ssize_t = 0
-        strays: cython.bint = False
+        wrong_type: cython.bint = False
         mark: cython.Py_ssize_t = call.answer.open_array()
-        room: Room = Room(self.options, call.answer)
+        budget: ReplyBudget = ReplyBudget(self.options, call.answer)
         i: cython.Py_ssize_t
         value: object
         for i in range(len(self.keys)):
-            if room.for_stream() == 0:
+            if budget.stream_limit() == 0:
                 break
             value = call.database.find(self.keys[i])
             if isinstance(value, Stream):
-                answered += self._answer_stream(call.answer, value, i, room)
+                answered += self._answer_stream(call.answer, value, i, budget)
             elif value is not None:
-                strays = True
+                wrong_type = True
         if answered == 0:
             call.answer.rewind(mark)
             return False
-        if strays:
+        if wrong_type:
             raise WrongType()
         if call.answer.protocol == 2:
             call.answer.close_array(mark, answered)
@@ -153,7 +153,7 @@ class Read:
         return True
 
     @cython.cfunc
-    def index(self) -> cython.void:
+    def index_lowest_ids(self) -> cython.void:
         """Prepare has_news()."""
         i: cython.Py_ssize_t
         after: StreamId | None
@@ -167,7 +167,7 @@ class Read:
             self.lowest[self.keys[i]] = after
 
     @cython.ccall
-    def has_news(self, database: Database, key: bytes) -> cython.bint:
+    def may_be_served(self, database: Database, key: bytes) -> cython.bint:
         """Return whether the stream at key has an ID above the lowest one that is waited for there."""
         stream: Stream
         after: StreamId | None
@@ -180,7 +180,7 @@ class Read:
 
     @cython.cfunc
     def _answer_stream(
-        self, answer: ReplyWriter, stream: Stream, i: cython.Py_ssize_t, room: Room
+        self, answer: ReplyWriter, stream: Stream, i: cython.Py_ssize_t, budget: ReplyBudget
     ) -> cython.Py_ssize_t:
         """Answer the i-th key and its entries; 0, and nothing said, when there are none, else 1."""
         after: StreamId | None = self.after[i]
@@ -195,7 +195,7 @@ class Read:
         if answer.protocol == 2:
             answer.array(2)
         answer.bulk(self.keys[i])
-        if entries.answer_after(answer, stream, after, room) > 0:
+        if entries.answer_after(answer, stream, after, budget) > 0:
             return 1
         answer.rewind(mark)
         return 0
@@ -203,16 +203,16 @@ class Read:
 
 def run_read(call: Call) -> None:
     """XREAD: answer what lies above the IDs, or wait for it."""
-    request: Read = Read(call.argv, call.now)
+    request: XReadRequest = XReadRequest(call.argv, call.now)
     request.resolve(call)
     if request.serve(call):
         return
     if request.options.block == read_options.NO_BLOCK or not call.may_block:
         call.answer.null_array()
     else:
-        request.index()
+        request.index_lowest_ids()
         deadline: cython.longlong = request.options.deadline(call.now)
-        call.wait(request.keys, deadline, request.serve, "null_array", None, request.has_news)
+        call.wait(request.keys, deadline, request.serve, "null_array", None, request.may_be_served)
 
 
 def stream_keys(argv: list[bytes]) -> list[int]:

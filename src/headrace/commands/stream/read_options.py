@@ -108,28 +108,28 @@ class ReadOptions:
         """Read the option at `at`; returns the place behind it."""
         word: bytes = argv[at]
         left: cython.Py_ssize_t = len(argv) - at - 1
-        if left >= 1 and arguments.is_word(word, b"STREAMS"):
+        if left >= 1 and arguments.is_keyword(word, b"STREAMS"):
             if left % 2 != 0:
                 raise Unbalanced(self.grouped)
             self.streams_at = at + 1
-        elif left >= 1 and arguments.is_word(word, b"COUNT"):
+        elif left >= 1 and arguments.is_keyword(word, b"COUNT"):
             self.count = max(0, arguments.parse_i64(argv[at + 1]))
-        elif left >= 1 and arguments.is_word(word, b"BLOCK"):
+        elif left >= 1 and arguments.is_keyword(word, b"BLOCK"):
             self.block = arguments.parse_timeout(argv[at + 1], now)
-        elif left >= 2 and arguments.is_word(word, b"GROUP"):
+        elif left >= 2 and arguments.is_keyword(word, b"GROUP"):
             self._for_groups("GROUP")
             self.group = argv[at + 1]
             self.consumer = argv[at + 2]
             return at + 3
-        elif arguments.is_word(word, b"NOACK"):
+        elif arguments.is_keyword(word, b"NOACK"):
             self._for_groups("NOACK")
             self.noack = True
             return at + 1
-        elif left >= 1 and arguments.is_word(word, b"MAXCOUNT"):
+        elif left >= 1 and arguments.is_keyword(word, b"MAXCOUNT"):
             self.maxcount = _parse_limit(argv[at + 1], "MAXCOUNT")
-        elif left >= 1 and arguments.is_word(word, b"MAXSIZE"):
+        elif left >= 1 and arguments.is_keyword(word, b"MAXSIZE"):
             self.maxsize = _parse_limit(argv[at + 1], "MAXSIZE")
-        elif left >= 1 and arguments.is_word(word, b"CLAIM"):
+        elif left >= 1 and arguments.is_keyword(word, b"CLAIM"):
             self._for_groups("CLAIM")
             self.claim = _parse_idle(argv[at + 1])
         else:
@@ -170,7 +170,7 @@ def _parse_idle(word: bytes) -> cython.longlong:
 @cython.final
 @cython.freelist(8)
 @cython.cclass
-class Room:
+class ReplyBudget:
     """What one reply may still hold. The first entry is always let in, however large."""
 
     answer: ReplyWriter
@@ -190,7 +190,7 @@ class Room:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def for_stream(self) -> cython.longlong:
+    def stream_limit(self) -> cython.longlong:
         """How many entries the next stream may give; 0: the reply is full."""
         if self.is_full():
             return 0
@@ -208,7 +208,7 @@ class Room:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def take(self) -> cython.void:
+    def count_entry(self) -> cython.void:
         """One entry more."""
         self.entries += 1
         self._left -= 1

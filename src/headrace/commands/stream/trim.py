@@ -82,7 +82,7 @@ class AddedBelowLength(CommandError):
 
 @cython.final
 @cython.cclass
-class Trim:
+class TrimOptions:
     """How much of a stream is to go: the words of XTRIM and XADD that say so."""
 
     strategy: cython.int
@@ -119,7 +119,7 @@ class Trim:
             if after > at:
                 return after
         if self.policy == NO_POLICY:
-            self.policy = policy_of(word)
+            self.policy = parse_policy(word)
             if self.policy != NO_POLICY:
                 return at + 1
         return at
@@ -127,19 +127,19 @@ class Trim:
     @cython.cfunc
     def _read_valued(self, word: bytes, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read the option `word` at `at`, with the value that follows it; the place after it, or `at`."""
-        if arguments.is_word(word, b"MAXLEN"):
+        if arguments.is_keyword(word, b"MAXLEN"):
             self._begin(MAXLEN, argv, at)
             self.maxlen = arguments.parse_i64(argv[self.threshold_at])
             if self.maxlen < 0:
                 raise NegativeMaxlen()
             return self.threshold_at + 1
-        if arguments.is_word(word, b"MINID"):
+        if arguments.is_keyword(word, b"MINID"):
             self._begin(MINID, argv, at)
             threshold: StreamId = stream_id.parse(argv[self.threshold_at], 0)
             self.ms = threshold.ms
             self.seq = threshold.seq
             return self.threshold_at + 1
-        if arguments.is_word(word, b"LIMIT"):
+        if arguments.is_keyword(word, b"LIMIT"):
             self.limit = arguments.parse_i64(argv[at + 1])
             if self.limit < 0:
                 raise NegativeLimit()
@@ -164,7 +164,7 @@ class Trim:
                 self.threshold_at = at + 2
 
     @cython.cfunc
-    def settle(
+    def check_options(
         self, required: cython.bint, node_entries_max: cython.longlong, replayed: cython.bint
     ) -> cython.void:
         """Refuse what does not fit together, once all options are read, and choose the limit.
@@ -209,7 +209,7 @@ class Trim:
                 words[self.threshold_at] = first_record(stream)
             else:
                 asked: bytes = words[self.threshold_at]
-                words[self.threshold_at] = self._reached(stream, self.ms, self.seq, asked)
+                words[self.threshold_at] = self._trimmed_through(stream, self.ms, self.seq, asked)
 
     @cython.cfunc
     def _make_acked_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
@@ -223,10 +223,12 @@ class Trim:
             words[self.threshold_at] = b"%d" % stream.length
         else:
             words[self.strategy_at] = b"MINID"
-            words[self.threshold_at] = self._reached(stream, U64_MAX, U64_MAX, ID_MAX_TEXT)
+            words[self.threshold_at] = self._trimmed_through(stream, U64_MAX, U64_MAX, ID_MAX_TEXT)
 
     @cython.cfunc
-    def _reached(self, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, most: bytes) -> bytes:
+    def _trimmed_through(
+        self, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, most: bytes
+    ) -> bytes:
         """How far a trim that heeds references has come: to the oldest entry up to ms-seq that it left
         though it could go, or to `most`.
 
@@ -241,13 +243,13 @@ class Trim:
 
 
 @cython.cfunc
-def policy_of(word: bytes) -> cython.int:
+def parse_policy(word: bytes) -> cython.int:
     """Which of the three policies the word is; NO_POLICY when it is none."""
-    if arguments.is_word(word, b"KEEPREF"):
+    if arguments.is_keyword(word, b"KEEPREF"):
         return references.KEEPREF
-    if arguments.is_word(word, b"DELREF"):
+    if arguments.is_keyword(word, b"DELREF"):
         return references.DELREF
-    if arguments.is_word(word, b"ACKED"):
+    if arguments.is_keyword(word, b"ACKED"):
         return references.ACKED
     return NO_POLICY
 
@@ -270,24 +272,24 @@ def first_record(stream: Stream) -> bytes:
 
 
 @cython.cfunc
-def parse_trim(call: Call) -> Trim:
+def parse_trim(call: Call) -> TrimOptions:
     """The options of an XTRIM."""
     argv: list[bytes] = call.argv
-    trim: Trim = Trim()
+    trim: TrimOptions = TrimOptions()
     at: cython.Py_ssize_t = 2
     while at < len(argv):
         after: cython.Py_ssize_t = trim.read(argv, at)
         if after == at:
             raise InvalidSyntax()
         at = after
-    trim.settle(True, call.keyspace.settings.stream_node_max_entries, call.replayed())
+    trim.check_options(True, call.keyspace.settings.stream_node_max_entries, call.replayed())
     return trim
 
 
 @cython.ccall
-def carry_out(call: Call) -> cython.longlong:
+def execute_trim(call: Call) -> cython.longlong:
     """Carry out the XTRIM in call.argv: how many entries went. What they were is recorded, exactly."""
-    trim: Trim = parse_trim(call)
+    trim: TrimOptions = parse_trim(call)
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)
     if stream is None:
@@ -299,19 +301,19 @@ def carry_out(call: Call) -> cython.longlong:
             trim.make_exact(stream, words)
             call.record(words)
         call.keyspace.changes += removed - 1
-        call.database.touched(key)
+        call.database.mark_modified(key)
         call.notify("t", b"xtrim", key)
     return removed
 
 
 def run_trim(call: Call) -> None:
     """XTRIM: answer how many entries went."""
-    call.answer.integer(carry_out(call))
+    call.answer.integer(execute_trim(call))
 
 
 @cython.final
 @cython.cclass
-class SetId:
+class XSetIdRequest:
     """What an XSETID asks for."""
 
     last: StreamId
@@ -325,21 +327,21 @@ class SetId:
 
 
 @cython.cfunc
-def parse_set_id(argv: list[bytes], replayed: cython.bint) -> SetId:
+def parse_set_id(argv: list[bytes], replayed: cython.bint) -> XSetIdRequest:
     """The words of an XSETID; options may repeat, and each is checked where it stands.
 
     What a log says of deleted IDs was right: servers up to 7.0 let the last ID go below them.
     """
-    request: SetId = SetId(stream_id.parse(argv[2], 0))
+    request: XSetIdRequest = XSetIdRequest(stream_id.parse(argv[2], 0))
     at: cython.Py_ssize_t = 3
     while at < len(argv):
         if at + 1 == len(argv):
             raise InvalidSyntax()
-        if arguments.is_word(argv[at], b"ENTRIESADDED"):
+        if arguments.is_keyword(argv[at], b"ENTRIESADDED"):
             request.entries_added = arguments.parse_i64(argv[at + 1])
             if request.entries_added < 0:
                 raise NegativeEntriesAdded()
-        elif arguments.is_word(argv[at], b"MAXDELETEDID"):
+        elif arguments.is_keyword(argv[at], b"MAXDELETEDID"):
             request.max_deleted = stream_id.parse(argv[at + 1], 0)
             if request.last.precedes(request.max_deleted) and not replayed:
                 raise IdBelowGivenDeleted()
@@ -350,7 +352,7 @@ def parse_set_id(argv: list[bytes], replayed: cython.bint) -> SetId:
 
 
 @cython.cfunc
-def check_set_id(request: SetId, stream: Stream, replayed: cython.bint) -> cython.void:
+def check_set_id(request: XSetIdRequest, stream: Stream, replayed: cython.bint) -> cython.void:
     """Refuse an ID or a count that what the stream holds belies."""
     if request.last.precedes(stream.max_deleted_id()) and not replayed:
         raise IdBelowDeleted()
@@ -365,7 +367,7 @@ def check_set_id(request: SetId, stream: Stream, replayed: cython.bint) -> cytho
 
 def run_set_id(call: Call) -> None:
     """XSETID: set the last ID and the counters. It wakes nobody, spoils no transaction: no entry changes."""
-    request: SetId = parse_set_id(call.argv, call.replayed())
+    request: XSetIdRequest = parse_set_id(call.argv, call.replayed())
     stream: Stream | None = call.database.stream(call.argv[1])
     if stream is None:
         raise NoSuchKey()

@@ -37,7 +37,7 @@ def add(call: Call, amount: cython.longlong) -> cython.void:
     elif number < -I64_MAX - 1 - amount:
         raise CounterOverflow()
     number += amount
-    keep(database, key, value, b"%d" % number)
+    store_number(database, key, value, b"%d" % number)
     call.notify("$", b"incrby", key)
     if call.recording:
         call.record_verbatim()
@@ -45,13 +45,13 @@ def add(call: Call, amount: cython.longlong) -> cython.void:
 
 
 @cython.cfunc
-def keep(database: Database, key: bytes, before: object, after: bytes) -> cython.void:
+def store_number(database: Database, key: bytes, before: object, after: bytes) -> cython.void:
     """Store what came out; an expiry stays."""
     if before is None:
         database.put(key, after)
     else:
         database.replace(key, after)
-    database.touched(key)
+    database.mark_modified(key)
 
 
 def run_incr(call: Call) -> None:
@@ -83,7 +83,7 @@ def run_incrbyfloat(call: Call) -> None:
     key: bytes = call.argv[1]
     value = database.string(key)
     total = long_double.add(b"0" if value is None else bytes(value), call.argv[2])
-    keep(database, key, value, total)
+    store_number(database, key, value, total)
     call.notify("$", b"incrbyfloat", key)
     if call.recording:
         call.record([b"SET", key, total, b"KEEPTTL"])

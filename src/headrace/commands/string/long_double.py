@@ -32,7 +32,7 @@ DECIMAL = re.compile(rb"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.IGNORECASE
 HEXADECIMAL = re.compile(rb"([+-]?)0x([0-9a-f]*)(?:\.([0-9a-f]*))?(?:p([+-]?\d+))?", re.IGNORECASE)
 INFINITE = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 
-Held = tuple[int, int]  # mantissa, with its sign, and exponent
+LongDouble = tuple[int, int]  # mantissa, with its sign, and exponent
 
 
 def add(a: bytes, b: bytes) -> bytes:
@@ -48,7 +48,7 @@ def add(a: bytes, b: bytes) -> bytes:
     return text(total)
 
 
-def parse(number: bytes) -> Held | None:
+def parse(number: bytes) -> LongDouble | None:
     """The nearest number a long double can hold; None for an infinite one. Raises NotAFloat."""
     if INFINITE.fullmatch(number):
         return None
@@ -78,7 +78,7 @@ def parse(number: bytes) -> Held | None:
     return (-value[0], value[1]) if sign == b"-" else value
 
 
-def nearest(numerator: int, denominator: int, power: int) -> Held | None:
+def nearest(numerator: int, denominator: int, power: int) -> LongDouble | None:
     """What holds numerator / denominator * 2 ** power best, the even one of two; None past the largest."""
     size = abs(numerator)
     shift = size.bit_length() - denominator.bit_length() - MANTISSA_BITS  # right, or one too few
@@ -106,7 +106,7 @@ def _quotient(numerator: int, denominator: int, shift: int) -> int:
     return quotient
 
 
-def text(value: Held) -> bytes:
+def text(value: LongDouble) -> bytes:
     """Decimal text with up to PLACES digits behind the point and no zeros at its end."""
     mantissa, exponent = value
     digits = _quotient(abs(mantissa) * 10**PLACES, 1, -exponent)

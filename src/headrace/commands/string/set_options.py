@@ -59,13 +59,13 @@ class SetOptions:
         word: bytes
         while at < len(argv):
             word = argv[at]
-            if self.condition != IF_PRESENT and arguments.is_word(word, b"NX"):
+            if self.condition != IF_PRESENT and arguments.is_keyword(word, b"NX"):
                 self.condition = IF_ABSENT
-            elif self.condition != IF_ABSENT and arguments.is_word(word, b"XX"):
+            elif self.condition != IF_ABSENT and arguments.is_keyword(word, b"XX"):
                 self.condition = IF_PRESENT
-            elif arguments.is_word(word, b"GET"):
+            elif arguments.is_keyword(word, b"GET"):
                 self.get = True
-            elif self.unit == NO_TIME and arguments.is_word(word, b"KEEPTTL"):
+            elif self.unit == NO_TIME and arguments.is_keyword(word, b"KEEPTTL"):
                 self.keep = True
             else:
                 at = self._read_time(argv, at)
@@ -76,7 +76,7 @@ class SetOptions:
         """Read GETEX's words from the third on; InvalidSyntax when they are unknown or contradict."""
         at: cython.Py_ssize_t = 2
         while at < len(argv):
-            if self.unit == NO_TIME and arguments.is_word(argv[at], b"PERSIST"):
+            if self.unit == NO_TIME and arguments.is_keyword(argv[at], b"PERSIST"):
                 self.persist = True
             else:
                 at = self._read_time(argv, at)
@@ -98,13 +98,13 @@ class SetOptions:
 @cython.cfunc
 def unit_of(word: bytes) -> cython.int:
     """The unit that a word names; NO_TIME when it names none."""
-    if arguments.is_word(word, b"EX"):
+    if arguments.is_keyword(word, b"EX"):
         return EX
-    if arguments.is_word(word, b"PX"):
+    if arguments.is_keyword(word, b"PX"):
         return PX
-    if arguments.is_word(word, b"EXAT"):
+    if arguments.is_keyword(word, b"EXAT"):
         return EXAT
-    if arguments.is_word(word, b"PXAT"):
+    if arguments.is_keyword(word, b"PXAT"):
         return PXAT
     return NO_TIME
 

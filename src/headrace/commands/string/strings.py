@@ -32,7 +32,7 @@ def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
     """The string that a command reads before it changes it; WrongType when key holds something else."""
     value = call.database.string(key)
     if value is None:
-        call.missed(key)
+        call.notify_miss(key)
     return value
 
 
@@ -42,8 +42,8 @@ def store(call: Call, key: bytes, value: bytes) -> cython.void:
     database: Database = call.database
     database.put(key, value)
     call.notify("$", b"set", key)
-    database.touched(key)
-    database.ready(key)  # readers of a stream that is a string now must hear of it
+    database.mark_modified(key)
+    database.signal_ready(key)  # readers of a stream that is a string now must hear of it
 
 
 @cython.cfunc
@@ -62,8 +62,8 @@ def remove(call: Call, key: bytes) -> cython.void:
     database: Database = call.database
     database.remove(key)
     call.notify("g", b"del", key)
-    database.touched(key)
-    database.ready(key)
+    database.mark_modified(key)
+    database.signal_ready(key)
     if call.recording:
         call.record([b"DEL", key])
 
@@ -105,11 +105,11 @@ def set_with_options(call: Call) -> cython.void:
         store_until(call, key, value, moment)
     elif options.keep and found:
         if call.keyspace.settings.notify_keyspace_events:
-            database.announce(key, value)
+            database.notify_put(key, value)
         database.replace(key, value)
         call.notify("$", b"set", key)
-        database.touched(key)
-        database.ready(key)
+        database.mark_modified(key)
+        database.signal_ready(key)
         if call.recording:
             call.record([b"SET", key, value, b"KEEPTTL"])
     else:
@@ -180,12 +180,12 @@ def run_getex(call: Call) -> None:
         else:
             database.set_expiry(key, moment)
             call.notify("g", b"expire", key)
-            database.touched(key)
+            database.mark_modified(key)
             if call.recording:
                 call.record([b"PEXPIREAT", key, b"%d" % moment])
     elif options.persist and database.clear_expiry(key):
         call.notify("g", b"persist", key)
-        database.touched(key)
+        database.mark_modified(key)
         if call.recording:
             call.record([b"PERSIST", key])
     answer_string(call.answer, value)

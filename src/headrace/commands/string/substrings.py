@@ -46,11 +46,11 @@ def run_append(call: Call) -> None:
         grown: bytearray = value if isinstance(value, bytearray) else bytearray(value)
         grown += suffix
         if grown is value:
-            database.grown(before, len(grown))
+            database.account_growth(before, len(grown))
         database.replace(key, grown)
         call.answer.integer(len(grown))
     call.notify("$", b"append", key)
-    database.touched(key)
+    database.mark_modified(key)
     if call.recording:
         call.record_verbatim()
 
@@ -78,10 +78,10 @@ def run_setrange(call: Call) -> None:
         database.put(key, grown)
     else:
         if grown is value:
-            database.grown(before, len(grown))
+            database.account_growth(before, len(grown))
         database.replace(key, grown)
     call.notify("$", b"setrange", key)
-    database.touched(key)
+    database.mark_modified(key)
     if call.recording:
         call.record_verbatim()
     call.answer.integer(len(grown))

@@ -33,7 +33,7 @@ import cython
 
 from headrace import mem
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.settings import USUAL, Settings
+from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
 from headrace.persistence.aof.records import Recorder
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
@@ -221,7 +221,7 @@ def producer_commands(key: bytes, stream: Stream, settings: Settings) -> Iterato
     duration: cython.longlong = stream.idmp_duration_s
     maxsize: cython.longlong = stream.idmp_maxsize
     one: Settings
-    for one in (settings, USUAL):
+    for one in (settings, DEFAULT_SETTINGS):
         if duration != one.stream_idmp_duration or maxsize != one.stream_idmp_maxsize:
             yield [b"XCFGSET", key, b"IDMP-DURATION", b"%d" % duration, b"IDMP-MAXSIZE", b"%d" % maxsize]
             break

@@ -30,7 +30,7 @@ from typing import Any
 import cython
 
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.settings import USUAL, Settings
+from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
@@ -48,7 +48,12 @@ UNOWNED, ACTIVE, ORDER, PRODUCERS = b"uaoi"
 
 
 def encode_kept(
-    stream: Stream, version: Version, now_ms: int, settings: Settings = USUAL, *, for_dump: bool = False
+    stream: Stream,
+    version: Version,
+    now_ms: int,
+    settings: Settings = DEFAULT_SETTINGS,
+    *,
+    for_dump: bool = False,
 ) -> bytes | None:
     """What is to be kept of stream when it is written in this version; None when that is nothing.
 
@@ -76,7 +81,7 @@ def _has_active_times(group: Group) -> bool:
 def _has_producers(stream: Stream, settings: Settings) -> bool:
     """Whether a new stream would not remember the same, as things are set or usually are."""
     own = (stream.idmp_duration_s, stream.idmp_maxsize)
-    news = [(one.stream_idmp_duration, one.stream_idmp_maxsize) for one in (settings, USUAL)]
+    news = [(one.stream_idmp_duration, one.stream_idmp_maxsize) for one in (settings, DEFAULT_SETTINGS)]
     return stream.idempotency is not None or news != [own, own]
 
 

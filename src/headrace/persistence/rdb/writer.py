@@ -73,7 +73,7 @@ def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
 def _write_database(out: RdbOutput, database: Database, version: Version, now_ms: int) -> int:
     """Write the database, if it has keys that are alive; how many it has."""
     settings = database.keyspace.settings
-    dies_at = database.expiry_times.at
+    dies_at = database.expiry_times.times
     dead = sum(at <= now_ms for at in dies_at.values())
     keys = len(database.values) - dead
     if keys == 0:

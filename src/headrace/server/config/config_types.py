@@ -285,12 +285,12 @@ class EventClasses:
 
     def parse(self, words: list[str]) -> Value:
         """Letters in any order; none is none."""
-        return events.parse(one(words))
+        return events.parse_classes(one(words))
 
     def show(self, value: Value) -> str:
         """The letters in Redis's order."""
         assert isinstance(value, int)
-        return events.show(value)
+        return events.format_classes(value)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import logging
 import os
 from pathlib import Path
 
-from headrace.access.rule_errors import BadFile
+from headrace.access.rule_errors import InvalidUserFile
 from headrace.access.users import DEFAULT, Users, read_file
 from headrace.commands.server_interface import NoAclFile
-from headrace.engine.authorization import Guard
+from headrace.engine.authorization import Authorization
 from headrace.errors import CommandError, UsageError
 from headrace.server.config.config import Config
 from headrace.server.config.config_types import UserLines
@@ -48,14 +48,14 @@ def begin(config: Config, users: Users) -> None:
             if not any(words[0] == DEFAULT for _, words in named):  # he may have a password already
                 named.append(("default", users.default.text().split()[1:]))
             users.load(named)
-    except (BadFile, CommandError) as wrong:
+    except (InvalidUserFile, CommandError) as wrong:
         raise UsageError(str(wrong).removeprefix("ERR ")) from None
 
 
-def set_password(config: Config, guard: Guard) -> None:
+def set_password(config: Config, guard: Authorization) -> None:
     """CONFIG SET requirepass: only what comes is asked for it; who is there has come in."""
     guard.users.set_default_password(_raw(config.text("requirepass")))
-    guard.settle_all(None)
+    guard.refresh_sessions(None)
 
 
 def said(config: Config, users: Users) -> list[list[str]]:

@@ -114,7 +114,7 @@ class Durability:
 
     def _take(self, log: Log) -> None:
         self.log = log
-        self.engine.listen(True)
+        self.engine.record_effects(True)
         self._move_on()
         self.synced = self.synced_offset()
 
@@ -123,7 +123,7 @@ class Durability:
         log, self.log = self.log, None
         if log is not None:
             log.commit(self.engine.effects.take(), self.engine.keyspace.now)
-            self.engine.listen(False)
+            self.engine.record_effects(False)
             if not log.close(True) and not self.beginning:
                 logging.getLogger("headrace").error("the log was closed without its end: %s", log.trouble)
             self.beginning = False
@@ -138,7 +138,7 @@ class Durability:
         self.close()
         self.unsafe = False
         self._end_trouble("the log was turned off: writes are taken, and kept in memory only")
-        self.engine.synced(now)
+        self.engine.on_log_synced(now)
 
     def apply(self) -> None:
         """Act on what the configuration says now, appendonly aside."""
@@ -282,7 +282,7 @@ class Durability:
         if synced != self.synced:
             self.synced = synced
             if self._waited_for():
-                self.engine.synced(self.engine.keyspace.now)
+                self.engine.on_log_synced(self.engine.keyspace.now)
 
     # Trouble.
 
@@ -310,4 +310,4 @@ class Durability:
             text = refusal_of(self.trouble)
         elif self.snapshot_failed:
             text = SNAPSHOT_ERROR.encode()
-        self.engine.gate.refuse_writes(text)
+        self.engine.write_gate.reject_writes(text)

@@ -10,7 +10,7 @@ from headrace.server.disk.startup import Startup
 
 def fields(saving: Saving, durability: Durability, startup: Startup, now: int) -> Section:
     """All fields; now is milliseconds since 1970."""
-    loading = durability.engine.gate.loading
+    loading = durability.engine.write_gate.loading
     rows: Section = [
         ("loading", int(loading)),
         ("async_loading", 0),

@@ -244,7 +244,7 @@ class Saving:
         before = system.monotonic_ns()
         self.child = Child(work)
         self.fork_us = (system.monotonic_ns() - before) // 1000
-        self.engine.timing.event(b"fork", self.fork_us // 1000, self.engine.keyspace.now)
+        self.engine.timing.record_event(b"fork", self.fork_us // 1000, self.engine.keyspace.now)
 
     def _end_child(self, now: int) -> None:
         """The child has ended: act on what it has done."""

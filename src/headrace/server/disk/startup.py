@@ -64,12 +64,12 @@ class Startup:
     def load(self, now: int) -> Recovered:
         """What the directory holds, in memory. UsageError when it cannot be had; Stopped."""
         self.begun_s = self.turn_s = time.time()
-        self.engine.gate.set_loading(True)
+        self.engine.write_gate.set_loading(True)
         try:
             with plain_words(), self._shown(), seldom_collected():
                 found = self._recover(now)
         finally:
-            self.engine.gate.set_loading(False)
+            self.engine.write_gate.set_loading(False)
         self.engine.stats.reset()
         self.keys_loaded = found.keys
         for note in found.notes:

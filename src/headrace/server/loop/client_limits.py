@@ -77,7 +77,7 @@ class Unread:
             if self.lagging:
                 self._forget(connection)
             return False
-        if session.stranger and n > STRANGER_MAX:
+        if session.unauthenticated and n > STRANGER_MAX:
             return True
         limit = self._limit_of(session)
         if limit.soft > 0 and limit.seconds > 0 and n > limit.soft:
@@ -90,7 +90,7 @@ class Unread:
 
     @cython.cfunc
     def _limit_of(self, session: Session) -> Any:
-        listens: cython.bint = session.subscribed > 0 or session.monitoring
+        listens: cython.bint = session.subscription_count > 0 or session.monitoring
         return self.buffers.pubsub if listens else self.buffers.normal
 
     @cython.cfunc

@@ -97,7 +97,7 @@ class Turn:
         self.rests_from = self.rests_until = 0
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
         self.unread, self.handshakes = Unread(), Handshakes()
-        self.clock_watch = ClockWatch(clock, engine.clock_was_set, self.unread.shift)
+        self.clock_watch = ClockWatch(clock, engine.adjust_clock, self.unread.shift)
         self.received = self.sent = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
@@ -123,7 +123,7 @@ class Turn:
         """A client on a connected, non-blocking descriptor, which is the turn's from now on. OSError."""
         self.poller.register(fd, IN)
         session = self.engine.session(address, local_address, self.clock.now_ms())
-        self.engine.guard.greet(session)
+        self.engine.auth.begin_session(session)
         connection: Connection = Connection(fd, session, secure)
         connection.parser.spare = self.spare_inbox
         session.answer.spare = self.spare_answer
@@ -197,13 +197,13 @@ class Turn:
         if self.ready:
             engine.timing.begin()
             self._execute(now)
-        if engine.woken or engine.dropped:
+        if engine.woken or engine.killed_sessions:
             self._serve_woken()
         if self.commit is not None and (engine.effects.items or self.unsettled):
             self.unsettled = False
             if not self.commit():
                 self._hold_answers(offset)
-            if engine.woken or engine.dropped:  # who waited for the commit itself
+            if engine.woken or engine.killed_sessions:  # who waited for the commit itself
                 self._serve_woken()
         if self.answered:
             self._send_answers()
@@ -247,7 +247,7 @@ class Turn:
         parser: RequestParser = connection.parser
         pending: cython.Py_ssize_t = parser.pending()
         most: cython.Py_ssize_t = SHARE_BYTES if pending < SHARE_BYTES else READ_BYTES
-        if connection.session.stranger:
+        if connection.session.unauthenticated:
             most = max(STRANGER_MAX - pending, 1)
         n: cython.Py_ssize_t
         if connection.secure is None:
@@ -263,7 +263,7 @@ class Turn:
             except MemoryError:
                 self.refuse(connection, NO_MEMORY)
                 return
-            if parser.pending() + connection.session.queued_bytes() > self.query_max:
+            if parser.pending() + connection.session.multi_queue_bytes() > self.query_max:
                 self.refuse(connection, "it has sent more than client-query-buffer-limit unserved")
             elif connection.session.waiting is None:
                 connection.ready = True
@@ -305,10 +305,10 @@ class Turn:
             return
         try:
             while left > 0:
-                parser.stranger = session.stranger
+                parser.stranger = session.unauthenticated
                 argv = parser.next()
                 if argv is None:
-                    if session.stranger and parser.pending() >= STRANGER_MAX:
+                    if session.unauthenticated and parser.pending() >= STRANGER_MAX:
                         self.refuse(connection, "it has sent too much before it said who it is")
                     return
                 self.engine.execute(session, argv, now)
@@ -335,9 +335,9 @@ class Turn:
         session: Session
         connection: Connection | None
         woken: list[Session] = self.engine.woken
-        dropped: list[Session] = self.engine.dropped
+        dropped: list[Session] = self.engine.killed_sessions
         self.engine.woken = []
-        self.engine.dropped = []
+        self.engine.killed_sessions = []
         for session in dropped:
             connection = session.transport
             if connection is not None:
@@ -374,7 +374,7 @@ class Turn:
         connection: Connection
         others: list[Connection] = []
         for connection in self.answered:
-            if connection.closed or connection.held or connection.session.written < offset:
+            if connection.closed or connection.held or connection.session.last_write_offset < offset:
                 others.append(connection)
                 continue
             connection.answered = False

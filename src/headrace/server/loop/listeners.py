@@ -201,7 +201,7 @@ class Listeners:
             except OSError as wrong:
                 if wrong.errno == errno.ECONNABORTED:
                     continue
-                if wrong.errno in (errno.EMFILE, errno.ENFILE) and self._turn_away(listener, encrypted):
+                if wrong.errno in (errno.EMFILE, errno.ENFILE) and self._reject_or_pause(listener, encrypted):
                     continue
                 if not self.stuck:  # once, not in every turn
                     logging.getLogger("headrace").warning("accepting a client: %s", wrong)
@@ -214,7 +214,7 @@ class Listeners:
                 logging.getLogger("headrace").info("admitting a client: %s", wrong)
                 client.close()
 
-    def _turn_away(self, listener: socket.socket, encrypted: bool) -> bool:
+    def _reject_or_pause(self, listener: socket.socket, encrypted: bool) -> bool:
         """No descriptor is left: use the spare one to say so. Unaccepted it would wake us for ever.
 
         False when there is no spare one either: another process has taken the system's last.
@@ -254,7 +254,7 @@ class Listeners:
 
     def _is_protected(self) -> bool:
         """Whether only this machine's clients may come: whoever comes would need no password."""
-        return self.config.flag("protected-mode") and self.turn.engine.guard.users.default.nopass
+        return self.config.flag("protected-mode") and self.turn.engine.auth.users.default.nopass
 
     def _tune(self, client: socket.socket) -> None:
         """Answers leave at once; a peer that has vanished is noticed."""

@@ -68,7 +68,7 @@ class Timers:
             for c in self.turn.connections.values()
             if c.session.active_ms < since
             and c.session.waiting is None
-            and not (c.session.subscribed or c.session.monitoring)
+            and not (c.session.subscription_count or c.session.monitoring)
             and not c.session.answer.pending()
         ]
         for connection in idle:

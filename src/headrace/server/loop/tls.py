@@ -53,8 +53,8 @@ class Tls:
         if secure is not None and self.config.text("tls-auth-clients-user") == "CN":
             name = common_name(secure.wire.getpeercert())
             if name:
-                guard = self.turn.engine.guard
-                guard.recognise(connection.session, name.encode(), self.turn.clock.now_ms())
+                guard = self.turn.engine.auth
+                guard.authenticate_by_certificate(connection.session, name.encode(), self.turn.clock.now_ms())
 
 
 def context_of(config: Config) -> ssl.SSLContext:

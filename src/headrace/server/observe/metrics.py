@@ -96,8 +96,8 @@ class Metrics:
             client = self.arrivals.popleft()
             client.setblocking(False)
             session = self.turn.add(client.detach(), NAME, NAME).session
-            session.identity = session.access = None  # one of our own: no user's rules hold it back
-            session.authenticated, session.stranger = True, False
+            session.identity = session.restricted_user = None  # one of our own: no user's rules hold it back
+            session.authenticated, session.unauthenticated = True, False
 
     def allows(self, address: str) -> bool:
         """Whether a scraper at this address is answered."""
