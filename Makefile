@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 SOURCES := $(shell find src build_support -name '*.py' -o -name '*.pxd') setup.py pyproject.toml MANIFEST.in README.md
-PYTEST := $(PY) -m pytest -q -n 2 --dist loadfile
+# Files are started in the order of tests/conftest.py: the slow ones first.
+PYTEST := $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc
 
@@ -29,13 +30,18 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 demo: install                   ## run the demo: real flights through a stream, Spark, Parquet and a chart
 	$(VENV)/bin/headrace demo
 
-test: interpreted compiled sanitize ## run all tests: interpreted, compiled, and parsers under AddressSanitizer
+test: install                   ## run each test once: units interpreted, whole programs as installed
+	PYTHONPATH=src $(PYTEST) -m "not whole and not slow" tests
+	HEADRACE_COMPILED=1 $(PYTEST) -m "whole and not slow" tests
 
-interpreted: install            ## run the tests interpreted, where every index is checked
-	PYTHONPATH=src $(PYTEST) -m "not whole" tests
+test-all: test compiled-rest sanitize ## run all tests: also slow ones, compiled units, AddressSanitizer
 
-compiled: install               ## run the tests on the installed program, including those of whole processes
-	HEADRACE_COMPILED=1 $(PYTEST) tests
+compiled-rest: install
+	HEADRACE_COMPILED=1 $(PYTEST) -m "not whole or slow" tests
+
+quick: install                  ## run the tests of data structures and the protocol: a minute
+	PYTHONPATH=src $(PYTEST) -m "not whole and not slow" \
+	    tests/test_tidy.py tests/structures tests/resp tests/streams tests/keyspace tests/engine
 
 build/sanitize: $(VENV)/.dependencies $(SOURCES)
 	HEADRACE_BUILD=sanitize $(PY) setup.py -q build --build-lib $@
@@ -100,4 +106,4 @@ dist: install                   ## build a wheel in dist/
 clean:                          ## remove build output and caches
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 
-.PHONY: help install demo test interpreted compiled sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean
+.PHONY: help install demo test test-all compiled-rest quick sanitize test-asan fuzz fuzz-bytes fuzz-corpus simulate stress lint bench bench-instructions bench-spark dist clean

@@ -22,6 +22,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, so that no long file is left to one worker at the end."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "whole")])
+
+
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     with redis_server() as port:

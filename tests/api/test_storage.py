@@ -64,8 +64,10 @@ def test_no_is_synced_for_whom_waits(tmp_path) -> None:
         db.link.add(b"s", b"*", {"a": "b"})
         client = db.conversation()
         client.send(b"XADD s * a b\r\nWAITAOF 1 0 10000\r\n")
-        assert client.receive(10).startswith(b"$")
-        assert client.receive(10) == b"*2\r\n:1\r\n:0\r\n"
+        replies = client.receive(10)
+        if not replies.endswith(b":0\r\n"):  # the second one may come by itself
+            replies += client.receive(10)
+        assert replies.startswith(b"$") and replies.endswith(b"\r\n*2\r\n:1\r\n:0\r\n")
 
 
 def test_compact_writes_the_log_anew(tmp_path) -> None:
