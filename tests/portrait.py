@@ -80,8 +80,8 @@ def group_portrait(group: Group, times: bool, ties: bool) -> dict[str, Any]:
             (
                 (pending.ms_of(slot), pending.seq_of(slot)),
                 None if owner is None else owner.name,
-                pending.time_of(slot),
-                pending.deliveries_of(slot),
+                pending.delivery_time_of(slot),
+                pending.delivery_count_of(slot),
             )
         )
         slot = pending.newer(slot)

@@ -68,13 +68,13 @@ def random_group(rng, stream, name, ids, now_ms):
 def random_producers(rng, stream, keyspace, ids, now_ms):
     stream.idmp_duration_s = rng.choice([100, 86400])
     stream.idmp_maxsize = rng.choice([2, 100])
-    memory = IdempotencyStore(stream.idmp_duration_s, keyspace.forgetting)
+    memory = IdempotencyStore(stream.idmp_duration_s, keyspace.idempotency_sweeper)
     for n in range(rng.randrange(1, 6)):
         memory.record(
             rng.choice(NAMES[1:]), b"iid %d" % n, now_ms - rng.randrange(50_000), n, stream.idmp_maxsize
         )
     memory.duplicates = rng.choice([0, 7])
-    stream.remember(memory)
+    stream.set_idempotency(memory)
 
 
 def ids_of(stream):

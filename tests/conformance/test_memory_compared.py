@@ -49,7 +49,7 @@ class Full:
         self.session = self.engine.session()
         self.both(b"SET", b"k", b"v" * 1000)
         self.ask(self.control, b"CONFIG", b"SET", b"maxmemory", b"1")
-        self.engine.keyspace.weight.most = 1
+        self.engine.keyspace.memory.limit = 1
 
     def ask(self, connection: Connection, *words: bytes) -> bytes:
         connection.send(list(words))
@@ -65,7 +65,7 @@ class Full:
     def room(self, on: bool) -> None:
         """Whether there is memory, from now on."""
         self.ask(self.control, b"CONFIG", b"SET", b"maxmemory", b"0" if on else b"1")
-        self.engine.keyspace.weight.most = 1 << 40 if on else 1
+        self.engine.keyspace.memory.limit = 1 << 40 if on else 1
 
     def close(self) -> None:
         self.ask(self.control, b"CONFIG", b"SET", b"maxmemory", b"0")

@@ -200,10 +200,12 @@ def groups_of(stream):
         slot = pending.from_id(0, 0)
         while slot >= 0:
             one, owner = f"{pending.ms_of(slot)}-{pending.seq_of(slot)}", pending.owner_of(slot)
-            rows.append([one, text_of(owner.name), pending.time_of(slot), pending.deliveries_of(slot)])
+            rows.append(
+                [one, text_of(owner.name), pending.delivery_time_of(slot), pending.delivery_count_of(slot)]
+            )
             owned[owner.name].append(one)
             slot = pending.after(slot)
-        lag = delivery.lag(stream, group) if delivery.has_lag(stream, group) else None
+        lag = delivery.lag(stream, group) if delivery.lag_is_known(stream, group) else None
         found.append(
             {
                 "name": text_of(group.name),
@@ -236,7 +238,7 @@ def test_the_same_commands_store_the_same_bytes(path):
     for server in REDIS:
         stream = replayed(vector, server)
         stream.check()
-        nodes = [(key, node.pack.to_bytes()) for key, node in nodes_of(stream)]
+        nodes = [(key, node.pack.to_bytes()) for key, node in node_module(stream)]
         assert nodes == dump_of(vector, server).nodes
 
 
@@ -279,15 +281,15 @@ def test_what_servers_stored_can_be_loaded(path):
         stream.length, stream.entries_added = dump.length, dump.entries_added
         stream.last_ms, stream.last_seq = map(int, dump.last.split("-"))
         stream.max_deleted_ms, stream.max_deleted_seq = map(int, dump.max_deleted.split("-"))
-        stream.find_first()
+        stream.update_first_id()
         stream.check()
         assert str(stream.first_id()) == dump.first
         # Also from Valkey, whose trailing lengths may differ: they become ours.
         ours = dump_of(vector, "redis-8.0.6").nodes
-        assert [(key, node.pack.to_bytes()) for key, node in nodes_of(stream)] == ours
+        assert [(key, node.pack.to_bytes()) for key, node in node_module(stream)] == ours
 
 
-def nodes_of(stream):
+def node_module(stream):
     cursor = RaxCursor(stream.nodes)
     found = []
     more = cursor.seek("^")

@@ -109,7 +109,7 @@ def load_node(data: bytes) -> set[Hashable]:
     last = stream.last_entry_id() or StreamId(5, 5)
     stream.last_ms, stream.last_seq = last.ms, last.seq
     stream.entries_added = stream.length
-    stream.find_first()
+    stream.update_first_id()
     stream.check()
     found = {(min(nodes, 3), min(stream.length, 4))}
     use(stream)

@@ -185,7 +185,7 @@ def run_commands(data: bytes) -> set[Hashable]:
     sessions[0].answer.take()
     engine.record_effects(True)
     if data[-1:] != b"\n":  # also with little memory, of which the oldest entries are let go
-        engine.keyspace.weight.most = engine.keyspace.weight.total + LITTLE_BYTES
+        engine.keyspace.memory.limit = engine.keyspace.memory.total + LITTLE_BYTES
         engine.keyspace.settings.stream_node_max_entries = 2
         engine.write_gate.eviction.policy = STREAM_OLDEST
     found: set[Hashable] = set()
@@ -220,7 +220,7 @@ def run_commands(data: bytes) -> set[Hashable]:
         database.flush()
     for session in sessions:
         engine.close(session)
-    assert engine.keyspace.weight.total == 0, "what was weighed in was not weighed out"
+    assert engine.keyspace.memory.total == 0, "what was weighed in was not weighed out"
     return found
 
 

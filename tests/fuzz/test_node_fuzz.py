@@ -41,7 +41,7 @@ def use(key, data):
     node.check()
     stream.length = node.live
     stream.last_ms = stream.last_seq = U64_MAX - 1
-    stream.find_first()
+    stream.update_first_id()
     walk = EntryWalk(node)
     while walk.next():
         while walk.next_piece():

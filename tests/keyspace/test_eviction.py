@@ -32,7 +32,7 @@ class Limited:
         self.session = self.engine.session()
         self.now = 1_700_000_000_000
         if most:
-            self.keyspace.weight.most = most
+            self.keyspace.memory.limit = most
 
     def say(self, *words: str | bytes) -> bytes:
         argv = [word.encode() if isinstance(word, str) else word for word in words]
@@ -64,7 +64,7 @@ def weighed(keyspace: Keyspace) -> int:
             total += PLACE + string_bytes(len(key)) + (TIME if database.expiry(key) >= 0 else 0)
             if isinstance(value, Stream):
                 value.check()  # its own weight is the sum of its parts'
-                total += value.weight.total
+                total += value.memory.total
             else:
                 total += string_bytes(len(value))
     return total
@@ -76,11 +76,11 @@ def test_the_weight_is_that_of_all_keys_whatever_happens(seed: int) -> None:
     keyspace = history.engine.keyspace
     for _ in range(6):
         history.run(250)
-        assert keyspace.weight.total == weighed(keyspace)
-        for stream in keyspace.weight.evictable:
+        assert keyspace.memory.total == weighed(keyspace)
+        for stream in keyspace.memory.evictable:
             assert any(stream in database.values.values() for database in keyspace.databases)
     history.say(0, "FLUSHALL")
-    assert keyspace.weight.total == 0 and not keyspace.weight.evictable
+    assert keyspace.memory.total == 0 and not keyspace.memory.evictable
 
 
 def test_a_string_changed_in_place_weighs_what_it_has_become() -> None:
@@ -97,7 +97,7 @@ def test_a_string_changed_in_place_weighs_what_it_has_become() -> None:
         ("RENAME", "k", "another"),
     ):
         server.say(*words)
-        assert server.keyspace.weight.total == weighed(server.keyspace), words
+        assert server.keyspace.memory.total == weighed(server.keyspace), words
 
 
 def test_a_time_to_die_weighs_something_as_long_as_there_is_one() -> None:
@@ -120,21 +120,21 @@ def test_a_time_to_die_weighs_something_as_long_as_there_is_one() -> None:
         "EXPIRE m 1",
     ):
         assert not server.say(*line.split()).startswith(b"-"), line
-        assert server.keyspace.weight.total == weighed(server.keyspace), line
-    assert server.keyspace.weight.total > PLACE + TIME
+        assert server.keyspace.memory.total == weighed(server.keyspace), line
+    assert server.keyspace.memory.total > PLACE + TIME
     server.now += 1000
     assert server.say("GET", "m") == b"$-1\r\n"
-    assert server.keyspace.weight.total == 0
+    assert server.keyspace.memory.total == 0
     server.say("SET", "k", "v", "EX", "10")
     server.say("FLUSHDB")
-    assert server.keyspace.weight.total == 0
+    assert server.keyspace.memory.total == 0
 
 
 def test_without_eviction_writes_are_refused_and_the_rest_goes_on() -> None:
     server = Limited(policy="noeviction")
     server.fill("s", 30)
     server.say("XGROUP", "CREATE", "s", "g", "0")
-    server.keyspace.weight.most = 100
+    server.keyspace.memory.limit = 100
     assert server.say("XADD", "s", "*", "f", "v") == OOM
     assert server.say("SET", "k", "v") == OOM
     assert server.say("XLEN", "s") == b":30\r\n"
@@ -151,19 +151,19 @@ def test_without_eviction_writes_are_refused_and_the_rest_goes_on() -> None:
 def test_a_transaction_is_refused_when_it_is_queued_and_when_it_is_run() -> None:
     server = Limited(policy="noeviction")
     server.fill("s", 5)
-    server.keyspace.weight.most = 100
+    server.keyspace.memory.limit = 100
     assert server.say("MULTI") == b"+OK\r\n"
     assert server.say("GET", "k") == OOM, "queueing takes memory, whatever is queued"
     assert server.say("EXEC").startswith(b"-EXECABORT")
-    server.keyspace.weight.most = 10_000
+    server.keyspace.memory.limit = 10_000
     server.say("MULTI")
     assert server.say("XADD", "s", "*", "f", "v") == b"+QUEUED\r\n"
-    server.keyspace.weight.most = 100
+    server.keyspace.memory.limit = 100
     assert server.say("EXEC") == b"-EXECABORT Transaction discarded because of: " + OOM[1:]
-    server.keyspace.weight.most = 10_000
+    server.keyspace.memory.limit = 10_000
     server.say("MULTI")
     server.say("GET", "k")
-    server.keyspace.weight.most = 100
+    server.keyspace.memory.limit = 100
     assert server.say("EXEC") == b"*1\r\n$-1\r\n", "it needs none"
     server.say("MULTI")
     assert server.say("DISCARD") == b"+OK\r\n"
@@ -175,10 +175,10 @@ def test_the_biggest_stream_loses_its_oldest_entries() -> None:
     server.fill("small", 30)
     server.fill("big", 300)
     server.fill("middle", 100)
-    before = server.keyspace.weight.total
-    server.keyspace.weight.most = before - 5000
+    before = server.keyspace.memory.total
+    server.keyspace.memory.limit = before - 5000
     assert server.say("SET", "k", "v") == b"+OK\r\n"
-    assert server.keyspace.weight.total <= before - 5000 + 200
+    assert server.keyspace.memory.total <= before - 5000 + 200
     assert (server.stream("small").length, server.stream("middle").length) == (30, 100)
     gone = server.engine.write_gate.eviction.evicted_entries
     assert server.stream("big").length == 300 - gone and 0 < gone <= 80
@@ -189,7 +189,7 @@ def test_a_stream_that_is_deleted_is_held_by_nobody_any_more() -> None:
     server = Limited()
     server.fill("s", 100)
     stream = server.stream("s")
-    server.keyspace.weight.most = server.keyspace.weight.total - 1000
+    server.keyspace.memory.limit = server.keyspace.memory.total - 1000
     assert server.say("SET", "k", "v") == b"+OK\r\n"
     assert server.engine.write_gate.eviction.evicted_entries > 0
     assert server.say("DEL", "s") == b":1\r\n"
@@ -202,10 +202,10 @@ def test_of_more_streams_than_a_search_looks_at_the_big_one_goes_on_giving() -> 
     for n in range(4 * SAMPLE_SIZE):
         server.fill(f"s{n}", 3 * NODE)
     for _ in range(5):  # it is met in one of them, and then kept to
-        server.keyspace.weight.most = server.keyspace.weight.total - 1
+        server.keyspace.memory.limit = server.keyspace.memory.total - 1
         assert server.say("SET", "k", "v") == b"+OK\r\n"
     small = [server.stream(f"s{n}").length for n in range(4 * SAMPLE_SIZE)]
-    server.keyspace.weight.most = server.keyspace.weight.total - 20_000
+    server.keyspace.memory.limit = server.keyspace.memory.total - 20_000
     assert server.say("SET", "k", "v") == b"+OK\r\n"
     assert [server.stream(f"s{n}").length for n in range(4 * SAMPLE_SIZE)] == small
 
@@ -213,9 +213,9 @@ def test_of_more_streams_than_a_search_looks_at_the_big_one_goes_on_giving() -> 
 def test_work_is_bounded_and_goes_on_with_every_write() -> None:
     server = Limited()
     server.fill("s", 2000)
-    server.keyspace.weight.most = 20_000
+    server.keyspace.memory.limit = 20_000
     rounds = 0
-    while server.keyspace.weight.total > 20_000:
+    while server.keyspace.memory.total > 20_000:
         before = server.engine.write_gate.eviction.evicted_entries
         assert server.say("SET", "k", "v") == b"+OK\r\n"
         assert server.engine.write_gate.eviction.evicted_entries - before <= NODES_MAX * NODE
@@ -226,11 +226,11 @@ def test_work_is_bounded_and_goes_on_with_every_write() -> None:
 def test_a_request_that_brings_much_has_more_room_made() -> None:
     server = Limited()
     server.fill("s", 3000)
-    server.keyspace.weight.most = server.keyspace.weight.total
+    server.keyspace.memory.limit = server.keyspace.memory.total
     value = b"x" * 20_000
     for n in range(10):
         assert server.say("SET", f"k{n}", value) == b"+OK\r\n"
-        assert server.keyspace.weight.total <= server.keyspace.weight.most + string_bytes(len(value)) + 100
+        assert server.keyspace.memory.total <= server.keyspace.memory.limit + string_bytes(len(value)) + 100
 
 
 def test_when_nothing_can_go_writes_are_refused() -> None:
@@ -256,7 +256,7 @@ def test_all_hear_of_it() -> None:
     for words in ([b"SELECT", b"3"], [b"WATCH", b"s"], [b"MULTI"], [b"PING"]):
         server.engine.execute(watching, words, server.now)
     watching.answer.take()
-    server.keyspace.weight.most = server.keyspace.weight.total - 1000
+    server.keyspace.memory.limit = server.keyspace.memory.total - 1000
     server.say("SET", "k", "v")
     assert b"__keyspace@3__:s\r\n$5\r\nxtrim\r\n" in listener.answer.take()
     server.engine.execute(watching, [b"EXEC"], server.now)
@@ -271,7 +271,7 @@ def test_groups_know_how_far_behind_they_are() -> None:
     server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     server.fill("s", 100)
     server.say("XREADGROUP", "GROUP", "g", "ann", "COUNT", "35", "STREAMS", "s", ">")
-    server.keyspace.weight.most = server.keyspace.weight.total - 1500
+    server.keyspace.memory.limit = server.keyspace.memory.total - 1500
     server.say("SET", "k", "v")
     stream = server.stream("s")
     gone = 100 - stream.length
@@ -289,7 +289,7 @@ def test_swapped_and_renamed_streams_are_found() -> None:
     server.say("SWAPDB", "0", "5")
     server.say("SELECT", "5")
     server.say("RENAME", "s", "t")
-    server.keyspace.weight.most = server.keyspace.weight.total - 1000
+    server.keyspace.memory.limit = server.keyspace.memory.total - 1000
     server.say("SET", "k", "v")
     assert server.stream("t").length < 100
     database, words = server.engine.effects.items[-2]
@@ -307,7 +307,7 @@ def test_under_any_load_memory_stays_below_the_limit_and_the_newest_entries_stay
         server.say("XGROUP", "CREATE", key, "g", "0", "MKSTREAM")
     entries = 800
     room = entries * (largest // 2 + 20) * rng.choice([2, 4, 8]) // 16
-    server.keyspace.weight.most = server.keyspace.weight.total + room
+    server.keyspace.memory.limit = server.keyspace.memory.total + room
     for _ in range(entries):
         key = rng.choice(keys) if rng.random() < 0.7 else keys[0]
         server.now += rng.randrange(3)
@@ -317,12 +317,12 @@ def test_under_any_load_memory_stays_below_the_limit_and_the_newest_entries_stay
             assert all(len(server.stream(key).nodes) <= 1 for key in keys)
             continue
         newest[key].append(answer.split(b"\r\n")[1])
-        assert server.keyspace.weight.total <= server.keyspace.weight.most + 2 * largest + 3000
+        assert server.keyspace.memory.total <= server.keyspace.memory.limit + 2 * largest + 3000
         if rng.random() < 0.1:
             server.say("XREADGROUP", "GROUP", "g", "ann", "COUNT", "5", "STREAMS", key, ">")
         if rng.random() < 0.05 and newest[key]:
             server.say("XACK", key, "g", rng.choice(newest[key]))
-    assert server.keyspace.weight.total == weighed(server.keyspace)
+    assert server.keyspace.memory.total == weighed(server.keyspace)
     assert server.engine.write_gate.eviction.evicted_entries > 0
     for key in keys:
         stream = server.stream(key)
@@ -341,7 +341,7 @@ def test_a_log_of_everything_gives_the_same_data_again(seed: int) -> None:
     engine.write_gate.eviction.policy = "stream-oldest"
     for _ in range(8):
         history.run(100)
-        engine.keyspace.weight.most = max(engine.keyspace.weight.total * 3 // 4, 10_000)
+        engine.keyspace.memory.limit = max(engine.keyspace.memory.total * 3 // 4, 10_000)
     server = Limited()
     server.engine, server.keyspace, server.now = engine, engine.keyspace, history.now
     again = server.replayed()

@@ -54,12 +54,12 @@ def test_times_beyond_64_bits_in_sum_are_averaged_rightly():
 
 
 def test_times_that_are_dropped_before_they_come_leave_nothing_behind():
-    weight = MemoryAccount()
-    expiry = Expiry(weight)
+    memory = MemoryAccount()
+    expiry = Expiry(memory)
     keys = [b"key:%d" % n for n in range(1000)]
     for n, key in enumerate(keys):
         expiry.set(key, n)
     for key in keys:
         assert expiry.remove(key)
     assert sum(sys.getrefcount(key) > 3 for key in keys) <= 64, "a key is held by a time that it has no more"
-    assert len(expiry) == expiry.total == weight.total == 0
+    assert len(expiry) == expiry.total == memory.total == 0

@@ -24,9 +24,9 @@ class Twice(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.worn, self.fresh = Engine(), Engine()
-        self.sessions = [engine.session() for engine in (self.worn, self.fresh)]
-        self.worn.keyspace.settings.stream_compact_tombstones = False
+        self.sparse_nodes, self.fresh = Engine(), Engine()
+        self.sessions = [engine.session() for engine in (self.sparse_nodes, self.fresh)]
+        self.sparse_nodes.keyspace.settings.stream_compact_tombstones = False
         self.now = 1000
         self.last = 0  # of the IDs n-0 given to any stream
 
@@ -40,18 +40,18 @@ class Twice(RuleBasedStateMachine):
 
     @rule(bytes_max=BYTES_MAX, entries_max=ENTRIES_MAX)
     def limits(self, bytes_max, entries_max):
-        for engine in (self.worn, self.fresh):
+        for engine in (self.sparse_nodes, self.fresh):
             engine.keyspace.settings.stream_node_max_bytes = bytes_max
             engine.keyspace.settings.stream_node_max_entries = entries_max
 
     def say(self, *words):
         argv = [w if isinstance(w, bytes) else b"%d" % w for w in words if w != b""]
         replies = []
-        for engine, session in zip((self.worn, self.fresh), self.sessions, strict=True):
+        for engine, session in zip((self.sparse_nodes, self.fresh), self.sessions, strict=True):
             engine.execute(session, list(argv), self.now)
             replies.append(session.answer.take())
         self.now += 10
-        self.worn.tick(self.now)
+        self.sparse_nodes.tick(self.now)
         self.fresh.tick(self.now)
         assert replies[0] == replies[1], argv
         return replies[0]
@@ -87,7 +87,7 @@ class Twice(RuleBasedStateMachine):
         while more:
             nodes.append(cursor.value)
             more = cursor.next()
-        ends = [after.ms for node, after in pairwise(nodes) if node.gone]
+        ends = [after.ms for node, after in pairwise(nodes) if node.reclaimed]
         if ends:
             end = data.draw(st.sampled_from(ends))
             self.say(b"XDEL", key, *[b"%d" % i for i in range(end, self.last + 1)])
@@ -142,7 +142,7 @@ class Twice(RuleBasedStateMachine):
         for key in (b"s", b"t"):
             self.say(b"XINFO", b"STREAM", key, b"FULL", b"COUNT", 0)
             self.say(b"XINFO", b"STREAM", key)
-            for engine in (self.worn, self.fresh):
+            for engine in (self.sparse_nodes, self.fresh):
                 stream = engine.keyspace.databases[0].stream(key)
                 if stream is not None:
                     stream.check()

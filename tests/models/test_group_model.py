@@ -74,8 +74,8 @@ class GroupModel(RuleBasedStateMachine):
         name = None if owner is None else owner.name
         return (pending.ms_of(slot), pending.seq_of(slot)), [
             name,
-            pending.time_of(slot),
-            pending.deliveries_of(slot),
+            pending.delivery_time_of(slot),
+            pending.delivery_count_of(slot),
         ]
 
     def walk(self, slot, step):

@@ -165,7 +165,7 @@ def test_each_type(kind):
     assert actives == ([700, -1] if kind >= 21 else [600, 800])
     slot = group.pending.find(1, 1)
     assert group.pending.owner_of(slot).name == b"c"
-    assert (group.pending.time_of(slot), group.pending.deliveries_of(slot)) == (500, 3)
+    assert (group.pending.delivery_time_of(slot), group.pending.delivery_count_of(slot)) == (500, 3)
 
 
 def test_what_the_oldest_type_does_not_say():
@@ -199,7 +199,7 @@ def test_pending_entries_come_in_the_order_of_their_delivery():
     entries = stream.group(b"g").pending
     found, slot = [], entries.oldest()
     while slot >= 0:
-        found.append((entries.time_of(slot), entries.ms_of(slot)))
+        found.append((entries.delivery_time_of(slot), entries.ms_of(slot)))
         slot = entries.newer(slot)
     assert found == [(0, 8), (5, 7), (10, 2), (10, 4), (20, 5), (30, 3), (50, 1), (60, 6)]
 
@@ -211,7 +211,7 @@ def test_unowned_entries_come_in_the_order_they_were_given_back():
     assert entries.unowned == 3
     found, slot = [], entries.oldest()
     while slot >= 0:
-        found.append((entries.ms_of(slot), entries.time_of(slot), entries.deliveries_of(slot)))
+        found.append((entries.ms_of(slot), entries.delivery_time_of(slot), entries.delivery_count_of(slot)))
         slot = entries.newer(slot)
     assert found == [(4, 0, 4), (1, 0, 1), (3, 0, 3), (2, 99, 2)]
 
@@ -234,7 +234,7 @@ def test_producers_are_remembered_and_old_requests_are_not():
     assert [(pid, iid, one.ms) for pid, iid, one in memory.items()] == [(b"p", b"new", fresh)]
     assert (memory.added, memory.duplicates) == (8, 3)
     assert (stream.idmp_duration_s, stream.idmp_maxsize) == (100, 5)
-    assert len(keyspace.forgetting) > 0
+    assert len(keyspace.idempotency_sweeper) > 0
 
 
 # ---- footers
@@ -324,7 +324,7 @@ def test_numbers_that_look_wrong_and_are_not():
     # Times before 1970, and a delivery count that ran past the signed numbers.
     stream = restored(with_group(21, pending=[((1, 1), -5, 2**63 + 7)], consumers=[(b"c", -9, -1, [(1, 1)])]))
     pending = stream.group(b"g").pending
-    assert (pending.time_of(0), pending.deliveries_of(0)) == (-5, 2**63 - 1)
+    assert (pending.delivery_time_of(0), pending.delivery_count_of(0)) == (-5, 2**63 - 1)
 
 
 def test_a_last_id_below_the_last_entry_is_mended():

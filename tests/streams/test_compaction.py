@@ -33,8 +33,8 @@ def entries_of(stream, reverse=False):
 def run(queue):
     """Give queue as much time as it wants; how many steps it took."""
     now = steps = 0
-    while queue.next_step() >= 0:
-        now = max(now + 1, queue.next_step())
+    while queue.next_step_ms() >= 0:
+        now = max(now + 1, queue.next_step_ms())
         queue.step(now)
         steps += 1
     return steps
@@ -58,12 +58,12 @@ def test_all_tombstones_go_but_the_first_and_the_last_entry(deleted, gone):
         stream.delete(i, 0)
     node = stream.first_node()
     before, used = entries_of(stream), node.pack.used
-    assert compaction.rewrite(node, stream.weight) == gone
+    assert compaction.rewrite(node, stream.memory) == gone
     stream.check()
     assert entries_of(stream) == before and entries_of(stream, True) == before[::-1]
-    assert node.live + node.deleted + gone == 10 and node.gone == gone
+    assert node.live + node.deleted + gone == 10 and node.reclaimed == gone
     assert node.key() == StreamId(1, 0).key()
-    assert node.used_before() == used
+    assert node.uncompacted_size() == used
     assert (node.pack.used < used) == (gone > 0)
 
 
@@ -75,7 +75,7 @@ def test_a_tombstone_stays_that_does_not_come_before_what_follows():
     stream.append(6, 0, [b"f", b"v"], 0, 1 << 20, 12)
     stream.append(7, 0, [b"f", b"v"], 0, 1 << 20, 12)
     node = stream.tail
-    assert compaction.rewrite(node, stream.weight) == 8  # 10-0 stays, for 6-0 follows it
+    assert compaction.rewrite(node, stream.memory) == 8  # 10-0 stays, for 6-0 follows it
     assert (node.live, node.deleted) == (3, 1)
     stream.check()
 
@@ -87,9 +87,9 @@ def test_large_nodes_and_wide_counts_come_out_right(n):
         stream.delete(i, 0)
     node = stream.tail
     before, used = entries_of(stream), node.pack.used
-    assert compaction.rewrite(node, stream.weight) == len(range(2, n, 2))
+    assert compaction.rewrite(node, stream.memory) == len(range(2, n, 2))
     stream.check()
-    assert entries_of(stream) == before and node.used_before() == used
+    assert entries_of(stream) == before and node.uncompacted_size() == used
     for i in range(3, n - 1, 2):
         stream.delete(i, 0)
     stream.check()
@@ -98,7 +98,7 @@ def test_large_nodes_and_wide_counts_come_out_right(n):
         again.delete(i, 0)
     if n % 2:
         again.delete(n - 1, 0)
-    assert node.used_before() == again.tail.pack.used
+    assert node.uncompacted_size() == again.tail.pack.used
 
 
 def test_a_listpack_may_have_more_elements_than_its_header_can_say():
@@ -109,7 +109,7 @@ def test_a_listpack_may_have_more_elements_than_its_header_can_say():
         stream.delete(i, 0)
     node = stream.tail
     assert node.pack.count > 65535
-    assert compaction.rewrite(node, stream.weight) == 7
+    assert compaction.rewrite(node, stream.memory) == 7
     stream.check()
     assert node.pack.count < 65535 and [ms for ms, _, _ in entries_of(stream)] == [1, 9, 10]
 
@@ -117,17 +117,17 @@ def test_a_listpack_may_have_more_elements_than_its_header_can_say():
 def test_worn_nodes_are_rewritten_in_steps():
     queue = Compaction()
     stream = numbered(95, queue=queue)
-    assert queue.next_step() == -1
+    assert queue.next_step_ms() == -1
     for i in range(1, 96):
         if i % 10 not in (3, 7):
             stream.delete(i, 0)
-    assert len(queue) == 1 and len(stream.counting.worn.nodes) == 9
+    assert len(queue) == 1 and len(stream.live_counts.sparse_nodes.nodes) == 9
     before, full = entries_of(stream), size.memory_bytes(stream)
     assert run(queue) == 1
     stream.check()
     assert entries_of(stream) == before and size.memory_bytes(stream) < full
-    assert stream.first_node().gone == 6 and stream.tail.gone == 0
-    assert queue.next_step() == -1 and len(queue) == 0
+    assert stream.first_node().reclaimed == 6 and stream.tail.reclaimed == 0
+    assert queue.next_step_ms() == -1 and len(queue) == 0
 
 
 def test_a_step_is_bounded_and_the_next_comes_later():
@@ -139,15 +139,15 @@ def test_a_step_is_bounded_and_the_next_comes_later():
     for i in range(1, 1201):
         if i % 4 != 2:
             stream.delete(i, 0)
-    assert len(stream.counting.worn.nodes) == 299
+    assert len(stream.live_counts.sparse_nodes.nodes) == 299
     queue.step(1000)
-    left = len(stream.counting.worn.nodes)
+    left = len(stream.live_counts.sparse_nodes.nodes)
     assert 200 < left < 299
-    assert stream.first_node().gone == 1  # the oldest request comes first
+    assert stream.first_node().reclaimed == 1  # the oldest request comes first
     queue.step(1000)
-    assert len(stream.counting.worn.nodes) == left and queue.next_step() == 1001
+    assert len(stream.live_counts.sparse_nodes.nodes) == left and queue.next_step_ms() == 1001
     queue.step(1001)
-    assert len(stream.counting.worn.nodes) < left
+    assert len(stream.live_counts.sparse_nodes.nodes) < left
     queue.step(5)  # the clock was set back
     assert run(queue) > 5
     stream.check()
@@ -164,7 +164,7 @@ def test_half_dead_is_not_worn_and_few_tombstones_are_not_either():
     small = numbered(6, 3, queue)
     small.delete(1, 0)
     small.delete(2, 0)
-    assert small.counting.worn is None
+    assert small.live_counts.sparse_nodes is None
 
 
 def test_the_tail_waits_until_it_is_closed():
@@ -176,7 +176,7 @@ def test_the_tail_waits_until_it_is_closed():
     stream.append(11, 0, [b"f", b"v"], 0, 4096, 10)
     assert len(queue) == 1
     run(queue)
-    assert stream.first_node().gone == 7
+    assert stream.first_node().reclaimed == 7
 
 
 def test_a_node_that_has_left_or_is_the_tail_again_is_not_rewritten():
@@ -184,7 +184,7 @@ def test_a_node_that_has_left_or_is_the_tail_again_is_not_rewritten():
     stream = numbered(30, queue=queue)
     for i in [*range(1, 8), *range(11, 18)]:
         stream.delete(i, 0)
-    worn = stream.counting.worn
+    worn = stream.live_counts.sparse_nodes
     assert len(worn.nodes) == 2
     trim_by_id(stream, 11, 0, True, 0)
     assert len(worn.nodes) == 1
@@ -192,7 +192,7 @@ def test_a_node_that_has_left_or_is_the_tail_again_is_not_rewritten():
         stream.delete(i, 0)
     assert stream.tail.ms == 11 and len(worn.nodes) == 0
     run(queue)
-    assert stream.tail.gone == 0 and len(queue) == 0
+    assert stream.tail.reclaimed == 0 and len(queue) == 0
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
@@ -202,7 +202,7 @@ def test_a_rewritten_node_takes_as_many_entries_as_if_it_were_not(rewritten):
     for i in range(2, 9):
         stream.delete(i, 0)
     if rewritten:
-        assert compaction.rewrite(stream.first_node(), stream.weight) == 7
+        assert compaction.rewrite(stream.first_node(), stream.memory) == 7
     stream = stream.copy()
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, 1 << 20, 12)
@@ -221,7 +221,7 @@ def test_a_copy_takes_part_too():
     other = stream.copy()
     assert len(queue) == 2
     run(queue)
-    assert stream.first_node().gone == other.first_node().gone == 6
+    assert stream.first_node().reclaimed == other.first_node().reclaimed == 6
     trim_by_length(other, 0, False, 0)
     stream.check()
 
@@ -231,10 +231,10 @@ def test_a_stream_that_waits_is_not_kept_alive():
     stream = numbered(30, queue=queue)
     for i in range(1, 8):
         stream.delete(i, 0)
-    watch = weakref.ref(stream.counting.worn)
+    watch = weakref.ref(stream.live_counts.sparse_nodes)
     del stream
     gc.collect()
-    assert watch() is None and len(queue) == 0 and queue.next_step() == -1
+    assert watch() is None and len(queue) == 0 and queue.next_step_ms() == -1
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
@@ -245,7 +245,7 @@ def test_a_rewritten_node_takes_as_many_bytes_as_if_it_were_not(rewritten):
         stream.delete(i, 0)
     full = stream.first_node().pack.used
     if rewritten:
-        assert compaction.rewrite(stream.first_node(), stream.weight) == 7
+        assert compaction.rewrite(stream.first_node(), stream.memory) == 7
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, full + 3, 0)  # two bytes raw and one for the end: just too much
     assert stream.nodes.keys == 2

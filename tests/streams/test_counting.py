@@ -84,11 +84,11 @@ def test_a_node_that_is_the_tail_again_is_counted_while_it_grows():
     stream.delete(9, 0)
     stream.delete(8, 0)
     stream.delete(7, 0)
-    assert stream.tail.ms == 4 and stream.counting.nodes == 1
+    assert stream.tail.ms == 4 and stream.live_counts.nodes == 1
     for i in range(10, 14):
         stream.append(i, 0, [b"f", b"v"], 0, 4096, 5)
     everywhere(stream, 15)
-    assert stream.counting.nodes == 2
+    assert stream.live_counts.nodes == 2
 
 
 def test_a_copy_counts_by_itself():
@@ -118,9 +118,9 @@ def test_serials_of_dropped_nodes_are_used_again():
         stream.append(i, 0, [b"f", b"v"], 0, 4096, 1)
         trim_by_length(stream, 10, False, 0)
     stream.check()
-    assert stream.counting.nodes == 9
-    assert stream.counting.serials <= 2 * 9 + 64
-    assert stream.counting.memory_bytes() < 2000
+    assert stream.live_counts.nodes == 9
+    assert stream.live_counts.serials <= 2 * 9 + 64
+    assert stream.live_counts.memory_bytes() < 2000
 
 
 def test_gaps_anywhere_are_closed():
@@ -130,7 +130,7 @@ def test_gaps_anywhere_are_closed():
     for i in order[:900]:
         stream.delete(i, 0)
     stream.check()
-    assert stream.counting.serials <= 2 * 100 + 64
+    assert stream.live_counts.serials <= 2 * 100 + 64
     left = sorted(order[900:])
     assert [ranks.rank(stream, i, 0) for i in left] == list(range(1, 101))
 

@@ -47,7 +47,9 @@ class Scene:
         self.stream.entries_added = n
 
     def answers(self):
-        lag = delivery.lag(self.stream, self.group) if delivery.has_lag(self.stream, self.group) else None
+        lag = (
+            delivery.lag(self.stream, self.group) if delivery.lag_is_known(self.stream, self.group) else None
+        )
         return None if self.group.entries_read == -1 else self.group.entries_read, lag
 
 
@@ -96,8 +98,8 @@ def test_entries_read_and_lag_as_the_table_says(moves, entries_read, lag):
 def test_nothing_lags_behind_a_stream_that_never_had_an_entry():
     stream = Stream()
     group = stream.make_group(b"g", 0, 0, -1)
-    assert (delivery.has_lag(stream, group), delivery.lag(stream, group)) == (True, 0)
-    assert delivery.distance(stream, 7, 7) == 0
+    assert (delivery.lag_is_known(stream, group), delivery.lag(stream, group)) == (True, 0)
+    assert delivery.entries_read_at(stream, 7, 7) == 0
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_distance_from_the_first_entry_ever(moves, ms, expected):
     for move in filter(None, moves.split("; ")):
         name, *numbers = move.split()
         getattr(scene, name)(*map(int, numbers))
-    assert delivery.distance(scene.stream, ms, 0) == expected
+    assert delivery.entries_read_at(scene.stream, ms, 0) == expected
 
 
 def test_a_delivery_makes_the_entry_pending_and_the_consumer_active():
@@ -132,7 +134,7 @@ def test_a_delivery_makes_the_entry_pending_and_the_consumer_active():
     scene.read(2)
     pending = scene.group.pending
     slot = pending.find(2, 0)
-    assert (pending.count, pending.time_of(slot), pending.deliveries_of(slot)) == (2, 1000, 1)
+    assert (pending.count, pending.delivery_time_of(slot), pending.delivery_count_of(slot)) == (2, 1000, 1)
     assert pending.owner_of(slot) is scene.consumer
     assert (scene.consumer.active_ms, scene.group.last_ms, scene.group.entries_read) == (1000, 2, 2)
 
@@ -154,7 +156,7 @@ def test_a_delivery_after_the_group_was_set_back_takes_the_entry_over(unowned):
     scene.at(1)
     delivery.deliver(scene.stream, scene.group, other, 2, 0, 2000, True)
     slot = pending.find(2, 0)
-    assert (pending.time_of(slot), pending.deliveries_of(slot), pending.count) == (2000, 1, 3)
+    assert (pending.delivery_time_of(slot), pending.delivery_count_of(slot), pending.count) == (2000, 1, 3)
     assert pending.owner_of(slot) is other
     assert (scene.consumer.pending_count, other.pending_count, pending.unowned) == (2, 1, 0)
     scene.stream.check()
@@ -183,7 +185,7 @@ def test_a_lag_that_is_known_is_exact(seed):
     stream, group = scene.stream, scene.group
     known = 0
     for _ in range(60):
-        if delivery.has_lag(stream, group):
+        if delivery.lag_is_known(stream, group):
             known += 1
             assert delivery.lag(stream, group) == left_to_read(stream, group)
         move = rng.choice(["add", "add", "add", "read", "read", "xdel", "trim", "at"])

@@ -45,7 +45,7 @@ before = resident()
 kept.append(MADE())
 grown = resident() - before
 print(sum(memory_bytes(stream) for stream in kept[1]) / grown)
-print(sum(stream.weight.total for stream in kept[1]) / grown)
+print(sum(stream.memory.total for stream in kept[1]) / grown)
 """
 
 

@@ -9,13 +9,13 @@ from headrace.structures.stream_id import StreamId
 
 
 @pytest.fixture
-def forgetting():
+def sweeper():
     return IdempotencySweeper()
 
 
 @pytest.fixture
-def store(forgetting):
-    return IdempotencyStore(10, forgetting)
+def store(sweeper):
+    return IdempotencyStore(10, sweeper)
 
 
 def iids(store, pid):
@@ -43,7 +43,7 @@ def test_what_was_recorded_is_found_under_its_producer_only(store):
     assert store.lookup(b"p", b"1") == StreamId(5, 6)
     assert store.lookup(b"p", b"2") is None
     assert store.lookup(b"q", b"1") is None
-    assert (store.producers(), store.tracked(), store.added, store.duplicates) == (1, 1, 1, 0)
+    assert (store.producer_count(), store.iid_count(), store.added, store.duplicates) == (1, 1, 1, 0)
 
 
 def test_the_oldest_beyond_the_size_goes(store):
@@ -52,7 +52,7 @@ def test_the_oldest_beyond_the_size_goes(store):
     store.record(b"q", b"0", 100, 9, 3)
     assert iids(store, b"p") == [b"2", b"3", b"4"]
     assert iids(store, b"q") == [b"0"]
-    assert (store.tracked(), store.added) == (4, 6)
+    assert (store.iid_count(), store.added) == (4, 6)
 
 
 def test_an_iid_recorded_again_is_the_newest_with_its_new_id(store):
@@ -66,7 +66,7 @@ def test_clearing_keeps_the_counters(store):
     store.record(b"p", b"1", 100, 0, 3)
     store.duplicates += 2
     store.clear()
-    assert (store.producers(), store.tracked(), store.added, store.duplicates) == (0, 0, 1, 2)
+    assert (store.producer_count(), store.iid_count(), store.added, store.duplicates) == (0, 0, 1, 2)
 
 
 def test_an_iid_expires_when_its_entry_is_as_old_as_the_duration(store):
@@ -77,15 +77,15 @@ def test_an_iid_expires_when_its_entry_is_as_old_as_the_duration(store):
     store.expire(11_000, 100)
     assert iids(store, b"p") == [b"2"]
     store.expire(11_001, 100)
-    assert store.producers() == 0
+    assert store.producer_count() == 0
 
 
 def test_nothing_expires_while_the_clock_is_younger_than_the_duration(store):
     store.record(b"p", b"1", 0, 1, 100)
     store.expire(9_999, 100)
-    assert store.tracked() == 1
+    assert store.iid_count() == 1
     store.expire(10_000, 100)
-    assert store.tracked() == 0
+    assert store.iid_count() == 0
 
 
 def test_expiry_stops_at_the_first_young_one_of_a_producer(store):
@@ -100,7 +100,7 @@ def test_expiry_stops_at_the_first_young_one_of_a_producer(store):
 def test_an_id_in_the_far_future_does_not_expire(store):
     store.record(b"p", b"1", 2**64 - 1, 0, 100)
     store.expire(2**62, 100)
-    assert store.tracked() == 1
+    assert store.iid_count() == 1
 
 
 def test_one_expiry_does_bounded_work_and_the_next_goes_on(store):
@@ -109,12 +109,12 @@ def test_one_expiry_does_bounded_work_and_the_next_goes_on(store):
     for i in range(100, 110):
         store.record(b"p%d" % i, b"1", 1000, 0, 100)
     assert store.expire(11_000, 60) == 60
-    assert store.tracked() == 110
+    assert store.iid_count() == 110
     store.expire(11_000, 60)
-    assert store.tracked() == 100
+    assert store.iid_count() == 100
 
 
-def test_a_copy_remembers_the_same_and_goes_its_own_way(store, forgetting):
+def test_a_copy_remembers_the_same_and_goes_its_own_way(store, sweeper):
     store.record(b"p", b"1", 1000, 0, 100)
     store.duplicates += 1
     other = store.copy()
@@ -122,8 +122,8 @@ def test_a_copy_remembers_the_same_and_goes_its_own_way(store, forgetting):
     assert iids(store, b"p") == [b"1"]
     assert iids(other, b"p") == [b"1", b"2"]
     assert (other.duration_s, other.added, other.duplicates) == (10, 2, 1)
-    forgetting.sweep(20_000)
-    assert store.tracked() == other.tracked() == 0
+    sweeper.sweep(20_000)
+    assert store.iid_count() == other.iid_count() == 0
 
 
 def test_memory_grows_with_what_is_remembered(store):
@@ -132,57 +132,57 @@ def test_memory_grows_with_what_is_remembered(store):
     assert store.memory_bytes() > empty + 1000
 
 
-def test_a_sweep_comes_about_once_a_second_while_there_is_something(store, forgetting):
-    assert forgetting.next_sweep() == -1
+def test_a_sweep_comes_about_once_a_second_while_there_is_something(store, sweeper):
+    assert sweeper.next_sweep_ms() == -1
     store.record(b"p", b"1", 1000, 0, 100)
-    forgetting.sweep(10_500)
-    assert forgetting.next_sweep() == 11_500
-    forgetting.sweep(11_499)
-    assert store.tracked() == 1
-    forgetting.sweep(11_500)
-    assert store.tracked() == 0
-    assert forgetting.next_sweep() == -1
+    sweeper.sweep(10_500)
+    assert sweeper.next_sweep_ms() == 11_500
+    sweeper.sweep(11_499)
+    assert store.iid_count() == 1
+    sweeper.sweep(11_500)
+    assert store.iid_count() == 0
+    assert sweeper.next_sweep_ms() == -1
 
 
-def test_a_clock_set_back_does_not_put_the_next_sweep_off(store, forgetting):
-    ahead = IdempotencyStore(10, forgetting)
+def test_a_clock_set_back_does_not_put_the_next_sweep_off(store, sweeper):
+    ahead = IdempotencyStore(10, sweeper)
     ahead.record(b"p", b"1", 10**9, 0, 100)
-    forgetting.sweep(10**9)
+    sweeper.sweep(10**9)
     store.record(b"p", b"1", 1000, 0, 100)
-    forgetting.sweep(11_000)
-    assert (store.tracked(), ahead.tracked()) == (0, 1)
+    sweeper.sweep(11_000)
+    assert (store.iid_count(), ahead.iid_count()) == (0, 1)
 
 
-def test_who_remembers_again_is_swept_again(store, forgetting):
+def test_who_remembers_again_is_swept_again(store, sweeper):
     store.record(b"p", b"1", 1000, 0, 100)
-    forgetting.sweep(11_000)
+    sweeper.sweep(11_000)
     store.record(b"p", b"2", 11_000, 0, 100)
     store.record(b"p", b"3", 11_000, 0, 100)
-    forgetting.sweep(21_000)
-    assert store.tracked() == 0
+    sweeper.sweep(21_000)
+    assert store.iid_count() == 0
 
 
-def test_every_stream_gets_its_turn_though_a_sweep_is_bounded(forgetting):
+def test_every_stream_gets_its_turn_though_a_sweep_is_bounded(sweeper):
     stores = []
     for i in range(30):
-        one = IdempotencyStore(10, forgetting)
+        one = IdempotencyStore(10, sweeper)
         for k in range(1000):
             one.record(b"p%d" % k, b"1", 1000 if i == 29 else 10_000, 0, 100)
         stores.append(one)
     now = 11_000
     for _ in range(12):
-        forgetting.sweep(now)
-        now = forgetting.next_sweep()
-    assert stores[29].tracked() == 0
-    assert sum(one.tracked() for one in stores) == 29_000
+        sweeper.sweep(now)
+        now = sweeper.next_sweep_ms()
+    assert stores[29].iid_count() == 0
+    assert sum(one.iid_count() for one in stores) == 29_000
 
 
-def test_streams_that_come_and_go_do_not_pile_up(forgetting):
+def test_streams_that_come_and_go_do_not_pile_up(sweeper):
     for _ in range(1000):
-        IdempotencyStore(10, forgetting).record(b"p", b"1", 1000, 0, 100)
+        IdempotencyStore(10, sweeper).record(b"p", b"1", 1000, 0, 100)
         gc.collect(0)
-    last = IdempotencyStore(10, forgetting)
+    last = IdempotencyStore(10, sweeper)
     last.record(b"p", b"1", 1000, 0, 100)
-    assert len(forgetting) <= 3
-    forgetting.sweep(11_000)
-    assert forgetting.next_sweep() == -1
+    assert len(sweeper) <= 3
+    sweeper.sweep(11_000)
+    assert sweeper.next_sweep_ms() == -1

@@ -61,10 +61,10 @@ def captured_node():
     )
     walk = EntryWalk(node)
     assert walk.next() and walk.next()
-    node.bury(walk.at)
+    node.mark_deleted(walk.at)
     assert walk.next()
-    node.bury(walk.at)
-    node.count(2, 2)
+    node.mark_deleted(walk.at)
+    node.set_counts(2, 2)
     return node
 
 
@@ -124,8 +124,8 @@ def test_counters_may_change_their_width():
         walk.enter(node)
         while walk.next() and walk.deleted:
             pass
-        node.bury(walk.at)
-        node.count(live, 299 - live)
+        node.mark_deleted(walk.at)
+        node.set_counts(live, 299 - live)
     node.check()
     assert [e[2] for e in entries_of(node)] == [True] * 298 + [False]
 

@@ -73,7 +73,7 @@ def test_an_id_is_found_as_by_looking_at_all_entries(seed):
     node = node_of(*((*entry, rng.choice(fields)) for entry in ids))
     live = set(ids)
     for entry in rng.sample(ids, rng.randint(0, len(ids))):
-        bury(node, entry)
+        mark_deleted(node, entry)
         live.discard(entry)
     if not live or rng.random() < 0.5:  # XSETID had set the last ID back before this one
         last = max(live, default=ids[0])
@@ -93,9 +93,9 @@ def test_an_id_is_found_as_by_looking_at_all_entries(seed):
                 assert not walk.next()
 
 
-def bury(node, entry):
+def mark_deleted(node, entry):
     walk = EntryWalk(node)
     while walk.next() and ((walk.ms, walk.seq) != entry or walk.deleted):
         pass
-    node.bury(walk.at)
-    node.count(node.live - 1, node.deleted + 1)
+    node.mark_deleted(walk.at)
+    node.set_counts(node.live - 1, node.deleted + 1)

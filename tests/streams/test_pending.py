@@ -59,7 +59,7 @@ def test_an_entry_says_what_it_was_added_with():
     slot = pending.add(5, 7, alice, NOW, 1)
     assert pending.find(5, 7) == slot
     assert (pending.ms_of(slot), pending.seq_of(slot)) == (5, 7)
-    assert (pending.time_of(slot), pending.deliveries_of(slot)) == (NOW, 1)
+    assert (pending.delivery_time_of(slot), pending.delivery_count_of(slot)) == (NOW, 1)
     assert pending.owner_of(slot) is alice
     assert {pending.find(5, 6), pending.find(5, 8), pending.find(0, 0), pending.find(U64_MAX, 0)} == {-1}
     group.check()
@@ -96,10 +96,10 @@ def test_large_numbers_make_records_wide_and_change_nothing_else(ms, seq, time, 
     group.check()
     assert pending.memory_bytes() > narrow
     assert (pending.ms_of(slot), pending.seq_of(slot)) == (ms, seq)
-    assert (pending.time_of(slot), pending.deliveries_of(slot)) == (time, count)
+    assert (pending.delivery_time_of(slot), pending.delivery_count_of(slot)) == (time, count)
     for i, other in enumerate(before, 2):
-        assert (pending.ms_of(other), pending.seq_of(other), pending.deliveries_of(other)) == (i, i, i)
-        assert pending.time_of(other) == (0 if i % 3 == 2 else i)
+        assert (pending.ms_of(other), pending.seq_of(other), pending.delivery_count_of(other)) == (i, i, i)
+        assert pending.delivery_time_of(other) == (0 if i % 3 == 2 else i)
 
 
 def test_more_consumers_than_a_narrow_record_can_number():
@@ -137,11 +137,15 @@ def test_the_unowned_stand_first_and_in_the_order_they_were_given_back():
     assert order(pending) == [3, 1, 5, 9, 6, 4, 2]
     assert (pending.unowned, alice.pending_count) == (4, 3)
     slot = pending.find(3, 0)
-    assert (pending.owner_of(slot), pending.time_of(slot), pending.deliveries_of(slot)) == (None, 0, 4)
+    assert (pending.owner_of(slot), pending.delivery_time_of(slot), pending.delivery_count_of(slot)) == (
+        None,
+        0,
+        4,
+    )
 
     pending.touch(slot, 5, 6)  # given back again: behind the others
     assert order(pending) == [1, 5, 9, 3, 6, 4, 2]
-    assert (pending.time_of(slot), pending.deliveries_of(slot)) == (0, 6)
+    assert (pending.delivery_time_of(slot), pending.delivery_count_of(slot)) == (0, 6)
     pending.assign(pending.find(9, 0), bob, 0, 1)  # the oldest time there is goes behind the unowned
     group.check()
     assert order(pending) == [1, 5, 3, 9, 6, 4, 2]
@@ -294,16 +298,16 @@ def test_entries_that_come_sorted_consumer_by_consumer_are_in_order():
 def test_entries_before_all_others_are_lined_up_in_a_few_steps_though_each_is_acknowledged(monkeypatch):
     group, pending, alice, bob = group_with(b"alice", b"bob")
     steps = 0
-    time_of = PendingArena.time_of
+    delivery_time_of = PendingArena.delivery_time_of
 
     def counted(records, slot):
         nonlocal steps
         steps += 1
-        return time_of(records, slot)
+        return delivery_time_of(records, slot)
 
     for i in range(1000):
         pending.add(i, 0, alice, NOW + i, 1)
-    monkeypatch.setattr(PendingArena, "time_of", counted)
+    monkeypatch.setattr(PendingArena, "delivery_time_of", counted)
     for i in range(1000, 1100):  # the clock was set back
         pending.remove(pending.add(i, 0, bob, NOW - 3_600_000 + i, 1))
     assert 1000 <= steps < 2000

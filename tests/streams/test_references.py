@@ -41,7 +41,7 @@ def ids_of(stream):
 
 
 def referenced(stream, *ids):
-    return [ms for ms in ids if references.referenced(stream, ms, 0)]
+    return [ms for ms in ids if references.is_referenced(stream, ms, 0)]
 
 
 def test_without_groups_nothing_is_referenced():

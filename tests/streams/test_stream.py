@@ -173,7 +173,7 @@ def test_stored_nodes_are_loaded_in_order_only():
     for key, data in stored:
         stream.load_node(key, data)
     stream.length, stream.last_ms = 5, 9
-    stream.find_first()
+    stream.update_first_id()
     stream.check()
     assert ids_of(stream) == [(1, 0), (2, 0), (3, 0), (7, 0), (9, 0)]
     for key, data in [*stored, (StreamId(8, 0).key(), stored[1][1])]:

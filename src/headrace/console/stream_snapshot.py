@@ -111,7 +111,13 @@ def pending_of(group: Group) -> Iterator[Pending]:
     while slot >= 0:
         owner = held.owner_of(slot)
         name = owner.name if owner is not None else b""
-        yield Pending(held.ms_of(slot), held.seq_of(slot), name, held.time_of(slot), held.deliveries_of(slot))
+        yield Pending(
+            held.ms_of(slot),
+            held.seq_of(slot),
+            name,
+            held.delivery_time_of(slot),
+            held.delivery_count_of(slot),
+        )
         slot = held.after(slot)
 
 

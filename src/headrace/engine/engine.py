@@ -179,7 +179,7 @@ class Engine:
             and not error_replies.allowed_while_subscribed(row.command)
         ):
             self._reject(session, row, error_replies.SubscriberModeOnly(row.command.name.decode()))
-        elif (self.write_gate.shut or memory.total > memory.most) and self._reject_or_pause(
+        elif (self.write_gate.shut or memory.total > memory.limit) and self._reject_or_pause(
             session, row, argv
         ):
             pass  # it was refused, or it waits
@@ -436,7 +436,7 @@ class Engine:
         """When tick() has something to do next, in milliseconds since 1970; -1 for never."""
         earliest: cython.longlong = self.keyspace.blocking.next_deadline()
         if self.keyspace.settings.stream_compact_tombstones:
-            earliest = earlier_time(earliest, self.keyspace.compaction.next_step())
+            earliest = earlier_time(earliest, self.keyspace.compaction.next_step_ms())
         if self.write_gate.paused_until:
             return earlier_time(earliest, self.write_gate.paused_until)  # a pause keeps what is dead
         death: cython.longlong = self.keyspace.next_expiry()

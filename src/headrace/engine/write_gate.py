@@ -71,7 +71,7 @@ class WriteGate:
 
     def __init__(self, eviction: Eviction) -> None:
         self.eviction = eviction
-        self.memory = eviction.keyspace.weight
+        self.memory = eviction.keyspace.memory
         self.shut = False
         self.loading = False
         self.write_error = None
@@ -138,7 +138,7 @@ class WriteGate:
             return CommandError(self.write_error.decode())
         if self.loading and "loading" not in row.command.flags:
             return Loading()
-        if self.memory.total > self.memory.most and not self.loading and self.paused_until == 0:
+        if self.memory.total > self.memory.limit and not self.loading and self.paused_until == 0:
             return self._memory_error(session, row, argv)
         return None
 

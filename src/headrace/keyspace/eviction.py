@@ -1,13 +1,13 @@
 """Room when memory is full: the oldest entries of the biggest streams go, node by node.
 
-    weight.most                what the data may weigh: `maxmemory`
+    memory.limit                what the data may weigh: `maxmemory`
     noeviction                 nothing goes, and requests that need memory are refused
     stream-oldest              nodes go from the front of the biggest streams, as by XTRIM MINID
 
 A stream never loses its last node, its groups, its counters or what is pending, and a key of another type is
 never touched. So there can be nothing left to go: then, too, requests are refused.
 
-Which stream is the biggest? Streams that have closed a node are on a list (weight.evictable), so there is no
+Which stream is the biggest? Streams that have closed a node are on a list (memory.evictable), so there is no
 search among keys that could give nothing. Of that list each search looks at some, in turn, and at the one
 it chose the last time, which stands first: with up to LOOKED_AT such streams that is the biggest, with more
 of them one of the biggest. A heap would be exact, but it would cost every stream that grows.
@@ -51,13 +51,13 @@ class Eviction:
 
         The work is bounded: it is enough when NODES_MAX nodes have gone and twice the bytes that come.
         """
-        weight = self.keyspace.weight
-        most = weight.most
-        start = weight.total
+        memory = self.keyspace.memory
+        most = memory.limit
+        start = memory.total
         nodes = 0
         evicted: dict[Stream, int] = {}  # entries that went
         stream: Stream | None = None
-        while weight.total > most and (nodes < NODES_MAX or start - weight.total < 2 * wanted):
+        while memory.total > most and (nodes < NODES_MAX or start - memory.total < 2 * wanted):
             stream = self._biggest() if self.policy == STREAM_OLDEST else None
             if stream is None:
                 break
@@ -65,16 +65,16 @@ class Eviction:
             nodes += 1
         for trimmed, evicted_entries in evicted.items():
             self._record_trim(trimmed, evicted_entries)
-        return weight.total <= most or stream is not None
+        return memory.total <= most or stream is not None
 
     def reset_counters(self) -> None:
         """Counts start anew."""
         self.evicted_entries = 0
-        self.peak = self.keyspace.weight.total
+        self.peak = self.keyspace.memory.total
 
     def _biggest(self) -> Stream | None:
         """One of the biggest streams that have a node to give; None when there is none."""
-        waiting = self.keyspace.weight.evictable
+        waiting = self.keyspace.memory.evictable
         found: Stream | None = None
         sampled = 0
         while waiting and sampled < min(SAMPLE_SIZE, len(waiting)):
@@ -84,7 +84,7 @@ class Eviction:
                 continue
             waiting.move_to_end(stream)
             sampled += 1
-            if found is None or stream.weight.total > found.weight.total:
+            if found is None or stream.memory.total > found.memory.total:
                 found = stream
         if found is not None:
             waiting.move_to_end(found, last=False)
@@ -95,15 +95,15 @@ class Eviction:
         node = stream.first_node()
         assert node is not None
         evicted_entries = node.live
-        stream.drop(node)
+        stream.drop_node(node)
         return evicted_entries
 
     def _record_trim(self, stream: Stream, evicted_entries: int) -> None:
         """So many entries of the stream have gone: all who must hear of it do, as of an XTRIM."""
-        stream.find_first()
+        stream.update_first_id()
         self.evicted_entries += evicted_entries
         first = stream.first_node()
-        key = stream.weight.key
+        key = stream.memory.key
         assert first is not None and key is not None
         database = self._database_of(stream, key)
         request = [b"XTRIM", key, b"MINID", b"=", stream_id.text_of(first.ms, first.seq)]

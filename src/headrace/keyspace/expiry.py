@@ -29,10 +29,10 @@ class Expiry:
     times: dict[bytes, int]
     heap: list[tuple[int, bytes]]
     total: int  # the sum of all times, for the average; a Python int, it may pass 64 bits
-    weight: MemoryAccount  # of all that the keyspace holds
+    memory: MemoryAccount  # of all that the keyspace holds
 
-    def __init__(self, weight: MemoryAccount) -> None:
-        self.weight = weight
+    def __init__(self, memory: MemoryAccount) -> None:
+        self.memory = memory
         self.times = {}
         self.heap = []
         self.total = 0
@@ -46,7 +46,7 @@ class Expiry:
         moment: int = at_ms  # one number for all three
         before = self.times.get(key)
         if before is None:
-            self.weight.add(TIME_BYTES)
+            self.memory.add(TIME_BYTES)
         else:
             self.total -= before
         self.times[key] = moment
@@ -60,7 +60,7 @@ class Expiry:
         before = self.times.pop(key, None)
         if before is None:
             return False
-        self.weight.add(-TIME_BYTES)
+        self.memory.add(-TIME_BYTES)
         self.total -= before
         self._compact_heap()
         return True
@@ -68,7 +68,7 @@ class Expiry:
     @cython.ccall
     def clear(self) -> cython.void:
         """No key has a time any more."""
-        self.weight.add(-TIME_BYTES * len(self.times))
+        self.memory.add(-TIME_BYTES * len(self.times))
         self.times = {}
         self.heap = []
         self.total = 0

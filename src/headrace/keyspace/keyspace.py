@@ -60,7 +60,7 @@ class Keyspace:
     settings: Settings
     blocking: Blocking
     events: Events
-    forgetting: IdempotencySweeper
+    idempotency_sweeper: IdempotencySweeper
     compaction: Compaction
     now: Public[cython.longlong]  # milliseconds; one moment for a whole batch of commands
     counts_lookups: Public[cython.bint]  # the command that runs only reads: its look-ups are hits and misses
@@ -71,7 +71,7 @@ class Keyspace:
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
     expired: Public[cython.longlong]  # keys that died of age
-    weight: MemoryAccount  # of all keys and values
+    memory: MemoryAccount  # of all keys and values
     on_expired: Public[Any]  # called with (database index, key) when a key dies of age, or None
     random: Public[Random]
 
@@ -79,10 +79,10 @@ class Keyspace:
         self.settings = settings if settings is not None else Settings()
         self.blocking = Blocking()
         self.events = Events(self.settings)
-        self.forgetting = IdempotencySweeper()
+        self.idempotency_sweeper = IdempotencySweeper()
         self.compaction = Compaction()
-        self.weight = MemoryAccount()
-        self.weight.evictable = OrderedDict()
+        self.memory = MemoryAccount()
+        self.memory.evictable = OrderedDict()
         self.now = 0
         self.counts_lookups = False
         self.keep_expired = False
@@ -138,7 +138,7 @@ class Keyspace:
             return False
         for database in self.databases:
             budget -= database.sweep(budget)
-        self.forgetting.sweep(self.now)
+        self.idempotency_sweeper.sweep(self.now)
         return budget <= 0
 
     @cython.ccall
@@ -147,7 +147,7 @@ class Keyspace:
         if self.keep_expired:
             return -1
         database: Database
-        earliest: cython.longlong = self.forgetting.next_sweep()
+        earliest: cython.longlong = self.idempotency_sweeper.next_sweep_ms()
         at: cython.longlong
         if not self.has_ttls:
             return earliest
@@ -184,7 +184,7 @@ class Database:
         self.keyspace = keyspace
         self.index = index
         self.values = {}
-        self.expiry_times = Expiry(keyspace.weight)
+        self.expiry_times = Expiry(keyspace.memory)
         self.watched_keys = WatchedKeys()
         self.scan_order = None
 
@@ -302,7 +302,7 @@ class Database:
     @cython.ccall
     def account_growth(self, before: cython.Py_ssize_t, after: cython.Py_ssize_t) -> cython.void:
         """A string that was `before` bytes long is `after` bytes long now, in its place."""
-        self.keyspace.weight.add(string_bytes(after) - string_bytes(before))
+        self.keyspace.memory.add(string_bytes(after) - string_bytes(before))
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
@@ -336,20 +336,20 @@ class Database:
     def _set(self, key: bytes, value: object) -> cython.void:
         """Let key hold value, be there one before or not."""
         stream: Stream
-        weight: MemoryAccount = self.keyspace.weight
+        memory: MemoryAccount = self.keyspace.memory
         before: object = self.values.get(key)
         if before is not None:
             self._release_memory(key, before)
         self.values[key] = value
-        weight.total += KEY_OVERHEAD_BYTES + string_bytes(len(key))
+        memory.total += KEY_OVERHEAD_BYTES + string_bytes(len(key))
         if isinstance(value, Stream):
             stream = value
-            stream.weight.key = key
-            stream.weight.join(weight)
-            if stream.counting is not None:
-                stream.weight.mark_evictable(stream)
+            stream.memory.key = key
+            stream.memory.attach(memory)
+            if stream.live_counts is not None:
+                stream.memory.mark_evictable(stream)
         else:
-            weight.total += string_bytes(len(value))  # type: ignore[arg-type]
+            memory.total += string_bytes(len(value))  # type: ignore[arg-type]
 
     @cython.cfunc
     def _delete(self, key: bytes) -> cython.void:
@@ -359,14 +359,14 @@ class Database:
     @cython.cfunc
     def _release_memory(self, key: bytes, value: object) -> cython.void:
         stream: Stream
-        weight: MemoryAccount = self.keyspace.weight
-        weight.total -= KEY_OVERHEAD_BYTES + string_bytes(len(key))
+        memory: MemoryAccount = self.keyspace.memory
+        memory.total -= KEY_OVERHEAD_BYTES + string_bytes(len(key))
         if isinstance(value, Stream):
             stream = value
-            stream.weight.leave()
-            weight.evictable.pop(stream, None)
+            stream.memory.detach()
+            memory.evictable.pop(stream, None)
         else:
-            weight.total -= string_bytes(len(value))  # type: ignore[arg-type]
+            memory.total -= string_bytes(len(value))  # type: ignore[arg-type]
 
     # Expiry.
 

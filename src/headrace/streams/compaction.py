@@ -39,13 +39,13 @@ COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def is_worn(node: Node) -> cython.bint:
+def needs_rewrite(node: Node) -> cython.bint:
     """Whether more than half of what node stores is dead, and rewriting it is to gain something."""
     return node.deleted > node.live and node.deleted > EDGES
 
 
 @cython.ccall
-def rewrite(node: Node, weight: MemoryAccount) -> cython.longlong:
+def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
     """Take tombstones out of node; returns how many went, and tells weight. This ends every walk over it."""
     took: cython.Py_ssize_t = node.pack.cap
     walk: EntryWalk = EntryWalk(node)
@@ -75,8 +75,8 @@ def rewrite(node: Node, weight: MemoryAccount) -> cython.longlong:
     if gone > 0:
         parts.append(mem.to_bytes(p, kept_from, node.pack.used + 1 - kept_from))
         parts[0] = _header(parts, elements)
-        node.take_over(Listpack.from_bytes(b"".join(parts)), gone)
-        weight.add(node.pack.cap - took)
+        node.replace_pack(Listpack.from_bytes(b"".join(parts)), gone)
+        memory.add(node.pack.cap - took)
     return gone
 
 
@@ -109,30 +109,30 @@ class SparseNodes:
     compaction: Compaction
     nodes: Any  # OrderedDict: node -> None, the one that has waited longest first
     queued: cython.bint  # the Compaction knows of this one
-    weight: MemoryAccount  # of the stream
+    memory: MemoryAccount  # of the stream
     __weakref__: object
 
-    def __init__(self, compaction: Compaction, weight: MemoryAccount) -> None:
+    def __init__(self, compaction: Compaction, memory: MemoryAccount) -> None:
         self.compaction = compaction
-        self.weight = weight
+        self.memory = memory
         self.nodes = OrderedDict()
         self.queued = False
 
     @cython.ccall
-    def note(self, node: Node) -> cython.void:
-        """Node, which is worn, is to be rewritten; it may wait already."""
-        if node.noted:
+    def add(self, node: Node) -> cython.void:
+        """Node, which is sparse_nodes, is to be rewritten; it may wait already."""
+        if node.awaits_rewrite:
             return
-        node.noted = True
+        node.awaits_rewrite = True
         self.nodes[node] = None
         if not self.queued:
             self.queued = True
-            self.compaction.join(self)
+            self.compaction.enqueue(self)
 
     @cython.ccall
-    def forget(self, node: Node) -> cython.void:
+    def discard(self, node: Node) -> cython.void:
         """Node, which waits, is not to be rewritten any more: it has left the stream, or is its tail."""
-        node.noted = False
+        node.awaits_rewrite = False
         del self.nodes[node]
 
     @cython.ccall
@@ -140,16 +140,16 @@ class SparseNodes:
         """Rewrite the node that has waited longest, there being one; returns what it took, in bytes."""
         node: Node
         node, _ = self.nodes.popitem(last=False)
-        node.noted = False
+        node.awaits_rewrite = False
         looked_at: cython.longlong = node.pack.used
-        rewrite(node, self.weight)
+        rewrite(node, self.memory)
         return VISIT_BYTES + looked_at
 
 
 @cython.final
 @cython.cclass
 class Compaction:
-    """Rewrites the worn nodes of a keyspace's streams, a bounded number of bytes at a time.
+    """Rewrites the sparse_nodes nodes of a keyspace's streams, a bounded number of bytes at a time.
 
     It keeps no stream alive. A stream takes part if its `compaction` is set before it has nodes.
     """
@@ -162,19 +162,19 @@ class Compaction:
         self.due_ms = 0
 
     @cython.ccall
-    def join(self, worn: SparseNodes) -> cython.void:
+    def enqueue(self, sparse_nodes: SparseNodes) -> cython.void:
         """SparseNodes has nodes to rewrite from now on, and leaves by itself when it has no more."""
-        self.queue[weakref.ref(worn, self._left)] = None
+        self.queue[weakref.ref(sparse_nodes, self._left)] = None
 
     def _left(self, reference: object) -> None:
         self.queue.pop(reference, None)
 
     def __len__(self) -> int:
-        """How many streams it knows of; some of them may have no worn nodes any more."""
+        """How many streams it knows of; some of them may have no sparse_nodes nodes any more."""
         return len(self.queue)
 
     @cython.ccall
-    def next_step(self) -> cython.longlong:
+    def next_step_ms(self) -> cython.longlong:
         """When step() has work, in milliseconds since 1970; -1 for never."""
         return self.due_ms if self.queue else -1
 
@@ -185,16 +185,16 @@ class Compaction:
         A node's size is not bounded by this; but to delete from a large one takes as long as to rewrite it.
         """
         left: cython.longlong = STEP_BYTES
-        worn: SparseNodes | None
+        sparse_nodes: SparseNodes | None
         if 0 < self.due_ms - now_ms <= STEP_INTERVAL_MS:
             return
         self.due_ms = now_ms + STEP_INTERVAL_MS
         while left > 0 and self.queue:
             reference = next(iter(self.queue))
-            worn = reference()
-            if worn is not None and worn.nodes:
-                left -= worn.rewrite_oldest()
+            sparse_nodes = reference()
+            if sparse_nodes is not None and sparse_nodes.nodes:
+                left -= sparse_nodes.rewrite_oldest()
                 continue
             self.queue.pop(reference, None)
-            if worn is not None:
-                worn.queued = False
+            if sparse_nodes is not None:
+                sparse_nodes.queued = False

@@ -24,11 +24,11 @@ class Consumer:
     owned: PendingIndex
 
     def __init__(
-        self, name: bytes, number: cython.Py_ssize_t, now_ms: cython.longlong, records: PendingArena
+        self, name: bytes, number: cython.Py_ssize_t, now_ms: cython.longlong, arena: PendingArena
     ) -> None:
         self.name = name
         self.number = number
         self.seen_ms = now_ms
         self.active_ms = NEVER
         self.pending_count = 0
-        self.owned = PendingIndex(records)
+        self.owned = PendingIndex(arena)

@@ -20,7 +20,7 @@ import cython
 
 from headrace import mem
 from headrace.streams import compaction, node_walk
-from headrace.streams import node as nodes_of
+from headrace.streams import node as node_module
 from headrace.streams.compaction import Compaction, SparseNodes
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
@@ -44,16 +44,16 @@ class LiveCounts:
     cap: cython.Py_ssize_t  # cells there is room for, the unused cell 0 included
     serials: cython.Py_ssize_t  # given so far: 1 to serials
     nodes: cython.Py_ssize_t  # in the tree; the other serials are unused
-    compaction: Compaction | None  # None: nobody rewrites worn nodes
-    weight: MemoryAccount  # of the stream
-    worn: SparseNodes | None  # those that wait for it; None until the first
-    recent: Node | None  # where an ID was looked for the last time, if it is still in the stream
+    compaction: Compaction | None  # None: nobody rewrites sparse_nodes nodes
+    memory: MemoryAccount  # of the stream
+    sparse_nodes: SparseNodes | None  # those that wait for it; None until the first
+    last_found: Node | None  # where an ID was looked for the last time, if it is still in the stream
 
-    def __init__(self, compaction: Compaction | None, weight: MemoryAccount) -> None:
+    def __init__(self, compaction: Compaction | None, memory: MemoryAccount) -> None:
         self.compaction = compaction
-        self.weight = weight
-        self.worn = None
-        self.recent = None
+        self.memory = memory
+        self.sparse_nodes = None
+        self.last_found = None
         self.serials = 0
         self.nodes = 0
         self.buf = bytearray(0)
@@ -65,7 +65,7 @@ class LiveCounts:
     def close(self, node: Node) -> cython.void:
         """Count in node, which comes after all that are counted."""
         self._count_in(node)
-        self._note_if_worn(node)
+        self._queue_if_sparse(node)
 
     @cython.ccall
     def reopen(self, node: Node, nodes: Rax) -> cython.void:
@@ -77,7 +77,7 @@ class LiveCounts:
     def lose(self, node: Node, n: cython.longlong) -> cython.void:
         """Node, which is counted, has n live entries less than it had."""
         self._subtract(node, n)
-        self._note_if_worn(node)
+        self._queue_if_sparse(node)
 
     @cython.ccall
     def drop(self, node: Node, nodes: Rax) -> cython.void:
@@ -97,12 +97,12 @@ class LiveCounts:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def is_in_recent(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+    def is_in_last_found(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Whether ms-seq lies between the first and the last entry of the node that was looked for before.
 
         Who reads on does so in the same node a hundred times; a search of the tree costs 3,500 instructions.
         """
-        node: Node | None = self.recent
+        node: Node | None = self.last_found
         if node is None or stream_id.before(ms, seq, node.ms, node.seq):
             return False
         return node_walk.reaches(node, ms, seq)
@@ -122,7 +122,7 @@ class LiveCounts:
         cursor: RaxCursor = RaxCursor(nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            node = nodes_of.node_at(cursor)
+            node = node_module.node_at(cursor)
             if node is tail:
                 assert node.serial == 0, "the tail has a serial"
                 break
@@ -155,8 +155,8 @@ class LiveCounts:
     @cython.cfunc
     def _count_out(self, node: Node, nodes: Rax) -> cython.void:
         """Node is none of the closed nodes any more."""
-        if node.noted and self.worn is not None:
-            self.worn.forget(node)
+        if node.awaits_rewrite and self.sparse_nodes is not None:
+            self.sparse_nodes.discard(node)
         self.nodes -= 1
         node.serial = 0
         if self.serials > 2 * self.nodes + UNUSED_MIN:
@@ -171,13 +171,13 @@ class LiveCounts:
             at += at & -at
 
     @cython.cfunc
-    def _note_if_worn(self, node: Node) -> cython.void:
+    def _queue_if_sparse(self, node: Node) -> cython.void:
         """Have node rewritten when too much of it is dead."""
-        if self.compaction is None or not compaction.is_worn(node):
+        if self.compaction is None or not compaction.needs_rewrite(node):
             return
-        if self.worn is None:
-            self.worn = SparseNodes(self.compaction, self.weight)
-        self.worn.note(node)
+        if self.sparse_nodes is None:
+            self.sparse_nodes = SparseNodes(self.compaction, self.memory)
+        self.sparse_nodes.add(node)
 
     @cython.cfunc
     def _renumber(self, nodes: Rax) -> cython.void:
@@ -189,7 +189,7 @@ class LiveCounts:
         cursor: RaxCursor = RaxCursor(nodes)
         more: cython.bint = cursor.seek("^")
         while more and self.nodes < left:
-            self._count_in(nodes_of.node_at(cursor))
+            self._count_in(node_module.node_at(cursor))
             more = cursor.next()
 
     @cython.cfunc

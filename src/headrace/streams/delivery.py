@@ -12,18 +12,18 @@ import cython
 from headrace import mem
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 UNKNOWN = cython.declare(cython.longlong, -1)
 # A lag can be below zero: XSETID may set entries-added lower than what a group has read.
-NO_LAG = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF)
+UNKNOWN_LAG = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF)
 
 
 @cython.ccall
-def distance(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
+def entries_read_at(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
     """How many entries were ever added up to and with ms-seq; -1 when nobody can know."""
     added: cython.longlong = mem.as_signed(stream.entries_added)
     length: cython.longlong = mem.as_signed(stream.length)
@@ -50,30 +50,30 @@ def distance(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cyt
 
 @cython.ccall
 def lag(stream: Stream, group: Group) -> cython.longlong:
-    """How many entries the group has still to read; NO_LAG when nobody can know (then the reply is nil)."""
+    """Return how many entries the group has still to read; UNKNOWN_LAG if unknown (the reply is then nil)."""
     passed: cython.longlong
     added: cython.longlong = mem.as_signed(stream.entries_added)
     if stream.length == 0:
         return 0
     if added < 0:
-        return NO_LAG
+        return UNKNOWN_LAG
     first_ms: cython.ulonglong = stream.first_ms
     first_seq: cython.ulonglong = stream.first_seq
     if stream_id.before(group.last_ms, group.last_seq, first_ms, first_seq) and stream_id.before(
         stream.max_deleted_ms, stream.max_deleted_seq, first_ms, first_seq
     ):
         return mem.as_signed(stream.length)
-    if group.entries_read != UNKNOWN and not _tombstone_from(stream, group.last_ms, group.last_seq):
+    if group.entries_read != UNKNOWN and not _may_have_tombstone_from(stream, group.last_ms, group.last_seq):
         return added - group.entries_read
-    passed = distance(stream, group.last_ms, group.last_seq)
-    return NO_LAG if passed == UNKNOWN else added - passed
+    passed = entries_read_at(stream, group.last_ms, group.last_seq)
+    return UNKNOWN_LAG if passed == UNKNOWN else added - passed
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def has_lag(stream: Stream, group: Group) -> cython.bint:
+def lag_is_known(stream: Stream, group: Group) -> cython.bint:
     """Whether the group's lag is known."""
-    return lag(stream, group) != NO_LAG
+    return lag(stream, group) != UNKNOWN_LAG
 
 
 @cython.ccall
@@ -82,11 +82,11 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
     if (
         0 <= group.entries_read < I64_MAX
         and not stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
-        and not _tombstone_from(stream, group.last_ms, group.last_seq)
+        and not _may_have_tombstone_from(stream, group.last_ms, group.last_seq)
     ):
         group.entries_read += 1
     else:
-        group.entries_read = distance(stream, ms, seq)
+        group.entries_read = entries_read_at(stream, ms, seq)
     group.last_ms = ms
     group.last_seq = seq
 
@@ -105,7 +105,7 @@ def deliver(
 
     What was pending already, for whomever, is the consumer's from now on, as if delivered once.
     """
-    entries: Pending = group.pending
+    entries: PendingEntries = group.pending
     slot: cython.Py_ssize_t
     advance(stream, group, ms, seq)
     consumer.active_ms = now_ms
@@ -120,7 +120,7 @@ def deliver(
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _tombstone_from(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+def _may_have_tombstone_from(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
     """Whether an entry that was deleted by itself may lie at or after ms-seq."""
     if stream.length == 0 or (stream.max_deleted_ms == 0 and stream.max_deleted_seq == 0):
         return False

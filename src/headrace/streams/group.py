@@ -12,7 +12,7 @@ import cython
 from headrace.streams import memory_account
 from headrace.streams.consumer import Consumer
 from headrace.streams.memory_account import MemoryAccount
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.structures import footprint
 from headrace.visibility import Public
 
@@ -26,9 +26,9 @@ class Group:
     last_ms: Public[cython.ulonglong]
     last_seq: Public[cython.ulonglong]
     entries_read: Public[cython.longlong]
-    pending: Pending
-    weight: MemoryAccount
-    by_name: dict[bytes, Consumer]
+    pending: PendingEntries
+    memory: MemoryAccount
+    consumers_by_name: dict[bytes, Consumer]
 
     def __init__(
         self, name: bytes, ms: cython.ulonglong, seq: cython.ulonglong, entries_read: cython.longlong
@@ -37,58 +37,60 @@ class Group:
         self.last_ms = ms
         self.last_seq = seq
         self.entries_read = entries_read
-        self._hold(Pending())
-        self.by_name = {}
+        self._set_pending(PendingEntries())
+        self.consumers_by_name = {}
 
     @cython.cfunc
-    def _hold(self, pending: Pending) -> cython.void:
+    def _set_pending(self, pending: PendingEntries) -> cython.void:
         self.pending = pending
-        self.weight = pending.weight
-        self.weight.add(memory_account.GROUP_BYTES + len(self.name))
+        self.memory = pending.memory
+        self.memory.add(memory_account.GROUP_BYTES + len(self.name))
 
     @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:
         """The consumer of that name; None when there is none."""
-        return self.by_name.get(name)
+        return self.consumers_by_name.get(name)
 
     @cython.ccall
     def make_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
         """A new consumer, seen now, never active. There must be none of that name."""
         made: Consumer = self.pending.add_consumer(name, now_ms)
-        self.by_name[name] = made
+        self.consumers_by_name[name] = made
         return made
 
     @cython.ccall
     def drop_consumer(self, consumer: Consumer) -> cython.Py_ssize_t:
         """Forget consumer and all that is pending for it; returns how many entries that were."""
-        del self.by_name[consumer.name]
+        del self.consumers_by_name[consumer.name]
         return self.pending.remove_consumer(consumer)
 
     @cython.ccall
     def consumers(self) -> list[Consumer]:
         """All consumers, in byte order of their names."""
-        names: list[bytes] = sorted(self.by_name)
-        return [self.by_name[name] for name in names]
+        names: list[bytes] = sorted(self.consumers_by_name)
+        return [self.consumers_by_name[name] for name in names]
 
     @cython.ccall
     def consumer_count(self) -> cython.Py_ssize_t:
         """How many consumers there are."""
-        return len(self.by_name)
+        return len(self.consumers_by_name)
 
     @cython.ccall
     def copy(self) -> Group:
         """Another group with the same state, consumers and pending entries."""
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
-        other._hold(self.pending.copy())
+        other._set_pending(self.pending.copy())
         consumer: Consumer
         for consumer in other.pending.consumers():
-            other.by_name[consumer.name] = consumer
+            other.consumers_by_name[consumer.name] = consumer
         return other
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """What the group takes."""
-        own: cython.Py_ssize_t = footprint.instance_bytes(Group) + footprint.object_bytes(self.by_name)
+        own: cython.Py_ssize_t = footprint.instance_bytes(Group) + footprint.object_bytes(
+            self.consumers_by_name
+        )
         return own + footprint.object_bytes(self.name) + self.pending.memory_bytes()
 
     @cython.ccall
@@ -97,5 +99,7 @@ class Group:
         self.pending.check()
         consumer: Consumer
         for consumer in self.pending.consumers():
-            assert self.by_name.get(consumer.name) is consumer, f"{consumer.name!r} is not in the group"
-        assert len(self.pending.consumers()) == len(self.by_name)
+            assert self.consumers_by_name.get(consumer.name) is consumer, (
+                f"{consumer.name!r} is not in the group"
+            )
+        assert len(self.pending.consumers()) == len(self.consumers_by_name)

@@ -41,19 +41,19 @@ class IdempotencyStore:
     added: Public[cython.ulonglong]  # iids ever recorded
     duplicates: Public[cython.ulonglong]  # requests that were one again; whoever answers one counts it
     by_producer: Any  # OrderedDict: pid -> OrderedDict: iid -> StreamId, oldest first
-    forgetting: IdempotencySweeper
+    sweeper: IdempotencySweeper
     queued: cython.bint  # the IdempotencySweeper knows of this one
-    weight: MemoryAccount
+    memory: MemoryAccount
     __weakref__: object
 
-    def __init__(self, duration_s: cython.longlong, forgetting: IdempotencySweeper) -> None:
+    def __init__(self, duration_s: cython.longlong, sweeper: IdempotencySweeper) -> None:
         self.duration_s = duration_s
         self.added = 0
         self.duplicates = 0
         self.by_producer = OrderedDict()
-        self.forgetting = forgetting
+        self.sweeper = sweeper
         self.queued = False
-        self.weight = MemoryAccount(PRODUCER_BYTES)
+        self.memory = MemoryAccount(PRODUCER_BYTES)
 
     @cython.ccall
     def lookup(self, pid: bytes, iid: bytes) -> StreamId | None:
@@ -73,11 +73,11 @@ class IdempotencyStore:
         if iids is None:
             iids = OrderedDict()
             self.by_producer[pid] = iids
-            self.weight.add(PRODUCER_BYTES + len(pid))
+            self.memory.add(PRODUCER_BYTES + len(pid))
         elif iids.pop(iid, None) is not None:
-            self.weight.add(-IID_BYTES - len(iid))
+            self.memory.add(-IID_BYTES - len(iid))
         iids[iid] = StreamId(ms, seq)
-        self.weight.add(IID_BYTES + len(iid))
+        self.memory.add(IID_BYTES + len(iid))
         self.added += 1
         if len(iids) > maxsize:
             self._forget_oldest(iids)
@@ -87,13 +87,13 @@ class IdempotencyStore:
     def _forget_oldest(self, iids: Any) -> cython.void:
         iid: bytes
         iid, _ = iids.popitem(last=False)
-        self.weight.add(-IID_BYTES - len(iid))
+        self.memory.add(-IID_BYTES - len(iid))
 
     @cython.ccall
     def clear(self) -> cython.void:
         """Forget all producers; the two counters stay."""
         self.by_producer.clear()
-        self.weight.add(PRODUCER_BYTES - self.weight.total)
+        self.memory.add(PRODUCER_BYTES - self.memory.total)
 
     @cython.ccall
     def expire(self, now_ms: cython.longlong, steps: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -120,18 +120,18 @@ class IdempotencyStore:
                 self.by_producer.move_to_end(pid)  # its turn comes again after all others
             else:
                 del self.by_producer[pid]
-                self.weight.add(-PRODUCER_BYTES - len(pid))
+                self.memory.add(-PRODUCER_BYTES - len(pid))
             if taken >= steps:
                 break
         return taken
 
     @cython.ccall
-    def producers(self) -> cython.Py_ssize_t:
+    def producer_count(self) -> cython.Py_ssize_t:
         """How many producers are known."""
         return len(self.by_producer)
 
     @cython.ccall
-    def tracked(self) -> cython.Py_ssize_t:
+    def iid_count(self) -> cython.Py_ssize_t:
         """How many iids are remembered, over all producers."""
         total: cython.Py_ssize_t = 0
         for iids in self.by_producer.values():
@@ -145,12 +145,12 @@ class IdempotencyStore:
     @cython.ccall
     def copy(self) -> IdempotencyStore:
         """Another that remembers the same, in the same keyspace."""
-        other: IdempotencyStore = IdempotencyStore(self.duration_s, self.forgetting)
+        other: IdempotencyStore = IdempotencyStore(self.duration_s, self.sweeper)
         other.added = self.added
         other.duplicates = self.duplicates
         for pid, iids in self.by_producer.items():
             other.by_producer[pid] = iids.copy()
-        other.weight.add(self.weight.total - other.weight.total)
+        other.memory.add(self.memory.total - other.memory.total)
         if other.by_producer:
             other._queue()
         return other
@@ -158,13 +158,13 @@ class IdempotencyStore:
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """About how many bytes of memory it takes."""
-        return self.weight.total
+        return self.memory.total
 
     @cython.cfunc
     def _queue(self) -> cython.void:
         if not self.queued:
             self.queued = True
-            self.forgetting.join(self)
+            self.sweeper.enqueue(self)
 
 
 @cython.final
@@ -180,7 +180,7 @@ class IdempotencySweeper:
         self.due_ms = 0
 
     @cython.ccall
-    def join(self, one: IdempotencyStore) -> cython.void:
+    def enqueue(self, store: IdempotencyStore) -> cython.void:
         """One remembers something from now on, and leaves by itself when it does not any more."""
         _: cython.int
         for _ in range(2):  # streams that come and go between two sweeps must not pile up
@@ -188,14 +188,14 @@ class IdempotencySweeper:
                 first = self.queue.popleft()
                 if first() is not None:
                     self.queue.append(first)
-        self.queue.append(weakref.ref(one))
+        self.queue.append(weakref.ref(store))
 
     def __len__(self) -> int:
         """How many it knows of, those included that are gone and not yet noticed."""
         return len(self.queue)
 
     @cython.ccall
-    def next_sweep(self) -> cython.longlong:
+    def next_sweep_ms(self) -> cython.longlong:
         """When sweep() has work, in milliseconds since 1970; -1 for never."""
         return self.due_ms if self.queue else -1
 
@@ -206,19 +206,19 @@ class IdempotencySweeper:
             return
         steps: cython.Py_ssize_t = SWEEP_STEPS_MAX
         left: cython.Py_ssize_t = len(self.queue)
-        one: IdempotencyStore | None
+        store: IdempotencyStore | None
         while left > 0 and steps > 0:
             left -= 1
             steps -= 1
             reference = self.queue.popleft()
-            one = reference()
-            if one is None:
+            store = reference()
+            if store is None:
                 continue
-            steps -= one.expire(now_ms, steps)
-            if one.by_producer:
+            steps -= store.expire(now_ms, steps)
+            if store.by_producer:
                 self.queue.append(reference)
             else:
-                one.queued = False
+                store.queued = False
         self.due_ms = now_ms + (SWEEP_INTERVAL_MS if steps > 0 else SWEEP_AGAIN_MS)
 
 
@@ -246,13 +246,13 @@ def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
         at += 2
     out: bytearray = bytearray(16)
     p: cython.p_uchar = out
-    mem.put_u64le(p, 0, low_sum ^ _turn(high_xor))
-    mem.put_u64le(p, 8, high_sum ^ _turn(low_xor))
+    mem.put_u64le(p, 0, low_sum ^ _rotate_left(high_xor))
+    mem.put_u64le(p, 8, high_sum ^ _rotate_left(low_xor))
     return mem.to_bytes(p, 0, 16)
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _turn(v: cython.ulonglong) -> cython.ulonglong:
+def _rotate_left(v: cython.ulonglong) -> cython.ulonglong:
     """All bits of v one place up, the highest to the bottom."""
     return mem.add_u64(v, v) | v >> 63

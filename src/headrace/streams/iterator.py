@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.streams import node as nodes_of
+from headrace.streams import node as node_module
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
 from headrace.streams.stream import Stream
@@ -142,7 +142,7 @@ class StreamIterator:
             cursor = self.cursor
             found = cursor.previous() if self.reverse else cursor.next()
         if found:
-            self._enter(nodes_of.node_at(cursor))
+            self._enter(node_module.node_at(cursor))
 
     @cython.cfunc
     def _enter(self, node: Node) -> cython.void:

@@ -34,43 +34,43 @@ class MemoryAccount:
     """Bytes, and whose bytes they are a part of."""
 
     total: Public[cython.Py_ssize_t]
-    most: Public[cython.Py_ssize_t]  # what whoever adds to it should not exceed
-    whole: MemoryAccount | None
+    limit: Public[cython.Py_ssize_t]  # what whoever adds to it should not exceed
+    parent: MemoryAccount | None
     key: Public[bytes | None]  # of a stream: under which the keyspace has it
     evictable: Public[Any]  # of a keyspace: stream -> key, those that could shed nodes; None: nobody asks
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n
-        self.most = NO_LIMIT
-        self.whole = None
+        self.limit = NO_LIMIT
+        self.parent = None
         self.key = None
         self.evictable = None
 
     @cython.ccall
     def add(self, n: cython.Py_ssize_t) -> cython.void:
         """There are n bytes more, or less."""
-        weight: MemoryAccount | None = self
-        while weight is not None:
-            weight.total += n
-            weight = weight.whole
+        memory: MemoryAccount | None = self
+        while memory is not None:
+            memory.total += n
+            memory = memory.parent
 
     @cython.ccall
-    def join(self, whole: MemoryAccount) -> cython.void:
-        """Be a part of whole, and of nothing else, from now on."""
-        self.leave()
-        self.whole = whole
-        whole.add(self.total)
+    def attach(self, parent: MemoryAccount) -> cython.void:
+        """Be a part of parent, and of nothing else, from now on."""
+        self.detach()
+        self.parent = parent
+        parent.add(self.total)
 
     @cython.ccall
     def mark_evictable(self, stream: object) -> cython.void:
         """The stream that weighs this has more than one node now."""
-        whole: MemoryAccount | None = self.whole
-        if whole is not None and whole.evictable is not None:
-            whole.evictable[stream] = self.key
+        parent: MemoryAccount | None = self.parent
+        if parent is not None and parent.evictable is not None:
+            parent.evictable[stream] = self.key
 
     @cython.ccall
-    def leave(self) -> cython.void:
+    def detach(self) -> cython.void:
         """Be a part of nothing any more."""
-        if self.whole is not None:
-            self.whole.add(-self.total)
-            self.whole = None
+        if self.parent is not None:
+            self.parent.add(-self.total)
+            self.parent = None

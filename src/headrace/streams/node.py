@@ -55,17 +55,17 @@ class Node:
     fields_at: cython.uint  # the offset of field-1
     entries_at: cython.uint  # the offset of the first entry
     serial: cython.uint  # the place among the closed nodes: see counting.py; 0: not one of them
-    gone: cython.uint  # tombstones taken out by compaction.py
-    gone_bytes: cython.uint  # the bytes they took
-    noted: cython.bint  # it waits to be rewritten
+    reclaimed: cython.uint  # tombstones taken out by compaction.py
+    reclaimed_bytes: cython.uint  # the bytes they took
+    awaits_rewrite: cython.bint  # it waits to be rewritten
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
         """Around a pack that begins with a master entry."""
         self.pack = pack
         self.ms = ms
         self.seq = seq
-        self.serial = self.gone = self.gone_bytes = 0
-        self.noted = False
+        self.serial = self.reclaimed = self.reclaimed_bytes = 0
+        self.awaits_rewrite = False
         p: cython.p_uchar = pack.p
         at: cython.Py_ssize_t = LIVE_AT
         self.live = listpack_walk.integer(p, at)
@@ -107,10 +107,10 @@ class Node:
         """Whether the entry ms-seq of raw bytes goes in here, as it would if no tombstone were taken out."""
         if bytes_max <= 0 or bytes_max > BYTES_MAX:
             bytes_max = BYTES_MAX
-        used: cython.Py_ssize_t = self.pack.used if self.gone == 0 else self.used_before()
+        used: cython.Py_ssize_t = self.pack.used if self.reclaimed == 0 else self.uncompacted_size()
         if used + 1 + raw >= bytes_max:
             return False
-        if entries_max > 0 and self.live + self.deleted + self.gone >= entries_max:
+        if entries_max > 0 and self.live + self.deleted + self.reclaimed >= entries_max:
             return False
         return stream_id.before(self.ms, self.seq, ms, seq)
 
@@ -150,15 +150,15 @@ class Node:
             pack.append_piece(source, 0, len(word))
             at += step
         pack.append_int(pairs + 3 if same else 2 * pairs + 4)
-        self.count(self.live + 1, self.deleted)
+        self.set_counts(self.live + 1, self.deleted)
 
     @cython.ccall
-    def bury(self, at: cython.Py_ssize_t) -> cython.void:
+    def mark_deleted(self, at: cython.Py_ssize_t) -> cython.void:
         """Make the live entry at offset `at` a tombstone; count() must hear of it."""
         self.pack.replace_int(at, listpack_walk.integer(self.pack.p, at) | DELETED)
 
     @cython.ccall
-    def count(self, live: cython.longlong, deleted: cython.longlong) -> cython.void:
+    def set_counts(self, live: cython.longlong, deleted: cython.longlong) -> cython.void:
         """Write how many entries are alive and how many are tombstones; entries may move by some bytes."""
         before: cython.Py_ssize_t = self.pack.used
         self.pack.replace_int(LIVE_AT, live)
@@ -171,25 +171,30 @@ class Node:
         self.deleted = deleted
 
     @cython.ccall
-    def take_over(self, pack: Listpack, gone: cython.longlong) -> cython.void:
+    def replace_pack(self, pack: Listpack, reclaimed: cython.longlong) -> cython.void:
         """Hold pack from now on, which differs in that `gone` tombstones are taken out, not in the counts."""
-        self.gone += gone
-        self.gone_bytes += self.pack.used - pack.used
+        self.reclaimed += reclaimed
+        self.reclaimed_bytes += self.pack.used - pack.used
         self.pack = pack
-        self.count(self.live, self.deleted - gone)
+        self.set_counts(self.live, self.deleted - reclaimed)
 
     @cython.ccall
-    def used_before(self) -> cython.Py_ssize_t:
+    def uncompacted_size(self) -> cython.Py_ssize_t:
         """What pack.used would be if no tombstone had been taken out."""
         deleted: cython.Py_ssize_t = listpack.integer_size(self.deleted)
-        return self.pack.used + self.gone_bytes + listpack.integer_size(self.deleted + self.gone) - deleted
+        return (
+            self.pack.used
+            + self.reclaimed_bytes
+            + listpack.integer_size(self.deleted + self.reclaimed)
+            - deleted
+        )
 
     @cython.ccall
     def copy(self) -> Node:
         """Another node with the same entries."""
         other: Node = Node(self.ms, self.seq, self.pack.copy())
-        other.gone = self.gone
-        other.gone_bytes = self.gone_bytes
+        other.reclaimed = self.reclaimed
+        other.reclaimed_bytes = self.reclaimed_bytes
         return other
 
     @cython.ccall

@@ -6,7 +6,7 @@
     delivery order          the links of the records:
 
     first -> [ unowned ] <-> [ unowned ] <-> [ owned, 1000 ms ] <-> [ owned, 1742 ms ] <- end
-                             zone_end
+                             last_unowned
 
 The unowned ones, given back by XNACK, stand in the order they were given back; those after them by
 delivery time, equal times in the order of delivery. An entry takes about 37 bytes.
@@ -28,12 +28,12 @@ from headrace.streams.pending_index import PendingIndex
 from headrace.structures import footprint
 
 NONE = cython.declare(cython.Py_ssize_t, -1)
-NOBODY = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
+UNOWNED = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
 
 
 @cython.final
 @cython.cclass
-class Pending:
+class PendingEntries:
     """Pending entries by ID, by consumer, and in delivery order.
 
     Finding, adding and removing cost O(log n), at the end O(1); an entry that was delivered before others is
@@ -42,39 +42,39 @@ class Pending:
 
     count: cython.Py_ssize_t
     unowned: cython.Py_ssize_t  # how many of them are nobody's
-    records: PendingArena
-    weight: MemoryAccount  # of entries and consumers
+    arena: PendingArena
+    memory: MemoryAccount  # of entries and consumers
     by_id: PendingIndex
     owners: list[Consumer | None]  # by number; 0 is nobody
-    spare: list[int]  # numbers of consumers that are no more
-    first: cython.Py_ssize_t
-    zone_end: cython.Py_ssize_t
-    end: cython.Py_ssize_t
+    free_numbers: list[int]  # numbers of consumers that are no more
+    head: cython.Py_ssize_t
+    last_unowned: cython.Py_ssize_t
+    tail: cython.Py_ssize_t
     insertion_hint: (
         cython.Py_ssize_t
     )  # the owned entry that last came out of order, or one beside it; or none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
-        self.records = PendingArena()
-        self.weight = self.records.weight
-        self.by_id = PendingIndex(self.records)
+        self.arena = PendingArena()
+        self.memory = self.arena.memory
+        self.by_id = PendingIndex(self.arena)
         self.owners = [None]
-        self.spare = []
-        self.first = self.zone_end = self.end = self.insertion_hint = NONE
+        self.free_numbers = []
+        self.head = self.last_unowned = self.tail = self.insertion_hint = NONE
 
     # ---- consumers
 
     @cython.ccall
     def add_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
         """A new consumer that may own entries; it was seen now and never active."""
-        number: cython.Py_ssize_t = self.spare.pop() if self.spare else len(self.owners)
-        consumer: Consumer = Consumer(name, number, now_ms, self.records)
+        number: cython.Py_ssize_t = self.free_numbers.pop() if self.free_numbers else len(self.owners)
+        consumer: Consumer = Consumer(name, number, now_ms, self.arena)
         if number == len(self.owners):
             self.owners.append(consumer)
         else:
             self.owners[number] = consumer
-        self.weight.add(memory_account.CONSUMER_BYTES + len(name))
+        self.memory.add(memory_account.CONSUMER_BYTES + len(name))
         return consumer
 
     @cython.ccall
@@ -83,15 +83,15 @@ class Pending:
         slot: cython.Py_ssize_t
         dropped: cython.Py_ssize_t = consumer.pending_count
         for slot in consumer.owned.slots():
-            self._step_out(slot, True)
+            self._unlink(slot, True)
             self.by_id.remove(slot)
-            self.records.give(slot)
-        consumer.owned = PendingIndex(self.records)
+            self.arena.release(slot)
+        consumer.owned = PendingIndex(self.arena)
         consumer.pending_count = 0
         self.count -= dropped
         self.owners[consumer.number] = None
-        self.weight.add(-memory_account.CONSUMER_BYTES - len(consumer.name))
-        self.spare.append(consumer.number)
+        self.memory.add(-memory_account.CONSUMER_BYTES - len(consumer.name))
+        self.free_numbers.append(consumer.number)
         return dropped
 
     @cython.ccall
@@ -111,32 +111,32 @@ class Pending:
         deliveries: cython.longlong,
     ) -> cython.Py_ssize_t:
         """The slot of a new entry, assigned as assign does; ValueError when ms-seq is pending already."""
-        number: cython.Py_ssize_t = NOBODY if owner is None else owner.number
+        number: cython.Py_ssize_t = UNOWNED if owner is None else owner.number
         if owner is None:
             time_ms = 0
-        slot: cython.Py_ssize_t = self.records.take(ms, seq, number, time_ms, deliveries)
+        slot: cython.Py_ssize_t = self.arena.allocate(ms, seq, number, time_ms, deliveries)
         try:
             self.by_id.insert(slot, ms, seq)
         except ValueError:
-            self.records.give(slot)
+            self.arena.release(slot)
             raise
         self.count += 1
         if owner is not None:
             owner.owned.insert(slot, ms, seq)
             owner.pending_count += 1
-        self._line_up(slot, owner is not None, time_ms)
+        self._link_in_order(slot, owner is not None, time_ms)
         return slot
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Take the entry out; its slot will be another's."""
         owner: Consumer | None = self.owner_of(slot)
-        self._step_out(slot, owner is not None)
+        self._unlink(slot, owner is not None)
         self.by_id.remove(slot)
         if owner is not None:
             owner.owned.remove(slot)
             owner.pending_count -= 1
-        self.records.give(slot)
+        self.arena.release(slot)
         self.count -= 1
 
     @cython.ccall
@@ -152,19 +152,19 @@ class Pending:
         owner None: it is given back, and goes behind all others given back; its time is then 0.
         """
         was: Consumer | None = self.owner_of(slot)
-        number: cython.Py_ssize_t = NOBODY if owner is None else owner.number
+        number: cython.Py_ssize_t = UNOWNED if owner is None else owner.number
         if owner is None:
             time_ms = 0
-        self._step_out(slot, was is not None)
+        self._unlink(slot, was is not None)
         if owner is not was:
             if was is not None:
                 was.owned.remove(slot)
                 was.pending_count -= 1
             if owner is not None:
-                owner.owned.insert(slot, self.records.ms_of(slot), self.records.seq_of(slot))
+                owner.owned.insert(slot, self.arena.ms_of(slot), self.arena.seq_of(slot))
                 owner.pending_count += 1
-        self.records.deliver(slot, number, time_ms, deliveries)
-        self._line_up(slot, owner is not None, time_ms)
+        self.arena.set_delivery(slot, number, time_ms, deliveries)
+        self._link_in_order(slot, owner is not None, time_ms)
 
     @cython.ccall
     def touch(
@@ -178,27 +178,27 @@ class Pending:
     @cython.ccall
     def ms_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """The first half of its ID."""
-        return self.records.ms_of(slot)
+        return self.arena.ms_of(slot)
 
     @cython.ccall
     def seq_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """The second half of its ID."""
-        return self.records.seq_of(slot)
+        return self.arena.seq_of(slot)
 
     @cython.ccall
-    def time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+    def delivery_time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """When it was last delivered; 0 when it is unowned."""
-        return self.records.time_of(slot)
+        return self.arena.delivery_time_of(slot)
 
     @cython.ccall
-    def deliveries_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+    def delivery_count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """How often it was delivered."""
-        return self.records.count_of(slot)
+        return self.arena.delivery_count_of(slot)
 
     @cython.ccall
     def owner_of(self, slot: cython.Py_ssize_t) -> Consumer | None:
         """Whose it is; None when it is unowned."""
-        return self._owner(self.records.owner_of(slot))
+        return self._consumer(self.arena.owner_of(slot))
 
     # ---- by ID
 
@@ -239,55 +239,59 @@ class Pending:
     @cython.ccall
     def oldest(self) -> cython.Py_ssize_t:
         """The first entry in delivery order: an unowned one if there is any."""
-        return self.first
+        return self.head
 
     @cython.ccall
     def newest(self) -> cython.Py_ssize_t:
         """The last entry in delivery order."""
-        return self.end
+        return self.tail
 
     @cython.ccall
     def newer(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The next entry in delivery order."""
-        return self.records.next_of(slot)
+        return self.arena.next_of(slot)
 
     # ---- the whole
 
     @cython.ccall
-    def copy(self) -> Pending:
+    def copy(self) -> PendingEntries:
         """Another list with the same entries under the same slots, owned by copies of the consumers."""
-        other: Pending = Pending()
+        other: PendingEntries = PendingEntries()
         consumer: Consumer | None
         twin: Consumer
-        other.records = self.records.copy()
-        other.weight = other.records.weight
-        other.by_id = self.by_id.copy(other.records)
+        other.arena = self.arena.copy()
+        other.memory = other.arena.memory
+        other.by_id = self.by_id.copy(other.arena)
         other.count = self.count
         other.unowned = self.unowned
-        other.first = self.first
-        other.zone_end = self.zone_end
-        other.end = self.end
+        other.head = self.head
+        other.last_unowned = self.last_unowned
+        other.tail = self.tail
         other.insertion_hint = self.insertion_hint
-        other.spare = self.spare.copy()
+        other.free_numbers = self.free_numbers.copy()
         for consumer in self.owners[1:]:
             if consumer is None:
                 other.owners.append(None)
                 continue
-            twin = Consumer(consumer.name, consumer.number, consumer.seen_ms, other.records)
+            twin = Consumer(consumer.name, consumer.number, consumer.seen_ms, other.arena)
             twin.active_ms = consumer.active_ms
             twin.pending_count = consumer.pending_count
-            twin.owned = consumer.owned.copy(other.records)
-            other.weight.add(memory_account.CONSUMER_BYTES + len(twin.name))
+            twin.owned = consumer.owned.copy(other.arena)
+            other.memory.add(memory_account.CONSUMER_BYTES + len(twin.name))
             other.owners.append(twin)
         return other
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """What the entries and consumers take; walks blocks, not entries."""
-        total: cython.Py_ssize_t = footprint.instance_bytes(Pending) + footprint.object_bytes(self.owners)
+        total: cython.Py_ssize_t = footprint.instance_bytes(PendingEntries) + footprint.object_bytes(
+            self.owners
+        )
         each: cython.Py_ssize_t = footprint.instance_bytes(Consumer)
         consumer: Consumer | None
-        total += footprint.object_bytes(self.spare) + self.records.memory_bytes() + self.by_id.memory_bytes()
+        total += (
+            footprint.object_bytes(self.free_numbers) + self.arena.memory_bytes() + self.by_id.memory_bytes()
+        )
         for consumer in self.owners:
             if consumer is not None:
                 total += each + footprint.object_bytes(consumer.name) + consumer.owned.memory_bytes()
@@ -300,11 +304,11 @@ class Pending:
         number: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         consumer: Consumer | None
-        self.records.check()
+        self.arena.check()
         self.by_id.check()
-        assert self.count == self.by_id.count == self.records.live
+        assert self.count == self.by_id.count == self.arena.live
         assert self.owners[0] is None
-        assert sorted(self.spare) == [i for i, c in enumerate(self.owners) if i > 0 and c is None]
+        assert sorted(self.free_numbers) == [i for i, c in enumerate(self.owners) if i > 0 and c is None]
         for number in range(len(self.owners)):
             consumer = self.owners[number]
             if consumer is None:
@@ -322,83 +326,85 @@ class Pending:
     # ---- inside
 
     @cython.cfunc
-    def _owner(self, number: cython.Py_ssize_t) -> Consumer | None:
+    def _consumer(self, number: cython.Py_ssize_t) -> Consumer | None:
         return self.owners[number]
 
     @cython.cfunc
-    def _line_up(self, slot: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong) -> cython.void:
+    def _link_in_order(
+        self, slot: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong
+    ) -> cython.void:
         """Put the entry where it belongs in delivery order."""
-        records: PendingArena = self.records
-        before: cython.Py_ssize_t = self.end if owned else self.zone_end
+        arena: PendingArena = self.arena
+        before: cython.Py_ssize_t = self.tail if owned else self.last_unowned
         if not owned:
-            self.zone_end = slot
+            self.last_unowned = slot
             self.unowned += 1
-        elif before != self.zone_end and records.time_of(before) > time_ms:
-            before = self._last_by(time_ms)
+        elif before != self.last_unowned and arena.delivery_time_of(before) > time_ms:
+            before = self._last_delivered_by(time_ms)
             self.insertion_hint = slot
         follower: cython.Py_ssize_t = NONE
-        if before != self.end:
-            follower = self.first if before < 0 else records.next_of(before)
-        records.link(before, slot)
-        records.link(slot, follower)
+        if before != self.tail:
+            follower = self.head if before < 0 else arena.next_of(before)
+        arena.link(before, slot)
+        arena.link(slot, follower)
         if before < 0:
-            self.first = slot
+            self.head = slot
         if follower < 0:
-            self.end = slot
+            self.tail = slot
 
     @cython.cfunc
-    def _last_by(self, time_ms: cython.longlong) -> cython.Py_ssize_t:
+    def _last_delivered_by(self, time_ms: cython.longlong) -> cython.Py_ssize_t:
         """The last entry that is unowned or was delivered at time_ms or before; -1 when there is none.
 
         Walks from where this was last wanted: those that come out of order often come one after another.
         """
-        records: PendingArena = self.records
-        here: cython.Py_ssize_t = self.end if self.insertion_hint < 0 else self.insertion_hint
+        arena: PendingArena = self.arena
+        here: cython.Py_ssize_t = self.tail if self.insertion_hint < 0 else self.insertion_hint
         follower: cython.Py_ssize_t
-        while here != self.zone_end and records.time_of(here) > time_ms:
-            here = records.previous_of(here)
-        follower = self.first if here < 0 else records.next_of(here)
-        while follower >= 0 and records.time_of(follower) <= time_ms:
+        while here != self.last_unowned and arena.delivery_time_of(here) > time_ms:
+            here = arena.previous_of(here)
+        follower = self.head if here < 0 else arena.next_of(here)
+        while follower >= 0 and arena.delivery_time_of(follower) <= time_ms:
             here = follower
-            follower = records.next_of(here)
+            follower = arena.next_of(here)
         return here
 
     @cython.cfunc
-    def _step_out(self, slot: cython.Py_ssize_t, owned: cython.bint) -> cython.void:
+    def _unlink(self, slot: cython.Py_ssize_t, owned: cython.bint) -> cython.void:
         """Take the entry out of the delivery order."""
-        before: cython.Py_ssize_t = self.records.previous_of(slot)
-        follower: cython.Py_ssize_t = self.records.next_of(slot)
+        before: cython.Py_ssize_t = self.arena.previous_of(slot)
+        follower: cython.Py_ssize_t = self.arena.next_of(slot)
         if not owned:
             self.unowned -= 1
-            if slot == self.zone_end:
-                self.zone_end = before
+            if slot == self.last_unowned:
+                self.last_unowned = before
         elif slot == self.insertion_hint:
-            self.insertion_hint = follower if before == self.zone_end else before
-        self.records.link(before, follower)
+            self.insertion_hint = follower if before == self.last_unowned else before
+        self.arena.link(before, follower)
         if before < 0:
-            self.first = follower
+            self.head = follower
         if follower < 0:
-            self.end = before
+            self.tail = before
 
     @cython.cfunc
     def _check_order(self) -> cython.void:
         """Assert what must hold of the delivery order."""
         n: cython.Py_ssize_t = 0
         before: cython.Py_ssize_t = NONE
-        slot: cython.Py_ssize_t = self.first
+        slot: cython.Py_ssize_t = self.head
         while slot >= 0:
             n += 1
             assert n <= self.count, "the delivery order goes round in a circle"
-            assert self.records.previous_of(slot) == before
+            assert self.arena.previous_of(slot) == before
             assert (self.owner_of(slot) is None) == (n <= self.unowned), "owned before unowned"
-            assert n != self.unowned or slot == self.zone_end
+            assert n != self.unowned or slot == self.last_unowned
             if n <= self.unowned:
-                assert self.time_of(slot) == 0
+                assert self.delivery_time_of(slot) == 0
             elif n > self.unowned + 1:
-                assert self.time_of(before) <= self.time_of(slot), "out of order by time"
+                assert self.delivery_time_of(before) <= self.delivery_time_of(slot), "out of order by time"
             before = slot
-            slot = self.records.next_of(slot)
+            slot = self.arena.next_of(slot)
         assert n == self.count
-        assert before == self.end
-        assert self.unowned > 0 or self.zone_end == NONE
+        assert before == self.tail
+        assert self.unowned > 0 or self.last_unowned == NONE
         assert self.insertion_hint == NONE or self.owner_of(self.insertion_hint) is not None

@@ -33,7 +33,7 @@ from headrace.structures import footprint
 CHUNK_BITS = cython.declare(cython.int, 10)
 CHUNK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
 CHUNK_FIRST = cython.declare(cython.Py_ssize_t, 8)  # the records a chunk has room for to begin with
-PLACE = cython.declare(cython.Py_ssize_t, 1023)  # the bits of a slot that say where in its chunk
+PLACE_MASK = cython.declare(cython.Py_ssize_t, 1023)  # the bits of a slot that say where in its chunk
 CHUNKS_MAX = cython.declare(cython.Py_ssize_t, (1 << 22) - 1)  # a slot plus one must fit a link
 NARROW = cython.declare(cython.Py_ssize_t, 28)
 WIDE = cython.declare(cython.Py_ssize_t, 44)
@@ -58,13 +58,13 @@ class Chunk:
     live: cython.Py_ssize_t
     free: cython.Py_ssize_t  # the place of the first free record below used, plus one; 0: none
     width: cython.Py_ssize_t
-    weight: MemoryAccount  # of the Records
-    weighed: cython.Py_ssize_t  # what of it is this chunk's
+    memory: MemoryAccount  # of the Records
+    accounted_bytes: cython.Py_ssize_t  # what of it is this chunk's
 
-    def __init__(self, number: cython.Py_ssize_t, weight: MemoryAccount) -> None:
+    def __init__(self, number: cython.Py_ssize_t, memory: MemoryAccount) -> None:
         self.number = number
-        self.weight = weight
-        self.weighed = 0
+        self.memory = memory
+        self.accounted_bytes = 0
         self.clear()
 
     @cython.cfunc
@@ -75,17 +75,17 @@ class Chunk:
         self.cap = CHUNK_FIRST
         self.width = NARROW
         self.used = self.live = self.free = 0
-        self.weigh()
+        self.update_account()
 
     @cython.cfunc
-    def weigh(self) -> cython.void:
+    def update_account(self) -> cython.void:
         """Say what the records take now, used or not."""
         now: cython.Py_ssize_t = self.cap * (self.width + memory_account.INDEX_BYTES)
-        self.weight.add(now - self.weighed)
-        self.weighed = now
+        self.memory.add(now - self.accounted_bytes)
+        self.accounted_bytes = now
 
     @cython.cfunc
-    def take(self) -> cython.Py_ssize_t:
+    def allocate(self) -> cython.Py_ssize_t:
         """The place of a record that was free; there must be one."""
         place: cython.Py_ssize_t = self.free - 1
         if place >= 0:
@@ -96,13 +96,13 @@ class Chunk:
                 mem.resize(self.buf, 2 * self.cap * self.width)
                 self.p = self.buf
                 self.cap *= 2
-                self.weigh()
+                self.update_account()
             self.used += 1
         self.live += 1
         return place
 
     @cython.cfunc
-    def give(self, place: cython.Py_ssize_t) -> cython.void:
+    def release(self, place: cython.Py_ssize_t) -> cython.void:
         """Let the record be free."""
         self.live -= 1
         if self.live > 0:
@@ -134,11 +134,11 @@ class Chunk:
         self.buf = wide
         self.p = self.buf
         self.width = WIDE
-        self.weigh()
+        self.update_account()
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def deliver(
+    def set_delivery(
         self,
         at: cython.Py_ssize_t,
         owner: cython.Py_ssize_t,
@@ -159,9 +159,9 @@ class Chunk:
             mem.put_u64le(self.p, at + 36, mem.as_unsigned(count))
 
     @cython.cfunc
-    def copy(self, weight: MemoryAccount) -> Chunk:
+    def copy(self, memory: MemoryAccount) -> Chunk:
         """Another chunk with the same records at the same places."""
-        other: Chunk = Chunk(self.number, weight)
+        other: Chunk = Chunk(self.number, memory)
         other.buf = bytearray(self.buf)
         other.p = other.buf
         other.cap = self.cap
@@ -169,7 +169,7 @@ class Chunk:
         other.live = self.live
         other.free = self.free
         other.width = self.width
-        other.weigh()
+        other.update_account()
         return other
 
     @cython.cfunc
@@ -180,7 +180,7 @@ class Chunk:
         assert self.width in (NARROW, WIDE)
         assert CHUNK_FIRST <= self.cap <= CHUNK_RECORDS
         assert len(self.buf) == self.cap * self.width
-        assert self.weighed == self.cap * (self.width + memory_account.INDEX_BYTES)
+        assert self.accounted_bytes == self.cap * (self.width + memory_account.INDEX_BYTES)
         assert 0 <= self.live <= self.used <= self.cap
         while free > 0:
             seen += 1
@@ -193,21 +193,21 @@ class Chunk:
 @cython.final
 @cython.cclass
 class PendingArena:
-    """Records by slot. A slot is good from take() to give(); what it says otherwise, nobody knows."""
+    """Records by slot. A slot is good from allocate() to release(); what it says otherwise, nobody knows."""
 
     chunks: list[Chunk]
-    roomy: list[Chunk]  # those with room, in no order; the last one is taken from
+    open_chunks: list[Chunk]  # those with room, in no order; the last one is taken from
     live: cython.Py_ssize_t
-    weight: MemoryAccount
+    memory: MemoryAccount
 
     def __init__(self) -> None:
-        self.weight = MemoryAccount()
+        self.memory = MemoryAccount()
         self.chunks = []
-        self.roomy = []
+        self.open_chunks = []
         self.live = 0
 
     @cython.ccall
-    def take(
+    def allocate(
         self,
         ms: cython.ulonglong,
         seq: cython.ulonglong,
@@ -216,14 +216,16 @@ class PendingArena:
         count: cython.longlong,
     ) -> cython.Py_ssize_t:
         """The slot of a new record for ms-seq, linked to nothing; see deliver for the rest."""
-        if not self.roomy:
-            self._open()
-        chunk: Chunk = self.roomy[len(self.roomy) - 1]
-        if chunk.width == NARROW and (ms > U48_MAX or seq > U32_MAX or not fits(owner, time_ms, count)):
+        if not self.open_chunks:
+            self._add_chunk()
+        chunk: Chunk = self.open_chunks[len(self.open_chunks) - 1]
+        if chunk.width == NARROW and (
+            ms > U48_MAX or seq > U32_MAX or not fits_narrow(owner, time_ms, count)
+        ):
             chunk.widen()
-        place: cython.Py_ssize_t = chunk.take()
+        place: cython.Py_ssize_t = chunk.allocate()
         if chunk.live == CHUNK_RECORDS:
-            self.roomy.pop()
+            self.open_chunks.pop()
         self.live += 1
         at: cython.Py_ssize_t = place * chunk.width
         mem.put_u64le(chunk.p, at, 0)
@@ -233,22 +235,22 @@ class PendingArena:
         else:
             mem.put_u64le(chunk.p, at + 12, ms)
             mem.put_u64le(chunk.p, at + 20, seq)
-        chunk.deliver(at, owner, time_ms, count)
+        chunk.set_delivery(at, owner, time_ms, count)
         return chunk.number * CHUNK_RECORDS + place
 
     @cython.ccall
-    def give(self, slot: cython.Py_ssize_t) -> cython.void:
+    def release(self, slot: cython.Py_ssize_t) -> cython.void:
         """Let the record be free; the slot will be another's."""
         chunk: Chunk = self._chunk(slot)
         if chunk.live == CHUNK_RECORDS:
-            self.roomy.append(chunk)
-        chunk.give(slot & PLACE)
+            self.open_chunks.append(chunk)
+        chunk.release(slot & PLACE_MASK)
         self.live -= 1
         if self.live == 0 and len(self.chunks) > 1:
             for chunk in self.chunks[1:]:
-                self.weight.add(-chunk.weighed)
+                self.memory.add(-chunk.accounted_bytes)
             del self.chunks[1:]
-            self.roomy = self.chunks.copy()
+            self.open_chunks = self.chunks.copy()
 
     # ---- reading
 
@@ -256,14 +258,14 @@ class PendingArena:
     def ms_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """The first half of the ID."""
         chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width + 12
+        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width + 12
         return _u48(chunk.p, at) if chunk.width == NARROW else mem.u64le(chunk.p, at)
 
     @cython.ccall
     def seq_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """The second half of the ID."""
         chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         return mem.u32le(chunk.p, at + 8) if chunk.width == NARROW else mem.u64le(chunk.p, at + 20)
 
     @cython.ccall
@@ -271,7 +273,7 @@ class PendingArena:
     def precedes(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Whether the record's ID comes before ms-seq."""
         chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         here: cython.ulonglong
         if chunk.width == NARROW:
             here = _u48(chunk.p, at + 12)
@@ -281,27 +283,27 @@ class PendingArena:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def stands_for(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+    def has_id(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Whether the record's ID is ms-seq."""
         chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         if chunk.width == NARROW:
             return _u48(chunk.p, at + 12) == ms and mem.u32le(chunk.p, at + 8) == seq
         return mem.u64le(chunk.p, at + 12) == ms and mem.u64le(chunk.p, at + 20) == seq
 
     @cython.ccall
-    def time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+    def delivery_time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """When it was delivered."""
         chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
         return mem.as_signed(_u48(chunk.p, at + 18) if narrow else mem.u64le(chunk.p, at + 28))
 
     @cython.ccall
-    def count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+    def delivery_count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """How often it was delivered."""
         chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
         return mem.as_signed(mem.u16le(chunk.p, at + 24) if narrow else mem.u64le(chunk.p, at + 36))
 
@@ -309,13 +311,13 @@ class PendingArena:
     def owner_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The number of the owner; 0: none."""
         chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE) * chunk.width
+        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         return mem.u16le(chunk.p, at + 26) if chunk.width == NARROW else mem.u32le(chunk.p, at + 8)
 
     # ---- changing
 
     @cython.ccall
-    def deliver(
+    def set_delivery(
         self,
         slot: cython.Py_ssize_t,
         owner: cython.Py_ssize_t,
@@ -324,9 +326,9 @@ class PendingArena:
     ) -> cython.void:
         """Write the number of the owner, when it was delivered, and how often."""
         chunk: Chunk = self._chunk(slot)
-        if chunk.width == NARROW and not fits(owner, time_ms, count):
+        if chunk.width == NARROW and not fits_narrow(owner, time_ms, count):
             chunk.widen()
-        chunk.deliver((slot & PLACE) * chunk.width, owner, time_ms, count)
+        chunk.set_delivery((slot & PLACE_MASK) * chunk.width, owner, time_ms, count)
 
     # ---- links
 
@@ -346,10 +348,10 @@ class PendingArena:
         chunk: Chunk
         if slot >= 0:
             chunk = self._chunk(slot)
-            mem.put_u32le(chunk.p, (slot & PLACE) * chunk.width + NEXT, follower + 1)
+            mem.put_u32le(chunk.p, (slot & PLACE_MASK) * chunk.width + NEXT, follower + 1)
         if follower >= 0:
             chunk = self._chunk(follower)
-            mem.put_u32le(chunk.p, (follower & PLACE) * chunk.width + PREVIOUS, slot + 1)
+            mem.put_u32le(chunk.p, (follower & PLACE_MASK) * chunk.width + PREVIOUS, slot + 1)
 
     # ---- the whole
 
@@ -360,10 +362,10 @@ class PendingArena:
         chunk: Chunk
         twin: Chunk
         for chunk in self.chunks:
-            twin = chunk.copy(other.weight)
+            twin = chunk.copy(other.memory)
             other.chunks.append(twin)
-        for chunk in self.roomy:
-            other.roomy.append(other.chunks[chunk.number])
+        for chunk in self.open_chunks:
+            other.open_chunks.append(other.chunks[chunk.number])
         other.live = self.live
         return other
 
@@ -375,7 +377,7 @@ class PendingArena:
         )
         each: cython.Py_ssize_t = footprint.instance_bytes(Chunk)
         chunk: Chunk
-        total += footprint.object_bytes(self.roomy)
+        total += footprint.object_bytes(self.open_chunks)
         for chunk in self.chunks:
             total += each + footprint.object_bytes(chunk.buf)
         return total
@@ -385,15 +387,17 @@ class PendingArena:
         """Assert all that must hold."""
         live: cython.Py_ssize_t = 0
         chunk: Chunk
-        roomy: set[int] = set()
-        for chunk in self.roomy:
+        open_chunks: set[int] = set()
+        for chunk in self.open_chunks:
             assert self.chunks[chunk.number] is chunk
-            roomy.add(chunk.number)
-        assert len(roomy) == len(self.roomy), "a chunk is offered twice"
+            open_chunks.add(chunk.number)
+        assert len(open_chunks) == len(self.open_chunks), "a chunk is offered twice"
         for chunk in self.chunks:
             chunk.check()
             assert self.chunks[chunk.number] is chunk
-            assert (chunk.live < CHUNK_RECORDS) == (chunk.number in roomy), f"room in chunk {chunk.number}"
+            assert (chunk.live < CHUNK_RECORDS) == (chunk.number in open_chunks), (
+                f"room in chunk {chunk.number}"
+            )
             live += chunk.live
         assert live == self.live, f"{live} records, live says {self.live}"
 
@@ -403,31 +407,31 @@ class PendingArena:
     def _chunk(self, slot: cython.Py_ssize_t) -> Chunk:
         """The chunk slot is in; IndexError when there never was such a slot."""
         chunk: Chunk = self.chunks[slot >> CHUNK_BITS]
-        if (slot & PLACE) >= chunk.used:
+        if (slot & PLACE_MASK) >= chunk.used:
             raise IndexError(f"no record has the slot {slot}")
         return chunk
 
     @cython.cfunc
     def _link(self, slot: cython.Py_ssize_t, which: cython.Py_ssize_t) -> cython.Py_ssize_t:
         chunk: Chunk = self._chunk(slot)
-        linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & PLACE) * chunk.width + which)
+        linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & PLACE_MASK) * chunk.width + which)
         return linked - 1
 
     @cython.cfunc
-    def _open(self) -> cython.void:
+    def _add_chunk(self) -> cython.void:
         """Make room in a new chunk, there being none in the others."""
         number: cython.Py_ssize_t = len(self.chunks)
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")
-        roomy: list[Chunk] = [Chunk(number, self.weight)]
-        self.chunks.append(roomy[0])
-        self.roomy = roomy
+        open_chunks: list[Chunk] = [Chunk(number, self.memory)]
+        self.chunks.append(open_chunks[0])
+        self.open_chunks = open_chunks
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def fits(owner: cython.Py_ssize_t, time_ms: cython.longlong, count: cython.longlong) -> cython.bint:
+def fits_narrow(owner: cython.Py_ssize_t, time_ms: cython.longlong, count: cython.longlong) -> cython.bint:
     """Whether a narrow record can say this."""
     return (
         mem.as_unsigned(time_ms) <= U48_MAX

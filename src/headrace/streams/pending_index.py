@@ -31,7 +31,7 @@ NONE = cython.declare(cython.Py_ssize_t, -1)
 
 @cython.final
 @cython.cclass
-class Block:
+class IndexBlock:
     """Up to 512 slots."""
 
     buf: bytearray
@@ -72,7 +72,7 @@ class Block:
             self.resize(self.cap // 2)
 
     @cython.cfunc
-    def append_from(self, other: Block, place: cython.Py_ssize_t) -> cython.void:
+    def append_from(self, other: IndexBlock, place: cython.Py_ssize_t) -> cython.void:
         """Put the slots of other from place on at the end of this block, too."""
         n: cython.Py_ssize_t = other.count - place
         cap: cython.Py_ssize_t = self.cap
@@ -91,9 +91,9 @@ class Block:
         self.cap = cap
 
     @cython.cfunc
-    def copy(self) -> Block:
+    def copy(self) -> IndexBlock:
         """Another block with the same slots."""
-        other: Block = Block(self.low_ms, self.low_seq)
+        other: IndexBlock = IndexBlock(self.low_ms, self.low_seq)
         other.buf = bytearray(self.buf)
         other.p = other.buf
         other.cap = self.cap
@@ -110,14 +110,14 @@ class PendingIndex:
     remembered is looked at before it is believed: any change may have made it wrong.
     """
 
-    records: PendingArena
-    blocks: list[Block]
+    arena: PendingArena
+    blocks: list[IndexBlock]
     count: cython.Py_ssize_t
     block_at: cython.Py_ssize_t  # where something was last found
     place: cython.Py_ssize_t
 
-    def __init__(self, records: PendingArena) -> None:
-        self.records = records
+    def __init__(self, arena: PendingArena) -> None:
+        self.arena = arena
         self.blocks = []
         self.count = self.block_at = self.place = 0
 
@@ -127,43 +127,43 @@ class PendingIndex:
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """The slot of ms-seq."""
         last: cython.Py_ssize_t = self.last()
-        if last < 0 or self.records.precedes(last, ms, seq):
+        if last < 0 or self.arena.precedes(last, ms, seq):
             return NONE
-        slot: cython.Py_ssize_t = self._remembered()
-        if slot >= 0 and self.records.precedes(slot, ms, seq):
+        slot: cython.Py_ssize_t = self._cached_slot()
+        if slot >= 0 and self.arena.precedes(slot, ms, seq):
             self.place += 1
-            slot = self._settled()
-        if slot >= 0 and not self.records.precedes(slot, ms, seq):
-            if self.records.stands_for(slot, ms, seq):
+            slot = self._normalized_slot()
+        if slot >= 0 and not self.arena.precedes(slot, ms, seq):
+            if self.arena.has_id(slot, ms, seq):
                 return slot
-            if self._before_is_before(ms, seq):
+            if self._predecessor_precedes(ms, seq):
                 return NONE
         self._bisect(ms, seq)
-        slot = self._settled()
-        return slot if slot >= 0 and self.records.stands_for(slot, ms, seq) else NONE
+        slot = self._normalized_slot()
+        return slot if slot >= 0 and self.arena.has_id(slot, ms, seq) else NONE
 
     @cython.ccall
     def seek(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """The first slot whose ID is not before ms-seq."""
         last: cython.Py_ssize_t = self.last()
-        if last < 0 or self.records.precedes(last, ms, seq):
+        if last < 0 or self.arena.precedes(last, ms, seq):
             return NONE
         self._bisect(ms, seq)
-        return self._settled()
+        return self._normalized_slot()
 
     @cython.ccall
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The slot after this one, which must be in."""
         self._locate(slot)
         self.place += 1
-        return self._settled()
+        return self._normalized_slot()
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
         """The last slot."""
         if self.count == 0:
             return NONE
-        block: Block = self.blocks[len(self.blocks) - 1]
+        block: IndexBlock = self.blocks[len(self.blocks) - 1]
         return block.at(block.count - 1)
 
     # ---- changing
@@ -172,12 +172,12 @@ class PendingIndex:
     def insert(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Put slot, whose ID is ms-seq, where it belongs; ValueError when that ID is in."""
         n: cython.Py_ssize_t = len(self.blocks)
-        block: Block
+        block: IndexBlock
         if n == 0:
             self._append(slot, ms, seq)
             return
         block = self.blocks[n - 1]
-        if block.count == 0 or self.records.precedes(block.at(block.count - 1), ms, seq):
+        if block.count == 0 or self.arena.precedes(block.at(block.count - 1), ms, seq):
             if block.count == block.cap:
                 self._append(slot, ms, seq)
                 return
@@ -187,7 +187,7 @@ class PendingIndex:
             return
         self._bisect(ms, seq)
         block = self.blocks[self.block_at]
-        if self.place < block.count and self.records.stands_for(block.at(self.place), ms, seq):
+        if self.place < block.count and self.arena.has_id(block.at(self.place), ms, seq):
             raise ValueError(f"{ms}-{seq} is in already")
         if block.count == BLOCK_SLOTS:
             self._split(block)
@@ -200,7 +200,7 @@ class PendingIndex:
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Take slot out; KeyError when it is not in."""
         self._locate(slot)
-        block: Block = self.blocks[self.block_at]
+        block: IndexBlock = self.blocks[self.block_at]
         block.delete(self.place)
         self.count -= 1
         if block.count == 0 and len(self.blocks) > 1:
@@ -212,7 +212,7 @@ class PendingIndex:
     def slots(self) -> list[Any]:
         """All slots, in order."""
         found: list[Any] = []
-        block: Block
+        block: IndexBlock
         place: cython.Py_ssize_t
         for block in self.blocks:
             for place in range(block.count):
@@ -220,11 +220,11 @@ class PendingIndex:
         return found
 
     @cython.ccall
-    def copy(self, records: PendingArena) -> PendingIndex:
+    def copy(self, arena: PendingArena) -> PendingIndex:
         """The same slots, of records."""
-        other: PendingIndex = PendingIndex(records)
-        block: Block
-        twin: Block
+        other: PendingIndex = PendingIndex(arena)
+        block: IndexBlock
+        twin: IndexBlock
         for block in self.blocks:
             twin = block.copy()
             other.blocks.append(twin)
@@ -237,8 +237,8 @@ class PendingIndex:
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingIndex) + footprint.object_bytes(
             self.blocks
         )
-        each: cython.Py_ssize_t = footprint.instance_bytes(Block)
-        block: Block
+        each: cython.Py_ssize_t = footprint.instance_bytes(IndexBlock)
+        block: IndexBlock
         for block in self.blocks:
             total += each + footprint.object_bytes(block.buf)
         return total
@@ -250,18 +250,18 @@ class PendingIndex:
         previous: cython.Py_ssize_t = NONE
         slot: cython.Py_ssize_t
         place: cython.Py_ssize_t
-        block: Block
+        block: IndexBlock
         for block in self.blocks:
             assert len(block.buf) == block.cap * SLOT
             assert block.count <= block.cap <= BLOCK_SLOTS
             assert block.count > 0 or len(self.blocks) == 1, "an empty block"
-            assert previous < 0 or self.records.precedes(previous, block.low_ms, block.low_seq)
+            assert previous < 0 or self.arena.precedes(previous, block.low_ms, block.low_seq)
             if previous >= 0:
-                assert not self.records.precedes(block.at(0), block.low_ms, block.low_seq), "a low too high"
+                assert not self.arena.precedes(block.at(0), block.low_ms, block.low_seq), "a low too high"
             for place in range(block.count):
                 slot = block.at(place)
-                assert previous < 0 or self.records.precedes(
-                    previous, self.records.ms_of(slot), self.records.seq_of(slot)
+                assert previous < 0 or self.arena.precedes(
+                    previous, self.arena.ms_of(slot), self.arena.seq_of(slot)
                 ), f"slot {slot} out of order"
                 previous = slot
             count += block.count
@@ -275,7 +275,7 @@ class PendingIndex:
         low: cython.Py_ssize_t = 0
         high: cython.Py_ssize_t = len(self.blocks)
         middle: cython.Py_ssize_t
-        block: Block
+        block: IndexBlock
         while high - low > 1:
             middle = (low + high) // 2
             block = self.blocks[middle]
@@ -289,66 +289,66 @@ class PendingIndex:
         high = block.count
         while low < high:
             middle = (low + high) // 2
-            if self.records.precedes(block.at(middle), ms, seq):
+            if self.arena.precedes(block.at(middle), ms, seq):
                 low = middle + 1
             else:
                 high = middle
         self.place = low
 
     @cython.cfunc
-    def _remembered(self) -> cython.Py_ssize_t:
+    def _cached_slot(self) -> cython.Py_ssize_t:
         """The slot where something was last found, if there is one."""
         if self.block_at >= len(self.blocks):
             return NONE
-        block: Block = self.blocks[self.block_at]
+        block: IndexBlock = self.blocks[self.block_at]
         return block.at(self.place) if self.place < block.count else NONE
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _before_is_before(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+    def _predecessor_precedes(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Whether what stands before the place remembered is seen at once to come before ms-seq."""
         if self.place == 0:
             return self.block_at == 0
-        block: Block = self.blocks[self.block_at]
-        return self.records.precedes(block.at(self.place - 1), ms, seq)
+        block: IndexBlock = self.blocks[self.block_at]
+        return self.arena.precedes(block.at(self.place - 1), ms, seq)
 
     @cython.cfunc
-    def _settled(self) -> cython.Py_ssize_t:
+    def _normalized_slot(self) -> cython.Py_ssize_t:
         """The slot at the place remembered, or the first of the next block when that is past an end."""
-        slot: cython.Py_ssize_t = self._remembered()
+        slot: cython.Py_ssize_t = self._cached_slot()
         if slot < 0 and self.block_at + 1 < len(self.blocks):
             self.block_at += 1
             self.place = 0
-            slot = self._remembered()
+            slot = self._cached_slot()
         return slot
 
     @cython.cfunc
     def _locate(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remember where slot is; KeyError when it is not in."""
-        if self._remembered() == slot:
+        if self._cached_slot() == slot:
             return
         if self.count > 0:
-            self._bisect(self.records.ms_of(slot), self.records.seq_of(slot))
-        if self._remembered() != slot:
+            self._bisect(self.arena.ms_of(slot), self.arena.seq_of(slot))
+        if self._cached_slot() != slot:
             raise KeyError(slot)
 
     @cython.cfunc
     def _append(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Put slot, of the highest ID, at the end, where there is no room yet."""
         n: cython.Py_ssize_t = len(self.blocks)
-        block: Block | None = self.blocks[n - 1] if n > 0 else None
+        block: IndexBlock | None = self.blocks[n - 1] if n > 0 else None
         if block is None or block.count == BLOCK_SLOTS:
-            block = Block(ms, seq)
+            block = IndexBlock(ms, seq)
             self.blocks.append(block)
         block.insert(block.count, slot)
         self.count += 1
 
     @cython.cfunc
-    def _split(self, block: Block) -> cython.void:
+    def _split(self, block: IndexBlock) -> cython.void:
         """Move the upper half of the block remembered to a new one after it."""
         half: cython.Py_ssize_t = block.count // 2
         slot: cython.Py_ssize_t = block.at(half)
-        upper: Block = Block(self.records.ms_of(slot), self.records.seq_of(slot))
+        upper: IndexBlock = IndexBlock(self.arena.ms_of(slot), self.arena.seq_of(slot))
         upper.append_from(block, half)
         self.blocks.insert(self.block_at + 1, upper)
         block.count = half
@@ -357,8 +357,8 @@ class PendingIndex:
     def _merge(self) -> cython.void:
         """Join the block remembered with the one after it, else with the one before, if they are small."""
         at: cython.Py_ssize_t
-        left: Block
-        right: Block
+        left: IndexBlock
+        right: IndexBlock
         for at in (self.block_at, self.block_at - 1):
             if 0 <= at < len(self.blocks) - 1:
                 left = self.blocks[at]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import cython
 
 from headrace.streams.group import Group
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -28,16 +28,16 @@ ACKED = cython.declare(cython.int, 2)
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def referenced(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+def is_referenced(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
     """Whether a group has not yet read ms-seq, or has it pending. The entry need not exist."""
-    read: StreamId | None = read_by_all(stream)
+    read: StreamId | None = lowest_last_id(stream)
     if read is None:
         return False
-    return stream_id.before(read.ms, read.seq, ms, seq) or held(stream, ms, seq)
+    return stream_id.before(read.ms, read.seq, ms, seq) or is_pending(stream, ms, seq)
 
 
 @cython.ccall
-def read_by_all(stream: Stream) -> StreamId | None:
+def lowest_last_id(stream: Stream) -> StreamId | None:
     """The lowest of the groups' last IDs: what lies after it is referenced. None without groups."""
     groups: dict[bytes, Group] | None = stream.groups_by_name
     group: Group
@@ -52,7 +52,7 @@ def read_by_all(stream: Stream) -> StreamId | None:
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def held(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+def is_pending(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
     """Whether a group has ms-seq pending, be it unowned."""
     groups: dict[bytes, Group] | None = stream.groups_by_name
     group: Group
@@ -72,7 +72,7 @@ def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
     groups: dict[bytes, Group] | None = stream.groups_by_name
     dropped: cython.Py_ssize_t = 0
     group: Group
-    pending: Pending
+    pending: PendingEntries
     slot: cython.Py_ssize_t
     if groups is None:
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.streams import node as nodes_of
+from headrace.streams import node as node_module
 from headrace.streams.group import Group
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
@@ -24,11 +24,11 @@ def memory_bytes(stream: Stream) -> cython.Py_ssize_t:
     more: cython.bint = cursor.seek("^")
     total += stream.nodes.memory_bytes()
     while more:
-        node = nodes_of.node_at(cursor)
+        node = node_module.node_at(cursor)
         total += each + footprint.object_bytes(node.pack.buf)
         more = cursor.next()
-    if stream.counting is not None:
-        total += stream.counting.memory_bytes()
+    if stream.live_counts is not None:
+        total += stream.live_counts.memory_bytes()
     group: Group
     if stream.groups_by_name is not None:
         total += footprint.object_bytes(stream.groups_by_name)

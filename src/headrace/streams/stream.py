@@ -18,7 +18,7 @@ from headrace import mem
 from headrace.errors import ElementsTooLarge
 from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import memory_account
-from headrace.streams import node as nodes_of
+from headrace.streams import node as node_module
 from headrace.streams.compaction import Compaction
 from headrace.streams.counting import LiveCounts
 from headrace.streams.group import Group
@@ -47,7 +47,7 @@ class Stream:
     Reading and changing do not mix: a change ends every walk and iterator over the stream.
     """
 
-    weight: MemoryAccount
+    memory: MemoryAccount
     nodes: Rax
     head: Node | None  # the first node; None: not looked up since the last one was dropped
     tail: Node | None  # the last node
@@ -59,7 +59,7 @@ class Stream:
     first_seq: Public[cython.ulonglong]
     max_deleted_ms: Public[cython.ulonglong]
     max_deleted_seq: Public[cython.ulonglong]
-    counting: LiveCounts | None  # of the nodes before the tail; None until there is one
+    live_counts: LiveCounts | None  # of the nodes before the tail; None until there is one
     compaction: Public[Compaction | None]  # rewrites worn nodes; None: they stay as they are
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
@@ -68,13 +68,13 @@ class Stream:
     idmp_maxsize: Public[cython.longlong]
 
     def __init__(self) -> None:
-        self.weight = MemoryAccount(memory_account.STREAM_BYTES)
+        self.memory = MemoryAccount(memory_account.STREAM_BYTES)
         self.nodes = Rax()
         self.head = self.tail = None
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
-        self.counting = self.compaction = self.groups_by_name = self.idempotency = None
+        self.live_counts = self.compaction = self.groups_by_name = self.idempotency = None
         self.group_count = 0
         self.idmp_duration_s = IDMP_DURATION_S
         self.idmp_maxsize = IDMP_MAXSIZE
@@ -96,17 +96,17 @@ class Stream:
         A node takes entries until it has node_entries_max of them or the raw bytes of the next would
         bring it to node_bytes_max; 0 is no limit. ElementsTooLarge, and nothing done, past 1 GiB.
         """
-        raw: cython.Py_ssize_t = nodes_of.raw_bytes(words, start)
+        raw: cython.Py_ssize_t = node_module.raw_bytes(words, start)
         if raw > ENTRY_MAX:
             raise ElementsTooLarge()
         tail: Node | None = self.tail
         if tail is None or not tail.fits(ms, seq, raw, node_bytes_max, node_entries_max):
-            self._open(ms, seq, words, start, raw)
+            self._open_node(ms, seq, words, start, raw)
         else:
             cap: cython.Py_ssize_t = tail.pack.cap
             tail.append(ms, seq, words, start, raw)
             if tail.pack.cap != cap:
-                self.weight.add(tail.pack.cap - cap)
+                self.memory.add(tail.pack.cap - cap)
         if self.length == 0:
             self.first_ms = ms
             self.first_seq = seq
@@ -132,10 +132,10 @@ class Stream:
                 raise ValueError(f"node {master} is out of order")
             if not stream_id.before(self.last_ms, self.last_seq, master.ms, master.seq):
                 raise ValueError(f"node {master} begins inside the one before it")
-            self._close(tail)
-        self.tail = nodes_of.checked_node(master.ms, master.seq, block, check)
+            self._close_node(tail)
+        self.tail = node_module.checked_node(master.ms, master.seq, block, check)
         self.nodes.insert(key, self.tail)
-        self.weight.add(memory_account.NODE_BYTES + self.tail.pack.cap)
+        self.memory.add(memory_account.NODE_BYTES + self.tail.pack.cap)
         if self.tail.live > 0:
             self.last_ms = check.last_ms
             self.last_seq = check.last_seq
@@ -152,62 +152,62 @@ class Stream:
         node: Node = walk.node
         was_first: cython.bint = ms == self.first_ms and seq == self.first_seq
         if node.live == 1:
-            self.drop(node)
+            self.drop_node(node)
             if was_first:
-                self.find_first()
+                self.update_first_id()
         else:
-            node.bury(walk.at)
+            node.mark_deleted(walk.at)
             if was_first:
-                self._first_is_next_of(walk)
-            self.buried(node, 1)
+                self._advance_first_id(walk)
+            self.record_deletions(node, 1)
         if stream_id.before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
             self.max_deleted_ms = ms
             self.max_deleted_seq = seq
         return True
 
     @cython.ccall
-    def buried(self, node: Node, n: cython.longlong) -> cython.void:
+    def record_deletions(self, node: Node, n: cython.longlong) -> cython.void:
         """Count n entries of node, which were alive, as the tombstones they are now."""
         self.length -= mem.as_unsigned(n)
         cap: cython.Py_ssize_t = node.pack.cap
-        node.count(node.live - n, node.deleted + n)
+        node.set_counts(node.live - n, node.deleted + n)
         if node.pack.cap != cap:
-            self.weight.add(node.pack.cap - cap)
-        if node is not self.tail and self.counting is not None:
-            self.counting.lose(node, n)
+            self.memory.add(node.pack.cap - cap)
+        if node is not self.tail and self.live_counts is not None:
+            self.live_counts.lose(node, n)
 
     @cython.ccall
-    def drop(self, node: Node) -> cython.void:
+    def drop_node(self, node: Node) -> cython.void:
         """Take node out with all its entries; the first ID is the caller's to find again."""
         cursor: RaxCursor
         self.nodes.remove(node.key())
-        self.weight.add(-memory_account.NODE_BYTES - node.pack.cap)
-        if self.counting is not None:
-            self.counting.recent = None
+        self.memory.add(-memory_account.NODE_BYTES - node.pack.cap)
+        if self.live_counts is not None:
+            self.live_counts.last_found = None
         live: cython.ulonglong = node.live
         self.length -= live
         self.head = None
         if node is self.tail:
             cursor = RaxCursor(self.nodes)
-            self.tail = nodes_of.node_at(cursor) if cursor.seek("$") else None
-            if self.tail is not None and self.counting is not None:
-                self.counting.reopen(self.tail, self.nodes)
-        elif self.counting is not None:
-            self.counting.drop(node, self.nodes)
+            self.tail = node_module.node_at(cursor) if cursor.seek("$") else None
+            if self.tail is not None and self.live_counts is not None:
+                self.live_counts.reopen(self.tail, self.nodes)
+        elif self.live_counts is not None:
+            self.live_counts.drop(node, self.nodes)
 
     @cython.ccall
-    def find_first(self) -> cython.void:
+    def update_first_id(self) -> cython.void:
         """Make the first ID that of the first live entry, 0-0 when there is none."""
         self.first_ms = self.first_seq = 0
         node: Node | None = self.first_node()
         cursor: RaxCursor | None = None
         while node is not None:
-            if self._first_is_next_of(EntryWalk(node)):
+            if self._advance_first_id(EntryWalk(node)):
                 return
             if cursor is None:
                 cursor = RaxCursor(self.nodes)
                 cursor.seek("^")
-            node = nodes_of.node_at(cursor) if cursor.next() else None
+            node = node_module.node_at(cursor) if cursor.next() else None
 
     # ---- looking
 
@@ -232,23 +232,23 @@ class Stream:
         tail: Node | None = self.tail
         if tail is None or not stream_id.before(ms, seq, tail.ms, tail.seq):
             return tail
-        counting: LiveCounts | None = self.counting
-        if counting is not None and counting.is_in_recent(ms, seq):
-            return counting.recent
+        live_counts: LiveCounts | None = self.live_counts
+        if live_counts is not None and live_counts.is_in_last_found(ms, seq):
+            return live_counts.last_found
         cursor: RaxCursor = RaxCursor(self.nodes)
         found: Node | None = (
-            nodes_of.node_at(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
+            node_module.node_at(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
         )
-        if counting is not None:
-            counting.recent = found
+        if live_counts is not None:
+            live_counts.last_found = found
         return found
 
     @cython.ccall
     def entries_before(self, node: Node) -> cython.ulonglong:
         """How many live entries lie in the nodes before node."""
-        if node is self.tail or self.counting is None:
+        if node is self.tail or self.live_counts is None:
             return self.length - mem.as_unsigned(node.live)
-        return self.counting.before(node)
+        return self.live_counts.before(node)
 
     @cython.ccall
     def first_node(self) -> Node | None:
@@ -257,7 +257,7 @@ class Stream:
         if self.head is None and self.tail is not None:
             cursor = RaxCursor(self.nodes)
             cursor.seek("^")
-            self.head = nodes_of.node_at(cursor)
+            self.head = node_module.node_at(cursor)
         return self.head
 
     @cython.ccall
@@ -289,7 +289,7 @@ class Stream:
             if cursor is None:
                 cursor = RaxCursor(self.nodes)
                 cursor.seek("$")
-            node = nodes_of.node_at(cursor) if cursor.previous() else None
+            node = node_module.node_at(cursor) if cursor.previous() else None
         return None
 
     # ---- groups
@@ -308,7 +308,7 @@ class Stream:
         if self.groups_by_name is None:
             self.groups_by_name = {}
         self.groups_by_name[name] = made
-        made.weight.join(self.weight)
+        made.memory.attach(self.memory)
         self.group_count += 1
         return made
 
@@ -319,7 +319,7 @@ class Stream:
         dropped: Group | None = None if self.groups_by_name is None else self.groups_by_name.pop(name, None)
         if dropped is None:
             return False
-        dropped.weight.leave()
+        dropped.memory.detach()
         self.group_count -= 1
         return True
 
@@ -331,10 +331,10 @@ class Stream:
         return [self.groups_by_name[name] for name in sorted(self.groups_by_name)]
 
     @cython.ccall
-    def remember(self, idempotency: IdempotencyStore) -> cython.void:
+    def set_idempotency(self, idempotency: IdempotencyStore) -> cython.void:
         """Have it note idempotent producers, from now on."""
         self.idempotency = idempotency
-        idempotency.weight.join(self.weight)
+        idempotency.memory.attach(self.memory)
 
     # ---- the whole
 
@@ -347,12 +347,12 @@ class Stream:
         node: Node
         more: cython.bint = cursor.seek("^")
         while more:
-            node = nodes_of.node_at(cursor)
+            node = node_module.node_at(cursor)
             if other.tail is not None:
-                other._close(other.tail)
+                other._close_node(other.tail)
             other.tail = node.copy()
             other.nodes.insert(cursor.key, other.tail)
-            other.weight.add(memory_account.NODE_BYTES + other.tail.pack.cap)
+            other.memory.add(memory_account.NODE_BYTES + other.tail.pack.cap)
             more = cursor.next()
         other.length = self.length
         other.entries_added = self.entries_added
@@ -366,9 +366,9 @@ class Stream:
             other.groups_by_name = {name: group.copy() for name, group in self.groups_by_name.items()}
             other.group_count = self.group_count
             for group in other.groups_by_name.values():
-                group.weight.join(other.weight)
+                group.memory.attach(other.memory)
         if self.idempotency is not None:
-            other.remember(self.idempotency.copy())
+            other.set_idempotency(self.idempotency.copy())
         other.idmp_duration_s = self.idmp_duration_s
         other.idmp_maxsize = self.idmp_maxsize
         return other
@@ -386,7 +386,7 @@ class Stream:
         cursor: RaxCursor = RaxCursor(self.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            node = nodes_of.node_at(cursor)
+            node = node_module.node_at(cursor)
             tail = node
             weight += memory_account.NODE_BYTES + node.pack.cap
             node.check()
@@ -407,23 +407,23 @@ class Stream:
         assert self.first_id() == (first or StreamId(0, 0)), f"first is {first}, not {self.first_id()}"
         assert last == self.last_entry_id()
         assert last is None or last <= self.last_id(), f"{last} lies after the last ID, {self.last_id()}"
-        if self.counting is not None:
-            self.counting.check(self.nodes, tail)
+        if self.live_counts is not None:
+            self.live_counts.check(self.nodes, tail)
         group: Group
         for group in self.groups():
             assert self.group(group.name) is group
             group.check()
-            weight += group.weight.total
+            weight += group.memory.total
         assert self.group_count == len(self.groups())
         if self.idempotency is not None:
-            weight += self.idempotency.weight.total
-        assert weight == self.weight.total, f"weighs {weight}, not {self.weight.total}"
+            weight += self.idempotency.memory.total
+        assert weight == self.memory.total, f"weighs {weight}, not {self.memory.total}"
 
     # ---- inside
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _first_is_next_of(self, walk: EntryWalk) -> cython.bint:
+    def _advance_first_id(self, walk: EntryWalk) -> cython.bint:
         """Make the first ID that of the next live entry of walk; False when there is none."""
         while walk.next():
             if not walk.deleted:
@@ -433,7 +433,7 @@ class Stream:
         return False
 
     @cython.cfunc
-    def _open(
+    def _open_node(
         self,
         ms: cython.ulonglong,
         seq: cython.ulonglong,
@@ -446,24 +446,24 @@ class Stream:
         if self.tail is not None:
             cap: cython.Py_ssize_t = self.tail.pack.cap
             room = self.tail.pack.transfer_buffer()
-            self.weight.add(self.tail.pack.cap - cap)
-        node: Node = nodes_of.open_node(ms, seq, words, start, raw, room)
+            self.memory.add(self.tail.pack.cap - cap)
+        node: Node = node_module.open_node(ms, seq, words, start, raw, room)
         while self.tail is not None and not stream_id.before(self.tail.ms, self.tail.seq, ms, seq):
             # Only tombstones, and the last ID was set back before them: the tail must not stay last.
-            self.drop(self.tail)
+            self.drop_node(self.tail)
         if self.tail is not None:
-            self._close(self.tail)
+            self._close_node(self.tail)
         self.nodes.insert(node.key(), node)
-        self.weight.add(memory_account.NODE_BYTES + node.pack.cap)
+        self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
         self.tail = node
 
     @cython.cfunc
-    def _close(self, tail: Node) -> cython.void:
+    def _close_node(self, tail: Node) -> cython.void:
         """The tail gets no more entries: there is to be a node behind it."""
         cap: cython.Py_ssize_t = tail.pack.cap
         tail.pack.shrink()
-        self.weight.add(tail.pack.cap - cap)
-        if self.counting is None:
-            self.counting = LiveCounts(self.compaction, self.weight)
-        self.counting.close(tail)
-        self.weight.mark_evictable(self)
+        self.memory.add(tail.pack.cap - cap)
+        if self.live_counts is None:
+            self.live_counts = LiveCounts(self.compaction, self.memory)
+        self.live_counts.close(tail)
+        self.memory.mark_evictable(self)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.streams import node as nodes_of
+from headrace.streams import node as node_module
 from headrace.streams import references
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
@@ -47,12 +47,12 @@ def trim_by_length(
         excess = stream.length - maxlen
         if node.live > excess:
             if not approximate:
-                removed += _bury_oldest(stream, node, excess)
+                removed += _delete_oldest(stream, node, excess)
             break
         removed += node.live
-        stream.drop(node)
+        stream.drop_node(node)
     if removed > 0:
-        stream.find_first()
+        stream.update_first_id()
     return removed
 
 
@@ -83,12 +83,12 @@ def trim_by_id(
         walk.enter_end(node)
         if walk.previous() and not stream_id.before(walk.ms, walk.seq, ms, seq):
             if not approximate:
-                removed += _bury_before(stream, node, ms, seq)
+                removed += _delete_before(stream, node, ms, seq)
             break
         removed += node.live
-        stream.drop(node)
+        stream.drop_node(node)
     if removed > 0:
-        stream.find_first()
+        stream.update_first_id()
     return removed
 
 
@@ -107,11 +107,11 @@ def _trim_by_policy(
     gone: cython.longlong
     whole: cython.bint
     node: Node
-    read: StreamId | None = references.read_by_all(stream) if policy == references.ACKED else None
+    read: StreamId | None = references.lowest_last_id(stream) if policy == references.ACKED else None
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
     while more and stream.length > maxlen:
-        node = nodes_of.node_at(cursor)
+        node = node_module.node_at(cursor)
         if limit > 0 and removed + node.live > limit:
             break
         whole = mem.as_signed(stream.length - maxlen) >= node.live
@@ -127,57 +127,59 @@ def _trim_by_policy(
                     break
             elif mem.as_signed(stream.length - maxlen) == gone:
                 break
-            if not walk.deleted and _let_go(stream, walk.ms, walk.seq, policy):
-                node.bury(walk.at)
+            if not walk.deleted and _release(stream, walk.ms, walk.seq, policy):
+                node.mark_deleted(walk.at)
                 gone += 1
-        removed += _buried(stream, node, gone)
+        removed += _record_deletions(stream, node, gone)
         if node.live == 0:
-            stream.drop(node)
+            stream.drop_node(node)
         if not whole:
             break
         more = cursor.next()
     if removed > 0:
-        stream.find_first()
+        stream.update_first_id()
     return removed
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _let_go(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy: cython.int) -> cython.bint:
+def _release(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy: cython.int) -> cython.bint:
     """Whether policy lets the entry ms-seq go, which all have read; DELREF takes it from all that hold it."""
     if policy == references.ACKED:
-        return not references.held(stream, ms, seq)
+        return not references.is_pending(stream, ms, seq)
     references.drop_references(stream, ms, seq)
     return True
 
 
 @cython.cfunc
-def _bury_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
+def _delete_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
     """Make the first n live entries of node tombstones."""
     left: cython.longlong = n
     walk: EntryWalk = EntryWalk(node)
     while left > 0 and walk.next():
         if not walk.deleted:
-            node.bury(walk.at)
+            node.mark_deleted(walk.at)
             left -= 1
-    return _buried(stream, node, n - left)
+    return _record_deletions(stream, node, n - left)
 
 
 @cython.cfunc
-def _bury_before(stream: Stream, node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
+def _delete_before(
+    stream: Stream, node: Node, ms: cython.ulonglong, seq: cython.ulonglong
+) -> cython.longlong:
     """Make the live entries of node before ms-seq tombstones."""
     n: cython.longlong = 0
     walk: EntryWalk = EntryWalk(node)
     while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
         if not walk.deleted:
-            node.bury(walk.at)
+            node.mark_deleted(walk.at)
             n += 1
-    return _buried(stream, node, n)
+    return _record_deletions(stream, node, n)
 
 
 @cython.cfunc
-def _buried(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
+def _record_deletions(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
     """Count n entries of node as tombstones from now on."""
     if n > 0:
-        stream.buried(node, n)
+        stream.record_deletions(node, n)
     return n

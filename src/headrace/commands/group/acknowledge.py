@@ -14,7 +14,7 @@ from headrace.commands.stream import delete
 from headrace.commands.stream.delete import DeleteOptions
 from headrace.streams import references
 from headrace.streams.group import Group
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -38,7 +38,7 @@ def run_ack(call: Call) -> None:
         call.answer.integer(0)
         return
     argv: list[bytes] = call.argv
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     acknowledged: cython.longlong = 0
     slot: cython.Py_ssize_t
     at: cython.Py_ssize_t
@@ -82,7 +82,7 @@ def run_ack_delete(call: Call) -> None:
             continue
         group.pending.remove(slot)
         acknowledged += 1
-        if request.policy == references.ACKED and references.referenced(stream, wanted.ms, wanted.seq):
+        if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.answer.integer(2)
             continue
         if request.policy == references.DELREF:

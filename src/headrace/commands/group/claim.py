@@ -20,7 +20,7 @@ from headrace.resp.writer import ReplyWriter
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -118,18 +118,18 @@ class ClaimOperation:
     @cython.cfunc
     def is_idle(self, slot: cython.Py_ssize_t) -> cython.bint:
         """Whether the pending entry has been idle for long enough. Nobody's entry always has."""
-        pending: Pending = self.group.pending
+        pending: PendingEntries = self.group.pending
         if self.min_idle == 0 or pending.owner_of(slot) is None:
             return True
-        return self.call.now - pending.time_of(slot) >= self.min_idle
+        return self.call.now - pending.delivery_time_of(slot) >= self.min_idle
 
     @cython.cfunc
     def claim_entry(
         self, answer: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
     ) -> cython.void:
         """Give the consumer the pending entry of slot, and answer it; word is the ID for the log."""
-        pending: Pending = self.group.pending
-        deliveries: cython.longlong = pending.deliveries_of(slot)
+        pending: PendingEntries = self.group.pending
+        deliveries: cython.longlong = pending.delivery_count_of(slot)
         if self.retry_count >= 0:
             deliveries = self.retry_count
         elif not self.just_id:
@@ -245,7 +245,7 @@ def _read_claim_options(claim: ClaimOperation, argv: list[bytes], at: cython.Py_
 @cython.cfunc
 def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.void:
     """Do what XCLAIM does with one of its IDs."""
-    pending: Pending = claim.group.pending
+    pending: PendingEntries = claim.group.pending
     slot: cython.Py_ssize_t = pending.find(wanted.ms, wanted.seq)
     if slot < 0 and not claim.force:
         return
@@ -301,7 +301,7 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
     """Look at the pending entries from start on until there are count results or too many were looked at."""
     answer: ReplyWriter = claim.call.answer
     claimed: ReplyWriter = ReplyWriter(answer.protocol)  # the cursor, which comes first, is known last
-    pending: Pending = claim.group.pending
+    pending: PendingEntries = claim.group.pending
     scanned: cython.longlong = 0
     deleted: list[StreamId] = []
     slot: cython.Py_ssize_t = pending.from_id(start.ms, start.seq)

@@ -23,7 +23,7 @@ from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -211,11 +211,11 @@ def _parse_id(word: bytes) -> StreamId | None:
 @cython.cfunc
 def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
     """When the pending entry that is claimed next was delivered; -1 when there is none."""
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     slot: cython.Py_ssize_t = pending.oldest()
     while slot >= 0:
         if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
-            return pending.time_of(slot)
+            return pending.delivery_time_of(slot)
         slot = pending.newer(slot)
     return -1
 
@@ -253,7 +253,7 @@ class StreamReply:
     def answer_history(self, after: StreamId) -> cython.void:
         """Answer what is pending for the consumer above the ID; what is gone from the stream as null."""
         answer: ReplyWriter = self.call.answer
-        pending: Pending = self.group.pending
+        pending: PendingEntries = self.group.pending
         first: StreamId = after.successor()
         slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
         following: cython.Py_ssize_t
@@ -265,7 +265,9 @@ class StreamReply:
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
                 entries.answer_entry(answer, entry)
-                pending.touch(slot, self.call.now, members.saturating_increment(pending.deliveries_of(slot)))
+                pending.touch(
+                    slot, self.call.now, members.saturating_increment(pending.delivery_count_of(slot))
+                )
                 if self.call.recording:
                     redeliveries.add(slot)
             else:
@@ -280,7 +282,7 @@ class StreamReply:
     def answer_claimed(self, min_idle: cython.longlong) -> cython.void:
         """Answer and take over what has been pending for long, the oldest first; what is gone stays."""
         call: Call = self.call
-        pending: Pending = self.group.pending
+        pending: PendingEntries = self.group.pending
         slot: cython.Py_ssize_t = pending.oldest()
         following: cython.Py_ssize_t
         rest: cython.Py_ssize_t = pending.count  # what is taken over comes last, and is not met again
@@ -289,15 +291,18 @@ class StreamReply:
         entry: StreamIterator | None
         last: bytes = stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.recording else b""
         while rest > 0 and slot >= 0 and self.found < self.limit and not self.budget.is_full():
-            idle = max(0, call.now - pending.time_of(slot))
+            idle = max(0, call.now - pending.delivery_time_of(slot))
             if idle < min_idle:
                 break
             following = pending.newer(slot)
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
-                self._answer_with_delivery(entry, idle, pending.deliveries_of(slot))
+                self._answer_with_delivery(entry, idle, pending.delivery_count_of(slot))
                 pending.assign(
-                    slot, self.consumer, call.now, members.saturating_increment(pending.deliveries_of(slot))
+                    slot,
+                    self.consumer,
+                    call.now,
+                    members.saturating_increment(pending.delivery_count_of(slot)),
                 )
                 self.consumer.active_ms = call.now
                 if call.recording:
@@ -381,8 +386,8 @@ class RedeliveryLog:
     @cython.cfunc
     def add(self, slot: cython.Py_ssize_t) -> cython.void:
         """The entry of slot was delivered again."""
-        pending: Pending = self.stream_reply.group.pending
-        if self.ids and pending.deliveries_of(slot) != pending.deliveries_of(self.slot):
+        pending: PendingEntries = self.stream_reply.group.pending
+        if self.ids and pending.delivery_count_of(slot) != pending.delivery_count_of(self.slot):
             self.flush()
         self.slot = slot
         self.ids.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))

@@ -13,7 +13,7 @@ from headrace.commands.call import Call
 from headrace.errors import CommandError
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
@@ -84,13 +84,13 @@ def record_claim(
     call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, word: bytes, last: bytes
 ) -> cython.void:
     """The pending entry of slot, word its ID, is as it is now; last is the group's last ID to be said."""
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     owner: Consumer | None = pending.owner_of(slot)
     if owner is None:
         call.record([b"XACK", key, group.name, word])
         return
-    time: bytes = stream_id.decimal(pending.time_of(slot))
-    deliveries: bytes = stream_id.decimal(pending.deliveries_of(slot))
+    time: bytes = stream_id.decimal(pending.delivery_time_of(slot))
+    deliveries: bytes = stream_id.decimal(pending.delivery_count_of(slot))
     words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word, b"TIME", time]
     words += [b"RETRYCOUNT", deliveries, b"FORCE", b"JUSTID", b"LASTID", last]
     call.record(words)
@@ -101,15 +101,15 @@ def record_redelivery(
     call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, ids: list[bytes]
 ) -> cython.void:
     """These entries were given to their owner again, as that of slot was: at one time, and as often."""
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     owner: Consumer | None = pending.owner_of(slot)
     assert owner is not None
     words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", *ids]
     words += [
         b"TIME",
-        stream_id.decimal(pending.time_of(slot)),
+        stream_id.decimal(pending.delivery_time_of(slot)),
         b"RETRYCOUNT",
-        stream_id.decimal(pending.deliveries_of(slot)),
+        stream_id.decimal(pending.delivery_count_of(slot)),
     ]
     words += [b"FORCE", b"JUSTID"]
     call.record(words)

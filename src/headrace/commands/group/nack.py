@@ -15,7 +15,7 @@ from headrace.commands.group import members
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
 from headrace.streams.group import Group
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -127,14 +127,14 @@ def run(call: Call) -> None:
     ids: list[StreamId] = [
         stream_id.parse(word, 0) for word in argv[request.ids_at : request.ids_at + request.count]
     ]
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     given_back: cython.longlong = 0
     slot: cython.Py_ssize_t
     wanted: StreamId
     for wanted in ids:
         slot = pending.find(wanted.ms, wanted.seq)
         if slot >= 0:
-            pending.assign(slot, None, 0, request.deliveries_after(pending.deliveries_of(slot)))
+            pending.assign(slot, None, 0, request.deliveries_after(pending.delivery_count_of(slot)))
         elif request.force and stream.contains(wanted.ms, wanted.seq):
             pending.add(wanted.ms, wanted.seq, None, 0, request.deliveries_after(0))
         else:

@@ -16,7 +16,7 @@ from headrace.errors import InvalidSyntax
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
@@ -37,7 +37,7 @@ def run(call: Call) -> None:
 @cython.cfunc
 def answer_summary(answer: ReplyWriter, group: Group) -> cython.void:
     """Answer how many there are, the first and the last ID, and how many each consumer has."""
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     answer.array(4)
     answer.integer(pending.count)
     if pending.count == 0:
@@ -91,7 +91,7 @@ def answer_list(call: Call) -> cython.void:
 @cython.cfunc
 def answer_from(
     call: Call,
-    pending: Pending,
+    pending: PendingEntries,
     slot: cython.Py_ssize_t,
     consumer: Consumer | None,
     last: StreamId,
@@ -108,13 +108,13 @@ def answer_from(
         if stream_id.before(last.ms, last.seq, pending.ms_of(slot), pending.seq_of(slot)):
             break
         owner = pending.owner_of(slot)
-        idle = max(0, call.now - pending.time_of(slot))
+        idle = max(0, call.now - pending.delivery_time_of(slot))
         if owner is None or idle >= min_idle:
             answer.array(4)
             answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
             answer.bulk(b"" if owner is None else owner.name)
             answer.integer(-1 if owner is None else idle)
-            answer.integer(pending.deliveries_of(slot))
+            answer.integer(pending.delivery_count_of(slot))
             found += 1
         slot = pending.after(slot) if consumer is None else pending.of_consumer_after(consumer, slot)
     answer.close_array(mark, found)

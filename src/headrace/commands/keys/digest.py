@@ -15,7 +15,7 @@ from typing import Any
 from headrace.keyspace.keyspace import Keyspace
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 
 DIGEST_BYTES = 20
@@ -101,11 +101,16 @@ def add_group(facts: Facts, group: Group) -> None:
         add_pending(facts, pending, slot)
 
 
-def add_pending(facts: Facts, pending: Pending, slot: int) -> None:
+def add_pending(facts: Facts, pending: PendingEntries, slot: int) -> None:
     """One entry that was delivered and not acknowledged."""
     owner = pending.owner_of(slot)
     facts.add(b"unowned" if owner is None else b"owned", b"" if owner is None else owner.name)
-    facts.add(pending.ms_of(slot), pending.seq_of(slot), pending.time_of(slot), pending.deliveries_of(slot))
+    facts.add(
+        pending.ms_of(slot),
+        pending.seq_of(slot),
+        pending.delivery_time_of(slot),
+        pending.delivery_count_of(slot),
+    )
 
 
 def add_producers(facts: Facts, stream: Stream, now_ms: int) -> None:

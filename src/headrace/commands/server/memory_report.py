@@ -47,7 +47,7 @@ def overhead_bytes(keyspace: Keyspace) -> int:
 def figures(call: Call) -> dict[bytes, Any]:
     """Redis's figures under Redis's names: bytes, percentages, and ratios."""
     known: dict[str, Any] = dict(call.server.info("memory"))
-    used = call.keyspace.weight.total
+    used = call.keyspace.memory.total
     peak = max(used, known.get("used_memory_peak", 0))
     resident, startup = known.get("used_memory_rss", used), known.get("used_memory_rss_startup", 0)
     for_data = max(resident - startup, 0)

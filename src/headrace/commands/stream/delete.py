@@ -127,7 +127,7 @@ def run_by_policy(call: Call) -> None:
     wanted: StreamId
     call.answer.array(request.count)
     for wanted in ids:
-        if request.policy == references.ACKED and references.referenced(stream, wanted.ms, wanted.seq):
+        if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.answer.integer(2)
             continue
         dropped = 0

@@ -71,8 +71,8 @@ def ensure_idempotency(call: Call, stream: Stream) -> IdempotencyStore:
     """What the stream remembers; from now on it does."""
     memory: IdempotencyStore | None = stream.idempotency
     if memory is None:
-        memory = IdempotencyStore(stream.idmp_duration_s, call.keyspace.forgetting)
-        stream.remember(memory)
+        memory = IdempotencyStore(stream.idmp_duration_s, call.keyspace.idempotency_sweeper)
+        stream.set_idempotency(memory)
     return memory
 
 

@@ -24,7 +24,7 @@ from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.iterator import StreamIterator
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -105,9 +105,9 @@ def answer_counters(answer: ReplyWriter, stream: Stream) -> cython.void:
     answer.bulk(b"idmp-maxsize")
     answer.integer(stream.idmp_maxsize)
     answer.bulk(b"pids-tracked")
-    answer.integer(0 if memory is None else memory.producers())
+    answer.integer(0 if memory is None else memory.producer_count())
     answer.bulk(b"iids-tracked")
-    answer.integer(0 if memory is None else memory.tracked())
+    answer.integer(0 if memory is None else memory.iid_count())
     answer.bulk(b"iids-added")
     answer.integer(0 if memory is None else mem.as_signed(memory.added))
     answer.bulk(b"iids-duplicates")
@@ -126,7 +126,7 @@ def answer_progress(answer: ReplyWriter, stream: Stream, group: Group) -> cython
     else:
         answer.integer(group.entries_read)
     answer.bulk(b"lag")
-    if delivery.has_lag(stream, group):
+    if delivery.lag_is_known(stream, group):
         answer.integer(lag)
     else:
         answer.null()
@@ -135,7 +135,7 @@ def answer_progress(answer: ReplyWriter, stream: Stream, group: Group) -> cython
 @cython.cfunc
 def answer_group(answer: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
     """A group as FULL shows it, with at most count (0: all) pending entries each time."""
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     slot: cython.Py_ssize_t = pending.from_id(0, 0)
     shown: cython.longlong = 0
     owner: Consumer | None
@@ -155,8 +155,8 @@ def answer_group(answer: ReplyWriter, stream: Stream, group: Group, count: cytho
         answer.array(4)
         answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
         answer.bulk(b"" if owner is None else owner.name)
-        answer.integer(pending.time_of(slot))
-        answer.integer(pending.deliveries_of(slot))
+        answer.integer(pending.delivery_time_of(slot))
+        answer.integer(pending.delivery_count_of(slot))
         shown += 1
         slot = pending.after(slot)
     answer.close_array(mark, shown)
@@ -168,7 +168,7 @@ def answer_group(answer: ReplyWriter, stream: Stream, group: Group, count: cytho
 
 @cython.cfunc
 def answer_consumer(
-    answer: ReplyWriter, pending: Pending, consumer: Consumer, count: cython.longlong
+    answer: ReplyWriter, pending: PendingEntries, consumer: Consumer, count: cython.longlong
 ) -> cython.void:
     """A consumer as FULL shows it, with at most count (0: all) of its pending entries."""
     slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
@@ -187,8 +187,8 @@ def answer_consumer(
     while slot >= 0 and (count == 0 or shown < count):
         answer.array(3)
         answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-        answer.integer(pending.time_of(slot))
-        answer.integer(pending.deliveries_of(slot))
+        answer.integer(pending.delivery_time_of(slot))
+        answer.integer(pending.delivery_count_of(slot))
         shown += 1
         slot = pending.of_consumer_after(consumer, slot)
     answer.close_array(mark, shown)

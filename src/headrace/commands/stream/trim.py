@@ -237,7 +237,9 @@ class TrimOptions:
         """
         entries: StreamIterator = StreamIterator(stream, 0, 0, ms, seq, False)
         while entries.next():
-            if self.policy != references.ACKED or not references.referenced(stream, entries.ms, entries.seq):
+            if self.policy != references.ACKED or not references.is_referenced(
+                stream, entries.ms, entries.seq
+            ):
                 return StreamId(entries.ms, entries.seq).text()
         return most
 

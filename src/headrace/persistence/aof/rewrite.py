@@ -39,7 +39,7 @@ from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.iterator import StreamIterator
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -145,7 +145,7 @@ def set_id_command(key: bytes, stream: Stream) -> list[bytes]:
 @cython.cfunc
 def has_pending_gone(stream: Stream) -> cython.bint:
     """Whether an entry is pending in a group, but not in the stream any more."""
-    pending: Pending
+    pending: PendingEntries
     slot: cython.Py_ssize_t
     group: Group
     for group in stream.groups():
@@ -162,7 +162,7 @@ def has_pending_gone(stream: Stream) -> cython.bint:
 def pending_ids(stream: Stream) -> list[bytes]:
     """Every ID that is pending in any group, in order."""
     found: set[StreamId] = set()
-    pending: Pending
+    pending: PendingEntries
     slot: cython.Py_ssize_t
     group: Group
     for group in stream.groups():
@@ -176,19 +176,19 @@ def pending_ids(stream: Stream) -> list[bytes]:
 
 def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
     """Claims for what is owned, in the order of delivery; consumers that own nothing; what nobody owns."""
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     consumer: Consumer
     owner: Consumer | None
     slot: cython.Py_ssize_t = pending.oldest()
     nobodys: list[list[bytes]] = []
     while slot >= 0:
         word: bytes = stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot))
-        count: bytes = stream_id.decimal(pending.deliveries_of(slot))
+        count: bytes = stream_id.decimal(pending.delivery_count_of(slot))
         owner = pending.owner_of(slot)
         if owner is None:
             nobodys.append([word, count])
         else:
-            time: bytes = stream_id.decimal(pending.time_of(slot))
+            time: bytes = stream_id.decimal(pending.delivery_time_of(slot))
             words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word]
             yield [*words, b"TIME", time, b"RETRYCOUNT", count, b"JUSTID", b"FORCE"]
         slot = pending.newer(slot)

@@ -39,7 +39,7 @@ from headrace.persistence.rdb.stream_writer import stand_in, write_producers, wr
 from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED, Version
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 
 AUX_NAME = b"headrace-kept"
@@ -116,7 +116,7 @@ def _put_order(out: RdbOutput, group: Group) -> None:
 
 
 @cython.ccall
-def unordered(pending: Pending) -> list[Any]:
+def unordered(pending: PendingEntries) -> list[Any]:
     """The slots, in delivery order, of owned entries delivered at one time and not by rising ID."""
     found: list[Any] = []
     run: list[Any] = []  # of one time
@@ -127,12 +127,12 @@ def unordered(pending: Pending) -> list[Any]:
     slot: cython.Py_ssize_t = pending.oldest()
     while slot >= 0:
         if pending.owner_of(slot) is not None:
-            if not run or pending.time_of(slot) != time_ms:
+            if not run or pending.delivery_time_of(slot) != time_ms:
                 if not rising:
                     found.extend(run)
                 run = []
                 rising = True
-                time_ms = pending.time_of(slot)
+                time_ms = pending.delivery_time_of(slot)
             elif pending.ms_of(slot) < ms or (pending.ms_of(slot) == ms and pending.seq_of(slot) < seq):
                 rising = False
             ms = pending.ms_of(slot)
@@ -192,7 +192,7 @@ def _take_unowned(inp: RdbInput, group: Group) -> None:
         raise ValueError(f"who stood in is not in the group {group.name!r}")
     for _ in range(inp.length()):
         slot = _take_slot(inp, group.pending, owner)
-        group.pending.assign(slot, None, 0, group.pending.deliveries_of(slot))
+        group.pending.assign(slot, None, 0, group.pending.delivery_count_of(slot))
     if owner.pending_count:
         raise ValueError(f"who stood in for others in the group {group.name!r} owns entries")
     group.drop_consumer(owner)
@@ -211,10 +211,10 @@ def _take_order(inp: RdbInput, group: Group) -> None:
     pending = group.pending
     for _ in range(inp.length()):
         slot = _take_slot(inp, pending, None)
-        pending.touch(slot, pending.time_of(slot), pending.deliveries_of(slot))
+        pending.touch(slot, pending.delivery_time_of(slot), pending.delivery_count_of(slot))
 
 
-def _take_slot(inp: RdbInput, pending: Pending, owner: Consumer | None) -> int:
+def _take_slot(inp: RdbInput, pending: PendingEntries, owner: Consumer | None) -> int:
     """The slot of the ID that comes next, which must be that owner's; None: just anybody's."""
     inp.raw_id()
     slot = pending.find(inp.ms, inp.seq)

@@ -39,7 +39,7 @@ from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.node import Node
 from headrace.streams.node_check import EntryBeforeNode
 from headrace.streams.node_walk import EntryWalk
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
@@ -159,7 +159,7 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
             raise Damaged(
                 at, f"a stream of {stream.length} entries says {stream.entries_added} were ever added"
             )
-    stream.find_first()
+    stream.update_first_id()
     last: StreamId | None = stream.last_entry_id()
     if last is not None and stream_id.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
         stream.last_ms = last.ms  # the entries are sound: better to mend the number than to lose them
@@ -191,7 +191,7 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
     if kind >= WITH_COUNTERS:
         group.entries_read = max(mem.as_signed(inp.length()), UNKNOWN)
     else:
-        group.entries_read = delivery.distance(stream, group.last_ms, group.last_seq)
+        group.entries_read = delivery.entries_read_at(stream, group.last_ms, group.last_seq)
     times: list[Any] = _read_pending(inp, group.pending)
     owners: list[Any] = [None] * len(times)
     consumers: cython.ulonglong = inp.length()
@@ -206,7 +206,7 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
 
 
 @cython.cfunc
-def _read_pending(inp: RdbInput, pending: Pending) -> list[Any]:
+def _read_pending(inp: RdbInput, pending: PendingEntries) -> list[Any]:
     """Read the pending entries, as nobody's yet; returns the time of delivery of each slot, from 0 on."""
     times: list[Any] = []
     at: cython.longlong
@@ -257,18 +257,18 @@ def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[A
 
 
 @cython.cfunc
-def _hand_out(pending: Pending, owners: list[Any], times: list[Any]) -> cython.void:
+def _hand_out(pending: PendingEntries, owners: list[Any], times: list[Any]) -> cython.void:
     """Give the entries to their owners, in the order in which they were delivered."""
     slot: cython.Py_ssize_t
     owner: Consumer | None
     for slot in sorted(range(len(times)), key=times.__getitem__):
         owner = owners[slot]
         if owner is not None:
-            pending.assign(slot, owner, times[slot], pending.deliveries_of(slot))
+            pending.assign(slot, owner, times[slot], pending.delivery_count_of(slot))
 
 
 @cython.cfunc
-def _read_unowned(inp: RdbInput, pending: Pending) -> cython.void:
+def _read_unowned(inp: RdbInput, pending: PendingEntries) -> cython.void:
     """Read in which order the entries that are nobody's were given back. It must be all of them."""
     at: cython.longlong = inp.here()
     seen: set[int] = set()
@@ -280,7 +280,7 @@ def _read_unowned(inp: RdbInput, pending: Pending) -> cython.void:
         if slot < 0 or pending.owner_of(slot) is not None or slot in seen:
             raise Damaged(at, f"{inp.ms}-{inp.seq} was not given back, or it stands there twice")
         seen.add(slot)
-        pending.assign(slot, None, 0, pending.deliveries_of(slot))
+        pending.assign(slot, None, 0, pending.delivery_count_of(slot))
         left -= 1
     if len(seen) != pending.unowned:
         raise Damaged(at, f"{pending.unowned} pending entries have no owner, {len(seen)} were given back")
@@ -299,7 +299,7 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
         raise Damaged(at, f"a stream cannot remember {maxsize} requests for {duration} s")
     stream.idmp_duration_s = duration
     stream.idmp_maxsize = maxsize
-    memory: IdempotencyStore = IdempotencyStore(stream.idmp_duration_s, keyspace.forgetting)
+    memory: IdempotencyStore = IdempotencyStore(stream.idmp_duration_s, keyspace.idempotency_sweeper)
     pid: bytes
     iid: bytes
     iids: cython.ulonglong
@@ -319,4 +319,4 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
     memory.added = _read_counter(inp)
     memory.duplicates = _read_counter(inp)
     if memory.by_producer or memory.added > 0 or memory.duplicates > 0:
-        stream.remember(memory)
+        stream.set_idempotency(memory)

@@ -16,12 +16,12 @@ import cython
 from headrace import mem
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED
-from headrace.streams import node as nodes_of
+from headrace.streams import node as node_module
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.node import Node
-from headrace.streams.pending import Pending
+from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.stream_id import StreamId
@@ -97,7 +97,7 @@ def _write_nodes(out: RdbOutput, stream: Stream) -> cython.void:
     more: cython.bint = cursor.seek("^")
     out.length(stream.nodes.keys)
     while more:
-        node = nodes_of.node_at(cursor)
+        node = node_module.node_at(cursor)
         out.byte(NODE_KEY_BYTES)
         out.raw16(node.ms, node.seq)
         out.string_from(node.pack.p, node.pack.used + 1)
@@ -109,7 +109,7 @@ def _write_group(
     out: RdbOutput, group: Group, stream_type: cython.int, now_ms: cython.longlong
 ) -> cython.void:
     """Write one group with what is pending in it and its consumers."""
-    pending: Pending = group.pending
+    pending: PendingEntries = group.pending
     consumer: Consumer
     consumers: list[Consumer] = group.consumers()
     slot: cython.Py_ssize_t
@@ -121,8 +121,8 @@ def _write_group(
     slot = pending.from_id(0, 0)
     while slot >= 0:
         _write_id(out, pending, slot)
-        out.time(pending.time_of(slot))
-        out.length(mem.as_unsigned(pending.deliveries_of(slot)))
+        out.time(pending.delivery_time_of(slot))
+        out.length(mem.as_unsigned(pending.delivery_count_of(slot)))
         slot = pending.after(slot)
     out.length(len(consumers) + stands_in)
     for consumer in consumers:
@@ -145,7 +145,7 @@ def _write_group(
 
 
 @cython.ccall
-def write_unowned(out: RdbOutput, pending: Pending) -> cython.void:
+def write_unowned(out: RdbOutput, pending: PendingEntries) -> cython.void:
     """Write how many entries are nobody's, and their IDs, the first given back first."""
     _: cython.Py_ssize_t
     slot: cython.Py_ssize_t = pending.oldest()
@@ -156,7 +156,7 @@ def write_unowned(out: RdbOutput, pending: Pending) -> cython.void:
 
 
 @cython.cfunc
-def _write_id(out: RdbOutput, pending: Pending, slot: cython.Py_ssize_t) -> cython.void:
+def _write_id(out: RdbOutput, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.void:
     out.raw16(pending.ms_of(slot), pending.seq_of(slot))
 
 

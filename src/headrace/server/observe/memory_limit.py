@@ -21,20 +21,20 @@ NO_LIMIT = (1 << 63) - 1
 
 def apply(config: Config, engine: Engine) -> None:
     """Tell the engine what the configuration says."""
-    engine.keyspace.weight.most = config.number("maxmemory") or NO_LIMIT
+    engine.keyspace.memory.limit = config.number("maxmemory") or NO_LIMIT
     engine.write_gate.eviction.policy = config.text("maxmemory-policy")
 
 
 def note_peak(engine: Engine) -> None:
     """The data weigh so much now, which may be more than ever."""
     eviction = engine.write_gate.eviction
-    eviction.peak = max(eviction.peak, engine.keyspace.weight.total)
+    eviction.peak = max(eviction.peak, engine.keyspace.memory.total)
 
 
 def fields(config: Config, engine: Engine, startup: int) -> Section:
     """INFO memory; startup is the resident set there was before the data."""
     note_peak(engine)
-    used, peak = engine.keyspace.weight.total, engine.write_gate.eviction.peak
+    used, peak = engine.keyspace.memory.total, engine.write_gate.eviction.peak
     resident = resident_bytes()
     places = overhead_bytes(engine.keyspace)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
