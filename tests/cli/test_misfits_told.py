@@ -41,7 +41,7 @@ def test_values_that_do_not_fit_are_counted_by_archive_and_query(
     rows = [json.loads(line) for line in output.splitlines()]
     assert rows[3] == {"n": 3, "at": "2026-03-01 12:00:03", "b": "x"}
     assert rows[20:] == [{"n": None, "at": None, "b": "\\xff"}, {"n": None, "at": None, "b": None}]
-    assert "are null there: s.n 1, s.at 1 (--fields says other types)\n" in errors
+    assert "are null there: s.n 1, s.at 1 (--fields sets other types)\n" in errors
 
 
 def test_columns_that_are_guessed_read_times_and_name_what_is_left_out(
