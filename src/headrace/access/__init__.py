@@ -1,1 +1,1 @@
-"""Who may do what: users, their passwords and rules, and the log of what was denied."""
+"""Access control: users, their passwords and rules, and the log of denied requests."""

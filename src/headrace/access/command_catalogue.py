@@ -1,10 +1,10 @@
-"""What rules can speak of: commands by their whole names ("config|get" for a subcommand), and categories."""
+"""The names that ACL rules can use: commands ("config|get" for a subcommand) and categories."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-# Every category of Redis's, so that its rules are understood here; some have no command here.
+# All categories of Redis, so that its rules are accepted; some contain no command here.
 CATEGORIES = (
     b"keyspace",
     b"read",
@@ -31,18 +31,18 @@ CATEGORIES = (
 
 
 class CommandCatalogue:
-    """The commands that there are, as rules see them: all names are lower case."""
+    """The commands, by lower-case name, as ACL rules see them."""
 
     def __init__(self) -> None:
-        self.members: dict[bytes, list[bytes]] = {}  # by name: itself, and its subcommands
+        self.members: dict[bytes, list[bytes]] = {}  # by name: the command itself and its subcommands
         self.containers: set[bytes] = set()
         self.names_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
         self.members_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
 
     def add(self, name: bytes, categories: Iterable[str], subcommands: Mapping[bytes, Iterable[str]]) -> None:
-        """A command, and its subcommands, each with its categories.
+        """Add a command and its subcommands, each with its categories.
 
-        A category that holds a container chooses all of its subcommands, although it names only itself.
+        A rule on a category that contains a container applies to all of its subcommands.
         """
         self.members[name] = [name, *subcommands]
         if subcommands:

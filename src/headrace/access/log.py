@@ -1,15 +1,15 @@
-"""The log of what was denied, newest first. The same denial within a minute is counted, not repeated."""
+"""The ACL log, newest first. The same denial within a minute is counted, not repeated."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-GROUPED_MS = 60_000  # so long after the last one a denial is another entry
-MERGE_WINDOW = 10  # newest entries among which the same one is sought
+GROUPED_MS = 60_000  # a repeated denial after a longer time is a new entry
+MERGE_WINDOW = 10  # newest entries that are compared with a new denial
 
 # Reasons.
 AUTH, COMMAND, KEY, CHANNEL, CERTIFICATE = b"auth", b"command", b"key", b"channel", b"tls-cert"
-# By what INFO counts them.
+# The counters of INFO.
 COUNTED = {AUTH: "auth", COMMAND: "cmd", KEY: "key", CHANNEL: "channel", CERTIFICATE: "tls_cert"}
 # Contexts.
 TOP_LEVEL, MULTI = b"toplevel", b"multi"
@@ -17,21 +17,21 @@ TOP_LEVEL, MULTI = b"toplevel", b"multi"
 
 @dataclass
 class Denial:
-    """One entry. What was denied to whom, and how often."""
+    """One entry: a denied request, and how often it was denied."""
 
     number: int
     reason: bytes
     context: bytes
-    object: bytes  # the command, key or channel
-    user: bytes  # who it was, or who he said he was
-    client: bytes  # his line of CLIENT LIST, the last time
+    object: bytes  # the denied command, key or channel
+    user: bytes  # the user, or the name with which a client tried to authenticate
+    client: bytes  # the client's line of CLIENT LIST, the last time
     created_ms: int
     updated_ms: int
     count: int = 1
 
 
 class AccessLog:
-    """At most `most` entries."""
+    """The latest denials, newest first: at most `max_entries`."""
 
     def __init__(self, max_entries: int = 128) -> None:
         self.max_entries = max_entries
@@ -42,7 +42,7 @@ class AccessLog:
     def add(
         self, reason: bytes, context: bytes, what: bytes, user: bytes, client: bytes, now_ms: int
     ) -> None:
-        """Something was denied."""
+        """Log a denial."""
         self.denied[COUNTED[reason]] += 1
         for at, entry in enumerate(self.entries[:MERGE_WINDOW]):
             same = (entry.reason, entry.context, entry.object, entry.user) == (reason, context, what, user)
@@ -57,14 +57,14 @@ class AccessLog:
         self.set_max_entries(self.max_entries)
 
     def set_max_entries(self, max_entries: int) -> None:
-        """Keep no more than so many from now on."""
+        """Keep at most so many entries from now on."""
         self.max_entries = max_entries
         del self.entries[max_entries:]
 
     def reset(self) -> None:
-        """All counts to zero: the entries stay."""
+        """Set all counters to zero; the entries stay."""
         self.denied = dict.fromkeys(COUNTED.values(), 0)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Delete all entries."""
         self.entries.clear()

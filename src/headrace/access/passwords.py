@@ -1,4 +1,4 @@
-"""Passwords are known only as the hexadecimal SHA-256 of their bytes, and compared in constant time."""
+"""Passwords. Only the hexadecimal SHA-256 of each is stored; they are compared in constant time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ HEXADECIMAL = frozenset(b"0123456789abcdef")
 
 
 def digest(password: bytes) -> bytes:
-    """What is kept of the password."""
+    """Return the stored form of the password."""
     return hashlib.sha256(password).hexdigest().encode()
 
 
 def is_digest(text: bytes) -> bool:
-    """Whether text can be what digest() returns: 64 hexadecimal digits, lower case."""
+    """Return whether the text could come from digest(): 64 lower-case hexadecimal digits."""
     return len(text) == DIGEST_DIGITS and HEXADECIMAL.issuperset(text)
 
 
 def is_one_of(password: bytes, digests: Iterable[bytes]) -> bool:
-    """Whether the password is one of those kept; it takes equally long whichever it is, and if none."""
+    """Return whether the password has one of these digests, in a time that does not depend on which."""
     given = digest(password)
     found = False
     for kept in digests:

@@ -1,4 +1,4 @@
-"""What is wrong with a rule, a user or a file of them, in Redis's words."""
+"""Errors in ACL rules, users and user files, with Redis's texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headrace.errors import HeadraceError
 
 
 class InvalidRule(HeadraceError):
-    """A rule that cannot be; its text goes behind the rule itself."""
+    """A rule is invalid; the text is shown after the rule."""
 
 
 UNKNOWN = "Unknown command or category name in ACL"
@@ -28,7 +28,7 @@ CHANNELS_ARE_ALL = (
 
 
 class RejectedRule(HeadraceError):
-    """One rule of several was refused, and so are all: the rule, and why."""
+    """One of several rules was rejected, so none was applied."""
 
     def __init__(self, rule: bytes, reason: str) -> None:
         super().__init__(reason)
@@ -37,7 +37,7 @@ class RejectedRule(HeadraceError):
 
 
 class OpenParenthesis(HeadraceError):
-    """A selector that nothing closes; where it begins."""
+    """A selector's parenthesis is not closed."""
 
     def __init__(self, at: bytes) -> None:
         super().__init__(f"Unmatched parenthesis in acl selector starting at '{to_text(at)}'.")
@@ -45,14 +45,14 @@ class OpenParenthesis(HeadraceError):
 
 
 class InvalidUserFile(HeadraceError):
-    """A file of users that was not taken: every complaint, with its line."""
+    """A file of users was rejected: all problems, each with its line."""
 
 
 def to_text(word: bytes) -> str:
-    """Bytes as text that turns into the same bytes again."""
+    """Decode bytes to text that encodes to the same bytes again."""
     return word.decode("utf-8", "surrogateescape")
 
 
 def has_blanks(word: bytes) -> bool:
-    """Whether the word could not be told apart in a line."""
+    """Return whether the word contains white space or NUL."""
     return any(byte in b" \t\n\v\f\r\0" for byte in word)

@@ -1,12 +1,12 @@
-"""A selector: which commands, on which keys, with which channels. A user has one, and more in parentheses.
+"""A selector: rules for commands, keys and channels. A user has one, and more in parentheses.
 
     +name -name  +name|sub  +name|first-word  +@category -@category      commands
     ~glob  %R~glob  %W~glob  %RW~glob  allkeys resetkeys                 keys
     &glob  allchannels resetchannels                                     channels
 
-A verdict is 0 when a request is fine, else the reason above and the word's place in the request below:
+A verdict is 0 if a request is allowed. Else it holds the reason and the index of the denied argument:
 
-    | reason: 32 bits | index in argv: 32 bits |        the greatest of several is the one to tell
+    | reason: 32 bits | index in argv: 32 bits |        of several verdicts the greatest one is reported
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.errors import CommandError
 from headrace.keyspace.glob import Glob
 from headrace.visibility import Public
 
-# What a command does with a key, and what a pattern lets it do. For Python modules, too: hence no C numbers.
+# How a command uses a key, and what a pattern allows. Python modules read them, so they are no C numbers.
 READ = 1
 WRITE = 2
 BOTH = READ | WRITE
@@ -42,15 +42,15 @@ USES = {READ: b"%R~", WRITE: b"%W~", BOTH: b"~"}
 @cython.final
 @cython.cclass
 class AccessRequest:
-    """What a request wants, as far as rules are concerned. Places are indices in argv."""
+    """A request as access rules see it: its command, keys and channels. Positions are indices in argv."""
 
-    name: bytes  # the command's whole name, lower case
+    name: bytes  # the command's full name, lower case
     argv: list[bytes]
-    always_allowed: cython.bint  # a command that strangers may use, and so everybody
-    keys: Public[list[int]]  # places
-    uses: Public[list[int]]  # READ, WRITE, BOTH or 0 of each key
-    channels: Public[list[int]]  # places
-    literal: Public[cython.bint]  # the channels are patterns: a rule must say the same
+    always_allowed: cython.bint  # allowed before authentication, and so for every user
+    keys: Public[list[int]]  # positions
+    uses: Public[list[int]]  # READ, WRITE, BOTH or 0 for each key
+    channels: Public[list[int]]  # positions
+    literal: Public[cython.bint]  # the channels are patterns: they must equal a rule's pattern
 
     def __init__(self, name: bytes, argv: list[bytes], always_allowed: cython.bint = False) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class AccessRequest:
 
 @cython.cfunc
 def compile_pattern(glob: bytes) -> Glob:
-    """Return the pattern of a rule, ready to be compared; InvalidRule when it may not be one."""
+    """Compile the pattern of a rule. Raises InvalidRule if it is not valid."""
     if has_blanks(glob):
         raise InvalidRule(SYNTAX)
     try:
@@ -76,19 +76,19 @@ def compile_pattern(glob: bytes) -> Glob:
 @cython.final
 @cython.cclass
 class Selector:
-    """Allows nothing, until rules are applied."""
+    """The permissions of one selector; a new one allows nothing."""
 
-    all_commands: cython.bint  # those to come, too
+    all_commands: cython.bint  # including commands added in later versions
     all_keys: cython.bint
     all_channels: cython.bint
-    allowed: set[bytes]  # whole names
-    first_words: dict[bytes, dict[bytes, None]]  # of commands that are not allowed otherwise
-    from_all: cython.bint  # the rules for commands begin with +@all, else with -@all
-    rules: dict[bytes, bytes]  # for commands, as given since: name to sign
-    parts: dict[bytes, dict[bytes, None]]  # names in rules with a `|`, by what stands before it
+    allowed: set[bytes]  # full command names
+    first_words: dict[bytes, dict[bytes, None]]  # first arguments allowed of denied commands
+    from_all: cython.bint  # the command rules begin with +@all, else with -@all
+    rules: dict[bytes, bytes]  # the command rules after that, in order: name to sign
+    parts: dict[bytes, dict[bytes, None]]  # names in rules with a `|`, by the part before it
     globs: list[Glob]
-    places: dict[bytes, int]  # where each pattern stands in globs
-    uses: list[int]  # what each glob lets do
+    places: dict[bytes, int]  # index of each pattern in globs
+    uses: list[int]  # what each glob allows: READ, WRITE or BOTH
     channels: dict[bytes, Glob]
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Selector:
         self.parts = {}
 
     def copy(self) -> Selector:
-        """Another that allows the same."""
+        """Return an independent copy."""
         made = Selector()
         made._reset_commands(self.from_all, set(self.allowed))
         made.all_commands = self.all_commands
@@ -128,7 +128,7 @@ class Selector:
     # Rules.
 
     def apply(self, rule: bytes, catalogue: CommandCatalogue) -> None:
-        """One more rule; InvalidRule when it is none."""
+        """Apply one rule. Raises InvalidRule if it is not valid."""
         lower = rule.lower()
         if lower in (b"allkeys", b"~*"):
             self._empty_keys(True)
@@ -152,11 +152,11 @@ class Selector:
             raise InvalidRule(SYNTAX)
 
     def _empty_keys(self, all_keys: bool) -> None:
-        """Drop every pattern for keys; all keys are allowed from now on, or none."""
+        """Remove all key patterns; then allow all keys, or none."""
         self.all_keys, self.globs, self.places, self.uses = all_keys, [], {}, []
 
     def _add_key(self, rule: bytes) -> None:
-        """~glob, or % with letters before it."""
+        """Add a key pattern: ~glob, or % with letters before the ~."""
         if self.all_keys:
             raise InvalidRule(KEYS_ARE_ALL)
         letters, _, glob = rule.partition(b"~")
@@ -166,7 +166,7 @@ class Selector:
             if not flag or use & flag:
                 raise InvalidRule(SYNTAX)
             use |= flag
-        if not use:  # a missing ~ is as an empty glob
+        if not use:  # without a ~ the glob is empty
             raise InvalidRule(SYNTAX)
         prepared = compile_pattern(glob)
         if glob in self.places:
@@ -182,7 +182,7 @@ class Selector:
         self.channels.setdefault(glob, compile_pattern(glob))
 
     def _change_commands(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
-        """Allow or deny a command, a category, or a command with one first word; the name is lower case."""
+        """Allow or deny a command, a category or a command with one first argument; `name` is lower case."""
         if name[:1] == b"@":
             if name[1:] not in catalogue.members_by_category:
                 raise InvalidRule(UNKNOWN)
@@ -203,7 +203,7 @@ class Selector:
             self.first_words.pop(name, None)
 
     def _allow_first_word(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
-        """name|word, where the command has no subcommand of that name."""
+        """Allow name|argument, where the command has no subcommand of that name."""
         command, bar, word = name.rpartition(b"|")
         if not on or not bar or command not in catalogue.members:
             raise InvalidRule(UNKNOWN)
@@ -216,7 +216,7 @@ class Selector:
         self.first_words.setdefault(command, {})[word] = None
 
     def _record_rule(self, name: bytes, on: bool) -> None:
-        """Keep the rule, and none that it makes void: the same, or one for a part of its command."""
+        """Store the rule and remove those it overrides: the same one, or for parts of its command."""
         for part in self.parts.pop(name, ()):
             self.rules.pop(part, None)
         self.rules.pop(name, None)
@@ -228,22 +228,22 @@ class Selector:
     # Text.
 
     def keys_text(self) -> bytes:
-        """The rules for keys."""
+        """Return the rules for keys."""
         if self.all_keys:
             return b"~*"
         return b" ".join(USES[use] + glob for use, glob in zip(self.uses, self.places, strict=True))
 
     def channels_text(self) -> bytes:
-        """The rules for channels."""
+        """Return the rules for channels."""
         return b"&*" if self.all_channels else b" ".join(b"&" + glob for glob in self.channels)
 
     def commands_text(self) -> bytes:
-        """The rules for commands."""
+        """Return the rules for commands."""
         rules = [sign + name for name, sign in self.rules.items()]
         return b" ".join([b"+@all" if self.from_all else b"-@all", *rules])
 
     def text(self) -> bytes:
-        """All rules: applied to a new selector they make this one."""
+        """Return all rules: applied to a new selector they make an equal one."""
         before = b"" if self.all_channels else b"resetchannels"
         parts = (self.keys_text(), before, self.channels_text(), self.commands_text())
         return b" ".join(part for part in parts if part)
@@ -252,7 +252,7 @@ class Selector:
 
     @cython.ccall
     def verdict(self, request: AccessRequest) -> cython.longlong:
-        """0 if the request is allowed, else why it is not."""
+        """Return 0 if the request is allowed, else the reason and position."""
         if not self.all_commands and not request.always_allowed and not self._allows(request):
             return COMMAND
         i: cython.Py_ssize_t
@@ -279,7 +279,7 @@ class Selector:
 
     @cython.ccall
     def allows_key(self, key: bytes, use: cython.int) -> cython.bint:
-        """Whether the key may be used so; for 0, whether it may be used at all."""
+        """Return whether the key may be used so; for 0, whether it may be used at all."""
         if self.all_keys:
             return True
         i: cython.Py_ssize_t
@@ -295,7 +295,7 @@ class Selector:
 
     @cython.ccall
     def allows_channel(self, channel: bytes, literal: cython.bint) -> cython.bint:
-        """Whether the channel is allowed; literal when it is itself a pattern."""
+        """Return whether the channel is allowed; `literal`: it is itself a pattern."""
         if self.all_channels:
             return True
         if literal:

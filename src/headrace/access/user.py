@@ -1,7 +1,7 @@
-"""A user: on or off, his passwords, and what he may do.
+"""A user: enabled or not, passwords, and permissions.
 
 user alice on #<sha256> ~orders:* resetchannels -@all +@read (%W~log resetchannels -@all +xadd)
-     name  flags passwords  his own selector                  further selectors
+     name  flags passwords  own selector                      further selectors
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SANITIZE = (b"sanitize-payload", b"skip-sanitize-payload")
 @cython.final
 @cython.cclass
 class User:
-    """A new one is off, has no password, and may do nothing."""
+    """A user; a new one is disabled, has no password and no permissions."""
 
     name: bytes
     enabled: cython.bint
-    nopass: cython.bint  # any password is right
-    sanitize: bytes  # one of SANITIZE, or empty: kept for Redis's sake, payloads are always examined
+    nopass: cython.bint  # any password is accepted
+    sanitize: bytes  # one of SANITIZE, or empty: stored for compatibility; payloads are always checked
     passwords: dict[bytes, None]  # digests, oldest first
-    selectors: list[Selector]  # the first is his own
+    selectors: list[Selector]  # the first is the user's own
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -41,13 +41,13 @@ class User:
         self.selectors = [Selector()]
 
     def copy(self) -> User:
-        """Another of the same name who may do the same."""
+        """Return an independent copy."""
         made = User(self.name)
         made.copy_from(self)
         return made
 
     def copy_from(self, other: User) -> None:
-        """May do what the other may, from now on, without changing together."""
+        """Replace the flags, passwords and permissions with copies of the other user's."""
         self.enabled = other.enabled
         self.nopass = other.nopass
         self.sanitize = other.sanitize
@@ -57,7 +57,7 @@ class User:
     # Rules.
 
     def apply(self, rule: bytes, catalogue: CommandCatalogue) -> None:
-        """One more rule; InvalidRule when it is none."""
+        """Apply one rule. Raises InvalidRule if it is not valid."""
         lower = rule.lower()
         if not rule:
             pass
@@ -80,7 +80,7 @@ class User:
             self.selectors[0].apply(rule, catalogue)
 
     def _change_password(self, kind: bytes, text: bytes) -> None:
-        """>password and #digest add, <password and !digest take away."""
+        """Change a password: >password and #digest add it, <password and !digest remove it."""
         if kind in b"#!" and not passwords.is_digest(text):
             raise InvalidRule(NOT_A_DIGEST)
         kept = passwords.digest(text) if kind in b"><" else text
@@ -95,7 +95,7 @@ class User:
     # Text.
 
     def flags(self) -> list[bytes]:
-        """What holds of him, in words."""
+        """Return the flags as ACL GETUSER shows them."""
         words = [b"on" if self.enabled else b"off"]
         if self.nopass:
             words.append(b"nopass")
@@ -104,7 +104,7 @@ class User:
         return words
 
     def text(self) -> bytes:
-        """The line that makes him."""
+        """Return the line of a user file that defines the user."""
         digests = [b"#" + digest for digest in self.passwords]
         others = [b"(" + selector.text() + b")" for selector in self.selectors[1:]]
         return b" ".join([b"user", self.name, *self.flags(), *digests, self.selectors[0].text(), *others])
@@ -112,19 +112,19 @@ class User:
     # Requests.
 
     def accepts_password(self, password: bytes) -> bool:
-        """Whether he may come in with that password."""
+        """Return whether the user is enabled and the password is right."""
         right = passwords.is_one_of(password, list(self.passwords))
         return self.enabled and (self.nopass or right)
 
     @cython.ccall
     def is_unrestricted(self) -> cython.bint:
-        """Whether there is nothing he may not do."""
+        """Return whether the user may do everything."""
         own: Selector = self.selectors[0]
         return own.all_commands and own.all_keys and own.all_channels
 
     @cython.ccall
     def verdict(self, request: AccessRequest) -> cython.longlong:
-        """0 if one of his selectors allows all of the request, else the verdict that tells most."""
+        """Return 0 if one selector allows the whole request, else the greatest verdict."""
         selector: Selector
         found: cython.longlong
         worst: cython.longlong = 0
@@ -136,12 +136,12 @@ class User:
         return worst
 
     def may_subscribe(self, channel: bytes, literal: bool) -> bool:
-        """Whether one of his selectors allows the channel, or the pattern if literal."""
+        """Return whether one selector allows the channel, or the pattern if `literal`."""
         return any(selector.allows_channel(channel, literal) for selector in self.selectors)
 
 
 def read_selector(rule: bytes, catalogue: CommandCatalogue) -> Selector:
-    """The selector that rules in parentheses describe; InvalidRule."""
+    """Parse the rules in parentheses. Raises InvalidRule if one is not valid."""
     made = Selector()
     for inner in rule[1:-1].split():
         made.apply(inner, catalogue)
@@ -149,12 +149,12 @@ def read_selector(rule: bytes, catalogue: CommandCatalogue) -> Selector:
 
 
 def join_selector_rules(words: list[bytes]) -> list[bytes]:
-    """Rules, of which a selector's may have come as several words; OpenParenthesis when one has no end."""
+    """Join the words of each selector into one rule. Raises OpenParenthesis if one is not closed."""
     rules: list[bytes] = []
     begun: list[bytes] = []
     for word in words:
         if word[:1] == b"(" and word[-1:] != b")":
-            begun = [word]  # what was begun before is dropped, as by Redis
+            begun = [word]  # an unclosed one before it is dropped, as in Redis
         elif begun:
             begun.append(word)
             if word[-1:] == b")":

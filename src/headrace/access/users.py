@@ -1,4 +1,4 @@
-"""All users by name. There is always one called default: who connects is he, if he needs no password."""
+"""All users by name. `default` always exists: a new client is that user if it needs no password."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_RULES = (b"on", b"nopass", b"~*", b"&*", b"+@all")
 
 
 class Users:
-    """The users that there are. Begins with the default user, who may do everything."""
+    """The users of one engine. At first there is only the default user, who may do everything."""
 
     def __init__(self, catalogue: CommandCatalogue) -> None:
         self.catalogue = catalogue
@@ -36,31 +36,31 @@ class Users:
         return made
 
     def default_needs_no_password(self) -> bool:
-        """Whether who says nothing may come in, as the default user."""
+        """Return whether clients may send commands without authentication, as the default user."""
         return self.default.enabled and self.default.nopass
 
     def find(self, name: bytes) -> User | None:
-        """The user of that name, case and all."""
+        """Return the user of that name, or None. Names are case-sensitive."""
         return self.by_name.get(name)
 
     def names(self) -> list[bytes]:
-        """Every name, in order."""
+        """Return all names, sorted."""
         return sorted(self.by_name)
 
     def lines(self) -> list[bytes]:
-        """Every user as a line of a file: to be loaded again."""
+        """Return the users as lines of a user file."""
         return [self.by_name[name].text() for name in self.names()]
 
     def authenticate(self, name: bytes, password: bytes) -> User | None:
-        """The user, if the password is his and he is not switched off."""
+        """Return the user if it is enabled and the password is right, else None."""
         user = self.by_name.get(name)
         if user is None:
-            User(name).accepts_password(password)  # as long as for one who is there
+            User(name).accepts_password(password)  # takes the same time as for an existing user
             return None
         return user if user.accepts_password(password) else None
 
     def change(self, name: bytes, words: list[bytes]) -> User:
-        """Apply all rules to the user, who is made if need be, or none. RejectedRule, OpenParenthesis."""
+        """Apply all rules to the user, created if needed, or none. Raises RejectedRule or OpenParenthesis."""
         user = self.by_name.get(name)
         changed = self._with_rules(User(name) if user is None else user.copy(), join_selector_rules(words))
         if user is None:
@@ -78,19 +78,21 @@ class Users:
         return user
 
     def set_default_password(self, password: bytes) -> None:
-        """The directive requirepass: the default user's only password; empty for none."""
+        """Set the default user's only password, as `requirepass` does; empty removes it."""
         self.change(DEFAULT, [b"resetpass", b">" + password] if password else [b"nopass"])
 
     def remove(self, name: bytes) -> User | None:
-        """The user is no more; the default user cannot be removed."""
+        """Remove and return the user, or None. The default user cannot be removed."""
         assert name != DEFAULT
         return self.by_name.pop(name, None)
 
     def load(self, lines: Iterable[tuple[str, list[bytes]]]) -> None:
-        """Only these users from now on: where each line stands, and its words after `user`.
+        """Replace all users; each item is (file and line for errors, the words after `user`).
 
-        All of them or none; InvalidUserFile says what is wrong, line by line. Without a default user in them
-        there is the one who may do everything.
+        Without a default user in them, the default user may do everything.
+
+        Raises:
+            InvalidUserFile: with all problems; nothing was changed.
         """
         found: dict[bytes, User] = {}
         wrong: list[str] = []
@@ -112,7 +114,7 @@ class Users:
         self.by_name = {DEFAULT: self.default, **found}
 
     def _read(self, words: list[bytes]) -> User:
-        """The user that a line describes."""
+        """Parse one line of a user file."""
         if not words:
             raise InvalidRule(SYNTAX)
         if has_blanks(words[0]):
@@ -121,7 +123,7 @@ class Users:
 
 
 def read_file(path: str, text: bytes) -> list[tuple[str, list[bytes]]]:
-    """The lines of a file of users, for load(); InvalidUserFile when one of them is none."""
+    """Parse a user file for load(). Raises InvalidUserFile if a line is not a user."""
     lines: list[tuple[str, list[bytes]]] = []
     for number, line in enumerate(text.split(b"\n"), 1):
         words = line.split()

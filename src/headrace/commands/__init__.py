@@ -1,1 +1,1 @@
-"""Every command: one row that declares it, one function that runs it."""
+"""Every command: a row that declares it, and a function that runs it."""

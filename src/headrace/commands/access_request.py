@@ -1,7 +1,7 @@
-"""What a request wants, as far as access rules are concerned: which keys it reads or writes, which channels.
+"""Requests as access rules see them: which keys are read or written, which channels are used.
 
-A command that is not in KEY_USES reads its keys when it only reads, and reads and writes them otherwise.
-Where a command looks only at what kind of thing a key is, any rule for that key will do.
+A command that is not in KEY_USES reads its keys if it is read-only; else it reads and writes them. A command
+that only looks at a key's metadata (LOOKUP_ONLY) needs any rule for the key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.errors import CommandError
 
 LOOKUP_ONLY = 0
 
-# By whole name: what is done with the first key, the second, ...; the last holds for all that follow.
+# By full name: the use of the first key, the second, ...; the last one applies to all further keys.
 _WRITE_ONLY = """
     append del expire expireat mset msetnx persist pexpire pexpireat psetex restore setex setnx setrange
     unlink xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup|create xgroup|createconsumer
@@ -33,20 +33,20 @@ KEY_USES: dict[bytes, tuple[int, ...]] = {
     b"xreadgroup": (READ,),
 }
 
-# The first channel, and how many there are: 0 for all words that follow.
+# Index of the first channel, and how many there are: 0 for all further arguments.
 CHANNELS = {b"publish": (1, 1), b"spublish": (1, 1), b"subscribe": (1, 0), b"ssubscribe": (1, 0)}
 PATTERNS = {b"psubscribe": (1, 0)}
 
 
 def key_uses(command: Command, argv: list[bytes]) -> tuple[int, ...]:
-    """What is done with each key."""
+    """Return the use of each key."""
     if command.name == b"set":
         return (BOTH,) if any(word.upper() == b"GET" for word in argv[3:]) else (WRITE,)
     return KEY_USES.get(command.name, (READ,) if command.readonly else (BOTH,))
 
 
 def build_access_request(command: Command, argv: list[bytes]) -> AccessRequest:
-    """What the request wants. argv fits the arity; a request whose keys cannot be told apart has none."""
+    """Return the request as access rules see it. argv must fit the arity; unparsable keys count as none."""
     request = AccessRequest(command.name, argv, "no_auth" in command.flags)
     if command.first_key or command.movable_keys is not None:
         try:

@@ -1,4 +1,4 @@
-"""Words of a request as numbers and times, and a cursor over them."""
+"""Parsing of a request's arguments: numbers, times, and a cursor over them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import cython
 from headrace.errors import CommandError, InvalidSyntax, NotAFloat, NotAnInteger
 from headrace.visibility import Public
 
-IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)  # in one block of a request
+IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)  # IDs in one block of a request
 I64_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)  # a sign and 19 digits
 U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)
 I64_MAX = cython.declare(cython.ulonglong, 0x7FFFFFFFFFFFFFFF)
 DIGIT = cython.declare(cython.int, 48)
 MINUS = cython.declare(cython.int, 45)
-CASE = cython.declare(cython.int, 32)  # the bit that tells upper from lower case
+CASE = cython.declare(cython.int, 32)  # the bit that distinguishes upper from lower case
 
 
 class TimeoutNotAnInteger(CommandError):
@@ -33,7 +33,7 @@ class TimeoutTooLong(CommandError):
 
 @cython.ccall
 def is_keyword(text: bytes, word: bytes) -> cython.bint:
-    """Whether text says word, which is given in capitals, in any case."""
+    """Return whether the text is the keyword, ignoring case. `word` is upper case."""
     n: cython.Py_ssize_t = len(text)
     if n != len(word):
         return False
@@ -52,9 +52,10 @@ def is_keyword(text: bytes, word: bytes) -> cython.bint:
 
 @cython.ccall
 def parse_i64(text: bytes) -> cython.longlong:
-    """The integer that text says, in the one way it can be written: no sign but -, no leading zero.
+    """Parse an integer in its canonical form: no plus sign, no leading zero.
 
-    Raises NotAnInteger for anything else, and past 64 bits.
+    Raises:
+        NotAnInteger: if it has another form or exceeds 64 bits.
     """
     n: cython.Py_ssize_t = len(text)
     if not 0 < n <= I64_DIGITS_MAX:
@@ -91,7 +92,7 @@ def parse_i64(text: bytes) -> cython.longlong:
 
 @cython.ccall
 def parse_timeout(text: bytes, now: cython.longlong) -> cython.longlong:
-    """The milliseconds that text says to wait; the deadline must be a time, too."""
+    """Parse a timeout in milliseconds; the deadline must fit 64 bits, too."""
     latest: cython.longlong = I64_MAX
     try:
         timeout: cython.longlong = parse_i64(text)
@@ -111,7 +112,7 @@ def parse_id_count(
     bad: Callable[[], CommandError],
     mismatch: Callable[[], CommandError],
 ) -> cython.Py_ssize_t:
-    """How many IDs the word at `at` announces. Raises bad if that is no number, mismatch if fewer follow."""
+    """Parse the number of IDs at `at`. Raises bad() if it is not valid, mismatch() if fewer follow."""
     count: cython.longlong
     try:
         count = parse_i64(argv[at])
@@ -126,7 +127,7 @@ def parse_id_count(
 
 @cython.ccall
 def parse_double(text: bytes) -> cython.double:
-    """The number that text says, as C's strtod reads it; NaN, spaces and underscores raise NotAFloat."""
+    """Parse a number as C's strtod does. Raises NotAFloat for NaN, spaces and underscores."""
     if not text or text.isspace() or text[0] in b" \t\n\v\f\r" or text[-1] in b" \t\n\v\f\r" or b"_" in text:
         raise NotAFloat()
     try:
@@ -144,7 +145,7 @@ def parse_double(text: bytes) -> cython.double:
 @cython.final
 @cython.cclass
 class Arguments:
-    """Stands on the next word to be read of argv."""
+    """A cursor over the arguments of a request."""
 
     argv: Public[list[bytes]]
     at: Public[cython.Py_ssize_t]
@@ -155,17 +156,17 @@ class Arguments:
 
     @cython.ccall
     def has_more(self) -> cython.bint:
-        """Whether a word is left."""
+        """Return whether an argument is left."""
         return self.at < len(self.argv)
 
     @cython.ccall
     def remaining(self) -> cython.Py_ssize_t:
-        """How many words are left."""
+        """Return how many arguments are left."""
         return len(self.argv) - self.at
 
     @cython.ccall
     def next_argument(self) -> bytes:
-        """The next word; InvalidSyntax when there is none."""
+        """Return the next argument. Raises InvalidSyntax if there is none."""
         if self.at >= len(self.argv):
             raise InvalidSyntax()
         word: bytes = self.argv[self.at]
@@ -174,7 +175,7 @@ class Arguments:
 
     @cython.ccall
     def take_flag(self, word: bytes) -> cython.bint:
-        """Whether the next word is this one (given in capitals, read in any case); steps over it if so."""
+        """Step over the next argument if it is this keyword (given in upper case); return whether it was."""
         if self.at >= len(self.argv):
             return False
         text: bytes = self.argv[self.at]
@@ -185,23 +186,23 @@ class Arguments:
 
     @cython.ccall
     def take_option(self, word: bytes) -> cython.bint:
-        """As flag, but only when at least one more word follows it: its value."""
+        """As take_flag(), but only if another argument follows as its value."""
         return self.remaining() >= 2 and self.take_flag(word)
 
     @cython.ccall
     def next_integer(self) -> cython.longlong:
-        """The next word as a signed 64-bit integer; NotAnInteger, InvalidSyntax."""
+        """Return the next argument as a signed 64-bit integer. Raises NotAnInteger or InvalidSyntax."""
         return parse_i64(self.next_argument())
 
     @cython.ccall
     def take_rest(self) -> list[bytes]:
-        """All words that are left."""
+        """Return all arguments that are left."""
         words = self.argv[self.at :]
         self.at = len(self.argv)
         return words
 
     @cython.ccall
     def expect_end(self) -> cython.void:
-        """Nothing may be left; InvalidSyntax otherwise."""
+        """Raise InvalidSyntax if an argument is left."""
         if self.at < len(self.argv):
             raise InvalidSyntax()

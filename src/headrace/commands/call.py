@@ -1,4 +1,4 @@
-"""What a command is given: who calls, with which words, when, on what, and where the answer goes."""
+"""The context of a command: session, arguments, time, database and reply."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from headrace.visibility import Public
 
 
 def answer_null_array(call: Call) -> None:
-    """What most blocked commands answer when their time is up."""
+    """Reply with a null array: the usual reply to a timeout."""
     call.answer.null_array()
 
 
 def answer_null(call: Call) -> None:
-    """The other answer when the time is up."""
+    """Reply with null to a timeout."""
     call.answer.null()
 
 
 def answer_zero(call: Call) -> None:
-    """What WAIT answers: no replica has the writes."""
+    """Reply to the timeout of WAIT: no replica has the writes."""
     call.answer.integer(0)
 
 
 def answer_synced(call: Call) -> None:
-    """What WAITAOF answers: whether the caller's writes are synced here, and on how many replicas."""
+    """Reply to WAITAOF: whether the caller's writes are synced here, and on how many replicas (0)."""
     call.answer.array(2)
     call.answer.integer(1 if call.server.log_synced() > call.session.last_write_offset else 0)
     call.answer.integer(0)
@@ -49,7 +49,7 @@ ON_TIMEOUT: dict[str, Callable[[Any], None]] = {
 @cython.final
 @cython.cclass
 class Call:
-    """One command's run. The engine fills the same Call anew for each request: keep nothing of it.
+    """One run of a command. The engine reuses the same object for each request: do not keep it.
 
     A command writes exactly one reply to `answer`, or raises a CommandError, or calls wait().
     """
@@ -64,10 +64,10 @@ class Call:
     argv: Public[list[bytes]]
     now: Public[cython.longlong]  # milliseconds since 1970
     may_block: Public[cython.bint]
-    # someone listens to effects: only then is record() worth building words for
+    # effects are recorded: only then should a command build the arguments of record()
     recording: Public[cython.bint]
     effects: Any
-    records: list[tuple[int, list[bytes]]]  # the items of effects: record() has no time to ask for them
+    records: list[tuple[int, list[bytes]]]  # the items of effects: saves record() a look-up
     _arguments: Arguments
 
     def __init__(self, engine: Any, keyspace: Keyspace, server: Any, effects: Any) -> None:
@@ -83,7 +83,7 @@ class Call:
 
     @cython.ccall
     def arguments(self) -> Arguments:
-        """A cursor on the first word after the command's (and subcommand's) name."""
+        """Return a cursor at the first argument after the command's (and subcommand's) name."""
         arguments: Arguments = self._arguments
         arguments.argv = self.argv
         arguments.at = self.command.name_length
@@ -91,30 +91,30 @@ class Call:
 
     @cython.ccall
     def replayed(self) -> cython.bint:
-        """Whether the request comes from a log or a master: it was carried out once, and must be again."""
+        """Return whether the request comes from a log: it was executed once, and must succeed again."""
         return self.session.replayed
 
     @cython.ccall
     def record(self, words: list[bytes]) -> cython.void:
-        """The effect: what a log or a replica must repeat, in this order. Nothing while nobody listens."""
+        """Record an effect: a request that a log or replica must repeat. No-op while recording is off."""
         if self.recording:
             self.records.append((self.database.index, words))
 
     @cython.ccall
     def record_verbatim(self) -> cython.void:
-        """The effect is the request as it came."""
+        """Record the request as the effect."""
         if self.recording:
             self.records.append((self.database.index, self.argv))
 
     @cython.ccall
     def notify(self, cls: str, event: bytes, key: bytes) -> cython.void:
-        """The event, of the class with this letter (see keyspace/events.py), has happened to the key."""
+        """Publish an event of the key, if its class (a letter, see keyspace/events.py) is enabled."""
         if self.keyspace.settings.notify_keyspace_events:
             self.keyspace.events.notify(cls, event, key, self.database.index)
 
     @cython.ccall
     def notify_miss(self, key: bytes) -> cython.void:
-        """A key is not there that a command meant to read; for commands that only read, find() has told."""
+        """Publish a keymiss event. For commands that write; for read-only commands find() does it."""
         if not self.keyspace.counts_lookups:
             self.notify("m", b"keymiss", key)
 
@@ -128,12 +128,16 @@ class Call:
         wait_class: object = None,
         may_be_served: Callable[[Any, bytes], bool] | None = None,
     ) -> cython.void:
-        """Park the session until serve answers or the deadline (0 for never) passes. Only when may_block.
+        """Block the session until `serve` replies or the deadline passes. Allowed only if may_block.
 
-        serve(call) is tried again, with the session's own call, whenever one of the keys has news; it says
-        whether it answered. A CommandError it raises is an answer, too. on_timeout names one of ON_TIMEOUT.
-        In a lane, when one finds nothing, neither do those behind him; has_news(database, key) spares a try
-        that would be in vain (see keyspace/blocking.py).
+        Args:
+            keys: the command is retried when one of them has new data.
+            deadline_ms: milliseconds since 1970; 0 means never.
+            serve: retries the command with a call of the session; returns whether it replied. It may raise
+                a CommandError, which is a reply, too.
+            on_timeout: a name in ON_TIMEOUT.
+            wait_class: hashable; if one waiter of a class finds nothing, nor do those after it.
+            may_be_served: called with (database, key); returns False if a retry would be in vain.
         """
         assert self.may_block, "a command may not block here"
         timeout = ON_TIMEOUT[on_timeout]

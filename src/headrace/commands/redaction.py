@@ -1,4 +1,4 @@
-"""Requests as others may see them: passwords left out, and every byte printable."""
+"""Requests as other clients may see them: without passwords, and printable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headrace.commands.spec import Command
 
 REDACTED = b"(redacted)"
 
-# Settings whose value is a secret have one of these in their names.
+# Settings with one of these in their names are secret.
 SECRET_NAMES = (b"pass", b"masterauth", b"masteruser")
 
 ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
@@ -14,9 +14,9 @@ SHOWN = [ESCAPES.get(byte, b"%c" % byte if 32 <= byte < 127 else b"\\x%02x" % by
 
 
 def without_secrets(command: Command, argv: list[bytes]) -> list[bytes]:
-    """The request's words, those that may be passwords replaced; argv itself when there are none.
+    """Return the request's arguments without possible passwords; argv itself if there are none.
 
-    Rather too many than too few: a malformed request may hold a password, too.
+    It removes too many rather than too few: malformed requests may contain passwords, too.
     """
     name = command.name
     if name == b"auth":
@@ -31,7 +31,7 @@ def without_secrets(command: Command, argv: list[bytes]) -> list[bytes]:
 
 
 def _without_auth(argv: list[bytes]) -> list[bytes]:
-    """HELLO: the user and the password behind AUTH."""
+    """Redact user and password after AUTH in a HELLO."""
     words = list(argv)
     for at in range(1, len(argv)):
         if argv[at].lower() == b"auth":
@@ -40,7 +40,7 @@ def _without_auth(argv: list[bytes]) -> list[bytes]:
 
 
 def _without_secret_settings(argv: list[bytes]) -> list[bytes]:
-    """CONFIG SET: the values of settings that are secrets."""
+    """Redact the values of secret settings in a CONFIG SET."""
     words = list(argv)
     for at in range(2, len(argv) - 1):
         name = argv[at].lower()
@@ -50,5 +50,5 @@ def _without_secret_settings(argv: list[bytes]) -> list[bytes]:
 
 
 def quoted(word: bytes) -> bytes:
-    """The word in double quotes, as redis-cli would read it: bytes that cannot be printed as escapes."""
+    """Return the word in double quotes, with escapes for unprintable bytes, as redis-cli reads it."""
     return b'"' + b"".join([SHOWN[byte] for byte in word]) + b'"'

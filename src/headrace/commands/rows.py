@@ -1,4 +1,4 @@
-"""How operators' commands declare themselves: rows of the server group, and containers of such."""
+"""Rows of operators' commands: the server group, and containers in it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def server_command(
     syntax: str = "",
     flags: str = "admin noscript loading stale",
 ) -> Command:
-    """A row of the server group."""
+    """Return a row of the server group."""
     return Command(name, arity, run, flags, group="server", since=since, summary=summary, syntax=syntax)
 
 
 def server_container(name: str, since: str, summary: str, subcommands: list[Command]) -> Command:
-    """The row of a command that is nothing but its subcommands."""
+    """Return the row of a command that only has subcommands."""
     return Command(
         name,
         -2,

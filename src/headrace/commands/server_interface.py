@@ -1,4 +1,4 @@
-"""What commands ask of the program around the engine: configuration, figures, randomness, the end."""
+"""What commands need from the program around the engine: configuration, statistics, randomness, shutdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.persistence.rdb.versions import Version
 
 Section = list[tuple[str, object]]
 
-# Name, field of Settings, least and greatest value.
+# Name: field of Settings, minimum and maximum.
 STREAM_SETTINGS: dict[bytes, tuple[str, int, int]] = {
     b"stream-idmp-duration": ("stream_idmp_duration", 1, 86400),
     b"stream-idmp-maxsize": ("stream_idmp_maxsize", 1, 10000),
@@ -43,21 +43,21 @@ class NoAclFile(CommandError):
 
 
 class ServerInterface:
-    """The in-process host: a few settings, no files, no process to stop. The server's derives from it."""
+    """The server as commands see it: here the in-process one, with few settings and no files."""
 
     version: str = headrace.__version__
-    redis_version: str = "8.0.0"  # the Redis whose commands and replies clients may expect
+    redis_version: str = "8.0.0"  # the Redis version whose commands and replies clients may expect
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else Settings()
 
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
-        """Every setting whose name matches one of the glob patterns, each once."""
+        """Return the settings whose names match one of the glob patterns, each once."""
         directives = self.directives()
         return [(name, directives[name]) for name in select(patterns, list(directives))]
 
     def directives(self) -> dict[bytes, bytes]:
-        """All settings by lower-case name, as CONFIG GET shows them."""
+        """Return all settings by lower-case name, as CONFIG GET shows them."""
         return {
             b"appendonly": b"no",
             b"databases": b"%d" % self.settings.databases,
@@ -74,7 +74,7 @@ class ServerInterface:
         }
 
     def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        """Apply all pairs or none; raises CommandError with CONFIG SET's text."""
+        """Apply all pairs or none. Raises CommandError with CONFIG SET's text."""
         known = self.directives()
         changes: list[Callable[[], None]] = []
         for name, value in pairs:
@@ -87,7 +87,7 @@ class ServerInterface:
             change()
 
     def _change(self, name: bytes, shown: str, value: bytes) -> Callable[[], None]:
-        """What setting name to value will do; the settings of this host are streams' and events."""
+        """Return a function that applies the setting."""
         if name == b"notify-keyspace-events":
             return self._change_events(shown, value)
         if name not in STREAM_SETTINGS:
@@ -106,7 +106,7 @@ class ServerInterface:
         return lambda: setattr(self.settings, field, number)
 
     def _change_events(self, shown: str, value: bytes) -> Callable[[], None]:
-        """What setting notify-keyspace-events to value will do."""
+        """Return a function that sets notify-keyspace-events."""
         try:
             bits = events.parse_classes(value.decode("utf-8", "surrogateescape"))
         except ValueError as wrong:
@@ -115,98 +115,98 @@ class ServerInterface:
         return lambda: setattr(self.settings, "notify_keyspace_events", bits)
 
     def config_resetstat(self) -> None:
-        """Set the host's own counters to zero."""
+        """Set the server's own counters to zero."""
 
     def config_rewrite(self) -> None:
-        """Write the settings back to the configuration file."""
+        """Write the settings to the configuration file."""
         raise CommandError("ERR The server is running without a config file")
 
     def info(self, section: str) -> Section:
-        """What the host knows for one section of INFO, by Redis's field names; it goes after the engine's."""
+        """Return the server's fields for one section of INFO; they follow the engine's."""
         return []
 
     def client_buffers(self, session: Session) -> tuple[int, int]:
-        """Bytes of the session's requests that have come and not been served, and bytes free for more."""
+        """Return (bytes of requests received and not executed, free bytes in the read buffer)."""
         return 0, 0
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
-        """Stop the program; save: SAVE is True, NOSAVE False, neither None. CommandError if it cannot."""
+        """Stop the program. save: True for SAVE, False for NOSAVE, else None. May raise CommandError."""
         raise CommandError("ERR Errors trying to SHUTDOWN. Check logs.")
 
     # Users.
 
     def read_users(self) -> list[tuple[str, list[bytes]]]:
-        """The file of users: where each line stands, and its words. CommandError when it cannot be read."""
+        """Return (file and line, words) of each user in the ACL file. Raises CommandError if it fails."""
         raise NoAclFile()
 
     def write_users(self, lines: list[bytes]) -> None:
-        """Write the file of users anew, whole or not at all; CommandError when that failed."""
+        """Replace the ACL file, atomically. Raises CommandError if that fails."""
         raise NoAclFile()
 
-    # What is kept on disk: nothing here.
+    # Persistence: none here.
 
     def save(self, now_ms: int) -> None:
-        """SAVE: write a snapshot, and return when it is durable; CommandError when that failed."""
+        """Write a snapshot; return when it is durable. Raises CommandError if that fails."""
         raise NoDirectory()
 
     def background_save(self, schedule: bool) -> bytes:
-        """BGSAVE: begin a snapshot, or with schedule let one follow a rewrite that runs; what to answer."""
+        """Start a snapshot; with `schedule`, after a running rewrite. Return the reply's text."""
         raise NoDirectory()
 
     def last_save_s(self) -> int:
-        """When the last snapshot was taken, in seconds since 1970."""
+        """Return the time of the last snapshot, in seconds since 1970."""
         return 0
 
     def rewrite_log(self) -> bytes:
-        """BGREWRITEAOF: begin to write the log anew, or let that follow a snapshot; what to answer."""
+        """Start a rewrite of the log, or schedule it after a running snapshot. Return the reply's text."""
         raise NoDirectory()
 
     def log_synced(self) -> int:
-        """How much of the log is synced, measured as engine.effects.offset is; -1 when there is no log.
+        """Return the synced length of the log, as counted by engine.effects.offset; -1 without a log.
 
-        It is the length after some commit: a session's writes are synced when it is more than its `written`.
+        A session's writes are synced when this exceeds its last_write_offset.
         """
         return -1
 
     def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
-        """DEBUG RELOAD: take a snapshot if `save`, drop all keys if `flush`, and load the snapshot.
+        """DEBUG RELOAD: take a snapshot if `save`, drop all keys if `flush`, load the snapshot.
 
-        Where a key is there already the snapshot's takes its place if `merge`, else it is an error.
+        If a key exists already, it is replaced if `merge`; else that is an error.
         """
         raise NoDirectory()
 
     def reload_log(self, call: Any) -> None:
-        """DEBUG LOADAOF: write and sync the log, drop all keys, and replay it."""
+        """DEBUG LOADAOF: write and sync the log, drop all keys, replay the log."""
         raise NoDirectory()
 
     def purge_memory(self) -> None:
-        """Memory that is free is to go back to the system."""
+        """Return free memory to the system."""
 
     def flushed_all(self, now_ms: int) -> None:
-        """FLUSHALL has taken all keys away: a snapshot that is being written is worth nothing now."""
+        """Cancel a running snapshot: FLUSHALL has removed all keys."""
 
     def rdb_version(self) -> Version:
-        """In which version of the format values are written."""
+        """Return the RDB version in which values are written."""
         return versions.by_name("compatible")
 
     def rdb_compression(self) -> bool:
-        """Whether long strings are compressed there."""
+        """Return whether long strings are compressed there."""
         return True
 
     def random_bytes(self, n: int) -> bytes:
-        """n unpredictable bytes."""
+        """Return n unpredictable bytes."""
         return os.urandom(n)
 
     def microseconds(self) -> int:
-        """What TIME answers beyond the engine's milliseconds: 0 to 999 microseconds."""
+        """Return the microseconds (0 to 999) that TIME adds to the engine's milliseconds."""
         return 0
 
     # For tests.
 
     def debug_allowed(self, session: Session) -> bool:
-        """Whether the session may use DEBUG."""
+        """Return whether the session may use DEBUG."""
         return False
 
     def sleep(self, seconds: float) -> None:
-        """Do nothing, and let nobody else, for a while."""
+        """Block the whole server for so many seconds."""
         time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What a command may know of its caller, and what the server may know of a session."""
+"""A session: the state of one client."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from headrace.keyspace.watching import Watch
 from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
 
-ARGUMENT_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # a word of a queued request beside its bytes
+ARGUMENT_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, 48)  # of a queued argument
 
-# CLIENT REPLY: what happens to answers.
+# Modes of CLIENT REPLY.
 REPLY_ON = cython.declare(cython.int, 0)
 REPLY_OFF = cython.declare(cython.int, 1)
-REPLY_SKIP_NEXT = cython.declare(cython.int, 2)  # asked for by the request that runs now
-REPLY_SKIP = cython.declare(cython.int, 3)  # the request that runs now gets no answer
+REPLY_SKIP_NEXT = cython.declare(cython.int, 2)  # set by the running request; the next one is skipped, too
+REPLY_SKIP = cython.declare(cython.int, 3)  # the running request gets no reply
 
 
 @cython.final
 @cython.cclass
 class Session:
-    """One client's state. The engine makes it, the server (or a test) owns its transport.
+    """One client's state. The engine creates it; the server (or a test) owns its connection.
 
-    While `waiting` is not None the session's further requests must not be executed.
-    Once `closing` is set, the transport sends what `answer` holds and closes.
+    While `waiting` is not None, the session's further requests must not be executed.
+    Once `closing` is set, the server sends what `answer` holds and closes the connection.
     """
 
     id: cython.longlong
@@ -35,42 +35,42 @@ class Session:
     name: Public[bytes]
     library_name: Public[bytes]
     library_version: Public[bytes]
-    user: Public[bytes]  # his name
-    # the access.user.User; None: one of this program's own sessions, which may do everything
+    user: Public[bytes]  # the user's name
+    # the access.user.User; None: a session of this program, which may do everything
     identity: Public[Any]
     restricted_user: Public[
         Any
-    ]  # the User whose rules decide (see engine/authorization.py); None: all is allowed
-    authenticated: Public[cython.bint]  # he has said who he is, or did not have to
-    unauthenticated: Public[cython.bint]  # he must say who he is before anything else
+    ]  # the User whose rules are checked (see engine/authorization.py); None: all is allowed
+    authenticated: Public[cython.bint]  # it has authenticated, or needed no password
+    unauthenticated: Public[cython.bint]  # it must authenticate before anything else
     address: Public[bytes]  # "ip:port" of the client
     local_address: Public[bytes]
     file_number: Public[cython.int]  # of the socket; -1 when there is none
     created_ms: Public[cython.longlong]
     active_ms: Public[cython.longlong]  # of the last request
-    last_command: Public[Any]  # the Command that ran last, or None
-    queue: Public[list[Any] | None]  # the requests since MULTI, the engine's; None outside of it
-    queue_bytes: cython.Py_ssize_t  # bytes that the queue takes
-    transaction_failed: Public[cython.bint]  # a request since MULTI was refused: EXEC will be, too
+    last_command: Public[Any]  # the latest Command, or None
+    queue: Public[list[Any] | None]  # the requests since MULTI; None outside of it
+    queue_bytes: cython.Py_ssize_t  # memory of the queue
+    transaction_failed: Public[cython.bint]  # a request since MULTI was rejected: EXEC will fail
     watch: Public[Watch | None]
     waiting: Public[Waiter | None]  # what the session is blocked on
-    # how long the log was when this session last changed data; -1: it never did
+    # the log's length when this session last changed data; -1: never
     last_write_offset: Public[cython.longlong]
     closing: Public[cython.bint]
     killed: Public[cython.bint]  # closed by another client: nothing more is sent
-    # its requests come from a log or a master: each was carried out once before
+    # its requests come from a log: each was executed once before
     replayed: Public[cython.bint]
     reply_mode: Public[cython.int]
-    force_reply: Public[cython.bint]  # what was just answered is sent even when replies are off
+    force_reply: Public[cython.bint]  # send the latest reply even if CLIENT REPLY is off
     subscription_count: Public[
         cython.int
-    ]  # to how many channels and patterns; in RESP2 it may do little else then
-    monitoring: Public[cython.bint]  # it is shown what everybody asks for
-    channels: dict[bytes, None]  # in the order they were subscribed to
+    ]  # channels and patterns; in RESP2 few commands are allowed while it is not 0
+    monitoring: Public[cython.bint]  # it receives MONITOR lines
+    channels: dict[bytes, None]  # in the order of subscription
     patterns: dict[bytes, None]
     no_evict: Public[cython.bint]
     no_touch: Public[cython.bint]
-    transport: Public[Any]  # the server's connection object; the commands ask nothing of it
+    transport: Public[Any]  # the server's connection object; commands do not use it
 
     def __init__(self, number: cython.longlong, address: bytes = b"", local_address: bytes = b"") -> None:
         self.id = number
@@ -105,9 +105,9 @@ class Session:
 
     @cython.ccall
     def reset(self) -> cython.void:
-        """As a new connection has it, but for id, addresses and library.
+        """Set all fields as for a new connection, except id, addresses and library.
 
-        Its watch and its channels must have been let go.
+        The caller must have removed the watch and the subscriptions.
         """
         self.database = 0
         self.name = b""
@@ -121,7 +121,7 @@ class Session:
 
     @cython.ccall
     def enqueue(self, row: Any, argv: list[bytes]) -> cython.void:
-        """Inside MULTI: keep the request for EXEC."""
+        """Queue a request inside MULTI."""
         queue: list[Any] | None = self.queue
         word: bytes
         assert queue is not None
@@ -133,33 +133,33 @@ class Session:
 
     @cython.ccall
     def multi_queue_bytes(self) -> cython.Py_ssize_t:
-        """What the requests kept for EXEC take."""
+        """Return the memory of the requests queued for EXEC."""
         return self.queue_bytes if self.queue else 0
 
     @cython.ccall
     def reply_on(self) -> cython.void:
-        """CLIENT REPLY ON: answers are sent."""
+        """CLIENT REPLY ON: send replies."""
         self.reply_mode = REPLY_ON
 
     @cython.ccall
     def reply_off(self) -> cython.void:
-        """CLIENT REPLY OFF: no answers, the one to this request included."""
+        """CLIENT REPLY OFF: send no replies, starting with this request's."""
         self.reply_mode = REPLY_OFF
 
     @cython.ccall
     def reply_skip(self) -> cython.void:
-        """CLIENT REPLY SKIP: no answer to this request and to the next."""
+        """CLIENT REPLY SKIP: send no reply to this request and the next one."""
         if self.reply_mode != REPLY_OFF:
             self.reply_mode = REPLY_SKIP_NEXT
 
     @cython.ccall
     def is_muted(self) -> cython.bint:
-        """Whether the request that has just run gets no answer."""
+        """Return whether the reply to the request that has just run is dropped."""
         return self.reply_mode != REPLY_ON
 
     @cython.ccall
     def advance_reply_mode(self) -> cython.void:
-        """A request has been answered, or not: what holds for the next one."""
+        """Advance CLIENT REPLY SKIP to the next request."""
         if self.reply_mode == REPLY_SKIP_NEXT:
             self.reply_mode = REPLY_SKIP
         elif self.reply_mode == REPLY_SKIP:

@@ -1,11 +1,11 @@
-"""How a command declares itself: one row, from which dispatch, COMMAND and the reference page derive.
+"""Declaration of commands: one row each, from which dispatch, COMMAND and the reference page derive.
 
     Command("getrange", 4, run_getrange, "readonly", keys=(1, 1, 1), group="string", since="2.4.0",
             summary="Return a part of a string.", syntax="key start end")
 
-Arity counts the command's name; -3 means three or more. Keys are (first, last, step), last counted from
-the end when negative; a command whose keys move gives a function from argv to their positions instead.
-A container such as CONFIG gives subcommands, whose names are written out whole: "config|get".
+The arity counts the command's name; -3 means three or more. Keys are (first, last, step); a negative `last`
+counts from the end. A command with movable keys has a function from argv to their positions instead.
+A container such as CONFIG has subcommands with full names: "config|get".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import cython
 
-# ACL category for each flag that implies one, and for each group.
+# The ACL category implied by a flag, and by a group.
 FLAG_CATEGORIES = {
     "write": "write",
     "admin": "admin",
@@ -30,13 +30,13 @@ GROUP_CATEGORIES["transactions"] = "transaction"
 @cython.final
 @cython.cclass
 class Command:
-    """One command or subcommand. Never changed once made."""
+    """One command or subcommand. Immutable."""
 
     name: bytes  # lower case; "config|get" for a subcommand
-    word: bytes  # what the client writes last: b"get" of "config|get"
-    name_length: cython.int  # of the request that are its name: 1, or 2 for a subcommand
+    word: bytes  # the last part of the name: b"get" of "config|get"
+    name_length: cython.int  # number of arguments that form the name: 1, or 2 for a subcommand
     arity: cython.int
-    run: Callable[[Any], object] | None  # None for a container, which runs only through its subcommands
+    run: Callable[[Any], object] | None  # None for a container, which has only subcommands
     flags: frozenset[str]
     first_key: cython.int
     last_key: cython.int
@@ -48,12 +48,12 @@ class Command:
     syntax: str
     complexity: str
     categories: frozenset[str]
-    subcommands: dict[bytes, Command]  # by lower and upper case word
+    subcommands: dict[bytes, Command]  # by their last part, in lower and upper case
     write: cython.bint
     readonly: cython.bint
     blocking: cython.bint
     denyoom: cython.bint
-    queueable: cython.bint  # inside MULTI it is queued; MULTI, EXEC and a few others run at once
+    queueable: cython.bint  # queued inside MULTI; MULTI, EXEC and a few others run at once
 
     def __init__(
         self,
@@ -97,21 +97,21 @@ class Command:
 
     @cython.ccall
     def accepts_argument_count(self, words: cython.Py_ssize_t) -> cython.bint:
-        """Whether so many words, the name included, are a possible request."""
+        """Return whether a request may have so many arguments, the name included."""
         return words == self.arity if self.arity > 0 else words >= -self.arity
 
     @cython.ccall
     def subcommand(self, word: bytes) -> Command | None:
-        """The subcommand of that name, in any case; None when there is none."""
+        """Return the subcommand of that name, ignoring case, or None."""
         found = self.subcommands.get(word)
         return found if found is not None else self.subcommands.get(word.lower())
 
     def unique_subcommands(self) -> list[Command]:
-        """Every subcommand once."""
+        """Return each subcommand once."""
         return [sub for word, sub in self.subcommands.items() if word == sub.word]
 
     def key_positions(self, argv: list[bytes]) -> list[int]:
-        """Where in argv the keys stand; argv fits the arity. Movable keys may raise CommandError."""
+        """Return the positions of keys in argv, which must fit the arity. May raise CommandError."""
         if self.movable_keys is not None:
             return self.movable_keys(argv)
         if not self.first_key:
@@ -121,7 +121,7 @@ class Command:
 
 
 def _categories(flags: frozenset[str], group: str, more: str, runs: bool) -> frozenset[str]:
-    """The ACL categories that flags and group imply, and those given besides."""
+    """Return the ACL categories implied by flags and group, and the additional ones."""
     if not runs:
         return frozenset(more.split()) or frozenset({"slow"})
     found = set(more.split())

@@ -1,4 +1,4 @@
-"""The rows, all of them, family by family. Dispatch, COMMAND and the reference page derive from it."""
+"""The command table: all rows, family by family. Dispatch, COMMAND and the reference page use it."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ TABLE |= {command.name.upper(): command for command in COMMANDS}
 
 
 def find(word: bytes) -> Command | None:
-    """The command of that name, in any case; None when there is none."""
+    """Return the command of that name, ignoring case, or None."""
     found = TABLE.get(word)
     return found if found is not None else TABLE.get(word.lower())

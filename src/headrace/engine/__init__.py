@@ -1,1 +1,1 @@
-"""The one door: a session and a request in, an answer and its effects out."""
+"""The single entry point: a session and a request in, a reply and its effects out."""

@@ -1,11 +1,11 @@
-"""Who each session is, and what it may do.
+"""Authentication and authorization of sessions.
 
-    session.identity   the User; None for sessions of this very program, which may do everything
-    session.access     None when there is nothing to ask, which is all that most requests look at; else
-                       the User whose rules decide
-    session.stranger   he has not said who he is, and must
+    session.identity          the User; None for this program's own sessions, which may do everything
+    session.restricted_user   the User whose rules are checked; None if nothing needs checking, which is
+                              what most requests see
+    session.unauthenticated   the session must authenticate before anything else
 
-All three follow from the users; settle() sets them again whenever those may have changed.
+All three follow from the users. refresh_session() sets them again when the users may have changed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class NoChannelAccess(CommandError):
     text = "NOPERM No permissions to access a channel"
 
 
-# What a queued request is told that was allowed when it was queued, and is not when it would run.
+# The error for a request that was allowed when it was queued and is denied when EXEC runs it.
 ACL_CHANGED_TEXT = (
     "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call."
     " This command is no longer allowed for the following reason: "
@@ -57,7 +57,7 @@ ACL_CHANGED_REASONS = {
 
 
 def build_catalogue(commands: list[Command]) -> CommandCatalogue:
-    """The commands as rules know them."""
+    """Return the commands and their categories, in the form that ACL rules use."""
     catalogue = CommandCatalogue()
     for command in commands:
         subcommands = {sub.name: sub.categories for sub in command.unique_subcommands()}
@@ -66,7 +66,7 @@ def build_catalogue(commands: list[Command]) -> CommandCatalogue:
 
 
 class Authorization:
-    """The users of one engine, and the log of what it denied them."""
+    """The users of one engine, and the log of denied requests."""
 
     def __init__(self, clients: dict[int, Session], kill: Callable[[Session], None]) -> None:
         self.clients = clients
@@ -74,10 +74,10 @@ class Authorization:
         self.users = Users(build_catalogue(COMMANDS))
         self.log = AccessLog()
 
-    # Who somebody is.
+    # Authentication.
 
     def begin_session(self, session: Session) -> None:
-        """A client from outside: the default user, if he needs no password, and else a stranger."""
+        """Log in a new client as the default user; mark it unauthenticated if that user needs a password."""
         session.authenticated = self.users.default_needs_no_password()
         self._set_user(session, self.users.default)
 
@@ -89,7 +89,7 @@ class Authorization:
     def authenticate(
         self, session: Session, name: bytes, password: bytes, command: bytes, now_ms: int
     ) -> bool:
-        """Whether the password is the user's: then the session is his from now on. Else it is logged."""
+        """Log the session in and return True if the password is right; else log the denial, return False."""
         user = self.users.authenticate(name, password)
         if user is None:
             self._log(session, log.AUTH, log.TOP_LEVEL, command, name, now_ms)
@@ -99,7 +99,7 @@ class Authorization:
         return True
 
     def authenticate_by_certificate(self, session: Session, name: bytes, now_ms: int) -> None:
-        """His certificate says who he is; no such user, and he is who he was before, and it is logged."""
+        """Log the session in as the user that its TLS certificate names. Log an unknown or disabled user."""
         user = self.users.find(name)
         if user is None or not user.enabled:
             self._log(session, log.CERTIFICATE, log.TOP_LEVEL, name, name, now_ms)
@@ -108,26 +108,26 @@ class Authorization:
         self._set_user(session, user)
 
     def refresh_session(self, session: Session) -> None:
-        """Set what follows from who he is."""
+        """Set the session's fields that follow from its user."""
         user: User | None = session.identity
         if user is None:
             return
         session.unauthenticated = not (session.authenticated or self.users.default_needs_no_password())
         session.restricted_user = user if session.unauthenticated or not user.is_unrestricted() else None
 
-    # When users have changed.
+    # Changes of users.
 
     def refresh_sessions(self, caller: Session | None) -> None:
-        """Whatever has become of the users, every session follows; who is nobody any more is closed.
+        """Re-resolve every session's user; close sessions whose user was deleted or lost a channel.
 
-        The caller hears the answer first.
+        The caller's session is closed only after its reply is sent.
         """
         for session in list(self.clients.values()):
             if session.identity is None:
                 continue
             session.identity = self.users.find(session.user)
             if session.identity is None or not self._may_keep_subscriptions(session):
-                if session.identity is None:  # until he is closed, he may do nothing
+                if session.identity is None:  # it is denied everything until it is closed
                     session.identity = session.restricted_user = User(session.user)
                     session.unauthenticated = True
                 if session is caller:
@@ -143,16 +143,16 @@ class Authorization:
             user.may_subscribe(glob, True) for glob in session.patterns
         )
 
-    # What somebody may do.
+    # Authorization.
 
     def permission_error(
         self, session: Session, command: Command, argv: list[bytes], now_ms: int, queued: bool = False
     ) -> CommandError | None:
-        """Why the request is denied, or None. Queued: it was allowed before, and now is its turn."""
+        """Return the error if the request is denied, else None. `queued`: EXEC runs it; MULTI allowed it."""
         if session.unauthenticated:
             return None if "no_auth" in command.flags else NotAuthenticated()
         if session.queue is not None and command.queueable and "no_multi" in command.flags:
-            return None  # nobody may, and that is what he is told
+            return None  # never allowed in MULTI, for any user: a later check says so
         request = build_access_request(command, argv)
         context = log.MULTI if queued or session.queue is not None else log.TOP_LEVEL
         return self._check_request(session, request, context, now_ms, queued)
@@ -174,7 +174,7 @@ class Authorization:
         return NoChannelAccess() if reason == log.CHANNEL else command_denied(user.name, request.name)
 
     def check_waiter(self, waiter: Waiter, now_ms: int) -> None:
-        """Raises the refusal when a session that waits may not be served any more."""
+        """Raise the permission error if the waiting session may no longer be served."""
         session: Session = waiter.session
         if session.unauthenticated:
             raise NotAuthenticated()
@@ -187,7 +187,7 @@ class Authorization:
             raise permission_error
 
     def check_commands(self, session: Session, names: Iterable[bytes], now_ms: int) -> None:
-        """Raises the refusal when a request does in passing what these commands do, and one is denied."""
+        """Raise an error if the user may not run one of these commands, which a script runs indirectly."""
         for name in names:
             permission_error = self._check_request(session, AccessRequest(name, []), log.TOP_LEVEL, now_ms)
             if permission_error is not None:
@@ -201,6 +201,6 @@ class Authorization:
 
 
 def command_denied(user: bytes, command: bytes) -> CommandError:
-    """The user may not run the command."""
+    """Return the error for a command that the user may not run."""
     user_name = user.decode("utf-8", "surrogateescape")
     return CommandError(f"NOPERM User {user_name} has no permissions to run the '{command.decode()}' command")

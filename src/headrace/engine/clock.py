@@ -1,4 +1,4 @@
-"""Where `now` comes from: the real time, or one that a test sets."""
+"""The sources of `now`: the system's time, or a time that a test sets."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from headrace.visibility import Public
 @cython.ccall
 @cython.exceptval(check=False)
 def earlier_time(a: cython.longlong, b: cython.longlong) -> cython.longlong:
-    """The earlier of two moments, of which a negative one is never."""
+    """Return the earlier of two times; a negative one means never."""
     return b if a < 0 or 0 <= b < a else a
 
 
 @cython.cclass
 class RealClock:
-    """Milliseconds since 1970, as the system has them."""
+    """The system's time, in milliseconds since 1970."""
 
     @cython.ccall
     def now_ms(self) -> cython.longlong:
-        """The time now."""
+        """Return the current time."""
         return system.now_ms()
 
     @cython.ccall
     def monotonic_ns(self) -> cython.longlong:
-        """Nanoseconds since some moment, which nobody sets back."""
+        """Return nanoseconds since an arbitrary start; setting the system clock does not change them."""
         return system.monotonic_ns()
 
 
 @cython.final
 @cython.cclass
 class SettableClock(RealClock):
-    """Stands still until it is moved."""
+    """A clock that stands still until a test moves it."""
 
     ms: Public[cython.longlong]
 
@@ -42,15 +42,15 @@ class SettableClock(RealClock):
 
     @cython.ccall
     def now_ms(self) -> cython.longlong:
-        """The time it was set to."""
+        """Return the time that was set."""
         return self.ms
 
     @cython.ccall
     def monotonic_ns(self) -> cython.longlong:
-        """The same time in nanoseconds."""
+        """Return the same time in nanoseconds."""
         return self.ms * 1_000_000
 
     @cython.ccall
     def advance(self, ms: cython.longlong) -> cython.void:
-        """Move on by so many milliseconds."""
+        """Move the time forward by so many milliseconds."""
         self.ms += ms

@@ -1,8 +1,8 @@
-"""Notices that the system clock was set, by the monotonic clock.
+"""Detect that the system clock was set, by comparing it with the monotonic clock.
 
-A moment stays what it is: an ID, an expiry time, the time of a delivery. A span of time (a BLOCK, a pause,
-how long a client has been idle) became a moment when it began, and has to move with the clock. Otherwise a
-wait of a second ends at once when the clock is set forward, and lasts an hour more when it is set back.
+Points in time stay as they are: an ID, an expiry, the time of a delivery. Durations (a BLOCK, a pause, a
+client's idle time) were turned into points in time when they began, and must move with the clock. Otherwise a
+wait of a second ends at once when the clock is set forward, and takes an hour longer when it is set back.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable
 
 from headrace.engine.clock import RealClock
 
-JUMP_MS = 20  # less is the time between two readings, or drift that is not worth a correction yet
+JUMP_MS = 20  # smaller differences are the time between two readings, or drift not worth correcting yet
 READING_NS = 1_000_000  # a reading that took longer, because the process did not get to run, is repeated
 READINGS_MAX = 5
 WARN_MS = 500
 
 
 class ClockWatch:
-    """Both clocks, as they were when last looked at.
+    """Compares the two clocks with their state at the previous check.
 
     Args:
-        clock: where both are read.
-        listeners: called with the milliseconds by which the clock was set.
+        clock: read for both times.
+        listeners: called with the milliseconds by which the clock was set; negative means back.
     """
 
     def __init__(self, clock: RealClock, *listeners: Callable[[int], None]) -> None:
@@ -32,7 +32,7 @@ class ClockWatch:
         self.ahead_ms = self._look()
 
     def _look(self) -> int:
-        """Return by how many milliseconds the clock is ahead of the monotonic one: the quickest reading."""
+        """Return how many milliseconds the system clock leads the monotonic one: the quickest reading."""
         readings: list[tuple[int, int]] = []
         while len(readings) < READINGS_MAX:
             before = self.clock.monotonic_ns()
@@ -44,7 +44,7 @@ class ClockWatch:
         return min(readings)[1]
 
     def jump(self) -> int:
-        """Return by how many milliseconds it was set since the last call: negative for back, 0 for not."""
+        """Return by how many milliseconds the clock was set since the last call."""
         ahead = self._look()
         jump = ahead - self.ahead_ms
         if abs(jump) < JUMP_MS:
@@ -53,7 +53,7 @@ class ClockWatch:
         return jump
 
     def follow(self) -> None:
-        """If the clock was set, tell the listeners."""
+        """Check the clock; if it was set, log that and call the listeners."""
         if jump := self.jump():
             level = logging.WARNING if abs(jump) >= WARN_MS else logging.DEBUG
             logging.getLogger("headrace").log(level, "the clock was set by %+.1f seconds", jump / 1000)

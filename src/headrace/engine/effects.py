@@ -1,7 +1,7 @@
-"""What changed, as requests: what a log must hold and a replica must repeat, in order.
+"""Recorded effects: the requests that a log must store and a replica must repeat, in order.
 
-Commands record effects, not themselves: `XADD key *` becomes the XADD with the ID it chose. While nobody
-listens nothing is kept.
+Commands record effects, not themselves: `XADD key *` becomes the XADD with the ID it chose. While `recording`
+is off, nothing is kept.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class Effects:
-    """The effects since the last take()."""
+    """The effects recorded since the last take()."""
 
     recording: Public[cython.bint]
-    items: list[tuple[int, list[bytes]]]  # (database, words); never another list: calls add to it
-    offset: Public[cython.longlong]  # how long the log is before the items: who takes them moves it on
-    _transaction: cython.Py_ssize_t  # where the running EXEC's effects begin; -1 outside of one
+    items: list[tuple[int, list[bytes]]]  # (database, request); never replaced: calls append to it
+    offset: Public[cython.longlong]  # the log's length before these items; the caller of take() advances it
+    _transaction: cython.Py_ssize_t  # index of the running EXEC's first effect; -1 outside of an EXEC
 
     def __init__(self) -> None:
         self.recording = False
@@ -29,43 +29,43 @@ class Effects:
 
     @cython.ccall
     def record(self, database: cython.Py_ssize_t, request: list[bytes]) -> cython.void:
-        """Words, a whole request, have changed that database."""
+        """Record a request that changed the database, unless recording is off."""
         if self.recording:
             self.items.append((database, request))
 
     def record_expired(self, database: int, key: bytes) -> None:
-        """That database's key has died of age."""
+        """Record that the database's key expired."""
         self.record(database, [b"DEL", key])
 
     @cython.ccall
     def begin_transaction(self) -> cython.void:
-        """An EXEC begins: what follows until end() happened as one."""
+        """Begin an EXEC: all effects until end_transaction() are atomic."""
         self._transaction = len(self.items)
 
     @cython.ccall
     def end_transaction(self) -> cython.void:
-        """The EXEC is over."""
+        """End the EXEC."""
         start: cython.Py_ssize_t = self._transaction
         self._transaction = -1
         self.make_atomic(start)
 
     @cython.ccall
     def position(self) -> cython.Py_ssize_t:
-        """Where the next effect will stand, for bind()."""
+        """Return the index of the next effect, for make_atomic()."""
         return len(self.items)
 
     @cython.ccall
     def make_atomic(self, start: cython.Py_ssize_t) -> cython.void:
-        """What was recorded since that position happened as one: it is wrapped in MULTI and EXEC.
+        """Wrap the effects recorded since index `start` in MULTI and EXEC.
 
-        A single effect needs no wrapping, and inside of an EXEC all is wrapped anyway.
+        A single effect needs no wrapping. Inside an EXEC everything is wrapped already.
         """
         if self._transaction < 0 and len(self.items) - start > 1:
             self.items.insert(start, (self.items[start][0], [b"MULTI"]))
             self.items.append((self.items[-1][0], [b"EXEC"]))
 
     def take(self) -> list[tuple[int, list[bytes]]]:
-        """All effects so far, oldest first; they are the caller's from now on."""
+        """Return all effects so far, oldest first, and forget them."""
         items = self.items[:]
         self.items.clear()
         return items

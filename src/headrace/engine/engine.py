@@ -1,11 +1,11 @@
-"""The one door: execute(session, argv, now). Everything that changes data passes here.
+"""The single entry point: execute(session, argv, now). Every change of data passes through here.
 
-    find the row → arity → may he? → only listening? → the gate → queue inside MULTI → run → mute
-    → send messages → serve whom the news wakes
+    look up the command -> arity -> permission -> subscriber mode -> write gate -> queue inside MULTI -> run
+    -> drop a muted reply -> deliver messages -> serve waiters whose keys have new data
 
-Errors raised anywhere below are answered here and nowhere else: a CommandError with its own text, a bug
-with an apology and a traceback in the log; either way one reply a request, and the data stays.
-The engine reads no clock: `now` is milliseconds since 1970, handed in.
+All errors raised below are turned into replies here and nowhere else: a CommandError with its own text; any
+other exception as "internal error", with a traceback in the server's log. Each request gets one reply.
+The engine reads no clock: `now` is milliseconds since 1970, passed in.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from headrace.resp.writer import ReplyWriter
 from headrace.streams.memory_account import MemoryAccount
 from headrace.visibility import Public
 
-SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # how often, at most, dead keys are swept
-NEVER_MS = 1 << 62  # no clock comes that far
+SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 100)  # minimum time between two sweeps of expired keys
+NEVER_MS = 1 << 62  # later than any clock
 
 
 @cython.final
 @cython.cclass
 class Engine:
-    """One keyspace, its commands, and the sessions that use it. One thread owns it."""
+    """One keyspace, its commands, and the sessions that use it. Not thread-safe: one thread owns it."""
 
     keyspace: Keyspace
     server: ServerInterface
     clients: dict[int, Session]  # by id, oldest first
-    # answered outside a request of their own: flush them, go on with their requests
+    # Sessions that received data outside their own request: flush them, then continue their requests.
     woken: Public[list[Session]]
     killed_sessions: Public[list[Session]]  # killed by another client: close them
     pubsub: PubSub
-    scripts: dict[bytes, str]  # the digests that EVALSHA finds: see commands/server/scripts.py
-    auth: Authorization  # who everybody is, and what they may do
-    write_gate: WriteGate  # shut while something keeps requests from running
+    scripts: dict[bytes, str]  # by the digest that EVALSHA uses: see commands/server/scripts.py
+    auth: Authorization  # authentication and permissions
+    write_gate: WriteGate  # shut while loading, pausing or rejecting writes
     effects: Effects
     stats: Stats
     timing: Timing
-    rows: dict[bytes, CommandRow]  # by the first word of a request, lower and upper case at the ready
-    last_name: bytes | None  # the first word of the request before, and its row: 100 instructions saved when
-    last_row: CommandRow | None  # this one begins with the same object (see resp/token_cache.py)
+    rows: dict[bytes, CommandRow]  # by the first argument of a request, in lower and upper case
+    last_name: bytes | None  # the previous request's first argument and its row: saves 100 instructions when
+    last_row: CommandRow | None  # this request begins with the same object (see resp/token_cache.py)
     by_name: dict[bytes, CommandRow]  # subcommands too, as "config|get"
     call: Call
-    exec_call: Call  # for what EXEC runs
+    exec_call: Call  # for the commands that EXEC runs
     waiter_call: Call  # for waiters
     next_client: cython.longlong
     last_sweep_ms: cython.longlong
@@ -103,7 +103,7 @@ class Engine:
     # Sessions.
 
     def session(self, address: bytes = b"", local_address: bytes = b"", now_ms: int = 0) -> Session:
-        """A new client. Its owner ends it with close()."""
+        """Create a session for a new client. Its owner ends it with close()."""
         self.next_client += 1
         made = Session(self.next_client, address, local_address)
         made.created_ms = made.active_ms = now_ms
@@ -112,7 +112,7 @@ class Engine:
         return made
 
     def close(self, session: Session) -> None:
-        """The client is gone: nothing waits, watches, listens or is queued for it. Twice does nothing."""
+        """End a client: remove its waits, watches, subscriptions and queue. May be called twice."""
         self.clients.pop(session.id, None)
         self.unwatch(session)
         self.pubsub.unsubscribe_all(session)
@@ -121,7 +121,7 @@ class Engine:
         self._stop_waiting(session)
 
     def kill(self, session: Session) -> None:
-        """Close another client's session: its transport finds it in `dropped`."""
+        """Close another client's session: the server finds it in `killed_sessions`."""
         session.closing = True
         session.killed = True
         self._stop_waiting(session)
@@ -129,13 +129,13 @@ class Engine:
 
     @cython.ccall
     def unwatch(self, session: Session) -> cython.void:
-        """The session watches nothing any more."""
+        """Remove all watches of the session."""
         if session.watch is not None:
             self.keyspace.unwatch(session.watch)
             session.watch = None
 
     def record_effects(self, on: bool) -> None:
-        """Whether effects are kept from now on, for their taker to take()."""
+        """Turn the recording of effects on or off. While it is on, a caller must take() them."""
         self.effects.recording = on
         self.call.recording = on
         self.exec_call.recording = on
@@ -146,10 +146,10 @@ class Engine:
 
     @cython.ccall
     def execute(self, session: Session, argv: list[bytes], now_ms: cython.longlong) -> cython.void:
-        """Carry out one request, of at least one word, and leave its reply in session.answer.
+        """Execute one request of at least one argument; write its reply to the session. Raises nothing.
 
-        The session may wait afterwards (session.waiting): then no request of its own may follow until
-        it is in `woken`. Raises nothing.
+        Afterwards the session may be blocked (session.waiting). Then it must send no further request until it
+        is in `woken`.
         """
         answer: ReplyWriter = session.answer
         mark: cython.Py_ssize_t = answer.mark()
@@ -172,7 +172,7 @@ class Engine:
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
             self._reject(session, row, WrongArgumentCount(row.command.name.decode()))
         elif session.restricted_user is not None and self._reject_unauthorized(session, row, argv, False):
-            pass  # it was refused
+            pass  # rejected already
         elif (
             session.subscription_count
             and answer.protocol == 2
@@ -182,7 +182,7 @@ class Engine:
         elif (self.write_gate.shut or memory.total > memory.limit) and self._reject_or_pause(
             session, row, argv
         ):
-            pass  # it was refused, or it waits
+            pass  # rejected already, or paused
         elif session.queue is not None and row.command.queueable:
             self._queue(session, row, argv)
         else:
@@ -199,7 +199,7 @@ class Engine:
 
     @cython.ccall
     def execute_queue(self, session: Session, queue: list[tuple[CommandRow, list[bytes]]]) -> cython.void:
-        """Run what EXEC found queued: one reply each, errors too, and none of them blocks."""
+        """Run the queued commands of an EXEC: one reply each; errors are replies; none blocks."""
         call: Call = self.exec_call
         row: CommandRow
         argv: list[bytes]
@@ -212,12 +212,12 @@ class Engine:
                 if session.restricted_user is None or not self._reject_unauthorized(session, row, argv, True):
                     call.argv = argv
                     self._run(call, row)
-        finally:  # a signal handler may raise in here
+        finally:  # a signal handler may raise here
             self.effects.end_transaction()
 
     @cython.cfunc
     def _run(self, call: Call, row: CommandRow) -> cython.void:
-        """Run the row's command; whatever happens, it has answered or it waits."""
+        """Run the row's command. Afterwards it has replied, with an error if it failed, or it waits."""
         keyspace: Keyspace = self.keyspace
         mark: cython.Py_ssize_t = call.answer.mark()
         effects: cython.Py_ssize_t = len(self.effects.items)
@@ -240,7 +240,7 @@ class Engine:
 
     @cython.cfunc
     def _resolve_row(self, session: Session, row: CommandRow | None, argv: list[bytes]) -> CommandRow | None:
-        """The row of a name in mixed case, or of a subcommand; None when it was refused for there is none."""
+        """Find the row of a mixed-case name or a subcommand; reject an unknown one and return None."""
         if row is None:
             row = self.rows.get(argv[0].lower())
             if row is None:
@@ -256,7 +256,7 @@ class Engine:
 
     @cython.cfunc
     def _queue(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.void:
-        """Keep the request for EXEC."""
+        """Queue the request for EXEC."""
         if "no_multi" in row.command.flags:
             self._reject(session, row, error_replies.NotInTransaction())
             return
@@ -265,10 +265,10 @@ class Engine:
 
     @cython.cfunc
     def _reject(self, session: Session, row: CommandRow | None, error: CommandError) -> cython.void:
-        """Refuse a request that was not run: it spoils the transaction it was meant for."""
+        """Reply with an error to a request that was not run; its transaction, if any, will fail."""
         if row is not None:
             row.rejected += 1
-            if row.command.name == b"exec":  # a malformed EXEC ends the transaction all the same
+            if row.command.name == b"exec":  # a malformed EXEC also ends the transaction
                 session.queue = None
                 self.unwatch(session)
                 error = error_replies.ExecAborted(error)
@@ -283,7 +283,7 @@ class Engine:
 
     @cython.cfunc
     def _drop_muted_reply(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
-        """Take back the answer since mark when CLIENT REPLY wants none."""
+        """Remove the reply written since `mark` if CLIENT REPLY turned replies off."""
         if session.is_muted() and not session.force_reply:
             session.answer.rewind(mark)
         session.force_reply = False
@@ -293,7 +293,7 @@ class Engine:
 
     @cython.cfunc
     def _serve_ready(self) -> cython.void:
-        """Try the waiters of every key with news, first come first served, until there is no more news."""
+        """Retry the waiters of every key with new data, in order of arrival, until no key is left."""
         blocking: Blocking = self.keyspace.blocking
         wake_order: WakeOrder
         waiter: Waiter | None
@@ -313,7 +313,7 @@ class Engine:
 
     @cython.cfunc
     def _retry_waiter(self, waiter: Waiter) -> cython.bint:
-        """Let the waiter try again; if it answered, its session goes on, and True is returned."""
+        """Retry one waiter; return True if it was served, and unblock its session."""
         call: Call = self._prepare_waiter_call(waiter)
         mark: cython.Py_ssize_t = call.answer.mark()
         effects: cython.Py_ssize_t = self.effects.position()
@@ -342,7 +342,7 @@ class Engine:
 
     @cython.cfunc
     def _prepare_waiter_call(self, waiter: Waiter) -> Call:
-        """A call as the waiter's own request had it, but it may not block again and has no words."""
+        """Return a call set up for the waiter's command. It has no arguments and may not block."""
         call: Call = self.waiter_call
         session: Session = waiter.session
         call.now = self.keyspace.now
@@ -356,7 +356,7 @@ class Engine:
 
     @cython.cfunc
     def _wake(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
-        """The session has its answer, which began at mark, and goes on."""
+        """Unblock the session, whose reply begins at `mark`."""
         self.stats.unblocked += 1
         self._stop_waiting(session)
         if session.reply_mode:
@@ -371,7 +371,7 @@ class Engine:
             self.write_gate.paused_requests.pop(session, None)
 
     def unblock(self, session: Session, error: CommandError | None = None) -> bool:
-        """End the session's wait, as at its deadline or with an error; False when it does not wait."""
+        """End the session's wait, as at its deadline or with an error; return False if it does not wait."""
         waiter = session.waiting
         if waiter is not None and waiter.serve is not never_serve:
             self._time_out(waiter, error)
@@ -389,7 +389,7 @@ class Engine:
         self._wake(call.session, mark)
 
     def on_log_synced(self, now_ms: int) -> None:
-        """More of the log is synced, or there is no log any more: who waits for that is tried again."""
+        """Retry sessions that wait for a sync: more of the log is synced, or the log was disabled."""
         self.keyspace.now = now_ms
         self.keyspace.blocking.signal(0, SYNCED)
         self._serve_ready()
@@ -397,11 +397,11 @@ class Engine:
     # Time.
 
     def set_active_expiry(self, on: bool) -> None:
-        """Whether tick() buries dead keys; else they go when they are asked for."""
+        """Let tick() delete expired keys, or only accesses to them (DEBUG SET-ACTIVE-EXPIRE)."""
         self.last_sweep_ms = 0 if on else NEVER_MS
 
     def adjust_clock(self, by_ms: int) -> None:
-        """By so many milliseconds, forward or (negative) back: spans of time that have begun stay as long."""
+        """Shift waits, pauses and idle times, after the clock was set by so many milliseconds (signed)."""
         self.keyspace.blocking.shift(by_ms)
         self.write_gate.shift(by_ms)
         for session in self.clients.values():
@@ -412,7 +412,7 @@ class Engine:
 
     @cython.ccall
     def tick(self, now_ms: cython.longlong) -> cython.void:
-        """Time has passed: end waits and the pause, bury dead keys, give memory back. Raises nothing."""
+        """End due waits and pauses, delete expired keys, compact streams. Raises nothing."""
         waiter: Waiter
         self.keyspace.now = now_ms
         if self.write_gate.loading:
@@ -433,12 +433,12 @@ class Engine:
 
     @cython.ccall
     def next_deadline(self) -> cython.longlong:
-        """When tick() has something to do next, in milliseconds since 1970; -1 for never."""
+        """Return when tick() next has work, in milliseconds since 1970; -1 means never."""
         earliest: cython.longlong = self.keyspace.blocking.next_deadline()
         if self.keyspace.settings.stream_compact_tombstones:
             earliest = earlier_time(earliest, self.keyspace.compaction.next_step_ms())
         if self.write_gate.paused_until:
-            return earlier_time(earliest, self.write_gate.paused_until)  # a pause keeps what is dead
+            return earlier_time(earliest, self.write_gate.paused_until)  # a pause keeps expired keys
         death: cython.longlong = self.keyspace.next_expiry()
         return (
             earliest
@@ -450,7 +450,7 @@ class Engine:
     def _reject_unauthorized(
         self, session: Session, row: CommandRow, argv: list[bytes], queued: cython.bint
     ) -> cython.bint:
-        """Whether the session's user may not do that: then it has been refused."""
+        """Reject the request and return True if the session's user may not run it."""
         error = self.auth.permission_error(session, row.command, argv, self.keyspace.now, queued)
         if error is not None:
             self._reject(session, row, error)
@@ -458,7 +458,7 @@ class Engine:
 
     @cython.cfunc
     def _reject_or_pause(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.bint:
-        """Whether the request may not run now: then it has been refused, or waits for the end of a pause."""
+        """Reject or pause the request if it may not run now; return whether it was."""
         error: CommandError | None = self.write_gate.error_for(session, row, argv)
         if error is not None:
             self._reject(session, row, error)
@@ -467,7 +467,7 @@ class Engine:
 
     @cython.cfunc
     def _pause_request(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.bint:
-        """Whether CLIENT PAUSE holds the request back: then it waits, and runs when the pause ends."""
+        """Make the request wait if CLIENT PAUSE applies to it; return whether it waits."""
         if self.write_gate.paused_until <= self.keyspace.now:
             self.resume_paused(self.keyspace.now)
             return False
@@ -480,7 +480,7 @@ class Engine:
         return True
 
     def resume_paused(self, now_ms: int) -> None:
-        """End the pause and execute what it held back, in the order it came."""
+        """End the pause and execute the requests it held, in order of arrival."""
         self.timing.begin()
         for session, argv in self.write_gate.take_paused().items():
             if session.waiting is not None and session.id in self.clients and not session.killed:

@@ -1,4 +1,4 @@
-"""What the engine itself refuses, before a command runs, and how a refusal is put on the wire."""
+"""Errors that the engine raises before a command runs, and the conversion of errors to wire text."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import NAME_ECHO_MAX, CommandError
 
-ARGUMENTS_SHOWN_MAX = 128  # bytes of an unknown request's arguments that the answer repeats, all together
+ARGUMENTS_SHOWN_MAX = 128  # total bytes of an unknown command's arguments that the error repeats
 
-# What a client that listens to channels may still ask for in RESP2, where it could not tell replies apart.
+# Commands that a subscribed client may send in RESP2, where messages and replies look alike.
 SUBSCRIBER_COMMANDS = frozenset(
     {b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ping", b"quit", b"reset"}
 )
 
-HTTP = frozenset({b"post", b"host:"})  # a method whose request has a body, and a header every request has
+HTTP = frozenset({b"post", b"host:"})  # an HTTP method with a body, and a header that every HTTP request has
 
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
@@ -39,7 +39,7 @@ class OutOfMemory(CommandError):
 
 
 class SubscriberModeOnly(CommandError):
-    """The command's name, lower case."""
+    """A command that a subscribed client may not run in RESP2; `name` is lower case."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class SubscriberModeOnly(CommandError):
 
 
 class ExecAborted(CommandError):
-    """EXEC itself was malformed."""
+    """The reply to a malformed EXEC."""
 
     def __init__(self, error: CommandError) -> None:
         reason: str = error.args[0]
@@ -57,20 +57,19 @@ class ExecAborted(CommandError):
 
 
 def allowed_while_subscribed(command: Command) -> bool:
-    """Whether a client that listens to channels may run the command in RESP2."""
+    """Return whether a subscribed client may run the command in RESP2."""
     return command.name in SUBSCRIBER_COMMANDS
 
 
 def to_text(word: bytes) -> str:
-    """Bytes of the client's, as text that turns into the same bytes again."""
+    """Decode client bytes to text that encodes to the same bytes again."""
     return word.decode("utf-8", "surrogateescape")
 
 
 def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
-    """The refusal of a name that is not in the table; it repeats the beginning of the request.
+    """Return the error for an unknown command; it repeats the beginning of the request.
 
-    Who speaks HTTP is a browser, and the page in it that has it send requests in here is nobody we know: the
-    connection ends before they come.
+    A client that speaks HTTP is closed: a web page could make a browser send requests to this port.
     """
     if argv[0].lower() in HTTP:
         session.closing = True
@@ -91,13 +90,13 @@ def unknown_command(session: Session, argv: list[bytes]) -> CommandError:
 
 
 def unknown_subcommand(argv: list[bytes]) -> CommandError:
-    """The refusal of a second word that the container does not have."""
+    """Return the error for an unknown subcommand."""
     container = to_text(argv[0]).upper()
     return CommandError(f"ERR unknown subcommand '{to_text(argv[1][:NAME_ECHO_MAX])}'. Try {container} HELP.")
 
 
 def command_error(exception: Exception, command: Command) -> CommandError:
-    """What is answered when the command has raised that. If it is not a refusal it is a bug, and logged."""
+    """Return the error to reply with; log an exception that is not a CommandError as a bug."""
     if isinstance(exception, CommandError):
         return exception
     logging.getLogger("headrace").error("a bug in %s", command.name.decode(), exc_info=exception)
@@ -105,6 +104,6 @@ def command_error(exception: Exception, command: Command) -> CommandError:
 
 
 def wire_text(error: CommandError) -> bytes:
-    """The refusal's text as one line of bytes."""
+    """Return the error's text as one line of bytes."""
     text: str = error.args[0]
     return text.encode("utf-8", "surrogateescape").translate(ONE_LINE)

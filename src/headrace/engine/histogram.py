@@ -1,10 +1,10 @@
-"""How often what took how long: counts of durations, near each other the short ones, far apart the long.
+"""A histogram of durations: exact for short ones, within 1 % for long ones.
 
     nanoseconds   0 1 2 ... 255   256 258 ... 510   512 516 ... 1020   1024 1032 ...
     one counter for each    1                  2                   4              8 ...
 
-A duration is rounded by less than a 128th of itself, whatever its size. The counters are u64 in one block
-that grows by octaves, 1 KiB each: a command that never took a millisecond keeps 14 KiB at most.
+The rounding error is less than a 128th of the duration. The counters are u64 in one block that grows by
+octaves of 1 KiB: a command that never took a millisecond needs 14 KiB at most.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import cython
 from headrace import mem
 
 STEPS = cython.declare(cython.Py_ssize_t, 128)  # counters in an octave
-STEP_BITS = cython.declare(cython.int, 8)  # a number of so many bits has a counter of its own
-LONGEST = cython.declare(cython.longlong, (1 << 40) - 1)  # 18 minutes; what takes longer counts as that
+STEP_BITS = cython.declare(cython.int, 8)  # a number of at most so many bits has a counter of its own
+LONGEST = cython.declare(cython.longlong, (1 << 40) - 1)  # 18 minutes; longer durations are counted as this
 OCTAVE_BYTES = cython.declare(cython.Py_ssize_t, 128 * 8)
 
-SHORTEST_SHOWN_NS = 1024  # the first bucket of a distribution by octaves ends about here
+SHORTEST_SHOWN_NS = 1024  # the upper end of the first bucket of octaves()
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
 def _counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
-    """The counter that a duration belongs to, which is not negative."""
+    """Return the index of the counter for a non-negative duration."""
     if ns < STEPS:
         return ns
     shift: cython.int = mem.bit_length(ns) - STEP_BITS
@@ -35,7 +35,7 @@ def _counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(check=False)
 def longest_of(counter: cython.Py_ssize_t) -> cython.longlong:
-    """The longest duration that the counter stands for."""
+    """Return the longest duration that the counter covers."""
     if counter < STEPS:
         return counter
     shift: cython.longlong = counter // STEPS - 1
@@ -46,9 +46,9 @@ def longest_of(counter: cython.Py_ssize_t) -> cython.longlong:
 @cython.final
 @cython.cclass
 class Histogram:
-    """Durations in nanoseconds, counted."""
+    """Counts of durations in nanoseconds."""
 
-    counters: cython.Py_ssize_t  # that the block has room for
+    counters: cython.Py_ssize_t  # capacity of the block
     buf: bytearray
     p: cython.p_uchar
 
@@ -60,7 +60,7 @@ class Histogram:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def add(self, ns: cython.longlong) -> cython.int:
-        """Count one duration, which is not negative."""
+        """Count one non-negative duration."""
         counter: cython.Py_ssize_t = _counter_of(ns)
         if counter >= self.counters:
             counter = min(counter, _counter_of(LONGEST))
@@ -71,7 +71,7 @@ class Histogram:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _grow(self, counter: cython.Py_ssize_t) -> cython.int:
-        """Make room for that counter and the rest of its octave."""
+        """Grow the block to the octave of that counter."""
         octaves: cython.Py_ssize_t = counter // STEPS + 1
         if octaves * STEPS <= self.counters:
             return 0
@@ -81,11 +81,11 @@ class Histogram:
         return 0
 
     def total(self) -> int:
-        """Durations in all."""
+        """Return the number of durations."""
         return sum(count for _, count in self._counted())
 
     def percentile(self, percent: float) -> int:
-        """The duration in nanoseconds that so many percent of all do not exceed; 0 when there are none."""
+        """Return the duration in nanoseconds that `percent` of all do not exceed; 0 if there are none."""
         wanted = max(1, int(percent / 100 * self.total() + 0.5))
         found = 0
         for counter, count in self._counted():
@@ -95,7 +95,7 @@ class Histogram:
         return 0
 
     def octaves(self) -> list[tuple[int, int]]:
-        """Microseconds, and how many durations were no longer: doubling, where the number grows."""
+        """Return (microseconds, cumulative count) for doubling durations, where the count grows."""
         shown: list[tuple[int, int]] = []
         end = SHORTEST_SHOWN_NS
         found = 0
@@ -110,6 +110,6 @@ class Histogram:
         return shown
 
     def _counted(self) -> list[tuple[int, int]]:
-        """Counters that are not zero, with what they hold, in order."""
+        """Return (index, count) of the counters that are not zero, in order."""
         counts = memoryview(self.buf).cast("Q")
         return [(counter, count) for counter, count in enumerate(counts) if count]

@@ -1,7 +1,7 @@
-"""Commands that were carried out once, carried out again: what a log's reader gives them to.
+"""Replay of logged commands: they were executed once and are executed again.
 
-No client waits for an answer, nothing is recorded, counted or held back, nothing may wait: the command's
-function is run and that is all. The door for clients is engine.py.
+There is no client: no reply is sent, nothing is recorded, counted, paused or blocked. Only the command's
+function runs. The entry point for clients is engine.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME_SHOWN_MAX = 60
 
 
 class InvalidLogCommand(CommandError):
-    """A record that no server writes to a log, or none whose data headrace could hold."""
+    """A log record that no server writes, or whose data headrace cannot hold."""
 
     def __init__(self, argv: list[bytes], why: str) -> None:
         name = to_text(argv[0][:NAME_SHOWN_MAX]).upper()
@@ -34,13 +34,13 @@ class InvalidLogCommand(CommandError):
 @cython.final
 @cython.cclass
 class Replayer:
-    """Carries out the commands of a log on an engine's keyspace, one after the other."""
+    """Executes the commands of a log on an engine's keyspace, one after the other."""
 
     engine: Engine
     keyspace: Keyspace
     session: Session
     call: Call
-    now_ms: Public[cython.longlong]  # the moment of the replay, for commands that do not carry their own
+    now_ms: Public[cython.longlong]  # the time of the replay, for commands that do not carry their own
 
     def __init__(self, engine: Engine, now_ms: cython.longlong) -> None:
         self.engine = engine
@@ -55,10 +55,11 @@ class Replayer:
 
     @cython.ccall
     def execute(self, argv: list[bytes]) -> bytes | None:
-        """Carry out one command; its error if it was refused, else None.
+        """Execute one command; return its error text if it failed, else None.
 
-        Raises CommandError for what cannot stand in a log: an unknown command, one with too few words, one
-        that is about the server or a client and not about data, or one that headrace has no answer for.
+        Raises:
+            CommandError: if the command cannot be in a log: it is unknown, has too few arguments, does not
+                concern data, or headrace failed to run it.
         """
         call: Call = self.call
         row: CommandRow | None = self.engine.rows.get(argv[0])
@@ -88,7 +89,7 @@ class Replayer:
 
     @cython.cfunc
     def _find(self, argv: list[bytes]) -> CommandRow:
-        """The row of a name in mixed case, or of a subcommand."""
+        """Return the row of a mixed-case name or of a subcommand."""
         row: CommandRow | None = self.engine.rows.get(argv[0].lower())
         if row is None:
             raise InvalidLogCommand(argv, "it is unknown here; headrace holds streams and strings only")

@@ -1,7 +1,7 @@
-"""The slow log: the latest requests that took longer than the operator allows, newest first.
+"""The slow log: the latest requests that took longer than the configured time, newest first.
 
-Words are shortened before they are kept, so that the log stays small whatever clients send: 32 words of
-128 bytes, and what was left out is said in place of it.
+Arguments are shortened before they are stored, to bound the size of the log: at most 32 arguments of 128
+bytes. A text replaces the omitted part.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ WORD_BYTES_MAX = 128
 
 
 class SlowRequest(NamedTuple):
-    """One request of the log."""
+    """One request of the slow log."""
 
-    number: int  # counted since the start; forgetting does not begin anew
+    number: int  # counted since the start; clear() does not reset it
     at_s: int  # seconds since 1970
     microseconds: int
     words: list[bytes]
@@ -25,7 +25,7 @@ class SlowRequest(NamedTuple):
 
 
 class SlowLog:
-    """The newest come first; the oldest go when there are too many."""
+    """The slow requests, newest first; the oldest are dropped when there are too many."""
 
     def __init__(self) -> None:
         self.requests: deque[SlowRequest] = deque()
@@ -34,7 +34,7 @@ class SlowLog:
     def add(
         self, at_s: int, microseconds: int, words: list[bytes], address: bytes, name: bytes, max_requests: int
     ) -> None:
-        """Keep the request, and of all no more than `most`. The words must hold no secrets any more."""
+        """Store the request; keep at most `max_requests`. Secrets must have been removed from `words`."""
         request = SlowRequest(self.next_number, at_s, microseconds, shortened(words), address, name)
         self.next_number += 1
         self.requests.appendleft(request)
@@ -42,12 +42,12 @@ class SlowLog:
             self.requests.pop()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Delete all requests."""
         self.requests.clear()
 
 
 def shortened(words: list[bytes]) -> list[bytes]:
-    """As much of a request as is kept; the last of too many words says how many are missing."""
+    """Return the stored part of a request; its last item counts the omitted arguments."""
     if len(words) <= WORDS_MAX:
         return [shortened_word(word) for word in words]
     kept = [shortened_word(word) for word in words[: WORDS_MAX - 1]]
@@ -55,7 +55,7 @@ def shortened(words: list[bytes]) -> list[bytes]:
 
 
 def shortened_word(word: bytes) -> bytes:
-    """As much of a word as is kept."""
+    """Return the stored part of an argument."""
     if len(word) <= WORD_BYTES_MAX:
         return word
     return word[:WORD_BYTES_MAX] + b"... (%d more bytes)" % (len(word) - WORD_BYTES_MAX)

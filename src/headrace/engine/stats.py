@@ -1,4 +1,4 @@
-"""What the engine counts. Integers only: the hot path adds one here and there."""
+"""The engine's counters. They are plain integers, because the hot path increments them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class CommandRow:
-    """A command of the table with this engine's counts of it, and its C fields close at hand."""
+    """A command with this engine's counters, and copies of its fields as C types."""
 
     command: Command
     run: Any
@@ -22,9 +22,9 @@ class CommandRow:
     readonly: cython.bint
     is_plain: cython.bint  # no subcommands
     calls: Public[cython.longlong]
-    rejected: Public[cython.longlong]  # refused before it ran
-    failed: Public[cython.longlong]  # refused while it ran
-    ns: Public[cython.longlong]  # nanoseconds in all, as far as requests are timed: see timing.py
+    rejected: Public[cython.longlong]  # failed before it ran
+    failed: Public[cython.longlong]  # failed while it ran
+    ns: Public[cython.longlong]  # total nanoseconds, if requests are timed: see timing.py
     latencies: Public[Histogram | None]
 
     def __init__(self, command: Command) -> None:
@@ -37,7 +37,7 @@ class CommandRow:
 
     @cython.ccall
     def reset(self) -> cython.void:
-        """All counts to zero."""
+        """Set all counters to zero."""
         self.calls = 0
         self.rejected = 0
         self.failed = 0
@@ -48,13 +48,13 @@ class CommandRow:
 @cython.final
 @cython.cclass
 class Stats:
-    """This engine's counts since it was made or CONFIG RESETSTAT."""
+    """The engine's counters since it was created or since CONFIG RESETSTAT."""
 
-    commands: Public[cython.longlong]  # that ran, those inside EXEC too
-    connections: Public[cython.longlong]  # sessions ever made
+    commands: Public[cython.longlong]  # executed, including those inside EXEC
+    connections: Public[cython.longlong]  # sessions ever created
     unblocked: Public[cython.longlong]
     error_replies: Public[cython.longlong]
-    errors: dict[bytes, int]  # by the error's first word
+    errors: dict[bytes, int]  # by error code, the first word of the text
     rows: list[CommandRow]  # every command and subcommand once
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Stats:
 
     @cython.ccall
     def reset(self) -> cython.void:
-        """All counts to zero."""
+        """Set all counters to zero."""
         row: CommandRow
         self.commands = 0
         self.connections = 0
@@ -75,7 +75,7 @@ class Stats:
 
     @cython.ccall
     def count_error(self, text: bytes) -> cython.void:
-        """An error with this text was answered."""
+        """Count an error reply with this text."""
         code = text.partition(b" ")[0]
         self.error_replies += 1
         self.errors[code] = self.errors.get(code, 0) + 1

@@ -1,11 +1,11 @@
-"""What requests take, for whoever wants to know: SLOWLOG, LATENCY, INFO's commandstats; and MONITOR's lines.
+"""Durations of requests for SLOWLOG, LATENCY and INFO commandstats; and the lines of MONITOR.
 
-    begin            ran              ran                        ran
+    begin         record_run      record_run                 record_run
       |--- request ---|--- request ---|--- EXEC: | one | two | ---|
       reading         reading         reading    ...              reading
 
-The clock is read once a request: where one ends the next one begins. What is between two turns is nobody's,
-for each turn begins with a reading of its own. Nothing is read or kept while nobody wants to know.
+The clock is read once for each request: where one ends, the next one begins. The time between two turns of
+the event loop is not counted, because each turn begins with a reading. Nothing is read while all is off.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEVER_NS = cython.declare(cython.longlong, (1 << 62) - 1)
 @cython.inline
 @cython.exceptval(-1, check=False)
 def _count(row: CommandRow, taken: cython.longlong) -> cython.int:
-    """A request of that row has taken so many nanoseconds."""
+    """Add a duration in nanoseconds to the row's histogram."""
     if row.latencies is None:
         row.latencies = Histogram()
     return row.latencies.add(max(taken, 0))
@@ -39,15 +39,15 @@ def _count(row: CommandRow, taken: cython.longlong) -> cython.int:
 @cython.final
 @cython.cclass
 class Timing:
-    """The stop-watch of one engine, and what it has found worth keeping."""
+    """The stop-watch of one engine, its slow log and its latency events."""
 
-    enabled: cython.bint  # someone wants to know: ran() is to be called
-    timed: cython.bint  # and how long it took
-    tracking: cython.bint  # and the distribution, command by command
-    lap_ns: cython.longlong  # when the clock was read last
-    threshold_ns: cython.longlong  # what takes as long goes into the slow log, or is an event
-    has_monitors: cython.bint  # someone is to be shown all requests
-    uses_system_clock: cython.bint  # the clock is the system's: it need not be asked by way of an object
+    enabled: cython.bint  # record_run() must be called
+    timed: cython.bint  # durations are measured
+    tracking: cython.bint  # each command's distribution of durations is kept
+    lap_ns: cython.longlong  # the latest reading of the clock
+    threshold_ns: cython.longlong  # a request this slow goes into the slow log, or is a latency event
+    has_monitors: cython.bint  # there are MONITOR clients
+    uses_system_clock: cython.bint  # no indirect call through `clock` is needed
     clock: RealClock
     settings: Settings
     pubsub: PubSub
@@ -66,14 +66,14 @@ class Timing:
         self.refresh()
 
     def use_clock(self, clock: RealClock) -> None:
-        """Ask that clock from now on, in place of the system's."""
+        """Use that clock instead of the system's."""
         self.clock = clock
         self.uses_system_clock = False
         self.begin()
 
     @cython.ccall
     def refresh(self) -> cython.void:
-        """The settings have changed, or who watches: find out what is to be done from now on."""
+        """Re-read the settings and the list of monitors. To be called when they have changed."""
         settings: Settings = self.settings
         slow: cython.longlong = settings.slowlog_log_slower_than
         event: cython.longlong = settings.latency_monitor_threshold
@@ -90,14 +90,14 @@ class Timing:
 
     @cython.ccall
     def begin(self) -> cython.void:
-        """What happens from now on is the next request's."""
+        """Read the clock: the next request begins now."""
         if self.timed:
             self.lap_ns = system.monotonic_ns() if self.uses_system_clock else self.clock.monotonic_ns()
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def record_run(self, call: Call, row: CommandRow, since_ns: cython.longlong) -> cython.int:
-        """The call, of that row, has run. since_ns: what lap_ns was before."""
+        """Record that a command ran. since_ns: lap_ns before it ran."""
         if self.timed:
             taken: cython.longlong = self._lap(row, since_ns)
             if call.session.waiting is None:
@@ -111,7 +111,7 @@ class Timing:
 
     @cython.ccall
     def record_unblocked(self, row: CommandRow, since_ns: cython.longlong) -> cython.void:
-        """A request of that row that had to wait has been answered; that it waited is not counted."""
+        """Record that a blocked request was served; its waiting time is not counted."""
         if self.timed:
             taken: cython.longlong = self._lap(row, since_ns)
             if self.tracking:
@@ -121,7 +121,7 @@ class Timing:
     @cython.inline
     @cython.exceptval(check=False)
     def _lap(self, row: CommandRow, since_ns: cython.longlong) -> cython.longlong:
-        """Read the clock; the nanoseconds since then are the row's."""
+        """Read the clock; add the nanoseconds since `since_ns` to the row and return them."""
         now: cython.longlong = system.monotonic_ns() if self.uses_system_clock else self.clock.monotonic_ns()
         self.lap_ns = now
         row.ns += now - since_ns
@@ -129,7 +129,7 @@ class Timing:
 
     @cython.cfunc
     def _record_slow(self, call: Call, taken: cython.longlong) -> cython.void:
-        """Keep what took so long."""
+        """Add a slow request to the latency events and the slow log."""
         if call.session.replayed:
             return
         settings: Settings = self.settings
@@ -147,7 +147,7 @@ class Timing:
 
     @cython.cfunc
     def _send_to_monitors(self, call: Call) -> cython.void:
-        """Tell all who watch. Administrators' requests are shown to nobody."""
+        """Send the request to all MONITOR clients, except requests of administrators."""
         if call.session.replayed or "admin" in call.command.flags:
             return
         microseconds = call.now * 1000 + call.server.microseconds()
@@ -159,6 +159,6 @@ class Timing:
         )
 
     def record_event(self, name: bytes, ms: int, now_ms: int) -> None:
-        """Something other than a command has held up the server: an event, if it took long enough."""
+        """Record something other than a command that delayed the server, if it took long enough."""
         if 0 < self.settings.latency_monitor_threshold <= ms:
             self.latency.add(name, now_ms // 1000, ms)

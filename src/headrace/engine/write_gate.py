@@ -1,11 +1,11 @@
-"""What keeps requests from running: data that are being loaded, a disk in trouble, CLIENT PAUSE.
+"""Conditions under which requests must not run: loading, failed writes, CLIENT PAUSE, full memory.
 
-    loading     what needs the data is refused until they are there
-    refusal     what may write is refused, with this text, for it could not be kept
-    until       requests wait: until then, or until the pause is ended
-    memory      what needs more of it is refused when data weigh more than they may, and nothing can go
+    loading        requests that need the data are rejected until it is loaded
+    write_error    writes are rejected with this text, because they could not be stored
+    paused_until   requests wait until that time, or until the pause is ended
+    memory         requests that need more memory are rejected when it is full and nothing can be evicted
 
-A request looks at one flag, `shut`, and at two numbers, and at the rest only when it must.
+A request checks one flag, `shut`, and two numbers; it checks the rest only if needed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from headrace.errors import CommandError
 from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
 
-# They may write, although their rows do not say so.
+# They may write, although they lack the write flag.
 SCRIPTS = frozenset({b"eval", b"evalsha"})
 
 
 def never_serve(call: Any) -> bool:
-    """How a held request is served: by nothing but the end of the pause."""
+    """The `serve` function of a paused request: only the end of the pause serves it."""
     return False
 
 
 def no_timeout_reply(call: Any) -> None:
-    """What a held request answers when its time is up: it never is, it has no deadline of its own."""
+    """The `on_timeout` function of a paused request. It is never called: the request has no deadline."""
 
 
 def may_write(row: CommandRow) -> bool:
-    """Whether the command can change data."""
+    """Return whether the command can change data."""
     return row.command.write or row.command.name in SCRIPTS
 
 
 def needs_memory(session: Session, row: CommandRow) -> bool:
-    """Whether the request could make the data grow, or what the client has queued. An EXEC may go wrong."""
+    """Return whether the request may need more memory, for data or for the client's queue."""
     if row.command.denyoom:
         return True
     if session.queue is None:
@@ -51,21 +51,21 @@ def needs_memory(session: Session, row: CommandRow) -> bool:
 
 
 def has_write(queue: list[tuple[CommandRow, list[bytes]]]) -> bool:
-    """Whether one of the queued requests may write."""
+    """Return whether one of the queued requests may write."""
     return any(may_write(queued) for queued, _ in queue)
 
 
 @cython.final
 @cython.cclass
 class WriteGate:
-    """Open while `shut` is False and memory not full; then that is all. No pause while `until` is 0."""
+    """Open if `shut` is False and memory is not full. `paused_until` is 0 without a pause."""
 
     shut: cython.bint
     loading: cython.bint
     write_error: bytes | None
     paused_until: cython.longlong  # milliseconds since 1970
     writes_only: cython.bint
-    paused_requests: dict[Any, list[bytes]]  # session -> argv, first come first
+    paused_requests: dict[Any, list[bytes]]  # session -> argv, in order of arrival
     memory: MemoryAccount
     eviction: Eviction
 
@@ -85,19 +85,19 @@ class WriteGate:
 
     @cython.ccall
     def set_loading(self, on: cython.bint) -> cython.void:
-        """Whether the data are being loaded."""
+        """Set whether the data is being loaded."""
         self.loading = on
         self._update_shut()
 
     @cython.ccall
     def reject_writes(self, text: bytes | None) -> cython.void:
-        """From now on whatever may write is answered with this error; None: no longer."""
+        """Reject all writes with this error from now on; None accepts them again."""
         self.write_error = text
         self._update_shut()
 
     @cython.ccall
     def pause(self, paused_until: cython.longlong, writes_only: cython.bint) -> cython.void:
-        """Pause until then. A pause never gets shorter or milder but by ending it."""
+        """Pause until that time. A running pause is only extended or made stricter."""
         if self.paused_until:
             paused_until = max(paused_until, self.paused_until)
             writes_only = writes_only and self.writes_only
@@ -107,18 +107,18 @@ class WriteGate:
 
     @cython.ccall
     def end_pause(self) -> cython.void:
-        """The pause is over; the engine executes what was held back before anything else."""
+        """End the pause; the engine then executes the paused requests before any other."""
         if self.paused_until:
             self.paused_until = 1
 
     def shift(self, by_ms: int) -> None:
-        """The clock was set by so much: a pause lasts as long as it was to."""
+        """Shift the end of the pause by the milliseconds by which the clock was set."""
         if self.paused_until:
             self.paused_until = max(self.paused_until + by_ms, 1)
 
     @cython.ccall
     def take_paused(self) -> dict[Any, list[bytes]]:
-        """End the pause for good; what it held back is the caller's."""
+        """End the pause and return the requests it held."""
         found = self.paused_requests
         self.paused_requests = {}
         self.paused_until = 0
@@ -128,9 +128,9 @@ class WriteGate:
 
     @cython.ccall
     def error_for(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:
-        """The error that the session's request gets now, or None. What a log repeats is never refused.
+        """Return the error for a request that must not run now, or None. Replayed commands always run.
 
-        PING is refused like writes, as by Redis: whoever watches over the server learns of its trouble.
+        PING is rejected like writes, as in Redis, so that monitoring notices the failure.
         """
         if session.replayed:
             return None
@@ -144,14 +144,14 @@ class WriteGate:
 
     @cython.cfunc
     def _memory_error(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:
-        """What a request is told that needs memory, when there is none and none can be made free."""
+        """Return the error for a request that needs memory if none is available or can be freed."""
         if not needs_memory(session, row) or self.eviction.make_room(sum(map(len, argv))):
             return None
         return OutOfMemory()
 
     @cython.ccall
     def is_write(self, session: Session, row: CommandRow) -> cython.bint:
-        """Whether the request may write: its command can, or it is an EXEC with such a one in its queue."""
+        """Return whether the request may write: by its command, or as an EXEC with a queued write."""
         if may_write(row):
             return True
         if session.queue is None or row.command.name != b"exec":

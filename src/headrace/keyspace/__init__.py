@@ -1,1 +1,1 @@
-"""Databases of keys, their expiry, who waits for them and who watches them."""
+"""Databases of keys: expiry, blocking, WATCH, eviction, SCAN and events."""

@@ -1,16 +1,16 @@
-"""Who waits for which key, in order of arrival, until when. Waiters are known only as objects.
+"""Blocked clients: which keys each waits for, in order of arrival, and until when.
 
-    queues: (database, key) -> {lane: {waiter: None, ...}}   oldest first; leaving a lane costs nothing
-    ready:  (database, key) -> None                   keys with news, in the order the news came
-    heap:   (deadline, number, waiter)                dead waiters stay in it until they come up
-    alarms: (time, (database, key))                   when a key has news by the clock alone
-    armed:  (database, key) -> time                   the alarm of a key that counts; others are stale
+    queues:     (database, key) -> {wait_class: {waiter: None, ...}}   oldest first; removal is O(1)
+    ready:      (database, key) -> None                   keys with new data, in order of arrival
+    heap:       (deadline, number, waiter)                dead waiters stay in it until they reach the top
+    timers:     (time, (database, key))                   when to signal a key because of the time alone
+    scheduled:  (database, key) -> time                   the valid timer of a key; others are stale
 
-A waiter that is served or gone leaves all its queues at once; one that finds nothing keeps its place.
+A waiter that is served or closed leaves all its queues at once. One that finds nothing keeps its position.
 
-Those of one lane want the same: when one of them finds nothing, neither do those behind it. So news on a
-key for which ten thousand members of a group wait costs as much as for one. Who shares his findings with
-nobody (a plain reader, after an ID of its own) waits in the lane None, of which everybody has his turn.
+Waiters of one class wait for the same thing: if one of them finds nothing, nor would those after it. So new
+data on a key with ten thousand waiting group members costs as much as with one. Waiters with nothing in
+common (plain readers, each with an ID of its own) have the class None: each of them is tried.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any
 
 import cython
 
-# Below this many dead waiters, or stale alarms, their heap is not worth sweeping.
+# With fewer dead waiters or stale timers, cleaning their heap is not worth the cost.
 HEAP_DEAD_MIN = cython.declare(cython.Py_ssize_t, 64)
 
 
 @cython.final
 @cython.cclass
 class Waiter:
-    """One session that waits.
+    """One blocked session.
 
-    serve(call) tries again and says whether it answered; on_timeout(call) answers when the deadline
-    (milliseconds, 0 for never) passes first. lane is anything hashable, or None. has_news(database, key),
-    unless it is None, says in constant time whether news on that key is worth a try.
+    serve(call) retries the command and returns whether it replied. on_timeout(call) replies when the deadline
+    (milliseconds since 1970, 0 for never) passes. wait_class is hashable, or None.
+    may_be_served(database, key), if not None, returns in constant time whether a retry makes sense.
     """
 
     session: Any
@@ -42,11 +42,11 @@ class Waiter:
     deadline: cython.longlong
     serve: Callable[[Any], bool]
     on_timeout: Callable[[Any], None]
-    command: Any  # the blocked command's row
+    command: Any  # the row of the blocked command
     wait_class: Any
     may_be_served: Callable[[Any, bytes], bool] | None
-    number: cython.longlong  # of arrival, among all waiters
-    tried: cython.longlong  # the round of take_ready() in which it was tried last
+    number: cython.longlong  # order of arrival among all waiters
+    tried: cython.longlong  # the latest round of take_ready() in which it was tried
     alive: cython.bint
 
     def __init__(
@@ -76,9 +76,9 @@ class Waiter:
 
     @cython.ccall
     def should_retry(self, round_number: cython.longlong, database: object, key: bytes) -> cython.bint:
-        """Return whether news on the key may serve it, which was not tried in this round yet.
+        """Return whether new data on the key is worth a retry, and mark the waiter as tried in this round.
 
-        What would serve a waiter of many keys has been there at the first of them.
+        A waiter of several keys is tried once in a round: the first key would have served it already.
         """
         if self.tried == round_number or (
             self.may_be_served is not None and not self.may_be_served(database, key)
@@ -89,18 +89,18 @@ class Waiter:
 
 
 def number_of(waiter: Waiter) -> int:
-    """The waiter's number of arrival."""
+    """Return the waiter's order of arrival."""
     return waiter.number
 
 
 @cython.final
 @cython.cclass
 class WakeOrder:
-    """Whose turn it is when a key has news: by arrival, but a lane ends with the first who finds nothing."""
+    """The order in which a key's waiters are tried: by arrival; a class ends at the first unserved one."""
 
     wait_classes: dict[Any, OrderedDict[Waiter, None]]
-    heads: list[tuple[int, Waiter]]  # the foremost of each lane
-    unclassed: Iterator[Waiter]  # the lane None, as it was at the start
+    heads: list[tuple[int, Waiter]]  # the first of each class
+    unclassed: Iterator[Waiter]  # the waiters of class None when the retries began
 
     def __init__(self, wait_classes: dict[Any, OrderedDict[Waiter, None]]) -> None:
         self.wait_classes = wait_classes
@@ -111,18 +111,18 @@ class WakeOrder:
 
     @cython.ccall
     def next(self) -> Waiter | None:
-        """Who is to try now; None when nobody is left. Say found() before asking again."""
+        """Return the waiter to try next, or None. Call record_result() before the next call."""
         return heappop(self.heads)[1] if self.heads else None
 
     @cython.ccall
     def record_result(self, waiter: Waiter, served: cython.bint) -> cython.void:
-        """Waiter has tried, and was served or not."""
+        """Record whether the waiter was served."""
         if served or waiter.wait_class is None:
             self._advance(waiter.wait_class)
 
     @cython.cfunc
     def _advance(self, wait_class: object) -> cython.void:
-        """The next of the lane stands at its head. A waiter that was served has left it."""
+        """Move the class's next waiter into `heads`. A served waiter has left the class."""
         waiter: Waiter | None = next(
             self.unclassed if wait_class is None else iter(self.wait_classes.get(wait_class, ())), None
         )
@@ -135,9 +135,9 @@ class WakeOrder:
 class Blocking:
     """All waiters of a keyspace."""
 
-    count: cython.Py_ssize_t  # waiters alive
+    count: cython.Py_ssize_t  # live waiters
     number: cython.longlong
-    round: cython.longlong  # how often take_ready() was called
+    round: cython.longlong  # number of take_ready() calls
     queues: dict[tuple[int, bytes], dict[Any, OrderedDict[Waiter, None]]]
     ready: dict[tuple[int, bytes], None]
     heap: list[tuple[int, int, Waiter]]
@@ -156,7 +156,7 @@ class Blocking:
 
     @cython.ccall
     def wait(self, waiter: Waiter) -> cython.void:
-        """Put waiter at the end of its lane for each of its keys, and on the clock."""
+        """Add the waiter at the end of its class for each of its keys, and schedule its deadline."""
         self.count += 1
         self.number += 1
         waiter.number = self.number
@@ -174,7 +174,7 @@ class Blocking:
 
     @cython.ccall
     def remove(self, waiter: Waiter) -> cython.void:
-        """Waiter is served, expired or gone. IdempotencySweeper twice does nothing."""
+        """Remove a waiter that is served, expired or closed. A second call does nothing."""
         if not waiter.alive:
             return
         waiter.alive = False
@@ -190,7 +190,7 @@ class Blocking:
         location = (waiter.database, key)
         wait_classes = self.queues.get(location)
         if wait_classes is None or waiter.wait_class not in wait_classes:
-            return  # the same key named twice: left already
+            return  # already left: the same key was named twice
         wait_classes[waiter.wait_class].pop(waiter, None)
         if not wait_classes[waiter.wait_class]:
             del wait_classes[waiter.wait_class]
@@ -200,7 +200,7 @@ class Blocking:
 
     @cython.ccall
     def signal(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
-        """There is news on key; cheap when nobody waits for it."""
+        """Mark the key as having new data; cheap if no client waits for it."""
         if self.count:
             location = (database, key)
             if location in self.queues:
@@ -208,13 +208,13 @@ class Blocking:
 
     @cython.ccall
     def signal_all(self, database: cython.Py_ssize_t) -> cython.void:
-        """There may be news on every key of the database: it was swapped or emptied."""
+        """Mark every key of the database with waiters as having new data: it was swapped or flushed."""
         for location in self.queues:
             if location[0] == database:
                 self.ready[location] = None
 
     def take_ready(self) -> list[tuple[int, bytes]]:
-        """The keys with news, oldest news first; they count as old from now on."""
+        """Return the keys with new data, in order of arrival, and clear the list."""
         self.round += 1
         locations = list(self.ready)
         self.ready.clear()
@@ -222,7 +222,7 @@ class Blocking:
 
     @cython.ccall
     def waiters(self, database: cython.Py_ssize_t, key: bytes) -> list[Waiter]:
-        """Who waits for key now, first come first."""
+        """Return the clients that wait for the key, in order of arrival."""
         wait_classes = self.queues.get((database, key), {})
         return sorted(
             [waiter for wait_class in wait_classes.values() for waiter in wait_class], key=number_of
@@ -230,16 +230,16 @@ class Blocking:
 
     @cython.ccall
     def wake_order(self, database: cython.Py_ssize_t, key: bytes) -> WakeOrder:
-        """Those who wait for key, to be tried in turn."""
+        """Return the order in which to try the waiters of the key."""
         return WakeOrder(self.queues.get((database, key), {}))
 
-    # Alarms.
+    # Timers.
 
     @cython.ccall
     def schedule(self, database: cython.Py_ssize_t, key: bytes, at: cython.longlong) -> cython.void:
-        """At that time, in milliseconds, there is news on key for those who wait for it then.
+        """Signal the key at that time (milliseconds since 1970), if clients wait for it then.
 
-        A key has one alarm, the earliest asked for; it rings once, or never if nobody waits any more.
+        A key has one timer, the earliest one requested. It fires once.
         """
         location = (database, key)
         if location in self.scheduled and self.scheduled[location] <= at:
@@ -252,7 +252,7 @@ class Blocking:
 
     @cython.ccall
     def fire(self, now: cython.longlong) -> cython.void:
-        """Signal the keys whose alarm is due."""
+        """Signal the keys whose timer is due."""
         while self.timers and self.timers[0][0] <= now:
             at, location = heappop(self.timers)
             if self.scheduled.get(location) == at:
@@ -269,7 +269,7 @@ class Blocking:
 
     @cython.ccall
     def pop_expired(self, now: cython.longlong) -> list[Waiter]:
-        """Take the waiters whose deadline is now or past, earliest first, out of everything."""
+        """Remove the waiters whose deadline has passed and return them, earliest first."""
         due: list[Waiter] = []
         waiter: Waiter
         while self.heap and (not self.heap[0][2].alive or self.heap[0][0] <= now):
@@ -280,7 +280,7 @@ class Blocking:
         return due
 
     def shift(self, by_ms: int) -> None:
-        """The clock was set by so much: who waits for a span of time waits that long. Alarms are moments."""
+        """Shift all deadlines by the milliseconds by which the clock was set. Timers are points in time."""
         waiter: Waiter
         moved: list[tuple[int, int, Waiter]] = []
         for _, number, waiter in self.heap:
@@ -291,7 +291,7 @@ class Blocking:
 
     @cython.ccall
     def next_deadline(self) -> cython.longlong:
-        """When expired() or ring() has something to do next; -1 for never."""
+        """Return when pop_expired() or fire() next has work; -1 means never."""
         while self.heap and not self.heap[0][2].alive:
             heappop(self.heap)
         timer: cython.longlong = self._next_timer()

@@ -1,10 +1,10 @@
-"""Keyspace notifications: what happens to keys, told to who has subscribed to it.
+"""Keyspace notifications: events of keys, published to subscribers.
 
-    SET k v in database 0   →   channel __keyspace@0__:k     message set      (with K)
+    SET k v in database 0   ->  channel __keyspace@0__:k     message set      (with K)
                                 channel __keyevent@0__:set   message k        (with E)
 
-Which classes of events are told stands in the settings, one bit a letter, 0 for none: a command's cost
-while nothing is told is one comparison. Who listens is not known here: publish is handed in.
+The settings select the event classes, one bit for each letter, 0 for none: a disabled notification costs a
+command one comparison. The subscribers are not known here: `publish` is passed in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import cython
 from headrace.keyspace.settings import Settings
 from headrace.visibility import Public
 
-# The letters of notify-keyspace-events, each with its bit; A stands for those of ALL.
+# The letters of notify-keyspace-events and their bits; A stands for the classes of ALL.
 CLASS_BITS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnocamSTIV")}
 ALL = "g$lshzxetd"
 
@@ -25,7 +25,7 @@ KEYEVENT = cython.declare(cython.int, CLASS_BITS["E"])
 
 
 def parse_classes(text: str) -> int:
-    """The bits of a word of letters; ValueError, for the operator, when one of them is no class."""
+    """Return the bits of a text of class letters. Raises ValueError if a letter is unknown."""
     class_bits = 0
     for letter in text:
         if letter == "A":
@@ -38,7 +38,7 @@ def parse_classes(text: str) -> int:
 
 
 def format_classes(class_bits: int) -> str:
-    """The letters of the bits as CONFIG GET answers them: as in Redis, n, o, c and a go unseen beside A."""
+    """Return the letters as CONFIG GET shows them. As in Redis, A hides n, o, c and a."""
     whole = parse_classes(ALL)
     letters_shown = "KEmSTIV" if class_bits & whole == whole else ALL + "nocaKEmSTIV"
     letters = "".join(letter for letter in letters_shown if class_bits & CLASS_BITS[letter])
@@ -48,10 +48,10 @@ def format_classes(class_bits: int) -> str:
 @cython.final
 @cython.cclass
 class Events:
-    """The way from a key to the subscribers. One per keyspace."""
+    """Publishes the events of one keyspace."""
 
     settings: Settings
-    publish: Public[Any]  # called with (channel, message); None while there are no channels
+    publish: Public[Any]  # called with (channel, message); None while there are no subscribers
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -59,7 +59,7 @@ class Events:
 
     @cython.ccall
     def notify(self, cls: str, event: bytes, key: bytes, database: cython.Py_ssize_t) -> cython.void:
-        """The event, of the class with this letter, has happened to the key of the database."""
+        """Publish an event of a key, if its class (one letter) is enabled."""
         enabled: cython.int = self.settings.notify_keyspace_events
         bit: cython.int = CLASS_BITS[cls]
         if not enabled & bit or self.publish is None:

@@ -1,16 +1,16 @@
-"""Room when memory is full: the oldest entries of the biggest streams go, node by node.
+"""Eviction: when memory is full, drop the oldest entries of the biggest streams, node by node.
 
-    memory.limit                what the data may weigh: `maxmemory`
-    noeviction                 nothing goes, and requests that need memory are refused
-    stream-oldest              nodes go from the front of the biggest streams, as by XTRIM MINID
+    weight.most                the limit for the data, in bytes: `maxmemory`
+    noeviction                 nothing is dropped; requests that need memory are rejected
+    stream-oldest              nodes are dropped from the front of the biggest streams, as by XTRIM MINID
 
-A stream never loses its last node, its groups, its counters or what is pending, and a key of another type is
-never touched. So there can be nothing left to go: then, too, requests are refused.
+A stream never loses its last node, its groups, its counters or its pending entries, and keys of other types
+are never touched. So there may be nothing left to drop. Then requests are rejected, too.
 
-Which stream is the biggest? Streams that have closed a node are on a list (memory.evictable), so there is no
-search among keys that could give nothing. Of that list each search looks at some, in turn, and at the one
-it chose the last time, which stands first: with up to LOOKED_AT such streams that is the biggest, with more
-of them one of the biggest. A heap would be exact, but it would cost every stream that grows.
+How is the biggest stream found? Streams that have closed a node are in a list (weight.shedding), so keys that
+cannot be evicted are not searched. Each search looks at some streams of that list in turn, and at the one it
+chose the last time, which comes first. With up to SAMPLE_SIZE such streams that finds the biggest, with more
+of them one of the biggest. A heap would be exact, but every growing stream would pay for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
-SAMPLE_SIZE = 16  # streams, in one search
-NODES_MAX = 16  # that go for one request, unless it brings more than they held
+SAMPLE_SIZE = 16  # streams looked at in one search
+NODES_MAX = 16  # nodes dropped for one request, unless the request is larger than they were
 
 NO_EVICTION = "noeviction"
 STREAM_OLDEST = "stream-oldest"
@@ -30,32 +30,32 @@ POLICIES = (NO_EVICTION, STREAM_OLDEST)
 
 
 class EffectRecorder(Protocol):
-    """Keeps what has changed: engine/effects.py."""
+    """Records effects, as engine.effects.Effects does."""
 
     def record(self, database: int, request: list[bytes], /) -> None:
-        """Words, a whole request, have changed that database."""
+        """Record a request that changed the database."""
 
 
 class Eviction:
-    """Makes room in one keyspace, and has it recorded, a request for each stream."""
+    """Evicts entries of one keyspace and records one XTRIM for each stream."""
 
     def __init__(self, keyspace: Keyspace, effects: EffectRecorder) -> None:
         self.keyspace = keyspace
         self.effects = effects
         self.policy = NO_EVICTION
-        self.evicted_entries = 0  # that had to go so far
-        self.peak = 0  # the most that keys and values ever weighed, as far as anybody looked
+        self.evicted_entries = 0  # evicted in total
+        self.peak = 0  # the highest memory use of keys and values that was seen
 
     def make_room(self, wanted: int) -> bool:
-        """Try to get below the limit before `wanted` more bytes come; False when nothing more can go.
+        """Evict until `wanted` more bytes fit below the limit; return False if nothing more can be evicted.
 
-        The work is bounded: it is enough when NODES_MAX nodes have gone and twice the bytes that come.
+        The work is bounded: it ends after NODES_MAX nodes and twice the wanted bytes.
         """
         memory = self.keyspace.memory
         most = memory.limit
         start = memory.total
         nodes = 0
-        evicted: dict[Stream, int] = {}  # entries that went
+        evicted: dict[Stream, int] = {}  # entries evicted from each
         stream: Stream | None = None
         while memory.total > most and (nodes < NODES_MAX or start - memory.total < 2 * wanted):
             stream = self._biggest() if self.policy == STREAM_OLDEST else None
@@ -68,12 +68,12 @@ class Eviction:
         return memory.total <= most or stream is not None
 
     def reset_counters(self) -> None:
-        """Counts start anew."""
+        """Reset the counters."""
         self.evicted_entries = 0
         self.peak = self.keyspace.memory.total
 
     def _biggest(self) -> Stream | None:
-        """One of the biggest streams that have a node to give; None when there is none."""
+        """Return one of the biggest streams with a node to drop, or None."""
         waiting = self.keyspace.memory.evictable
         found: Stream | None = None
         sampled = 0
@@ -91,7 +91,7 @@ class Eviction:
         return found
 
     def _evict_first_node(self, stream: Stream) -> int:
-        """Let the first node go; how many entries it held."""
+        """Drop the first node; return how many entries it held."""
         node = stream.first_node()
         assert node is not None
         evicted_entries = node.live
@@ -99,7 +99,7 @@ class Eviction:
         return evicted_entries
 
     def _record_trim(self, stream: Stream, evicted_entries: int) -> None:
-        """So many entries of the stream have gone: all who must hear of it do, as of an XTRIM."""
+        """Record, count and publish the eviction of so many entries, as an XTRIM does."""
         stream.update_first_id()
         self.evicted_entries += evicted_entries
         first = stream.first_node()
@@ -114,6 +114,6 @@ class Eviction:
             self.keyspace.events.notify("t", b"xtrim", key, database.index)
 
     def _database_of(self, stream: Stream, key: bytes) -> Database:
-        """The database that has the stream. (SWAPDB moves all streams at once, so none knows its own.)"""
+        """Return the database that holds the stream. (SWAPDB moves streams, so they do not store it.)"""
         databases: list[Database] = self.keyspace.databases
         return next(database for database in databases if database.values.get(key) is stream)

@@ -1,10 +1,10 @@
-"""Which key of a database dies when.
+"""Expiry times of one database's keys.
 
-    at:    key -> milliseconds            the truth
-    heap:  (milliseconds, key)            earliest on top; an item is stale when `at` says something else
+    times: key -> milliseconds            the valid times
+    heap:  (milliseconds, key)            earliest on top; an item is stale if `times` differs
 
-A key dies for its readers at its time exactly (Database.find looks at `at`); its memory is given back
-then, or by the sweep, which takes from the top of the heap. Stale items are never more than those that count.
+For readers a key expires exactly at its time (Database.find checks `times`). Its memory is freed then, or by
+the sweep, which takes keys from the top of the heap. At most half of the heap is stale.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import cython
 from headrace import limits
 from headrace.streams.memory_account import MemoryAccount
 
-TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)  # what one time weighs
-# Below this many items the heap is not worth sweeping for stale ones.
+TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)  # memory of one expiry time
+# With fewer items, cleaning the heap is not worth the cost.
 HEAP_STALE_MIN = cython.declare(cython.Py_ssize_t, 64)
 
 
 @cython.final
 @cython.cclass
 class Expiry:
-    """The times of death of one database's keys."""
+    """The expiry times of one database's keys, in milliseconds since 1970."""
 
     times: dict[bytes, int]
     heap: list[tuple[int, bytes]]
-    total: int  # the sum of all times, for the average; a Python int, it may pass 64 bits
-    memory: MemoryAccount  # of all that the keyspace holds
+    total: int  # the sum of all times, for the average; a Python int, because it may exceed 64 bits
+    memory: MemoryAccount  # memory account of the keyspace
 
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory = memory
@@ -42,8 +42,8 @@ class Expiry:
 
     @cython.ccall
     def set(self, key: bytes, at_ms: cython.longlong) -> cython.void:
-        """Key dies at at_ms, whatever was said before."""
-        moment: int = at_ms  # one number for all three
+        """Set or replace the key's expiry time."""
+        moment: int = at_ms  # the same object in all three places
         before = self.times.get(key)
         if before is None:
             self.memory.add(TIME_BYTES)
@@ -56,7 +56,7 @@ class Expiry:
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
-        """Key lives on, or is gone; whether it had a time."""
+        """Remove the key's expiry time; return whether it had one."""
         before = self.times.pop(key, None)
         if before is None:
             return False
@@ -67,7 +67,7 @@ class Expiry:
 
     @cython.ccall
     def clear(self) -> cython.void:
-        """No key has a time any more."""
+        """Remove all expiry times."""
         self.memory.add(-TIME_BYTES * len(self.times))
         self.times = {}
         self.heap = []
@@ -75,20 +75,20 @@ class Expiry:
 
     @cython.cfunc
     def _compact_heap(self) -> cython.void:
-        """Throw the stale items away when they are the most."""
+        """Drop the stale items when they are the majority."""
         if len(self.heap) > HEAP_STALE_MIN and len(self.heap) > 2 * len(self.times):
             self.heap = [(at, key) for key, at in self.times.items()]
             heapify(self.heap)
 
     @cython.ccall
     def get(self, key: bytes) -> cython.longlong:
-        """When key dies; -1 for never."""
+        """Return when the key expires, in milliseconds since 1970; -1 means never."""
         at = self.times.get(key)
         return -1 if at is None else at
 
     @cython.ccall
     def is_due(self, key: bytes, now: cython.longlong) -> cython.bint:
-        """Whether key is dead at now."""
+        """Return whether the key has expired."""
         at = self.times.get(key)
         if at is None:
             return False
@@ -97,7 +97,7 @@ class Expiry:
 
     @cython.ccall
     def next_due_key(self, now: cython.longlong) -> bytes | None:
-        """A key that is dead at now, the earliest first; None when there is none. The caller drops it."""
+        """Return an expired key, the earliest first, or None. The caller must remove it."""
         while self.heap:
             at, key = self.heap[0]
             if self.times.get(key) == at:
@@ -107,7 +107,7 @@ class Expiry:
 
     @cython.ccall
     def next_expiry(self) -> cython.longlong:
-        """When the next key dies; -1 for never."""
+        """Return when the next key expires; -1 means never."""
         while self.heap:
             at, key = self.heap[0]
             if self.times.get(key) == at:

@@ -1,10 +1,10 @@
-"""Glob patterns as Redis has them, matched in time linear in the pattern and the text.
+"""Glob patterns as in Redis, matched in time linear in the pattern and the text.
 
     user:*[a-c]?:*x       pattern
     u s e r :  *  [a-c] ? :  *  x
     prefix        segment       suffix
 
-Elements take one byte each, so only the place of a segment is open, and its leftmost place is the best one.
+Each element takes one byte. So only the offset of a segment is open, and its leftmost offset is the best one.
 Most patterns and texts are short: they are compared byte by byte, going back to the last star. A comparison
 that takes more than `STEPS_PER_BYTE` steps for each byte of the text is given up. The pattern is then split
 into elements, once, and each segment is found without going back: see glob_elements.py.
@@ -40,12 +40,12 @@ def lower_case(c: cython.int) -> cython.int:
 
 @cython.ccall
 def matches(pattern: bytes, text: bytes, ignore_case: cython.bint = False) -> cython.bint:
-    """Return whether the pattern describes the text. For many texts make one Glob."""
+    """Return whether the pattern matches the text. To match many texts, create one Glob."""
     return Glob(pattern, ignore_case).matches(text)
 
 
 def select(patterns: list[bytes], names: list[bytes]) -> list[bytes]:
-    """Return the names that one of the patterns describes, whatever their case, in the order of names.
+    """Return the names that match one of the patterns, ignoring case, in the order of `names`.
 
     Patterns without `*`, `?`, `[` and backslash are looked up: a request may have a million of them.
     """
@@ -64,8 +64,8 @@ class Glob:
     """One pattern: `*`, `?`, `[a-c]`, `[^a]` and backslash."""
 
     pattern: bytes
-    fold: cython.bint  # letters match whatever their case
-    elements: GlobElements | None  # once they are needed
+    fold: cython.bint  # ignore the case of letters
+    elements: GlobElements | None  # created when needed
 
     def __init__(self, pattern: bytes, ignore_case: cython.bint = False) -> None:
         """Prepare the pattern.
@@ -82,7 +82,7 @@ class Glob:
 
     @cython.ccall
     def matches(self, text: bytes) -> cython.bint:
-        """Return whether the pattern describes the text. The empty text has only the empty pattern."""
+        """Return whether the pattern matches the text. Only the empty pattern matches the empty text."""
         if len(text) == 0:
             return len(self.pattern) == 0
         elements: GlobElements | None = self.elements
@@ -105,8 +105,8 @@ class Glob:
         steps: cython.Py_ssize_t = STEPS_PER_BYTE * t_end + STEPS_MIN
         at: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t = 0
-        star: cython.Py_ssize_t = -1  # the offset after the last star
-        swallowed: cython.Py_ssize_t = 0  # the offset that this star reaches
+        star: cython.Py_ssize_t = -1  # offset after the last star
+        swallowed: cython.Py_ssize_t = 0  # offset in the text up to which that star reaches
         after: cython.Py_ssize_t
         while True:
             if at < p_end and p[at] == STAR:

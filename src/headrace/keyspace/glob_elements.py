@@ -1,13 +1,13 @@
-"""A glob pattern split into elements, each of which takes one byte of the text or is a star.
+"""A glob pattern split into elements: each is a star or accepts one byte of the text.
 
     user:*[a-c]?:*x       pattern
     u s e r :  *  [a-c] ? :  *  x
     prefix        segment          suffix
 
-Only the place of a segment is open, and its leftmost place is the best one. A segment is found without going
-back in the text:
+Only the offset of a segment is open, and its leftmost offset is the best one. A segment is found without
+going back in the text:
 
-    up to SHORT elements    compared at each place
+    up to SHORT elements    compared at each offset
     literals only           Knuth-Morris-Pratt
     others                  bit-parallel: 64 elements in one word; at most SEGMENT_MAX elements are accepted
 """
@@ -40,7 +40,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 class PatternTooComplex(CommandError):
-    """A segment with `?` or a class could not be found in linear time."""
+    """A segment with `?` or a class is too long to be found in linear time."""
 
     text = (
         f"ERR pattern too complex: at most {limits.GLOB_SEGMENT_MAX} characters are supported between two '*'"
@@ -61,11 +61,11 @@ def lower_case(c: cython.int) -> cython.int:
 class GlobElements:
     """The elements of one pattern."""
 
-    fold: cython.bint  # letters match whatever their case
+    fold: cython.bint  # ignore the case of letters
     codes: bytearray  # four bytes each
     p: cython.p_uchar
     count: cython.Py_ssize_t  # of elements
-    minimum: cython.Py_ssize_t  # elements but stars: the shortest text
+    minimum: cython.Py_ssize_t  # number of elements without stars: the length of the shortest text
     bitmaps: bytearray  # of classes: a bit for each byte they accept
     tables: dict[int, bytearray]  # of segments, by their first element: see _accepting()
     tables_bytes: cython.Py_ssize_t
@@ -83,7 +83,7 @@ class GlobElements:
 
     @cython.cfunc
     def _split(self, pattern: bytes) -> cython.void:
-        """Read the elements."""
+        """Split the pattern into elements."""
         p: cython.p_const_uchar = pattern
         end: cython.Py_ssize_t = len(pattern)
         at: cython.Py_ssize_t = 0
@@ -109,7 +109,7 @@ class GlobElements:
 
     @cython.cfunc
     def _add_bitmap(self, pattern: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Keep which bytes the class accepts whose first member is at `at`; return the offset after it."""
+        """Store which bytes the class whose first member is at `at` accepts; return the offset after it."""
         p: cython.p_const_uchar = pattern
         end: cython.Py_ssize_t = len(pattern)
         inverted: cython.bint = at < end and p[at] == CARET
@@ -189,10 +189,10 @@ class GlobElements:
 
     @cython.ccall
     def match(self, text: bytes) -> cython.bint:
-        """Return whether the text has prefix and suffix, and between them each segment in turn."""
-        begin: cython.Py_ssize_t = 0  # of the text that is left
+        """Return whether the text has the prefix, the suffix, and between them each segment in order."""
+        begin: cython.Py_ssize_t = 0  # of the rest of the text
         end: cython.Py_ssize_t = len(text)
-        first: cython.Py_ssize_t = 0  # the elements that are left
+        first: cython.Py_ssize_t = 0  # the rest of the elements
         last: cython.Py_ssize_t = self.count
         i: cython.Py_ssize_t
         if end < self.minimum:
@@ -231,7 +231,7 @@ class GlobElements:
         text: bytes,
         at: cython.Py_ssize_t,
     ) -> cython.bint:
-        """Return whether the elements from first to last accept the text from `at` on."""
+        """Return whether the elements from first to last accept the text at offset `at`."""
         t: cython.p_const_uchar = text
         i: cython.Py_ssize_t
         i = first
@@ -271,13 +271,13 @@ class GlobElements:
         begin: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """As _find, by the length of the longest border of each beginning of the segment."""
+        """As _find, by Knuth-Morris-Pratt: with the longest border of each prefix of the segment."""
         t: cython.p_const_uchar = text
         n: cython.Py_ssize_t = last - first
         borders: bytearray = bytearray(4 * n)
         b: cython.p_uchar = borders
         i: cython.Py_ssize_t
-        length: cython.Py_ssize_t = 0  # of the beginning that stands before i
+        length: cython.Py_ssize_t = 0  # of the prefix that ends before i
         code: cython.uint
         for i in range(1, n):
             code = mem.u32le(self.p, 4 * (first + i))
@@ -312,7 +312,7 @@ class GlobElements:
         row: cython.Py_ssize_t = 8 * ((n + 63) // 64)  # bytes of a state
         state: bytearray = bytearray(row)
         s: cython.p_uchar = state
-        accepting: bytearray = self._accepting(first, last)  # for each byte the elements that accept it
+        accepting: bytearray = self._accepting(first, last)  # which elements accept each byte
         a: cython.p_uchar = accepting
         i: cython.Py_ssize_t
         w: cython.Py_ssize_t

@@ -1,7 +1,7 @@
 """The databases, each a dictionary from key to value.
 
-A value is `bytes` (a string), `bytearray` (a string grown in place) or a `Stream`. Reading a key that
-has expired finds nothing, and buries it. Nothing here reads a clock: `now` is set by the engine.
+A value is `bytes` (a string), `bytearray` (a string changed in place) or a `Stream`. Reading a key that has
+expired deletes it and finds nothing. Nothing here reads a clock: the engine sets `now`.
 """
 
 from __future__ import annotations
@@ -27,18 +27,16 @@ from headrace.streams.stream import Stream
 from headrace.structures import footprint
 from headrace.visibility import Public
 
-# How many dead keys a sweep may bury before it lets others have their turn.
+# How many expired keys one sweep may delete.
 SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
-KEY_OVERHEAD_BYTES = cython.declare(
-    cython.Py_ssize_t, limits.KEY_OVERHEAD_BYTES
-)  # what a key weighs beside its bytes
-BYTES_HEADER = cython.declare(cython.Py_ssize_t, 33)  # what an object of bytes has beside them
+KEY_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_OVERHEAD_BYTES)  # memory besides its bytes
+BYTES_HEADER = cython.declare(cython.Py_ssize_t, 33)  # size of a bytes object besides its bytes
 
 
 @cython.ccall
 def type_name(value: object) -> bytes:
-    """What TYPE answers for a value; b"none" for None."""
+    """Return the type that TYPE shows for a value; b"none" for None."""
     if isinstance(value, Stream):
         return b"stream"
     return b"none" if value is None else b"string"
@@ -47,14 +45,14 @@ def type_name(value: object) -> bytes:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def string_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """What a string of n bytes weighs, wherever it is kept."""
+    """Return the memory that a string of n bytes takes."""
     return footprint.allocated_bytes(BYTES_HEADER + n)
 
 
 @cython.final
 @cython.cclass
 class Keyspace:
-    """All databases and what they share."""
+    """All databases, and what they share."""
 
     databases: list[Database]
     settings: Settings
@@ -62,17 +60,17 @@ class Keyspace:
     events: Events
     idempotency_sweeper: IdempotencySweeper
     compaction: Compaction
-    now: Public[cython.longlong]  # milliseconds; one moment for a whole batch of commands
-    counts_lookups: Public[cython.bint]  # the command that runs only reads: its look-ups are hits and misses
-    # nothing dies of age: a log is read, which says itself what died, and when
+    now: Public[cython.longlong]  # milliseconds since 1970; the same for a whole batch of commands
+    counts_lookups: Public[cython.bint]  # the running command only reads: count its hits and misses
+    # no key expires: a log is replayed, which contains its own deletions
     keep_expired: Public[cython.bint]
-    has_ttls: cython.bint  # some key may have a time to die: False saves asking every database, turn by turn
-    changes: Public[cython.longlong]  # how often a key was modified
+    has_ttls: cython.bint  # some key may have an expiry; False saves asking every database
+    changes: Public[cython.longlong]  # number of modifications of keys
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
-    expired: Public[cython.longlong]  # keys that died of age
-    memory: MemoryAccount  # of all keys and values
-    on_expired: Public[Any]  # called with (database index, key) when a key dies of age, or None
+    expired: Public[cython.longlong]  # keys that expired
+    memory: MemoryAccount  # memory account of all keys and values
+    on_expired: Public[Any]  # called with (database index, key) when a key expires, or None
     random: Public[Random]
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -97,14 +95,14 @@ class Keyspace:
 
     @cython.ccall
     def database(self, index: cython.Py_ssize_t) -> Database | None:
-        """The database of that number, or None when there is no such number."""
+        """Return the database of that number, or None if there is none."""
         if 0 <= index < len(self.databases):
             return self.databases[index]
         return None
 
     @cython.ccall
     def swap(self, first: cython.Py_ssize_t, second: cython.Py_ssize_t) -> cython.void:
-        """Exchange the keys of two databases; who watches or waits stays where he is and is told."""
+        """Exchange the keys of two databases; invalidate watches and signal waiters of both."""
         a: Database = self.databases[first]
         b: Database = self.databases[second]
         if first == second:
@@ -122,7 +120,7 @@ class Keyspace:
 
     @cython.ccall
     def flush_all(self) -> cython.Py_ssize_t:
-        """Empty every database; how many keys that were."""
+        """Remove all keys of all databases; return how many there were."""
         database: Database
         removed: cython.Py_ssize_t = 0
         for database in self.databases:
@@ -131,7 +129,7 @@ class Keyspace:
 
     @cython.ccall
     def sweep(self) -> cython.bint:
-        """Bury keys that have died, not too many at once; whether some are left. Let streams forget iids."""
+        """Delete some expired keys and old idempotency records; return whether expired keys are left."""
         database: Database
         budget: cython.Py_ssize_t = SWEEP_KEYS_MAX
         if self.keep_expired:
@@ -143,7 +141,7 @@ class Keyspace:
 
     @cython.ccall
     def next_expiry(self) -> cython.longlong:
-        """When the next key of any database dies, or streams are to forget; -1 for never."""
+        """Return when the next key or idempotency record expires, in milliseconds; -1 means never."""
         if self.keep_expired:
             return -1
         database: Database
@@ -163,7 +161,7 @@ class Keyspace:
 
     @cython.ccall
     def unwatch(self, watch: Watch) -> cython.void:
-        """Let go of all that watch watches."""
+        """Stop watching all keys of the watch."""
         for index, key in watch.keys:
             self.databases[index].watched_keys.remove(key, watch)
 
@@ -171,14 +169,14 @@ class Keyspace:
 @cython.final
 @cython.cclass
 class Database:
-    """One numbered database. put, replace, remove change it; touched and ready tell others of it."""
+    """One numbered database. Commands change it, then call mark_modified() and signal_ready()."""
 
     keyspace: Keyspace
     index: cython.Py_ssize_t
     values: dict[bytes, object]
     expiry_times: Expiry
     watched_keys: WatchedKeys
-    scan_order: ScanOrder | None  # the keys in order of arrival, once someone has asked for it
+    scan_order: ScanOrder | None  # the keys in order of arrival; created by the first SCAN
 
     def __init__(self, keyspace: Keyspace, index: cython.Py_ssize_t) -> None:
         self.keyspace = keyspace
@@ -192,7 +190,7 @@ class Database:
 
     @cython.ccall
     def find(self, key: bytes) -> object:
-        """The live value of key, or None."""
+        """Return the key's value, or None if it does not exist or has expired."""
         value = self.values.get(key)
         if value is not None and len(self.expiry_times.times) and self._delete_if_expired(key):
             value = None
@@ -207,7 +205,7 @@ class Database:
 
     @cython.ccall
     def stream(self, key: bytes) -> Stream | None:
-        """The stream at key, or None; WrongType when key holds something else."""
+        """Return the stream at the key, or None. Raises WrongType if it holds another type."""
         value = self.find(key)
         if value is None:
             return None
@@ -217,7 +215,7 @@ class Database:
 
     @cython.ccall
     def string(self, key: bytes) -> bytes | bytearray | None:
-        """The string at key, or None; WrongType when key holds something else."""
+        """Return the string at the key, or None. Raises WrongType if it holds another type."""
         value = self.find(key)
         if value is None or isinstance(value, bytes):
             return value
@@ -227,25 +225,25 @@ class Database:
 
     @cython.ccall
     def contains(self, key: bytes) -> cython.bint:
-        """Whether key exists; counts neither as a hit nor as a miss."""
+        """Return whether the key exists. Counts neither a hit nor a miss."""
         return key in self.values and not (len(self.expiry_times.times) and self._delete_if_expired(key))
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
-        """How many keys are alive."""
+        """Return the number of keys that have not expired."""
         while len(self.expiry_times.times) and self.sweep(SWEEP_KEYS_MAX):
             pass
         return len(self.values)
 
     @cython.ccall
     def keys(self) -> list[bytes]:
-        """All live keys, oldest first."""
+        """Return all keys that have not expired, oldest first."""
         self.size()
         return list(self.values)
 
     @cython.ccall
     def random_key(self) -> bytes | None:
-        """Any live key; None when there is none."""
+        """Return a random key, or None if there is none."""
         if not self.size():
             return None
         keys = self._scan_order().keys
@@ -255,7 +253,7 @@ class Database:
                 return key
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
-        """A few live keys from cursor on (0 starts), and the cursor to go on with (0: that was all)."""
+        """Return (next cursor, some keys). Cursor 0 begins; a next cursor of 0 means the end."""
         next_cursor, keys = self._scan_order().step(cursor, count)
         return next_cursor, [key for key in keys if self.contains(key)]
 
@@ -270,12 +268,12 @@ class Database:
 
     @cython.ccall
     def put(self, key: bytes, value: object) -> cython.void:
-        """Key now holds value, for good: an expiry it had is dropped."""
+        """Set the key's value and remove its expiry."""
         if self.keyspace.settings.notify_keyspace_events:
             self.notify_put(key, value)
         scan_order: ScanOrder | None = self.scan_order
         if scan_order is not None and key in self.values:
-            scan_order = None  # it has its place there
+            scan_order = None  # the key has a position already
         self._set(key, value)
         if scan_order is not None:
             scan_order.add(key, self.values)
@@ -284,7 +282,7 @@ class Database:
 
     @cython.ccall
     def notify_put(self, key: bytes, value: object) -> cython.void:
-        """Tell that key will hold value: that it is new, or what becomes of the value it had."""
+        """Publish that the key is new, or that its value is overwritten, before it is."""
         events: Events = self.keyspace.events
         if not self.contains(key):
             events.notify("n", b"new", key, self.index)
@@ -295,18 +293,18 @@ class Database:
 
     @cython.ccall
     def replace(self, key: bytes, value: object) -> cython.void:
-        """Key, which exists, now holds value; its expiry stays. One changed in place has grown() first."""
+        """Replace an existing key's value; its expiry stays. If changed in place: account_growth() first."""
         if self.values[key] is not value:
             self._set(key, value)
 
     @cython.ccall
     def account_growth(self, before: cython.Py_ssize_t, after: cython.Py_ssize_t) -> cython.void:
-        """A string that was `before` bytes long is `after` bytes long now, in its place."""
+        """Account for a string changed in place from `before` to `after` bytes."""
         self.keyspace.memory.add(string_bytes(after) - string_bytes(before))
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
-        """Take key away; whether it was there (and alive)."""
+        """Remove the key; return whether it existed."""
         if not self.contains(key):
             return False
         self._delete(key)
@@ -316,7 +314,7 @@ class Database:
 
     @cython.ccall
     def flush(self) -> cython.Py_ssize_t:
-        """Take all keys away; how many there were."""
+        """Remove all keys; return how many there were."""
         removed: cython.Py_ssize_t = len(self.values)
         self.invalidate_existing()
         for key, value in self.values.items():
@@ -330,11 +328,11 @@ class Database:
             self.keyspace.blocking.signal_all(self.index)
         return removed
 
-    # Weighing.
+    # Memory accounting.
 
     @cython.cfunc
     def _set(self, key: bytes, value: object) -> cython.void:
-        """Let key hold value, be there one before or not."""
+        """Set the key's value, whether or not it had one."""
         stream: Stream
         memory: MemoryAccount = self.keyspace.memory
         before: object = self.values.get(key)
@@ -353,7 +351,7 @@ class Database:
 
     @cython.cfunc
     def _delete(self, key: bytes) -> cython.void:
-        """Let key, which is there, hold nothing."""
+        """Delete an existing key."""
         self._release_memory(key, self.values.pop(key))
 
     @cython.cfunc
@@ -372,23 +370,23 @@ class Database:
 
     @cython.ccall
     def expiry(self, key: bytes) -> cython.longlong:
-        """When key dies, in milliseconds since 1970; -1 for never. Ask only for a key that exists."""
+        """Return when an existing key expires, in milliseconds since 1970; -1 means never."""
         return self.expiry_times.get(key)
 
     @cython.ccall
     def set_expiry(self, key: bytes, at_ms: cython.longlong) -> cython.void:
-        """Key, which exists, dies at at_ms."""
+        """Set an existing key's expiry, in milliseconds since 1970."""
         self.expiry_times.set(key, at_ms)
         self.keyspace.has_ttls = True
 
     @cython.ccall
     def clear_expiry(self, key: bytes) -> cython.bint:
-        """Key lives for good; whether it was to die."""
+        """Remove the key's expiry; return whether it had one."""
         return self.expiry_times.remove(key)
 
     @cython.ccall
     def sweep(self, budget: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Bury at most budget dead keys; how many it buried."""
+        """Delete at most `budget` expired keys; return how many were deleted."""
         deleted: cython.Py_ssize_t = 0
         if self.keyspace.keep_expired:
             return 0
@@ -409,7 +407,7 @@ class Database:
 
     @cython.cfunc
     def _delete_expired(self, key: bytes) -> cython.void:
-        """Key has died of age: the one place where that happens."""
+        """Delete an expired key. No other code does that."""
         self._delete(key)
         self.expiry_times.remove(key)
         self.keyspace.expired += 1
@@ -420,38 +418,38 @@ class Database:
         if self.keyspace.on_expired is not None:
             self.keyspace.on_expired(self.index, key)
 
-    # Telling others.
+    # Notifications.
 
     @cython.ccall
     def mark_modified(self, key: bytes) -> cython.void:
-        """Key was modified: who watches it is spoilt, and the change is counted."""
+        """Count a modification of the key and invalidate its watchers."""
         self.keyspace.changes += 1
         self.invalidate_watchers(key)
 
     @cython.ccall
     def invalidate_watchers(self, key: bytes) -> cython.void:
-        """Key was modified by what is counted elsewhere: who watches it is spoilt."""
+        """Invalidate the key's watchers. For modifications that are counted elsewhere."""
         if len(self.watched_keys.watches):
             self.watched_keys.invalidate(key)
 
     @cython.ccall
     def signal_ready(self, key: bytes) -> cython.void:
-        """Key may have what blocked readers wait for; they are tried again after the command."""
+        """Have blocked clients of the key retried after the command."""
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal(self.index, key)
 
     @cython.ccall
     def watch(self, key: bytes, watch: Watch) -> cython.void:
-        """A change of key, its death of age included, spoils watch from now on."""
+        """Invalidate the watch when the key changes or expires."""
         if watch.contains(self.index, key):
             return
-        self.contains(key)  # what is already dead must not spoil later
+        self.contains(key)  # an expiry that has passed must not invalidate later
         watch.keys[(self.index, key)] = None
         self.watched_keys.add(key, watch)
 
     @cython.ccall
     def invalidate_existing(self) -> cython.void:
-        """All keys are about to go: whoever watches one that exists is spoilt."""
+        """Invalidate the watchers of all existing keys, which are about to be removed."""
         for key in self.watched_keys.watches:
             if key in self.values:
                 self.watched_keys.invalidate(key)

@@ -1,13 +1,13 @@
-"""Walking keys by cursor.
+"""SCAN: iteration over keys by cursor.
 
-A cursor is a number, and must survive keys that come and go meanwhile. So each key gets a serial
-number, in order of arrival, when it is first put; a cursor is the serial to go on from:
+A cursor is a number, and must stay valid while keys are added and removed. So each key gets a serial number,
+in order of arrival, when it is first stored. A cursor is the serial to continue from:
 
-    serials:  3      4      7      8          ascending, hence found by bisection
-    keys:     b"a"   b"x"   b"b"   b"c"       b"x" was removed since: a hole, passed over
+    serials:  3      4      7      8          ascending, so they can be bisected
+    keys:     b"a"   b"x"   b"b"   b"c"       b"x" was removed: a hole, which is skipped
 
-A key that stays from the first SCAN to the last is met exactly where its serial stands, whatever else
-happens. Holes are closed when they outnumber the keys. A database makes its Order at the first SCAN.
+A key that exists from the first SCAN to the last is returned at its serial, whatever else changes.
+Holes are removed when they outnumber the keys. A database creates its ScanOrder at the first SCAN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Collection
 
 import cython
 
-# Orders shorter than this are not worth closing holes in.
+# In a shorter order, removing holes is not worth the cost.
 HOLES_MIN = cython.declare(cython.Py_ssize_t, 1024)
 
 
@@ -38,7 +38,7 @@ class ScanOrder:
 
     @cython.ccall
     def add(self, key: bytes, live: dict[bytes, object]) -> cython.void:
-        """Key is new; live holds all keys that exist."""
+        """Append a new key; `live` holds all existing keys."""
         self.keys.append(key)
         self.serials.append(self.next_serial)
         self.next_serial += 1
@@ -46,7 +46,7 @@ class ScanOrder:
 
     @cython.ccall
     def compact(self, live: dict[bytes, object]) -> cython.void:
-        """Close the holes when they outnumber the keys: each live key stays once, under its latest serial."""
+        """Remove the holes when they outnumber the keys; each live key keeps its latest serial."""
         if len(self.keys) <= HOLES_MIN or len(self.keys) <= 2 * len(live):
             return
         latest = {key: i for i, key in enumerate(self.keys) if key in live}
@@ -56,12 +56,12 @@ class ScanOrder:
 
     @cython.ccall
     def empty(self) -> cython.void:
-        """All keys are gone; serials go on."""
+        """Remove all keys; serials continue."""
         self.keys = []
         self.serials = array("Q")
 
     def step(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
-        """At most count places from cursor on: (the next cursor, 0 at the end; the keys found there)."""
+        """Return (next cursor, keys) of at most `count` positions from the cursor; 0 means the end."""
         at = bisect_left(self.serials, cursor)
         end = at + count
         if end >= len(self.keys):

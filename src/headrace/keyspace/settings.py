@@ -1,4 +1,4 @@
-"""What an operator may set and a command reads; CONFIG SET writes it through the host."""
+"""The settings that commands read. CONFIG SET writes them through the server interface."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class Settings:
-    """Plain fields, with Redis's defaults, but nothing is timed. Zero means no limit for both node sizes."""
+    """Settings with Redis's defaults, except that no timing is on. 0 means no limit for both node sizes."""
 
     databases: Public[cython.Py_ssize_t]
-    # milliseconds; what takes as long is an event. 0: nothing is
+    # milliseconds; a slower command is a latency event; 0: none is
     latency_monitor_threshold: Public[cython.longlong]
-    latency_percentiles: Public[tuple[float, ...]]  # that INFO latencystats shows
-    latency_tracking: Public[cython.bint]  # keep the distribution of every command's durations
-    notify_keyspace_events: Public[cython.int]  # the classes of events that are told, by bit: see events.py
+    latency_percentiles: Public[tuple[float, ...]]  # shown by INFO latencystats
+    latency_tracking: Public[cython.bint]  # keep each command's distribution of durations
+    notify_keyspace_events: Public[cython.int]  # enabled event classes, as bits: see events.py
     slowlog_log_slower_than: Public[cython.longlong]  # microseconds; -1: no request is logged
     slowlog_max_len: Public[cython.longlong]  # requests
-    stream_compact_tombstones: Public[cython.bint]  # rewrite nodes that are mostly dead: see compaction.py
-    stream_idmp_duration: Public[cython.longlong]  # seconds; of streams made from now on, as is the next
-    stream_idmp_maxsize: Public[cython.longlong]  # iids of one producer
+    stream_compact_tombstones: Public[cython.bint]  # rewrite nodes of mostly tombstones: see compaction.py
+    stream_idmp_duration: Public[cython.longlong]  # seconds; this and the next are defaults for new streams
+    stream_idmp_maxsize: Public[cython.longlong]  # idempotent IDs (iids) of one producer
     stream_node_max_bytes: Public[cython.longlong]
     stream_node_max_entries: Public[cython.longlong]
 
@@ -41,4 +41,4 @@ class Settings:
         self.stream_node_max_entries = 100
 
 
-DEFAULT_SETTINGS = Settings()  # as they are when nobody says otherwise; never to be changed
+DEFAULT_SETTINGS = Settings()  # the defaults; never to be changed

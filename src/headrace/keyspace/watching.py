@@ -1,7 +1,7 @@
-"""Which transaction is spoilt by which key: optimistic locking, from WATCH to EXEC.
+"""Optimistic locking, from WATCH to EXEC: which keys invalidate which transaction.
 
-A client that watches holds one Watch; each database maps a watched key to the Watches on it. Who
-changes a key spoils them all, and EXEC asks its own Watch whether it is still good.
+A client that watches keys has one Watch. Each database maps a watched key to its Watches. A command that
+changes a key invalidates them all, and EXEC checks its own Watch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class Watch:
-    """What one client watches, and whether any of it has changed since."""
+    """The keys that one client watches, and whether any of them has changed since."""
 
     invalidated: Public[cython.bint]
-    keys: dict[tuple[int, bytes], None]  # database and key, oldest first
+    keys: dict[tuple[int, bytes], None]  # (database, key), oldest first
 
     def __init__(self) -> None:
         self.invalidated = False
@@ -25,7 +25,7 @@ class Watch:
 
     @cython.ccall
     def contains(self, database: cython.Py_ssize_t, key: bytes) -> cython.bint:
-        """Whether this key of this database is already watched."""
+        """Return whether this key of this database is watched already."""
         return (database, key) in self.keys
 
 
@@ -41,7 +41,7 @@ class WatchedKeys:
 
     @cython.ccall
     def add(self, key: bytes, watch: Watch) -> cython.void:
-        """From now on a change of key spoils watch."""
+        """Invalidate the watch when the key changes."""
         found = self.watches.get(key)
         if found is None:
             found = {}
@@ -50,7 +50,7 @@ class WatchedKeys:
 
     @cython.ccall
     def remove(self, key: bytes, watch: Watch) -> cython.void:
-        """Watch no longer cares for key."""
+        """Remove the watch from the key."""
         found = self.watches.get(key)
         if found is None:
             return
@@ -60,7 +60,7 @@ class WatchedKeys:
 
     @cython.ccall
     def invalidate(self, key: bytes) -> cython.void:
-        """Key has changed."""
+        """Invalidate all watches of the key."""
         watch: Watch
         found = self.watches.get(key)
         if found is not None:

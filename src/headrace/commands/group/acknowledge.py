@@ -1,4 +1,4 @@
-"""A consumer is done with pending entries, and perhaps everybody with the entries themselves.
+"""XACK and XACKDEL: acknowledge pending entries, and delete entries that no group needs.
 
 XACK key group id [id …]
 XACKDEL key group [KEEPREF | DELREF | ACKED] IDS numids id [id …]
@@ -22,7 +22,7 @@ from headrace.structures.stream_id import StreamId
 
 @cython.ccall
 def group_or_none(call: Call) -> Group | None:
-    """The group of argv[2] of the stream of argv[1]; None when one of them is not there."""
+    """Return the group argv[2] of the stream argv[1], or None if one of them does not exist."""
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
     if stream is None:
@@ -32,7 +32,7 @@ def group_or_none(call: Call) -> Group | None:
 
 
 def run_ack(call: Call) -> None:
-    """XACK: all IDs are read before the first is acknowledged, so a bad one means that none is."""
+    """XACK: parse all IDs before the first is acknowledged, so an invalid one changes nothing."""
     group: Group | None = group_or_none(call)
     if group is None:
         call.answer.integer(0)
@@ -59,8 +59,9 @@ def run_ack(call: Call) -> None:
 
 
 def run_ack_delete(call: Call) -> None:
-    """XACKDEL: for each ID -1 when it is not pending; else it is acknowledged, and 1 when the entry is gone
-    now, 2 when groups still need it.
+    """XACKDEL: acknowledge entries and delete them by the policy.
+
+    The reply for each ID: -1 if it is not pending, 1 if the entry was deleted, 2 if other groups need it.
     """
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
