@@ -65,7 +65,7 @@ def options() -> str:
     for option in OPTIONS:
         names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
         default = "" if option.default is None else f"`{option.default}`"
-        where = ", ".join(option.where)
+        where = ", ".join(option.scopes)
         lines.append(f"| {names} | {cell(option.type)} | {default} | {where} | {cell(option.help)} |")
     lines += ["", "The server's directives are in [server.md](server.md#directives)."]
     return "\n".join([*lines, ""])

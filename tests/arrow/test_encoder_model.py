@@ -15,7 +15,7 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
 from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.source.arrow_reader import parse_head
+from headrace.spark.source.arrow_reader import parse_header
 
 ROUNDS = 300 if "HEADRACE_COMPILED" in os.environ else 40
 NAMES = [b"a", b"*", b"c", b"12", b"-7", b"", b"a name of more than a few letters", b"\xff\x01", b"n" * 70]
@@ -117,9 +117,9 @@ def encoded(reply: bytes, words: list[bytes]) -> Any:
     if reply.startswith(b"-"):
         assert reply.startswith(b"-MALFORMED ")
         return None, reply[11:-2].decode()
-    head = parse_head(reply)
+    head = parse_header(reply)
     assert head is not None
-    message = reply[head.at + 4 :]
+    message = reply[head.message_offset + 4 :]
     forms = ["map" if w.startswith((b"FIELDS", b"BINARYF", b"BINARYV")) else "other" for w in words[1::2]]
     forms = [
         "text" if w.rstrip(b"!").decode() in TEXTS else f for w, f in zip(words[1::2], forms, strict=True)

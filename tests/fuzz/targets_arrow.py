@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError
 from headrace.resp.request import bulk
 from headrace.spark.decode.page_scanner import PageScanner
 from headrace.spark.decode.schema import DEFAULT_NAMES, BatchMaker, Layout
-from headrace.spark.source.arrow_reader import Filler, parse_head
+from headrace.spark.source.arrow_reader import BatchAssembler, parse_header
 
 
 def schema(*columns: tuple[str, DataType]) -> StructType:
@@ -61,7 +61,7 @@ LAYOUTS = [
     Layout(NESTED, "epoch_s"),
     Layout(EXACT, "auto"),
 ]
-FILLERS = [Filler(Layout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
+FILLERS = [BatchAssembler(Layout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
 VALUES = b"""1 -1 0 12.5 1e9 nan inf true false [1,2] {"x":"y"} null 2023-11-14 2023-11-14T22:13:20Z a b c
 d e t s x 1-1 9223372036854775808 18446744073709551615-1 \xff"""
 
@@ -104,15 +104,15 @@ def decode_page(data: bytes) -> set[Hashable]:
 
 def fill_batch(data: bytes) -> set[Hashable]:
     """The answer of XARROW that follows the first byte, which says the schema."""
-    head = parse_head(data[1:])
+    head = parse_header(data[1:])
     if head is None:
         return {"cut"}
-    message = data[1 + head.at : 1 + head.at + head.size]
-    if len(message) < head.size:
-        return {("cut", head.lost, head.more)}
-    batch = FILLERS[data[0] % 2].batch(head.rows, pa.py_buffer(message))
+    message = data[1 + head.message_offset : 1 + head.message_offset + head.message_bytes]
+    if len(message) < head.message_bytes:
+        return {("cut", head.anchor_lost, head.more)}
+    batch = FILLERS[data[0] % 2].make_batch(head.rows, pa.py_buffer(message))
     batch.serialize()  # reads it all
-    return {(data[0] % 2, head.last is None, min(batch.num_rows, 5))}
+    return {(data[0] % 2, head.last_id is None, min(batch.num_rows, 5))}
 
 
 PAGE_WORDS = [*map(bulk, VALUES.split()), b"*2\r\n", b"*4\r\n", b"*0\r\n", b"$-1\r\n", b"*1\r\n"]

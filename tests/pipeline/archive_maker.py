@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.spark.source.offsets import Id, format_id
+from headrace.spark.source.offsets import EntryId, format_id
 
 DAY_MS = 24 * 3600 * 1000
 ROW_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
@@ -31,11 +31,11 @@ class ArchiveMaker:
         (ours / "streams.json").write_text(json.dumps({"fields": None, "zone": "UTC"}))
         (directory / "_spark_metadata").mkdir()
 
-    def add(self, entries: dict[str, list[Id]], files: int = 2, commit: bool = True) -> list[Path]:
+    def add(self, entries: dict[str, list[EntryId]], files: int = 2, commit: bool = True) -> list[Path]:
         """One batch: each stream's entries in so many files a day. Uncommitted, they do not count."""
         written = []
         for stream, ids in entries.items():
-            by_day: dict[str, list[Id]] = {}
+            by_day: dict[str, list[EntryId]] = {}
             for each in ids:
                 by_day.setdefault(
                     str(datetime.date(1970, 1, 1) + datetime.timedelta(each[0] // DAY_MS)), []
@@ -48,7 +48,7 @@ class ArchiveMaker:
         self.tell(written, commit)
         return written
 
-    def write(self, stream: str, date: str, ids: list[Id]) -> Path:
+    def write(self, stream: str, date: str, ids: list[EntryId]) -> Path:
         folder = self.directory / f"stream={quote(stream, safe='')}" / f"date={date}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"

@@ -23,7 +23,7 @@ from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import published_id, seams
 from headrace.spark.archive.files import archived_files
 from headrace.spark.archive.names import directory_name
-from headrace.spark.stream_names import name_of
+from headrace.spark.stream_names import stream_name
 
 pytestmark = pytest.mark.whole
 
@@ -36,7 +36,7 @@ NAMES = [
     "日本".encode(), b"a,b", b"null", b"007", b"{t}[1]^*?", b"'\"`$", b"\x01\x7f",
     b"abc~" + b"0" * 32, b"A", b"a", b"z" * 3000,
 ]  # fmt: skip
-STREAMS = sorted(map(name_of, NAMES))
+STREAMS = sorted(map(stream_name, NAMES))
 
 
 def fill(server: StreamServer, first: int, count: int) -> None:
@@ -85,8 +85,8 @@ def test_streams_of_any_name_are_archived_and_come_back(
     assert found == sorted((stream, n) for stream in STREAMS for n in range(1, 8))
 
     for raw in NAMES:
-        source = Source(name_of(raw), url, directory)
-        assert replay(source, url, "again", name=name_of(raw)[:50], keep_ids=False).rows == 7
+        source = Source(stream_name(raw), url, directory)
+        assert replay(source, url, "again", name=stream_name(raw)[:50], keep_ids=False).rows == 7
         assert [fields[b"of"] for _, fields in stream_server.client.xrange("again")] == [
             raw[:10].hex().encode()
         ] * 7

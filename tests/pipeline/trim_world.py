@@ -16,7 +16,7 @@ import redis
 from headrace.pipeline.trim import trim_stream
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import published_id, raise_watermark
-from headrace.spark.source.offsets import Id, format_id, parse_id
+from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
 STREAM = "s"
 GROUPS = ("billing", "mail", "audit")
@@ -65,11 +65,11 @@ class World:
         self.life = 0  # which stream of that name this is
         self.clock = 0
         self.sequence = 0
-        self.entries: set[Id] = set()
-        self.archived: set[tuple[int, Id]] = set()
-        self.checkpoint: Id = (0, 0)
-        self.needed: dict[str, set[Id]] = {}  # by group: what it has not acknowledged yet
-        self.passed: dict[str, Id] = {}  # by group: how far it has read
+        self.entries: set[EntryId] = set()
+        self.archived: set[tuple[int, EntryId]] = set()
+        self.checkpoint: EntryId = (0, 0)
+        self.needed: dict[str, set[EntryId]] = {}  # by group: what it has not acknowledged yet
+        self.passed: dict[str, EntryId] = {}  # by group: how far it has read
         self.removed = 0
         self.stops: set[str] = set()
         self.reborn = 0
@@ -122,12 +122,12 @@ class World:
         self.passed[name] = at
         self.needed[name] = pending | {entry for entry in self.entries if entry > at}
 
-    def pending(self, name: str) -> set[Id]:
+    def pending(self, name: str) -> set[EntryId]:
         """What the group has read and not acknowledged."""
         return {entry for entry in self.needed[name] if entry in self.delivered.get(name, set())}
 
     @property
-    def delivered(self) -> dict[str, set[Id]]:
+    def delivered(self) -> dict[str, set[EntryId]]:
         """By group what it has pending, as the server lists it; only for groups that are moved."""
         return {
             name: {
@@ -208,7 +208,7 @@ class World:
     def die(self) -> None:
         raise Crash
 
-    def forget(self, entries: set[Id]) -> None:
+    def forget(self, entries: set[EntryId]) -> None:
         self.entries -= entries
         for needed in self.needed.values():
             needed -= entries

@@ -23,7 +23,7 @@ from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import DataLoss
-from headrace.spark.source.stream_state import tails
+from headrace.spark.source.stream_state import stream_states
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 HOUR = 3_600_000
@@ -284,7 +284,7 @@ def test_a_stream_recreated_since_it_was_archived_is_reported_and_read_whole(
     some = entries(60)
     stream_server.add("s", some)
     maker.add("s", some)
-    maker.remember({"s": str(tails(Servers(stream_server.url), ["s"])["s"].position)})
+    maker.remember({"s": str(stream_states(Servers(stream_server.url), ["s"])["s"].position)})
     assert ids(stream_server, maker.directory) == by_id(some)
     stream_server.client.delete("s")
     others: list[Entry] = [(f"{first + n}-0", {"n": n, "t": "other"}) for n in range(count)]

@@ -32,13 +32,13 @@ from headrace.spark.decode.schema import DEFAULT_NAMES, Layout
 from headrace.spark.options import parse_options
 from headrace.spark.source import arrow_reader
 from headrace.spark.source.arrow_reader import (
-    ArrowReader,
-    column_words,
-    knows_arrow,
-    parse_head,
-    range_reader,
+    ArrowRangeReader,
+    column_arguments,
+    make_range_reader,
+    parse_header,
+    supports_arrow,
 )
-from headrace.spark.source.planner import Range
+from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import DataLoss, RangeReader
 
 ROUNDS = 60 if "HEADRACE_COMPILED" in os.environ else 12
@@ -94,16 +94,16 @@ RESERVED = {
 }
 
 
-def reader(server: StreamServer, part: Range, schema: StructType = NUMBERS, **more: str) -> RangeReader:
+def reader(server: StreamServer, part: OffsetRange, schema: StructType = NUMBERS, **more: str) -> RangeReader:
     options = parse_options({"url": server.url, **more}, "batch")
-    return range_reader(part, Layout(schema, options.timestamp_format), options)
+    return make_range_reader(part, Layout(schema, options.timestamp_format), options)
 
 
-def read(server: StreamServer, part: Range, schema: StructType, **more: str) -> tuple[list[str], str]:
+def read(server: StreamServer, part: OffsetRange, schema: StructType, **more: str) -> tuple[list[str], str]:
     """The rows as text (for NaN is not itself), or those before an error, and the error."""
     rows = []
     made = reader(server, part, schema, **more)
-    assert isinstance(made, ArrowReader) == (more["fetch"] == "arrow")
+    assert isinstance(made, ArrowRangeReader) == (more["fetch"] == "arrow")
     try:
         for batch in made.batches():
             batch.validate(full=True)
@@ -154,7 +154,7 @@ def test_both_ways_give_the_same_rows(headrace_server: StreamServer, seed: int) 
         client.xdel("s", entry_id)
     schemas = [DEFAULT, *(random_schema(rng) for _ in range(6))]
     for schema in schemas:
-        part = Range(
+        part = OffsetRange(
             "s", rng.choice([b"0-0", *ids]).decode(), rng.choice([LAST.encode(), *ids]).decode(), False
         )
         for mode in ("PERMISSIVE", "DROPMALFORMED", "FAILFAST"):
@@ -172,25 +172,25 @@ def test_the_way_is_found_by_asking_the_server_once(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = "headrace_version" in stream_server.client.info("server")
-    part = Range("s", "0-0", LAST, False)
-    assert isinstance(reader(stream_server, part), ArrowReader) is ours
+    part = OffsetRange("s", "0-0", LAST, False)
+    assert isinstance(reader(stream_server, part), ArrowRangeReader) is ours
     monkeypatch.setattr(arrow_reader, "Servers", None)  # who asks again fails
-    assert isinstance(reader(stream_server, part), ArrowReader) is ours
+    assert isinstance(reader(stream_server, part), ArrowRangeReader) is ours
     assert type(reader(stream_server, part, fetch="resp")) is RangeReader
-    assert not knows_arrow("cluster://nowhere.invalid:1")
+    assert not supports_arrow("cluster://nowhere.invalid:1")
 
 
 def test_a_schema_that_needs_python_is_read_by_the_other_way(headrace_server: StreamServer) -> None:
-    part = Range("s", "0-0", LAST, False)
+    part = OffsetRange("s", "0-0", LAST, False)
     for kind in (DateType(), DecimalType(10, 2)):
         schema = StructType([StructField("d", kind)])
-        assert column_words(Layout(schema, "epoch_ms")) is None
+        assert column_arguments(Layout(schema, "epoch_ms")) is None
         assert type(reader(headrace_server, part, schema)) is RangeReader
         with pytest.raises(UsageError, match="a column that the server cannot fill"):
             reader(headrace_server, part, schema, fetch="arrow")
     times = StructType([StructField("t", TimestampType())])
     assert type(reader(headrace_server, part, times, timestampFormat="iso8601")) is RangeReader
-    assert isinstance(reader(headrace_server, part, times, timestampFormat="epoch_s"), ArrowReader)
+    assert isinstance(reader(headrace_server, part, times, timestampFormat="epoch_s"), ArrowRangeReader)
 
 
 @pytest.mark.parametrize("page", ["7", "100", "1000"])
@@ -198,7 +198,9 @@ def test_batches_join_without_a_gap_or_an_overlap(headrace_server: StreamServer,
     headrace_server.client.flushall()
     headrace_server.fill("s", 1000)
     for anchored in (False, True):
-        made = reader(headrace_server, Range("s", "1000099-0", "1000899-0", anchored), entriesPerFetch=page)
+        made = reader(
+            headrace_server, OffsetRange("s", "1000099-0", "1000899-0", anchored), entriesPerFetch=page
+        )
         sizes, numbers = [], []
         for batch in made.batches():
             sizes.append(batch.num_rows)
@@ -212,7 +214,7 @@ def test_a_batch_of_large_entries_ends_before_its_count(headrace_server: StreamS
     for n in range(30):
         client.xadd("s", {"n": n, "pad": "x" * 1_000_000}, id=f"{n + 1}-0")
     schema = StructType([StructField("n", LongType()), StructField("pad", StringType())])
-    batches = list(reader(headrace_server, Range("s", "0-0", "30-0", False), schema).batches())
+    batches = list(reader(headrace_server, OffsetRange("s", "0-0", "30-0", False), schema).batches())
     assert [n for batch in batches for n in batch.column("n").to_pylist()] == list(range(30))
     assert max(batch.num_rows for batch in batches) < 10
 
@@ -224,7 +226,7 @@ def test_trims_before_and_during_a_read_are_missed(
     client.flushall()
     headrace_server.fill("s", 1000)
     client.xtrim("s", maxlen=500, approximate=False)
-    part = Range("s", "1000099-0", "1000999-0", True)
+    part = OffsetRange("s", "1000099-0", "1000999-0", True)
     with pytest.raises(DataLoss, match=r"'s' after 1000099-0 .* first entry there is 1000500-0"):
         list(reader(headrace_server, part).batches())
     with caplog.at_level(logging.WARNING):
@@ -233,7 +235,7 @@ def test_trims_before_and_during_a_read_are_missed(
     assert "may have been trimmed" in caplog.text
     client.flushall()
     headrace_server.fill("s", COUNT)
-    batches = reader(headrace_server, Range("s", "0-0", f"{1_000_000 + COUNT - 1}-0", False)).batches()
+    batches = reader(headrace_server, OffsetRange("s", "0-0", f"{1_000_000 + COUNT - 1}-0", False)).batches()
     next(batches)
     client.xtrim("s", maxlen=100, approximate=False)
     with pytest.raises(DataLoss):
@@ -243,7 +245,7 @@ def test_trims_before_and_during_a_read_are_missed(
 def test_a_deleted_anchor_is_no_loss_and_a_deleted_stream_is(headrace_server: StreamServer) -> None:
     headrace_server.client.flushall()
     headrace_server.fill("s", 1000)
-    part = Range("s", "1000099-0", "1000999-0", True)
+    part = OffsetRange("s", "1000099-0", "1000999-0", True)
     headrace_server.client.xdel("s", "1000099-0")
     [batch] = reader(headrace_server, part).batches()
     assert batch.column("n").to_pylist() == list(range(100, 1000))
@@ -257,7 +259,7 @@ def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(headrace_serve
     client.flushall()
     headrace_server.fill("s", COUNT)
     made = reader(
-        headrace_server, Range("s", "0-0", f"{1_000_000 + COUNT - 1}-0", False), entriesPerFetch="900"
+        headrace_server, OffsetRange("s", "0-0", f"{1_000_000 + COUNT - 1}-0", False), entriesPerFetch="900"
     )
     seen = []
     for batch in made.batches():
@@ -273,7 +275,7 @@ def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(headrace_serve
 def test_refusals_name_the_stream(headrace_server: StreamServer) -> None:
     headrace_server.client.set("text", "hello")
     with pytest.raises(CommandError, match=r"WRONGTYPE.*'text'"):
-        list(reader(headrace_server, Range("text", "0-0", "5-0", False)).batches())
+        list(reader(headrace_server, OffsetRange("text", "0-0", "5-0", False)).batches())
 
 
 def test_a_head_is_read_when_it_is_whole_and_not_before() -> None:
@@ -281,23 +283,23 @@ def test_a_head_is_read_when_it_is_whole_and_not_before() -> None:
         whole = head + b":0\r\n:1\r\n:7\r\n:12\r\n$40\r\n"
         data = whole + b"\xff\xff\xff\xff\r\n\r\n"
         for n in range(len(data)):
-            found = parse_head(data[:n])
+            found = parse_header(data[:n])
             assert (found is not None) == (n >= len(whole))
             if found is not None:
-                assert (found.last, found.lost, found.more, found.dropped, found.rows) == (
+                assert (found.last_id, found.anchor_lost, found.more, found.dropped, found.rows) == (
                     last,
                     False,
                     True,
                     7,
                     12,
                 )
-                assert (found.size, found.at) == (40, len(whole))
-    assert parse_head(b"-ERR no") is None
+                assert (found.message_bytes, found.message_offset) == (40, len(whole))
+    assert parse_header(b"-ERR no") is None
     with pytest.raises(CommandError, match=r"^ERR no$"):
-        parse_head(b"-ERR no\r\n")
+        parse_header(b"-ERR no\r\n")
     for bad in (
         b"*5\r\n$-1\r\n:0\r\n:0\r\n:0\r\n:0\r\n$4\r\n",
         b"*6\r\n$-1\r\n:0\r\n:0\r\n:-1\r\n:0\r\n$4\r\n",
     ):
         with pytest.raises(ProtocolError):
-            parse_head(bad)
+            parse_header(bad)

@@ -30,10 +30,10 @@ from headrace.spark.options import parse_options
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
-from headrace.spark.source.planner import Range, nth_id, plan
+from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges
 from headrace.spark.source.range_reader import RangeReader
-from headrace.spark.source.stream_state import tail, tails
-from headrace.spark.source.trigger_limits import Admission
+from headrace.spark.source.stream_state import last_ids, stream_states
+from headrace.spark.source.trigger_limits import AdmissionControl
 from waiting import wait_until
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
@@ -70,7 +70,7 @@ def fill(cluster: Cluster, stream: str, count: int) -> None:
 
 
 def batches(url: str, stream: str, count: int, **options: str) -> Iterator[Any]:
-    part = Range(stream, "0-0", f"{1_000_000 + count - 1}-0", False)
+    part = OffsetRange(stream, "0-0", f"{1_000_000 + count - 1}-0", False)
     return RangeReader(
         part, Layout(SCHEMA, "epoch_ms"), parse_options({"url": url, **options}, "batch")
     ).batches()
@@ -86,18 +86,18 @@ def test_streams_of_all_shards_are_asked_planned_and_read(cluster: Cluster) -> N
         fill(cluster, stream, 100 * (n + 1))
     servers = pickle.loads(pickle.dumps(Servers(cluster.url)))
     assert len({servers.owner(stream) for stream in streams}) == 3
-    ends = tail(servers, [*streams, "none"])
+    ends = last_ids(servers, [*streams, "none"])
     assert ends == {s: f"{1_000_000 + 100 * (n + 1) - 1}-0" for n, s in enumerate(streams)}
     options = parse_options({"url": cluster.url, "minPartitions": "6"}, "batch")
-    parts = plan(servers, {}, ends, options)
+    parts = plan_ranges(servers, {}, ends, options)
     assert len(parts) == 6 and {part.stream for part in parts} == set(streams)
     read: dict[str, list[int]] = {s: [] for s in streams}
     for part in parts:
         for batch in RangeReader(part, Layout(SCHEMA, "epoch_ms"), options).batches():
             read[part.stream] += numbers(batch)
     assert read == {s: list(range(100 * (n + 1))) for n, s in enumerate(streams)}
-    admission = Admission(servers, options, EntryNumbers())
-    cut = admission.cut({}, ends, tails(servers, ends), ReadMaxRows(60))
+    admission = AdmissionControl(servers, options, EntryNumbers())
+    cut = admission.limit_batch({}, ends, stream_states(servers, ends), ReadMaxRows(60))
     assert sum(len(cluster.client.xrange(s, max=i)) for s, i in cut.items()) == 60
 
 
@@ -106,9 +106,9 @@ def test_one_pipeline_a_shard_carries_all_questions(cluster: Cluster) -> None:
     for stream in streams:
         fill(cluster, stream, 1)
     servers = Servers(cluster.url)
-    assert set(tails(servers, streams)) == set(streams)
+    assert set(stream_states(servers, streams)) == set(streams)
     before = [node.client.info("stats")["total_connections_received"] for node in cluster.masters]
-    assert set(tails(servers, streams)) == set(streams)
+    assert set(stream_states(servers, streams)) == set(streams)
     after = [node.client.info("stats")["total_connections_received"] for node in cluster.masters]
     assert after == before, "the connections of the first questions serve the next"
     servers.close()
@@ -126,18 +126,18 @@ def test_streams_are_found_on_every_shard_by_pattern_and_type(cluster: Cluster) 
 def test_waiting_ends_with_the_first_news_and_with_time(cluster: Cluster) -> None:
     streams = {cluster.stream_of(node): "0-0" for node in cluster.masters}
     servers = Servers(cluster.url)
-    assert servers.wait(streams, 50), "nobody can say: they are of several slots"
+    assert servers.wait_for_entries(streams, 50), "nobody can say: they are of several slots"
     first = dict(list(streams.items())[:1])
-    assert not servers.wait(first, 50)
+    assert not servers.wait_for_entries(first, 50)
     fill(cluster, next(iter(first)), 1)
-    assert servers.wait(first, 60_000)
+    assert servers.wait_for_entries(first, 60_000)
 
 
 def test_a_node_of_a_cluster_is_no_server_for_itself(cluster: Cluster) -> None:
     url = f"redis://127.0.0.1:{cluster.masters[0].port}"
     stream = cluster.stream_of(cluster.masters[1])
     with pytest.raises(UsageError, match=r"use cluster://"):
-        tail(Servers(url), [stream])
+        last_ids(Servers(url), [stream])
     with pytest.raises(UsageError, match=r"use cluster://"):
         list(batches(url, stream, 1))
 
@@ -172,14 +172,14 @@ def test_a_stream_is_read_whole_while_it_moves_to_another_node(cluster: Cluster)
         late = batches(cluster.url, stream, count, entriesPerFetch="300")
         late_seen = numbers(next(late))  # to this one it will answer MOVED
         assert next(steps) == "asking"
-        assert tail(servers, [stream]) == {stream: upto}
+        assert last_ids(servers, [stream]) == {stream: upto}
         assert nth_id(servers, stream, "0-0", upto, 1500) == "1001499-0"
         seen += numbers(next(reading))  # of the taker, who wants to hear ASKING, which is said
         assert next(steps) == "moved"
         seen += [n for batch in reading for n in numbers(batch)]
         late_seen += [n for batch in late for n in numbers(batch)]
         assert seen == late_seen == list(range(count))
-        assert tail(servers, [stream]) == {stream: upto}
+        assert last_ids(servers, [stream]) == {stream: upto}
         assert nth_id(servers, stream, "0-0", upto, 1500) == "1001499-0"
         assert servers.owner(stream).endswith(str(taker.port))
 
@@ -191,7 +191,7 @@ def test_a_master_dies_in_mid_read_and_its_replica_goes_on(doomed_cluster: Clust
     fill(cluster, stream, count)
     victim.wait_for(cluster.replica)
     servers = Servers(cluster.url)
-    ends = tail(servers, [stream])
+    ends = last_ids(servers, [stream])
     reading = batches(cluster.url, stream, count, entriesPerFetch="2000")
     seen = numbers(next(reading))
     assert 0 < len(seen) < count
@@ -200,7 +200,7 @@ def test_a_master_dies_in_mid_read_and_its_replica_goes_on(doomed_cluster: Clust
         seen += numbers(batch)
     assert seen == list(range(count))
     assert cluster.replica.client.info("replication")["role"] == "master"
-    assert tail(servers, [stream]) == ends
+    assert last_ids(servers, [stream]) == ends
     assert nth_id(servers, stream, "0-0", ends[stream], count // 2) == f"{1_000_000 + count // 2 - 1}-0"
     assert servers.scan(".*") == [stream]
 
@@ -212,15 +212,15 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
     fill(cluster, stream, 10)
     victim.kill()
     wait_until(lambda: not cluster.ok(cluster.masters[0]), "the cluster to notice")
-    servers = Servers(cluster.url, patience=0)
+    servers = Servers(cluster.url, reconnect_timeout=0)
     with pytest.raises(CONNECTION_ERRORS):
-        tail(servers, [stream])
+        last_ids(servers, [stream])
     with pytest.raises(CONNECTION_ERRORS):
-        servers.wire(stream)
+        servers.open_raw(stream)
     victim.start()
-    assert tail(Servers(cluster.url), [stream]) == {}, "it kept nothing on disk"
+    assert last_ids(Servers(cluster.url), [stream]) == {}, "it kept nothing on disk"
     with pytest.raises(redis.ConnectionError):
-        Servers("redis://127.0.0.1:1", patience=0).wire("s")
+        Servers("redis://127.0.0.1:1", reconnect_timeout=0).open_raw("s")
 
 
 def test_a_load_goes_to_the_master_that_owns_the_stream_with_its_marker(cluster: Cluster) -> None:
@@ -265,15 +265,15 @@ def test_jobs_go_on_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.M
     old.client().ping()
     options = parse_options({"url": cluster.url, "subscribe": stream, "groupId": "spark"}, "stream")
     progress = GroupProgress(options, EntryNumbers())
-    progress.follow({stream: "1000009-0"})
+    progress.publish({stream: "1000009-0"})
     steps = move(
         cluster, int(cluster.client.keyslot(stream)), source, target, [stream, watermark_key(stream)]
     )
     assert next(steps) == "asking"
     assert published_id(servers.client(), stream) == "1000059-0"
-    progress.follow({stream: "1000019-0"})
+    progress.publish({stream: "1000019-0"})
     raised = threading.Thread(
-        target=lambda: servers.patiently(lambda: raise_watermark(servers.client(), stream, "1000069-0"))
+        target=lambda: servers.with_retries(lambda: raise_watermark(servers.client(), stream, "1000069-0"))
     )
     raised.start()  # a transaction, which waits for the end of the move
     assert trim(cluster.url, [stream])[0].removed == 19
@@ -284,12 +284,12 @@ def test_jobs_go_on_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.M
         cluster.client.xgroup_destroy(stream, "spark")
         [held] = trim(cluster.url, [stream])
         assert (held.removed, held.remaining) == (0, 81) and "changes too fast" in held.reasons[0]
-    progress.follow({stream: "1000029-0"})
+    progress.publish({stream: "1000029-0"})
     assert raised.is_alive()
     assert next(steps) == "moved"
     raised.join(20)
     assert published_id(old.client(), stream) == "1000069-0"
-    progress.follow({stream: "1000049-0"})
+    progress.publish({stream: "1000049-0"})
     [spark] = [one for one in target.client.xinfo_groups(stream) if one["name"] == b"spark"]
     assert spark["last-delivered-id"] == b"1000049-0"
     assert trim(cluster.url, [stream])[0].remaining == 60
@@ -308,4 +308,4 @@ def test_jobs_on_a_node_say_that_there_is_a_cluster(cluster: Cluster) -> None:
         servers.client().xlen(stream)
     servers = Servers(url)
     with pytest.raises(UsageError, match="use cluster://"):
-        servers.patiently(lambda: raise_watermark(servers.client(), stream, "1-0"))
+        servers.with_retries(lambda: raise_watermark(servers.client(), stream, "1-0"))

@@ -64,9 +64,9 @@ def test_an_existing_group_is_moved_also_back(stream_server: StreamServer) -> No
     stream_server.fill("s", 10)
     stream_server.client.xgroup_create("s", "spark", "$")
     progress = GroupProgress(options(stream_server), EntryNumbers())
-    progress.follow({"s": "1000004-0"})
+    progress.publish({"s": "1000004-0"})
     assert group(stream_server)["last-delivered-id"] == b"1000004-0"
-    progress.follow({"s": "1000009-0"})
+    progress.publish({"s": "1000009-0"})
     assert group(stream_server)["last-delivered-id"] == b"1000009-0"
     progress.close()
 
@@ -86,9 +86,9 @@ def test_nothing_is_asked_when_nothing_moved(
 ) -> None:
     stream_server.fill("s", 1)
     progress = GroupProgress(options(stream_server), EntryNumbers())
-    progress.follow({"s": "1000000-0"})
+    progress.publish({"s": "1000000-0"})
     stream_server.client.xgroup_destroy("s", "spark")
-    progress.follow({"s": "1000000-0"})
+    progress.publish({"s": "1000000-0"})
     assert stream_server.client.xinfo_groups("s") == []
     progress.close()
 
@@ -97,7 +97,7 @@ def test_a_stream_that_is_gone_is_not_made_again(
     stream_server: StreamServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress = GroupProgress(options(stream_server), EntryNumbers())
-    progress.follow({"s": "5-0"})
+    progress.publish({"s": "5-0"})
     assert not stream_server.client.exists("s") and not caplog.records
     progress.close()
 
@@ -108,20 +108,20 @@ def test_what_cannot_be_shown_is_a_warning(
     stream_server.client.set("s", "text")
     stream_server.fill("t", 1)
     progress = GroupProgress(options(stream_server), EntryNumbers())
-    progress.follow({"s": "5-0", "t": "1000000-0"})
+    progress.publish({"s": "5-0", "t": "1000000-0"})
     assert "'s' cannot be set: WRONGTYPE" in caplog.text
     assert shown(stream_server, "t")[0] == "1000000-0", "the other stream's group is set all the same"
     progress.close()
     gone = parse_options({"url": f"redis://127.0.0.1:{free_port()}", "groupId": "spark"}, "stream")
     progress = GroupProgress(gone, EntryNumbers())
-    progress.follow({"s": "5-0"})
+    progress.publish({"s": "5-0"})
     assert "The progress is not shown in the group spark" in caplog.text
 
 
 def test_without_the_option_nothing_happens(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1)
     plain = parse_options({"url": stream_server.url, "subscribe": "s"}, "stream")
-    GroupProgress(plain, EntryNumbers()).follow({"s": "1000000-0"})
+    GroupProgress(plain, EntryNumbers()).publish({"s": "1000000-0"})
     assert stream_server.client.xinfo_groups("s") == []
 
 
@@ -142,12 +142,12 @@ def test_what_others_were_given_and_the_query_has_read_is_acknowledged(
     stream_server.client.xgroup_create("s", "spark", "0")
     deliver(stream_server, 15)
     progress = GroupProgress(options(stream_server, acknowledgeOnCommit="true"), EntryNumbers())
-    progress.begin({"s": "1000001-0"})
-    progress.follow({"s": "1000009-0"})
+    progress.set_start({"s": "1000001-0"})
+    progress.publish({"s": "1000009-0"})
     left = [f"{1_000_000 + n}-0".encode() for n in (0, 1, 10, 11, 12, 13, 14)]
     assert pending(stream_server) == left, "what the query has not read stays pending"
     assert group(stream_server)["last-delivered-id"] == b"1000014-0", "and nothing is taken back"
-    progress.follow({"s": "1000019-0"})
+    progress.publish({"s": "1000019-0"})
     assert pending(stream_server) == left[:2]
     assert group(stream_server)["last-delivered-id"] == b"1000019-0"
     progress.close()
@@ -158,8 +158,8 @@ def test_without_that_option_nothing_is_acknowledged(stream_server: StreamServer
     stream_server.client.xgroup_create("s", "spark", "0")
     deliver(stream_server, 5)
     progress = GroupProgress(options(stream_server), EntryNumbers())
-    progress.begin({"s": "0-0"})
-    progress.follow({"s": "1000004-0"})
+    progress.set_start({"s": "0-0"})
+    progress.publish({"s": "1000004-0"})
     assert len(pending(stream_server)) == 5
     progress.close()
 

@@ -14,7 +14,7 @@ from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
 from headrace.spark.source import planner
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.planner import Range, nth_id, plan
+from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges
 
 Id = tuple[int, int]
 
@@ -70,7 +70,7 @@ def fill(server: StreamServer, stream: str, ids: list[Id]) -> list[str]:
     return names
 
 
-def sizes(parts: list[Range], ids: list[Id]) -> list[int]:
+def sizes(parts: list[OffsetRange], ids: list[Id]) -> list[int]:
     return [sum(parse_id(p.after) < i <= parse_id(p.upto) for i in ids) for p in parts]
 
 
@@ -82,7 +82,7 @@ def test_tasks_cover_a_stream_once_and_evenly(
     ids = spread(random.Random(1))
     names = fill(stream_server, "s", ids)
     options = parse_options({"minPartitions": str(tasks)}, "batch")
-    parts = plan(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options)
+    parts = plan_ranges(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options)
     assert (parts[0].after, parts[-1].upto) == ("0-0", names[-1])
     assert all(one.upto == two.after for one, two in itertools.pairwise(parts))
     assert [p.anchored for p in parts] == [False] + [True] * (len(parts) - 1)
@@ -90,23 +90,23 @@ def test_tasks_cover_a_stream_once_and_evenly(
     counts = sizes(parts, ids)
     assert sum(counts) == len(ids) and len(parts) <= tasks
     assert max(counts) <= 2 * len(ids) / tasks + 1
-    assert plan(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options) == parts
+    assert plan_ranges(Servers(stream_server.url), {"s": "0-0"}, {"s": names[-1]}, options) == parts
 
 
 @pytest.mark.parametrize("seed", [20, 24, 32])
 def test_a_range_has_the_same_tasks_when_the_stream_has_grown_or_was_trimmed(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(planner, "WORTH_SPLITTING", 500)
+    monkeypatch.setattr(planner, "TASK_ENTRIES_MIN", 500)
     servers, options = Servers(stream_server.url), parse_options({}, "stream")
     before, ids = [(n + 1, 0) for n in range(5)], gusty(random.Random(seed))
     fill(stream_server, "s", before + ids)
     start, end = {"s": "5-0"}, {"s": f"{ids[-1][0]}-0"}
-    parts = plan(servers, start, end, options)
+    parts = plan_ranges(servers, start, end, options)
     fill(stream_server, "s", [(ids[-1][0] + 1 + n, 0) for n in range(1000)])
-    assert plan(servers, start, end, options) == parts
+    assert plan_ranges(servers, start, end, options) == parts
     stream_server.client.xtrim("s", minid="5-0", approximate=False)
-    assert plan(servers, start, end, options) == parts
+    assert plan_ranges(servers, start, end, options) == parts
 
 
 def test_probes_of_large_entries_ask_for_fewer_of_them(
@@ -119,16 +119,16 @@ def test_probes_of_large_entries_ask_for_fewer_of_them(
     pipe.execute()
     asked = []
 
-    def ask_each(servers: Servers, streams: list[str], put: Callable[..., Any]) -> dict[str, list[Any]]:
+    def request_many(servers: Servers, streams: list[str], put: Callable[..., Any]) -> dict[str, list[Any]]:
         answers = ask_as_ever(servers, streams, put)
         asked.append(size * sum(len(entries) for entries in answers["s"] if isinstance(entries, list)))
         return answers
 
-    ask_as_ever = Servers.ask_each
-    monkeypatch.setattr(Servers, "ask_each", ask_each)
+    ask_as_ever = Servers.request_many
+    monkeypatch.setattr(Servers, "request_many", request_many)
     monkeypatch.setattr(planner, "PROBES_BYTES", 1 << 20)
     options = parse_options({"minPartitions": "4"}, "batch")
-    parts = plan(Servers(stream_server.url), {}, {"s": f"{count}-0"}, options)
+    parts = plan_ranges(Servers(stream_server.url), {}, {"s": f"{count}-0"}, options)
     assert 1 << 19 < max(asked) <= 2 << 20
     assert max(sizes(parts, [(n + 1, 0) for n in range(count)])) <= count / 4 * 1.2
 
@@ -138,16 +138,16 @@ def test_many_streams_are_planned_in_no_more_round_trips_than_one(
 ) -> None:
     rounds = []
 
-    def ask_each(servers: Servers, streams: list[str], put: Callable[..., Any]) -> dict[str, list[Any]]:
+    def request_many(servers: Servers, streams: list[str], put: Callable[..., Any]) -> dict[str, list[Any]]:
         rounds.append(len(streams))
         return ask_as_ever(servers, streams, put)
 
-    ask_as_ever = Servers.ask_each
-    monkeypatch.setattr(Servers, "ask_each", ask_each)
+    ask_as_ever = Servers.request_many
+    monkeypatch.setattr(Servers, "request_many", request_many)
     for n in range(20):
         stream_server.fill(f"s{n}", 200)
     options = parse_options({"minPartitions": "40"}, "batch")
-    parts = plan(Servers(stream_server.url), {}, {f"s{n}": "1000199-0" for n in range(20)}, options)
+    parts = plan_ranges(Servers(stream_server.url), {}, {f"s{n}": "1000199-0" for n in range(20)}, options)
     assert len(parts) == 40
     assert max(rounds) == 20 and len(rounds) <= 8
 
@@ -157,7 +157,9 @@ def test_streams_share_the_tasks_and_those_without_news_have_none(stream_server:
     stream_server.fill("small", 300)
     start = {"gone": "5-0", "large": "0-0", "old": "9-9", "small": "0-0"}
     end = {"gone": "5-0", "large": "1002999-0", "old": "9-9", "small": "1000299-0"}
-    parts = plan(Servers(stream_server.url), start, end, parse_options({"minPartitions": "8"}, "batch"))
+    parts = plan_ranges(
+        Servers(stream_server.url), start, end, parse_options({"minPartitions": "8"}, "batch")
+    )
     tasks = [p.stream for p in parts]
     assert tasks.count("large") in (6, 7, 8) and tasks.count("small") == 1 and len(set(tasks)) == 2
 
@@ -165,24 +167,27 @@ def test_streams_share_the_tasks_and_those_without_news_have_none(stream_server:
 def test_a_limit_on_the_records_of_a_task_makes_more_tasks(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
     options = parse_options({"maxRecordsPerPartition": "100"}, "batch")
-    assert 10 <= len(plan(Servers(stream_server.url), {}, {"s": "1000999-0"}, options)) <= 12
+    assert 10 <= len(plan_ranges(Servers(stream_server.url), {}, {"s": "1000999-0"}, options)) <= 12
 
 
 def test_a_short_stream_is_one_task_unless_asked(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
-    assert len(plan(Servers(stream_server.url), {}, {"s": "1000999-0"}, parse_options({}, "batch"))) == 1
+    assert (
+        len(plan_ranges(Servers(stream_server.url), {}, {"s": "1000999-0"}, parse_options({}, "batch"))) == 1
+    )
 
 
 def test_nobody_looks_for_tasks_among_large_entries_unasked(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planner, "WORTH_SPLITTING", 1)
-    monkeypatch.setattr(planner, "LARGE", 1 << 10)
+    monkeypatch.setattr(planner, "TASK_ENTRIES_MIN", 1)
+    monkeypatch.setattr(planner, "LARGE_ENTRY_BYTES", 1 << 10)
     for n in range(20):
         stream_server.client.xadd("s", {"a": bytes(1 << 11)}, id=f"{n + 1}-0")
     for asked, tasks in (({}, 1), ({"minPartitions": "2"}, 2)):
         assert (
-            len(plan(Servers(stream_server.url), {}, {"s": "20-0"}, parse_options(asked, "batch"))) == tasks
+            len(plan_ranges(Servers(stream_server.url), {}, {"s": "20-0"}, parse_options(asked, "batch")))
+            == tasks
         )
 
 

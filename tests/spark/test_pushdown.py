@@ -35,7 +35,7 @@ from stream_server import StreamServer
 
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_source import HeadraceSource
-from headrace.spark.source.pushdown import WORKER, PushReader
+from headrace.spark.source.pushdown import PUSHDOWN_WORKER, PushdownReader
 
 TEXT, TIME = StringType(), TimestampType()
 DEFAULT = StructType(
@@ -67,7 +67,7 @@ def read(
 ) -> tuple[list[dict[str, Any]], list[Filter]]:
     """The rows that come, and the filters that are left to Spark."""
     raw = {"url": server.url, "subscribe": "a,b", "mode": "DROPMALFORMED", **options}
-    reader = PushReader(parse_options(raw, "batch"), schema)
+    reader = PushdownReader(parse_options(raw, "batch"), schema)
     left = list(reader.pushFilters(list(filters)))
     parts = reader.partitions()
     return [row for p in parts for batch in reader.read(p) for row in batch.to_pylist()], left
@@ -195,7 +195,7 @@ def test_only_the_worker_that_pushes_gets_a_reader_that_takes_filters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = HeadraceSource({"subscribe": "s"})
-    monkeypatch.delitem(sys.modules, WORKER, raising=False)
-    assert not isinstance(source.reader(DEFAULT), PushReader)
-    monkeypatch.setitem(sys.modules, WORKER, sys)
-    assert isinstance(source.reader(DEFAULT), PushReader)
+    monkeypatch.delitem(sys.modules, PUSHDOWN_WORKER, raising=False)
+    assert not isinstance(source.reader(DEFAULT), PushdownReader)
+    monkeypatch.setitem(sys.modules, PUSHDOWN_WORKER, sys)
+    assert isinstance(source.reader(DEFAULT), PushdownReader)

@@ -15,18 +15,18 @@ from stream_server import StreamServer
 from headrace.errors import CommandError
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import Servers, Wire
+from headrace.spark.servers import RawConnection, Servers
 from headrace.spark.source.adaptive_count import PAGE_BYTES
-from headrace.spark.source.planner import Range
+from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import BATCH_BYTES, DataLoss, RangeReader
-from headrace.spark.source.stream_state import tail
+from headrace.spark.source.stream_state import last_ids
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])
 COUNT = 23_000  # more than two record batches
 LAST = f"{1_000_000 + COUNT - 1}-0"
 
 
-def batches(server: StreamServer, part: Range, **options: str) -> Iterator[Any]:
+def batches(server: StreamServer, part: OffsetRange, **options: str) -> Iterator[Any]:
     parsed = parse_options({"url": server.url, **options}, "batch")
     return RangeReader(part, Layout(SCHEMA, "epoch_ms"), parsed).batches()
 
@@ -38,16 +38,16 @@ def numbers(made: Iterator[Any]) -> list[int]:
 @pytest.mark.parametrize("page", ["7", "100", "1000"])
 def test_pages_join_without_a_gap_or_an_overlap(stream_server: StreamServer, page: str) -> None:
     stream_server.fill("s", 1000)
-    part = Range("s", "1000099-0", "1000899-0", False)
+    part = OffsetRange("s", "1000099-0", "1000899-0", False)
     assert numbers(batches(stream_server, part, entriesPerFetch=page)) == list(range(100, 900))
-    part = Range("s", "1000099-0", "1000899-0", True)
+    part = OffsetRange("s", "1000099-0", "1000899-0", True)
     assert numbers(batches(stream_server, part, entriesPerFetch=page)) == list(range(100, 900))
 
 
 def test_an_empty_range_has_no_batch(stream_server: StreamServer) -> None:
     stream_server.fill("s", 10)
     stream_server.client.xtrim("s", maxlen=0, approximate=False)
-    assert list(batches(stream_server, Range("s", "0-0", "1000009-0", False))) == []
+    assert list(batches(stream_server, OffsetRange("s", "0-0", "1000009-0", False))) == []
 
 
 def test_entries_trimmed_before_a_task_begins_are_missed(
@@ -55,7 +55,7 @@ def test_entries_trimmed_before_a_task_begins_are_missed(
 ) -> None:
     stream_server.fill("s", 1000)
     stream_server.client.xtrim("s", maxlen=500, approximate=False)
-    part = Range("s", "1000099-0", "1000999-0", True)
+    part = OffsetRange("s", "1000099-0", "1000999-0", True)
     with pytest.raises(DataLoss, match=r"'s' after 1000099-0 .* first entry there is 1000500-0"):
         numbers(batches(stream_server, part))
     with caplog.at_level(logging.WARNING):
@@ -69,7 +69,7 @@ def test_a_loss_is_counted_where_the_number_of_the_first_entry_is_known(
 ) -> None:
     stream_server.fill("s", 1000)
     stream_server.client.xtrim("s", maxlen=1000 - trimmed, approximate=False)
-    made = batches(stream_server, Range("s", "1000099-0", "1000999-0", True, 100))
+    made = batches(stream_server, OffsetRange("s", "1000099-0", "1000999-0", True, 100))
     if trimmed <= 100:
         assert numbers(made) == list(range(100, 1000))
         return
@@ -83,7 +83,7 @@ def test_a_loss_is_not_counted_where_entries_were_deleted_behind_it(stream_serve
     stream_server.client.xtrim("s", maxlen=500, approximate=False)
     stream_server.client.xdel("s", "1000700-0")
     with pytest.raises(DataLoss, match="not known how many"):
-        numbers(batches(stream_server, Range("s", "1000099-0", "1000999-0", True, 100)))
+        numbers(batches(stream_server, OffsetRange("s", "1000099-0", "1000999-0", True, 100)))
 
 
 def test_a_stream_made_anew_is_a_loss_though_it_counts_from_one_again(stream_server: StreamServer) -> None:
@@ -93,18 +93,18 @@ def test_a_stream_made_anew_is_a_loss_though_it_counts_from_one_again(stream_ser
     with pytest.raises(
         DataLoss, match=r"after 1000099-0 .*not known how many.*first entry there is 1000200-0"
     ):
-        numbers(batches(stream_server, Range("s", "1000099-0", "1000999-0", True, 100)))
+        numbers(batches(stream_server, OffsetRange("s", "1000099-0", "1000999-0", True, 100)))
 
 
 def test_a_stream_that_ends_before_the_range_does_is_a_loss(stream_server: StreamServer) -> None:
     stream_server.fill("s", 50)
     with pytest.raises(DataLoss, match=r"after 1000049-0 and up to 1000099-0 are gone.*ends at 1000049-0"):
-        numbers(batches(stream_server, Range("s", "0-0", "1000099-0", False)))
+        numbers(batches(stream_server, OffsetRange("s", "0-0", "1000099-0", False)))
     with pytest.raises(DataLoss, match="does not exist"):
-        numbers(batches(stream_server, Range("none", "0-0", "5-0", False)))
+        numbers(batches(stream_server, OffsetRange("none", "0-0", "5-0", False)))
     stream_server.client.xadd("s", {"n": 99}, id="1000099-0")
     stream_server.client.xdel("s", "1000099-0")
-    assert numbers(batches(stream_server, Range("s", "0-0", "1000099-0", False))) == list(range(50))
+    assert numbers(batches(stream_server, OffsetRange("s", "0-0", "1000099-0", False))) == list(range(50))
 
 
 def test_large_entries_come_in_small_pages_and_small_entries_in_large_ones(
@@ -112,19 +112,21 @@ def test_large_entries_come_in_small_pages_and_small_entries_in_large_ones(
 ) -> None:
     asked = []
 
-    def send(wire: Wire, *words: bytes | int) -> None:
+    def send(wire: RawConnection, *words: bytes | int) -> None:
         asked.append(words[-1])
         send_as_ever(wire, *words)
 
-    send_as_ever = Wire.send
-    monkeypatch.setattr(Wire, "send", send)
+    send_as_ever = RawConnection.send
+    monkeypatch.setattr(RawConnection, "send", send)
     stream_server.fill("small", 5000)
-    assert numbers(batches(stream_server, Range("small", "0-0", "1004999-0", False))) == list(range(5000))
+    assert numbers(batches(stream_server, OffsetRange("small", "0-0", "1004999-0", False))) == list(
+        range(5000)
+    )
     assert asked[0] <= 100 and asked == sorted(asked) and asked[-1] > 4000
     asked.clear()
     for n in range(100):
         stream_server.client.xadd("large", {"n": n, "ballast": bytes(1 << 19)}, id=f"{n + 1}-0")
-    made = list(batches(stream_server, Range("large", "0-0", "100-0", False)))
+    made = list(batches(stream_server, OffsetRange("large", "0-0", "100-0", False)))
     assert numbers(iter(made)) == list(range(100))
     assert len(asked) > 3 and set(asked[1:]) == {PAGE_BYTES // ((1 << 19) + 100) + 1}  # and the anchor
     assert max(batch.num_rows for batch in made) <= (BATCH_BYTES >> 19) + 1
@@ -136,7 +138,7 @@ def test_a_task_holds_a_batch_and_not_its_range(stream_server: StreamServer) -> 
         stream_server.client.xadd("s", {"n": n, "text": b"x" * size}, id=f"{n + 1}-0")
     schema = StructType([*SCHEMA.fields, StructField("text", StringType())])
     options = parse_options({"url": stream_server.url}, "batch")
-    reader = RangeReader(Range("s", "0-0", f"{entries}-0", False), Layout(schema, "epoch_ms"), options)
+    reader = RangeReader(OffsetRange("s", "0-0", f"{entries}-0", False), Layout(schema, "epoch_ms"), options)
     tracemalloc.start()
     try:
         rows = sum(batch.num_rows for batch in reader.batches())
@@ -150,7 +152,7 @@ def test_a_task_holds_a_batch_and_not_its_range(stream_server: StreamServer) -> 
 def test_entries_trimmed_during_a_read_are_missed(stream_server: StreamServer) -> None:
     stream_server.fill("s", COUNT)
     for fail in ("true", "false"):
-        part = Range("s", "0-0", LAST, False)
+        part = OffsetRange("s", "0-0", LAST, False)
         made = batches(stream_server, part, failOnDataLoss=fail, entriesPerFetch="1000")
         first = next(made).num_rows
         stream_server.client.xtrim("s", maxlen=100 if fail == "true" else 50, approximate=False)
@@ -171,7 +173,7 @@ def test_a_loss_in_mid_read_is_counted_unless_entries_were_deleted(
     stream_server.fill("s", COUNT)
     if deleted:
         stream_server.client.xdel("s", "1000005-0")
-    made = batches(stream_server, Range("s", "0-0", LAST, False, 0), entriesPerFetch="1000")
+    made = batches(stream_server, OffsetRange("s", "0-0", LAST, False, 0), entriesPerFetch="1000")
     next(made)
     stream_server.client.xtrim("s", maxlen=100, approximate=False)
     with pytest.raises(DataLoss) as lost:
@@ -197,15 +199,15 @@ def test_the_next_page_is_asked_for_before_this_one_is_decoded(
             events.append(name)
             return getattr(self.decoder, name)
 
-    def send(wire: Wire, *words: bytes | int) -> None:
+    def send(wire: RawConnection, *words: bytes | int) -> None:
         events.append("ask")
         send_as_ever(wire, *words)
 
-    send_as_ever = Wire.send
-    monkeypatch.setattr(Wire, "send", send)
+    send_as_ever = RawConnection.send
+    monkeypatch.setattr(RawConnection, "send", send)
     stream_server.fill("s", 9)
     options = parse_options({"url": stream_server.url, "entriesPerFetch": "3"}, "batch")
-    reader = RangeReader(Range("s", "0-0", "1000008-0", False), Layout(SCHEMA, "epoch_ms"), options)
+    reader = RangeReader(OffsetRange("s", "0-0", "1000008-0", False), Layout(SCHEMA, "epoch_ms"), options)
     monkeypatch.setattr(reader, "_decoder", Decoder(reader._decoder))
     assert numbers(reader.batches()) == list(range(9))
     asked_and_decoded = [event for event in events if event in ("ask", "decode")]
@@ -214,7 +216,7 @@ def test_the_next_page_is_asked_for_before_this_one_is_decoded(
 
 def test_a_deleted_stream_is_a_loss_and_a_deleted_anchor_is_not(stream_server: StreamServer) -> None:
     stream_server.fill("s", 1000)
-    part = Range("s", "1000099-0", "1000999-0", True)
+    part = OffsetRange("s", "1000099-0", "1000999-0", True)
     stream_server.client.xdel("s", "1000099-0")
     assert numbers(batches(stream_server, part)) == list(range(100, 1000))
     stream_server.client.delete("s")
@@ -224,7 +226,7 @@ def test_a_deleted_stream_is_a_loss_and_a_deleted_anchor_is_not(stream_server: S
 
 def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(stream_server: StreamServer) -> None:
     stream_server.fill("s", COUNT)
-    made = batches(stream_server, Range("s", "0-0", LAST, False), entriesPerFetch="900")
+    made = batches(stream_server, OffsetRange("s", "0-0", LAST, False), entriesPerFetch="900")
     seen = []
     for batch in made:
         seen += batch.column("n").to_pylist()
@@ -238,7 +240,7 @@ def test_a_lost_connection_is_made_again_and_no_entry_comes_twice(stream_server:
 def test_a_reader_stopped_half_way_leaves_no_connection(stream_server: StreamServer) -> None:
     stream_server.fill("s", COUNT)
     before = len(stream_server.client.client_list())
-    made = batches(stream_server, Range("s", "0-0", LAST, False))
+    made = batches(stream_server, OffsetRange("s", "0-0", LAST, False))
     next(made)
     assert len(stream_server.client.client_list()) == before + 1
     made.close()
@@ -249,10 +251,10 @@ def test_a_reader_stopped_half_way_leaves_no_connection(stream_server: StreamSer
 def test_a_key_that_is_no_stream_is_an_error_that_names_it(stream_server: StreamServer) -> None:
     stream_server.client.set("text", "hello")
     with pytest.raises(CommandError, match=r"WRONGTYPE.*'text'"):
-        list(batches(stream_server, Range("text", "0-0", "5-0", False)))
+        list(batches(stream_server, OffsetRange("text", "0-0", "5-0", False)))
 
 
 def test_the_tail_of_a_stream_is_its_last_id_even_if_that_entry_is_gone(stream_server: StreamServer) -> None:
     stream_server.fill("s", 10)
     stream_server.client.xdel("s", "1000009-0")
-    assert tail(Servers(stream_server.url), ("none", "s")) == {"s": "1000009-0"}
+    assert last_ids(Servers(stream_server.url), ("none", "s")) == {"s": "1000009-0"}

@@ -13,7 +13,13 @@ from stream_server import StreamServer
 
 from headrace.spark.options import parse_options
 from headrace.spark.source import stream_reader
-from headrace.spark.source.positions import Position, fingerprint_of, ids_of, parse_position, parse_positions
+from headrace.spark.source.positions import (
+    Position,
+    entry_fingerprint,
+    parse_position,
+    parse_positions,
+    position_ids,
+)
 from headrace.spark.source.range_reader import DataLoss
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_reader import HeadraceStreamReader
@@ -69,7 +75,7 @@ class Driver:
 @pytest.fixture(autouse=True)
 def short_wait_for_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that finds nothing new waits for entries: here not for long."""
-    monkeypatch.setattr(stream_reader, "TAIL_BLOCK_MS", 5)
+    monkeypatch.setattr(stream_reader, "IDLE_BLOCK_MS", 5)
 
 
 @pytest.fixture
@@ -459,13 +465,13 @@ def test_offsets_cut_by_a_limit_are_numbered_and_fingerprinted(driver: Callable[
     query.server.fill("s", 10)
     start, end = query.plan()
     fields = {b"n": b"3", b"name": b"n3", b"half": b"1.5"}
-    assert parse_positions(end) == {"s": Position("1000003-0", 4, True, fingerprint_of(fields))}
+    assert parse_positions(end) == {"s": Position("1000003-0", 4, True, entry_fingerprint(fields))}
     assert query.reader.latestOffset(start, ReadMaxRows(4)) == end, "the same offset is the same text"
     query.server.client.xdel("s", "1000001-0", "1000005-0")
     query.restart()
     _, further = query.reader, query.reader.latestOffset(end, ReadMaxRows(4))
     found = parse_position(further["s"])
-    assert ids_of({"s": found}) == {"s": "1000008-0"} and (found.number, found.exact) == (8, False)
+    assert position_ids({"s": found}) == {"s": "1000008-0"} and (found.number, found.exact) == (8, False)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from redis_cluster import Watched
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
-from headrace.spark.source.planner import plan
+from headrace.spark.source.planner import plan_ranges
 from headrace.spark.source.range_reader import RangeReader
-from headrace.spark.source.stream_state import tail
+from headrace.spark.source.stream_state import last_ids
 
 COUNT = 40_000
 SCHEMA = StructType([StructField("n", LongType())])
@@ -36,10 +36,10 @@ def test_the_master_is_read_and_after_a_failover_the_new_one(watched: Watched) -
     pipe.execute()
     watched.master.wait_for(watched.replica)
     servers = pickle.loads(pickle.dumps(Servers(watched.url)))
-    assert tail(servers, ["s", "none"]) == {"s": f"{COUNT}-0"}
+    assert last_ids(servers, ["s", "none"]) == {"s": f"{COUNT}-0"}
     assert servers.scan("s") == ["s"] and servers.owner("s") == servers.owner("t")
     options = parse_options({"url": watched.url, "entriesPerFetch": "2000"}, "batch")
-    (part,) = plan(servers, {}, {"s": f"{COUNT}-0"}, options)
+    (part,) = plan_ranges(servers, {}, {"s": f"{COUNT}-0"}, options)
     reading = RangeReader(part, Layout(SCHEMA, "epoch_ms"), options).batches()
     seen = next(reading).column("n").to_pylist()
     assert 0 < len(seen) < COUNT
@@ -49,21 +49,21 @@ def test_the_master_is_read_and_after_a_failover_the_new_one(watched: Watched) -
     assert seen == list(range(COUNT))
     assert watched.replica.client.info("replication")["role"] == "master"
     assert servers.client().xadd("s", {"n": COUNT}, id=f"{COUNT + 1}-0")
-    assert tail(servers, ["s"]) == {"s": f"{COUNT + 1}-0"}
-    assert tail(Servers(watched.url), ["s"]) == {"s": f"{COUNT + 1}-0"}
+    assert last_ids(servers, ["s"]) == {"s": f"{COUNT + 1}-0"}
+    assert last_ids(Servers(watched.url), ["s"]) == {"s": f"{COUNT + 1}-0"}
 
 
 def test_a_replica_is_no_master_whatever_a_sentinel_says(watched: Watched) -> None:
     # The master becomes a replica; for a while the Sentinel still names it.
-    servers = Servers(watched.url, patience=0)
+    servers = Servers(watched.url, reconnect_timeout=0)
     watched.master.client.replicaof("127.0.0.1", watched.replica.port)
     with pytest.raises(CONNECTION_ERRORS):
-        servers.wire("s")
+        servers.open_raw("s")
     with pytest.raises(CONNECTION_ERRORS):
         servers.client().xlen("s")
 
 
 def test_a_service_that_no_sentinel_knows_is_lost(watched: Watched) -> None:
-    servers = Servers(watched.url.replace("/orders", "/other"), patience=0)
+    servers = Servers(watched.url.replace("/orders", "/other"), reconnect_timeout=0)
     with pytest.raises(redis.ConnectionError, match="other"):
-        tail(servers, ["s"])
+        last_ids(servers, ["s"])

@@ -21,17 +21,17 @@ from headrace.retry import ReconnectDelay
 from headrace.server_url import parse_server_url, without_password
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import CONNECTION_ERRORS, Moved, Servers, Wire
-from headrace.spark.source.planner import Range
+from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers, ServerUnavailable
+from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import RangeReader
-from headrace.spark.source.stream_state import Tail, lost_after, tail, tails
+from headrace.spark.source.stream_state import StreamState, count_trimmed_after, last_ids, stream_states
 from redis_server import free_port
 from waiting import wait_until
 
 
 def test_a_url_names_one_server_a_service_or_a_cluster() -> None:
     one = parse_server_url("rediss://me:p%40ss@h:1/3?ssl_cert_reqs=none")
-    assert one.kind == "one" and one.settings["password"] == "p@ss" and one.settings["db"] == 3
+    assert one.kind == "standalone" and one.settings["password"] == "p@ss" and one.settings["db"] == 3
     service = parse_server_url(
         "sentinel://me:p%40ss@a,b:2,[::1]:3/orders/4?sentinel_password=other&client_name=x"
     )
@@ -74,14 +74,14 @@ def test_no_message_shows_a_password() -> None:
 
 
 def test_servers_travel_as_their_url(stream_server: StreamServer) -> None:
-    servers = Servers(stream_server.url, patience=3)
+    servers = Servers(stream_server.url, reconnect_timeout=3)
     stream_server.fill("s", 2)
-    assert tail(servers, ["s"]) == {"s": "1000001-0"}
+    assert last_ids(servers, ["s"]) == {"s": "1000001-0"}
     again = pickle.loads(pickle.dumps(servers))
-    assert (again.url, again.patience) == (servers.url, 3)
-    assert tail(again, ["s"]) == {"s": "1000001-0"}
+    assert (again.url, again.reconnect_timeout) == (servers.url, 3)
+    assert last_ids(again, ["s"]) == {"s": "1000001-0"}
     servers.close()
-    assert tail(servers, ["s"]) == {"s": "1000001-0"}, "it connects again when it is used again"
+    assert last_ids(servers, ["s"]) == {"s": "1000001-0"}, "it connects again when it is used again"
 
 
 def test_streams_are_asked_in_one_round_trip_and_errors_stay_with_their_stream(
@@ -91,21 +91,21 @@ def test_streams_are_asked_in_one_round_trip_and_errors_stay_with_their_stream(
         stream_server.fill(f"s{n}", n + 1)
     stream_server.client.set("text", "hello")
     names = [f"s{n}" for n in range(20)]
-    answers = Servers(stream_server.url).ask([*names, "text"], lambda pipe, s: pipe.xlen(s))
+    answers = Servers(stream_server.url).request([*names, "text"], lambda pipe, s: pipe.xlen(s))
     assert isinstance(answers.pop("text"), redis.ResponseError)
     assert answers == {f"s{n}": n + 1 for n in range(20)}
-    each = Servers(stream_server.url).ask_each(
+    each = Servers(stream_server.url).request_many(
         names[:3], lambda pipe, s: [pipe.xlen(s) for _ in range(int(s[1]))]
     )
     assert each == {"s0": [], "s1": [2], "s2": [3, 3]}
-    assert Servers(stream_server.url).ask([], lambda pipe, s: pipe.xlen(s)) == {}
+    assert Servers(stream_server.url).request([], lambda pipe, s: pipe.xlen(s)) == {}
 
 
 def test_waiting_ends_when_an_entry_comes(stream_server: StreamServer) -> None:
     servers = Servers(stream_server.url)
-    assert not servers.wait({"s": "0-0"}, 20)
+    assert not servers.wait_for_entries({"s": "0-0"}, 20)
     stream_server.fill("s", 1)
-    assert servers.wait({"s": "0-0", "t": "0-0"}, 60_000)
+    assert servers.wait_for_entries({"s": "0-0", "t": "0-0"}, 60_000)
 
 
 @pytest.mark.parametrize(
@@ -119,16 +119,16 @@ def test_waiting_ends_when_an_entry_comes(stream_server: StreamServer) -> None:
     ],
 )
 def test_a_wire_to_a_server_that_cannot_serve_is_lost(stream_server: StreamServer, refused: str) -> None:
-    wire = Servers(stream_server.url).wire("s")
-    with pytest.raises(Moved):
-        wire.moved(refused)
-    wire.moved("WRONGTYPE Operation against a key holding the wrong kind of value")
-    wire.moved("NOASKING Nothing of the kind")
-    assert issubclass(Moved, CONNECTION_ERRORS)
+    wire = Servers(stream_server.url).open_raw("s")
+    with pytest.raises(ServerUnavailable):
+        wire.raise_if_unavailable(refused)
+    wire.raise_if_unavailable("WRONGTYPE Operation against a key holding the wrong kind of value")
+    wire.raise_if_unavailable("NOASKING Nothing of the kind")
+    assert issubclass(ServerUnavailable, CONNECTION_ERRORS)
     wire.close()
 
 
-def answer(wire: Wire, *words: bytes | int) -> bytes:
+def answer(wire: RawConnection, *words: bytes | int) -> bytes:
     wire.send(*words)
     buffer = bytearray(1 << 10)
     return bytes(buffer[: wire.receive(buffer)])
@@ -157,11 +157,13 @@ def test_one_server_is_reached_with_tls(start: Callable[..., Node], certificates
     node = start(certificates=certificates)
     node.client.xadd("s", {"a": bytes(100_000)}, id="1-0")
     servers = Servers(f"rediss://127.0.0.1:{node.port}/0{certificates.query()}")
-    assert tail(servers, ["s"]) == {"s": "1-0"}
-    assert answer(servers.wire("s"), b"XLEN", b"s") == b":1\r\n"
-    stranger = Servers(f"rediss://127.0.0.1:{node.port}?ssl_ca_certs={certificates.authority}", patience=0)
+    assert last_ids(servers, ["s"]) == {"s": "1-0"}
+    assert answer(servers.open_raw("s"), b"XLEN", b"s") == b":1\r\n"
+    stranger = Servers(
+        f"rediss://127.0.0.1:{node.port}?ssl_ca_certs={certificates.authority}", reconnect_timeout=0
+    )
     with pytest.raises(CONNECTION_ERRORS):
-        answer(stranger.wire("s"), b"XLEN", b"s")  # a server that asks for certificates gets none
+        answer(stranger.open_raw("s"), b"XLEN", b"s")  # a server that asks for certificates gets none
 
 
 def test_a_cluster_is_reached_with_tls_and_a_password(
@@ -177,11 +179,11 @@ def test_a_cluster_is_reached_with_tls_and_a_password(
     node.client.config_set("requirepass", "secret")
     place = f"127.0.0.1:1,127.0.0.1:{node.port}{certificates.query()}"
     servers = Servers(f"clusters://:secret@{place}")
-    assert tail(servers, ["s", "t"]) == {"s": "1-0"}
+    assert last_ids(servers, ["s", "t"]) == {"s": "1-0"}
     assert servers.scan(".*") == ["s"]
-    assert answer(servers.wire("s"), b"XLEN", b"s") == b":1\r\n"
+    assert answer(servers.open_raw("s"), b"XLEN", b"s") == b":1\r\n"
     with pytest.raises(CONNECTION_ERRORS):
-        tail(Servers(f"clusters://{place}", patience=0), ["s"])
+        last_ids(Servers(f"clusters://{place}", reconnect_timeout=0), ["s"])
 
 
 def test_a_service_is_reached_with_tls_and_a_user_of_ones_own(
@@ -204,8 +206,8 @@ def test_a_service_is_reached_with_tls_and_a_user_of_ones_own(
         servers = Servers(
             f"sentinels://reader:p%40ss@127.0.0.1:{port}/orders{certificates.query()}&sentinel_password=theirs"
         )
-        assert tail(servers, ["s"]) == {"s": "1-0"}
-        assert answer(servers.wire("s"), b"ACL", b"WHOAMI") == b"$6\r\nreader\r\n"
+        assert last_ids(servers, ["s"]) == {"s": "1-0"}
+        assert answer(servers.open_raw("s"), b"ACL", b"WHOAMI") == b"$6\r\nreader\r\n"
     finally:
         sentinel.kill()
         sentinel.wait()
@@ -218,9 +220,9 @@ def test_a_server_is_reached_by_a_socket_in_the_file_system(
     node = start("--unixsocket", str(path))
     node.client.execute_command("SELECT", 2)
     redis.Redis(port=node.port, db=2).xadd("s", {"a": "1"}, id="1-0")
-    assert tail(Servers(f"unix://{path}?db=2"), ["s"]) == {"s": "1-0"}
-    assert answer(Servers(f"unix://{path}?db=2").wire("s"), b"XLEN", b"s") == b":1\r\n"
-    assert tail(Servers(f"unix://{path}"), ["s"]) == {}
+    assert last_ids(Servers(f"unix://{path}?db=2"), ["s"]) == {"s": "1-0"}
+    assert answer(Servers(f"unix://{path}?db=2").open_raw("s"), b"XLEN", b"s") == b":1\r\n"
+    assert last_ids(Servers(f"unix://{path}"), ["s"]) == {}
 
 
 def test_a_server_that_is_restarted_in_mid_read_is_waited_for(start: Callable[..., Node]) -> None:
@@ -233,17 +235,17 @@ def test_a_server_that_is_restarted_in_mid_read_is_waited_for(start: Callable[..
     url = f"redis://127.0.0.1:{node.port}"
     options = parse_options({"url": url, "entriesPerFetch": "500"}, "batch")
     layout = Layout(StructType([StructField("n", LongType())]), "epoch_ms")
-    reading = RangeReader(Range("s", "0-0", f"{count}-0", False), layout, options).batches()
+    reading = RangeReader(OffsetRange("s", "0-0", f"{count}-0", False), layout, options).batches()
     seen = next(reading).column("n").to_pylist()
     servers = Servers(url)
-    assert tail(servers, ["s"]) == {"s": f"{count}-0"}
+    assert last_ids(servers, ["s"]) == {"s": f"{count}-0"}
     node.kill()
     restart = threading.Timer(0.5, node.start)
     restart.start()
     for batch in reading:
         seen += batch.column("n").to_pylist()
     assert seen == list(range(count))
-    assert tail(servers, ["s"]) == {"s": f"{count}-0"}
+    assert last_ids(servers, ["s"]) == {"s": f"{count}-0"}
     restart.join()
 
 
@@ -255,7 +257,7 @@ def test_a_wrong_password_is_not_tried_again_and_again(
     naps: list[float] = []
     monkeypatch.setattr(retry.time, "sleep", naps.append)
     with pytest.raises(redis.AuthenticationError):
-        Servers(f"redis://:wrong@127.0.0.1:{node.port}").wire("s")
+        Servers(f"redis://:wrong@127.0.0.1:{node.port}").open_raw("s")
     assert naps == []
 
 
@@ -289,7 +291,7 @@ def test_tails_number_the_first_entry_unless_there_are_holes(stream_server: Stre
     servers = Servers(stream_server.url)
 
     def first() -> int | None:
-        return tails(servers, ["s"])["s"].number_of_first
+        return stream_states(servers, ["s"])["s"].first_number
 
     stream_server.fill("s", 100)
     assert first() == 1
@@ -301,22 +303,30 @@ def test_tails_number_the_first_entry_unless_there_are_holes(stream_server: Stre
     assert first() is None
     stream_server.client.xtrim("s", maxlen=0, approximate=False)
     assert first() == 101
-    seen = tails(servers, ["s"])["s"]
-    assert (seen.last, seen.first, seen.length, seen.added) == ("1000099-0", None, 0, 100)
+    seen = stream_states(servers, ["s"])["s"]
+    assert (seen.last_id, seen.first_id, seen.length, seen.entries_added) == ("1000099-0", None, 0, 100)
 
 
 def test_losses_are_counted_from_numbers() -> None:
-    now = Tail("9-0", "5-0", 5, 9, "0-0")
-    found = [lost_after("4-0", n, now) for n in (None, 0, 3, 4, 5, 9)]
+    now = StreamState("9-0", "5-0", 5, 9, "0-0")
+    found = [count_trimmed_after("4-0", n, now) for n in (None, 0, 3, 4, 5, 9)]
     assert found == [None, 4, 1, 0, None, None]
-    assert lost_after("4-0", 3, Tail("9-0", "5-0", 5, None, None)) is None, "an old server does not count"
+    assert count_trimmed_after("4-0", 3, StreamState("9-0", "5-0", 5, None, None)) is None, (
+        "an old server does not count"
+    )
 
 
 def test_entries_deleted_one_by_one_are_not_lost() -> None:
-    assert lost_after("4-0", 4, Tail("9-0", "5-0", 4, 9, "7-0")) == 0, "the one that is missing was deleted"
-    assert lost_after("4-0", 4, Tail("9-0", "6-0", 3, 9, "7-0")) is None, "of two one may have been trimmed"
-    assert lost_after("4-0", 4, Tail("9-0", "6-0", 4, 9, "4-0")) == 1, "none was deleted after that ID"
-    assert lost_after("4-0", 4, Tail("9-0", None, 0, 4, "4-0")) == 0
+    assert count_trimmed_after("4-0", 4, StreamState("9-0", "5-0", 4, 9, "7-0")) == 0, (
+        "the one that is missing was deleted"
+    )
+    assert count_trimmed_after("4-0", 4, StreamState("9-0", "6-0", 3, 9, "7-0")) is None, (
+        "of two one may have been trimmed"
+    )
+    assert count_trimmed_after("4-0", 4, StreamState("9-0", "6-0", 4, 9, "4-0")) == 1, (
+        "none was deleted after that ID"
+    )
+    assert count_trimmed_after("4-0", 4, StreamState("9-0", None, 0, 4, "4-0")) == 0
 
 
 def test_streams_are_found_by_pattern_and_type(stream_server: StreamServer) -> None:

@@ -108,8 +108,8 @@ def test_progress_is_in_the_report_and_in_the_group(query: Query) -> None:
     reports = [progress(report) for report in running.recentProgress if report["numInputRows"]]
     assert [(r.entries, r.lag) for r in reports if r] == [(400, 600), (400, 200), (200, 0)]
     last = reports[0] and reports[0].streams["s"]
-    assert last and (last.read_to, last.last, last.seconds) == ("1000399-0", "1000999-0", 0.6)
-    assert last.bytes and last.bytes > 600
+    assert last and (last.read_to, last.last_id, last.lag_seconds) == ("1000399-0", "1000999-0", 0.6)
+    assert last.lag_bytes and last.lag_bytes > 600
     [group] = query.server.client.xinfo_groups("s")
     assert (group["last-delivered-id"], group["lag"]) == (b"1000999-0", 0), "also of the last batch"
 

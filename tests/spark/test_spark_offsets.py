@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headrace.spark.source.offsets import at_most, format_id, in_order, parse_id, raised
+from headrace.spark.source.offsets import advance_offsets, cap_offsets, format_id, parse_id, sorted_offsets
 
 
 def test_ids_are_numbers_not_text() -> None:
@@ -22,15 +22,24 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 
 
 def test_the_same_offset_is_always_the_same_json() -> None:
-    assert json.dumps(in_order({"b": "1-0", "a": "2-0"})) == json.dumps(in_order({"a": "2-0", "b": "1-0"}))
-    assert list(raised({"b": "1-0"}, {"a": "5-0"})) == ["a", "b"]
+    assert json.dumps(sorted_offsets({"b": "1-0", "a": "2-0"})) == json.dumps(
+        sorted_offsets({"a": "2-0", "b": "1-0"})
+    )
+    assert list(advance_offsets({"b": "1-0"}, {"a": "5-0"})) == ["a", "b"]
 
 
 def test_offsets_only_go_forward_and_are_the_start_itself_when_nothing_is_new() -> None:
     start = {"a": "5-0", "b": "9-0"}
-    assert raised(start, {"a": "4-0", "b": "9-0"}) is start
-    assert raised(start, {"a": "10-0", "b": "3-0", "c": "1-0"}) == {"a": "10-0", "b": "9-0", "c": "1-0"}
+    assert advance_offsets(start, {"a": "4-0", "b": "9-0"}) is start
+    assert advance_offsets(start, {"a": "10-0", "b": "3-0", "c": "1-0"}) == {
+        "a": "10-0",
+        "b": "9-0",
+        "c": "1-0",
+    }
 
 
 def test_a_target_holds_offsets_back_and_hides_later_streams() -> None:
-    assert at_most({"a": "5-0", "b": "2-0", "c": "1-0"}, {"a": "3-0", "b": "9-0"}) == {"a": "3-0", "b": "2-0"}
+    assert cap_offsets({"a": "5-0", "b": "2-0", "c": "1-0"}, {"a": "3-0", "b": "9-0"}) == {
+        "a": "3-0",
+        "b": "2-0",
+    }

@@ -138,8 +138,8 @@ def test_every_option_of_a_read_has_its_place_and_its_default() -> None:
     for where in ("batch", "stream", "sink"):
         options = parse_options({}, where)
         for option in OPTIONS:
-            assert option.ignored or hasattr(options, option.attribute), option.name
-            if option.default is not None and where in option.where:
+            assert option.ignored_because or hasattr(options, option.attribute), option.name
+            if option.default is not None and where in option.scopes:
                 assert getattr(options, option.attribute) == option.parse(option.default)
 
 

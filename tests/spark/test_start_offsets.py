@@ -14,7 +14,7 @@ from headrace.errors import UsageError
 from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
 from headrace.spark.source.reader import HeadraceReader
-from headrace.spark.source.start_offsets import ends, resolved, starts
+from headrace.spark.source.start_offsets import end_offsets, resolve_offsets, start_offsets
 from headrace.spark.source.subscription import Subscription
 
 N = StructType([StructField("n", LongType())])
@@ -33,28 +33,28 @@ def read(server: StreamServer, **options: str) -> list[int]:
 
 def test_timestamps_go_before_those_by_stream_and_these_before_offsets() -> None:
     raw = {"startingOffsets": '{"a": "5-0"}'}
-    assert starts(parse_options(raw, "stream"), ["a", "b"], "latest") == {"a": "5-0", "b": "earliest"}
+    assert start_offsets(parse_options(raw, "stream"), ["a", "b"], "latest") == {"a": "5-0", "b": "earliest"}
     raw |= {"startingOffsetsByTimestamp": '{"b": 9}'}
     by_time = {"a": "earliest", "b": f"8-{U64_MAX}"}
-    assert starts(parse_options(raw, "stream"), ["a", "b"], "latest") == by_time
+    assert start_offsets(parse_options(raw, "stream"), ["a", "b"], "latest") == by_time
     raw |= {"startingTimestamp": "7"}
     both = {"a": f"6-{U64_MAX}", "b": f"6-{U64_MAX}"}
-    assert starts(parse_options(raw, "stream"), ["a", "b"], "latest") == both
-    assert starts(parse_options({}, "stream"), ["a"], "latest") == {"a": "latest"}
+    assert start_offsets(parse_options(raw, "stream"), ["a", "b"], "latest") == both
+    assert start_offsets(parse_options({}, "stream"), ["a"], "latest") == {"a": "latest"}
 
 
 def test_the_same_precedence_holds_for_ends() -> None:
     raw = {"endingOffsets": '{"a": "5-0"}'}
-    assert ends(parse_options(raw, "batch"), ["a", "b"]) == {"a": "5-0", "b": "latest"}
+    assert end_offsets(parse_options(raw, "batch"), ["a", "b"]) == {"a": "5-0", "b": "latest"}
     raw |= {"endingOffsetsByTimestamp": '{"b": 9}'}
-    assert ends(parse_options(raw, "batch"), ["a", "b"]) == {"a": "latest", "b": f"8-{U64_MAX}"}
+    assert end_offsets(parse_options(raw, "batch"), ["a", "b"]) == {"a": "latest", "b": f"8-{U64_MAX}"}
     raw |= {"endingTimestamp": "7"}
-    assert ends(parse_options(raw, "batch"), ["a"]) == {"a": f"6-{U64_MAX}"}
+    assert end_offsets(parse_options(raw, "batch"), ["a"]) == {"a": f"6-{U64_MAX}"}
 
 
 def test_words_become_ids() -> None:
     wanted = {"b": "latest", "a": "earliest", "c": "latest", "d": "5-1"}
-    assert list(resolved(wanted, {"b": "7-7"}).items()) == [
+    assert list(resolve_offsets(wanted, {"b": "7-7"}).items()) == [
         ("a", "0-0"),
         ("b", "7-7"),
         ("c", "0-0"),

@@ -24,7 +24,7 @@ from headrace.spark.archive.names import (
 from headrace.spark.options import parse_options
 from headrace.spark.sink.writer import HeadraceWriter
 from headrace.spark.source.reader import HeadraceReader
-from headrace.spark.stream_names import key, name_of, normal
+from headrace.spark.stream_names import normalize_name, stream_key, stream_name
 
 ROWS = StructType([StructField("_stream", StringType()), StructField("n", LongType())])
 ODD = [
@@ -44,25 +44,25 @@ ODD = [
 
 @given(st.binary(max_size=20) | st.lists(st.sampled_from([b"\\", b"x", b"5c", b"\xff", b"f"])).map(b"".join))
 def test_a_name_is_one_text_and_comes_back(raw: bytes) -> None:
-    text = name_of(raw)
-    assert key(text) == raw and normal(text) == text
+    text = stream_name(raw)
+    assert stream_key(text) == raw and normalize_name(text) == text
     text.encode()  # it can be written as UTF-8
 
 
 @given(st.text(max_size=20))
 def test_text_without_escapes_is_its_own_name(text: str) -> None:
     if "\\x" not in text:
-        assert name_of(text.encode()) == text
+        assert stream_name(text.encode()) == text
 
 
 def test_bytes_of_the_command_line_become_escapes() -> None:
-    assert normal("a\udcff") == "a\\xff" and key("a\udcff") == b"a\xff"
-    assert normal("\\x41") == "A"
+    assert normalize_name("a\udcff") == "a\\xff" and stream_key("a\udcff") == b"a\xff"
+    assert normalize_name("\\x41") == "A"
 
 
 @given(st.binary(max_size=400))
 def test_every_name_has_a_directory_of_its_own(raw: bytes) -> None:
-    stream = name_of(raw)
+    stream = stream_name(raw)
     directory = directory_name(stream)
     assert directory and directory != NULL_PARTITION and "\0" not in directory
     assert directory == stream or encoded_names([stream]) == {directory: stream}
@@ -82,7 +82,7 @@ def test_ordinary_names_stay_readable_in_paths() -> None:
 def test_streams_of_odd_names_are_read(stream_server: StreamServer) -> None:
     for n, raw in enumerate(ODD):
         stream_server.client.xadd(raw, {"n": n}, "5-0")
-    expected = {name_of(raw): n for n, raw in enumerate(ODD)}
+    expected = {stream_name(raw): n for n, raw in enumerate(ODD)}
     for options in ({"subscribePattern": ".*"}, {"assign": json.dumps(list(expected))}):
         for fetch in ("resp", "auto"):
             chosen = parse_options({"url": stream_server.url, "fetch": fetch, **options}, "batch")

@@ -23,10 +23,10 @@ from headrace.spark import progress
 from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.positions import ids_of, parse_positions
+from headrace.spark.source.positions import parse_positions, position_ids
 from headrace.spark.source.range_reader import DataLoss
 from headrace.spark.source.stream_reader import HeadraceStreamReader
-from headrace.spark.source.trigger_limits import quotas
+from headrace.spark.source.trigger_limits import proportional_shares
 
 N = StructType([StructField("n", LongType())])
 ALL = ReadAllAvailable()
@@ -50,7 +50,7 @@ def opened(stream_server: StreamServer) -> Iterator[Callable[..., HeadraceStream
 
 def ids(offsets: dict[str, str]) -> dict[str, str]:
     """The IDs in offsets, without what identifies the streams."""
-    return ids_of(parse_positions(offsets))
+    return position_ids(parse_positions(offsets))
 
 
 def numbers(reader: HeadraceStreamReader, start: dict[str, str], end: dict[str, str]) -> list[int]:
@@ -118,8 +118,8 @@ def test_a_limit_is_shared_by_backlog_and_a_short_stream_is_not_left_behind(
 
 
 def test_quotas_add_up_to_the_limit() -> None:
-    assert quotas({"a": 1.0, "b": 1.0, "c": 1.0}, 10) == {"a": 4, "b": 3, "c": 3}
-    assert quotas({"a": 0.0}, 10) == {"a": 0}
+    assert proportional_shares({"a": 1.0, "b": 1.0, "c": 1.0}, 10) == {"a": 4, "b": 3, "c": 3}
+    assert proportional_shares({"a": 0.0}, 10) == {"a": 0}
 
 
 def test_a_limit_of_bytes_is_about_kept(stream_server: StreamServer, opened: Opened) -> None:
@@ -344,7 +344,7 @@ def test_an_idle_query_asks_at_most_ten_times_a_second(
     stream_server: StreamServer, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[int] = []
-    as_ever = Servers.wait
+    as_ever = Servers.wait_for_entries
 
     def wait(servers: Servers, after: Any, milliseconds: int) -> bool:
         waits.append(milliseconds)
@@ -354,7 +354,7 @@ def test_an_idle_query_asks_at_most_ten_times_a_second(
     reader = opened()
     start = reader.initialOffset()
     reader.latestOffset(start, ALL)
-    monkeypatch.setattr(Servers, "wait", wait)
+    monkeypatch.setattr(Servers, "wait_for_entries", wait)
     before = stream_server.client.info("commandstats")
     for _ in range(3):
         assert reader.latestOffset(start, ALL) == start
@@ -376,8 +376,8 @@ def test_news_end_the_wait(
         stream_server.fill("s", 1, first=1)
         return as_ever(servers, after, 60_000)
 
-    as_ever = Servers.wait
-    monkeypatch.setattr(Servers, "wait", wait)
+    as_ever = Servers.wait_for_entries
+    monkeypatch.setattr(Servers, "wait_for_entries", wait)
     assert ids(reader.latestOffset(start, ALL)) == {"s": "1000001-0"}
 
 
@@ -407,6 +407,6 @@ def test_progress_is_read_from_a_report_of_spark(stream_server: StreamServer, op
         found = progress(report)
         assert found and (found.entries, found.entries_per_second, found.lag) == (10, 20.5, 90)
         assert {s: p.read_to for s, p in found.streams.items()} == ids(end)
-        assert found.streams["s"].last == "1000099-0"
-        assert found.streams["s"].seconds == (99 - parse_id(ids(end)["s"])[0] + 1_000_000) / 1000
+        assert found.streams["s"].last_id == "1000099-0"
+        assert found.streams["s"].lag_seconds == (99 - parse_id(ids(end)["s"])[0] + 1_000_000) / 1000
     assert progress(None) is None

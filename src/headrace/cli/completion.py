@@ -14,7 +14,7 @@ from headrace.console.escaping import is_printable
 from headrace.errors import HeadraceError
 from headrace.retry import CONNECTION_ERRORS
 from headrace.spark.servers import SCAN_COUNT, Servers
-from headrace.spark.stream_names import name_of
+from headrace.spark.stream_names import stream_name
 
 NAMES_MAX = 1000
 
@@ -23,10 +23,10 @@ def complete_streams(context: click.Context, param: click.Parameter, incomplete:
     """Return the names of streams that begin as what was typed; none when the server cannot be asked."""
     try:
         url = resolve_url(context.params.get("url"), context.meta.get(PROFILE_KEY))
-        servers = Servers(url, patience=0)
+        servers = Servers(url, reconnect_timeout=0)
         try:
             keys = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
-            names = map(name_of, keys)
+            names = map(stream_name, keys)
             fitting = (name for name in names if name.startswith(incomplete) and is_printable(name))
             return [CompletionItem(name) for name in sorted(islice(fitting, NAMES_MAX))]
         finally:

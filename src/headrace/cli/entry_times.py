@@ -8,12 +8,12 @@ import time
 
 from headrace.errors import UsageError
 from headrace.pipeline.durations import DURATION, parse_duration_ms
-from headrace.spark.source.offsets import Id, parse_id
+from headrace.spark.source.offsets import EntryId, parse_id
 
 ID = re.compile(r"\d+(-\d+)?")
 
 
-def first_id_of(text: str) -> Id:
+def first_id_of(text: str) -> EntryId:
     """Return the first ID that an ID, a time, or a time ago lets in.
 
     Args:

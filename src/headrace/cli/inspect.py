@@ -78,7 +78,7 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
 def from_server(key: str, url: str, large: bool) -> Specimen:
     """The stream as the server at url has it now. HeadraceError when it has not, or does not say."""
     where = without_password(url)
-    name = stream_names.key(key)
+    name = stream_names.stream_key(key)
     with servers_at(url) as servers:
         client = servers.client()
         kind = client.type(name)

@@ -15,7 +15,7 @@ from headrace.cli.streams import servers_at, url_option
 from headrace.console import styles
 from headrace.errors import UsageError
 from headrace.spark.servers import SCAN_COUNT, Servers
-from headrace.spark.stream_names import key, name_of
+from headrace.spark.stream_names import stream_key, stream_name
 
 AT_ONCE = 100  # streams asked about together
 DROPPED = ("memory", "groups", "first", "last")
@@ -63,7 +63,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
     with servers_at(url) as servers:
         keys = set(servers.client().scan_iter(count=SCAN_COUNT, _type="stream"))
-        names = sorted(map(name_of, keys))
+        names = sorted(map(stream_name, keys))
         lines = list(stream_lines(servers, [name for name in names if matches(name)]))
     if as_json:
         for each in lines:
@@ -71,7 +71,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
         return
     rows = [
         [
-            name_of(each.key),
+            stream_name(each.key),
             each.length,
             None if each.first is None else id_time(each.first),
             None if each.last is None else id_time(each.last),
@@ -90,18 +90,18 @@ def stream_lines(servers: Servers, names: list[str]) -> Iterator[StreamLine]:
     """Return what is listed of these streams; those that are deleted meanwhile are left out."""
 
     def put(pipe: Any, name: str) -> None:
-        pipe.xinfo_stream(key(name))
-        pipe.memory_usage(key(name))
+        pipe.xinfo_stream(stream_key(name))
+        pipe.memory_usage(stream_key(name))
 
     for start in range(0, len(names), AT_ONCE):
-        for name, (about, memory) in servers.ask_each(names[start : start + AT_ONCE], put).items():
+        for name, (about, memory) in servers.request_many(names[start : start + AT_ONCE], put).items():
             if isinstance(about, ResponseError) and "no such key" in str(about).lower():
                 continue
             if isinstance(about, Exception):
                 raise about
             first, last = about["first-entry"], about["last-entry"]
             yield StreamLine(
-                key(name),
+                stream_key(name),
                 int(about["length"]),
                 first[0].decode() if first else None,
                 last[0].decode() if last else None,

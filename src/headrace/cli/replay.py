@@ -22,7 +22,7 @@ from headrace.pipeline.replay import Report, replay
 from headrace.pipeline.replay_pacer import Pace
 from headrace.pipeline.replay_source import LAST, Source, before, until
 from headrace.spark.source.offsets import START, parse_id
-from headrace.spark.stream_names import normal
+from headrace.spark.stream_names import normalize_name
 
 FLAT_OUT = "max"
 
@@ -87,8 +87,8 @@ def command(
     if archive_only and directory is None:
         raise UsageError("--archive-only needs an --archive")
     pace = Pace(factor(speed))
-    target = normal(target)
-    source = Source(normal(stream), None if archive_only else url, directory)
+    target = normalize_name(target)
+    source = Source(normalize_name(stream), None if archive_only else url, directory)
     after, upto = before(begin) if begin else START, until(end) if end else LAST
     if parse_id(after) >= parse_id(upto):
         raise UsageError(f"--from {begin or '0-0'} is not before --to {end}: no entry can be between them")

@@ -28,9 +28,9 @@ from headrace.cli.streams import no_stream
 from headrace.console.figures import named
 from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.servers import Moved, Servers
-from headrace.spark.source.offsets import Id, format_id, parse_id
-from headrace.spark.stream_names import key
+from headrace.spark.servers import Servers, ServerUnavailable
+from headrace.spark.source.offsets import EntryId, format_id, parse_id
+from headrace.spark.stream_names import stream_key
 
 Words = Sequence[bytes | str | int]
 RawEntry = tuple[str, list[bytes] | None]  # ID, names and values in turn; None if the entry was deleted
@@ -61,7 +61,7 @@ class StreamClient:
     def __init__(self, servers: Servers, name: str) -> None:
         self.servers = servers
         self.name = name
-        self.key = key(name)
+        self.key = stream_key(name)
         self._connection: redis.Connection | None = None
         self._asking = False
 
@@ -94,8 +94,8 @@ class StreamClient:
                 if not left:
                     return replies
                 error = replies[left[0]]
-                self.servers.elsewhere(self.name, f"{NOT_EXECUTED[type(error)]} {error}")
-            except Moved:
+                self.servers.raise_if_unavailable(self.name, f"{NOT_EXECUTED[type(error)]} {error}")
+            except ServerUnavailable:
                 self.close()
                 if attempt + 1 == ATTEMPTS:
                     raise
@@ -107,7 +107,7 @@ class StreamClient:
 
     def _exchange(self, commands: list[Words]) -> Iterator[Any]:
         if self._connection is None:
-            self._connection, self._asking = self.servers.connection(self.name)
+            self._connection, self._asking = self.servers.open_connection(self.name)
         connection = self._connection
         for part in [[command] for command in commands] if self._asking else [commands]:
             sent = [("ASKING",), *part] if self._asking else part
@@ -139,11 +139,11 @@ class StreamClient:
                 raise UsageError(f"{self.name!r} is not a stream") from None
             raise
 
-    def last_id(self) -> Id:
+    def last_id(self) -> EntryId:
         """Return the last ID that the stream ever gave."""
         return parse_id(self.about()["last-generated-id"].decode())
 
-    def range(self, first: Id, last: Id) -> Iterator[RawEntry]:
+    def range(self, first: EntryId, last: EntryId) -> Iterator[RawEntry]:
         """Return the entries from one ID to another, both included, a page at a time."""
         start = format_id(first)
         while True:
@@ -157,7 +157,7 @@ class StreamClient:
                 return
             start = format_id(following)
 
-    def start_of_last(self, count: int, upto: Id) -> Id | None:
+    def start_of_last(self, count: int, upto: EntryId) -> EntryId | None:
         """Return the ID of the count-th last entry, or of the first one; None if there is none.
 
         Args:
@@ -203,13 +203,13 @@ def clients_of(servers: Servers, names: Sequence[str]) -> Iterator[list[StreamCl
                 client.close()
 
 
-def next_id(entry_id: Id) -> Id:
+def next_id(entry_id: EntryId) -> EntryId:
     """Return the ID after this one."""
     ms, seq = entry_id
     return (ms, seq + 1) if seq < (1 << 64) - 1 else (ms + 1, 0)
 
 
-def previous_id(entry_id: Id) -> Id:
+def previous_id(entry_id: EntryId) -> EntryId:
     """Return the ID before this one, which is not 0-0."""
     ms, seq = entry_id
     return (ms, seq - 1) if seq else (ms - 1, (1 << 64) - 1)

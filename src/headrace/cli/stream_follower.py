@@ -14,13 +14,15 @@ from headrace.console.escaping import one_line
 from headrace.errors import UsageError
 from headrace.retry import AUTH_ERRORS, CONNECTION_ERRORS, INITIAL_DELAY_S, MAX_DELAY_S
 from headrace.server_url import parse_server_url
-from headrace.spark.source.offsets import Id, format_id, parse_id
+from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
 BLOCK_MS = 1000  # of one XREAD; after that a deleted stream is noticed
 POLL_S = 0.1  # between looks at streams that no single XREAD can wait for
 
 
-def follow(clients: list[StreamClient], positions: dict[str, Id]) -> Iterator[tuple[str, RawEntry | None]]:
+def follow(
+    clients: list[StreamClient], positions: dict[str, EntryId]
+) -> Iterator[tuple[str, RawEntry | None]]:
     """Return entries as they are added, without end.
 
     After the entries of one reply comes a pair of an empty name and None: the moment to flush.
@@ -61,7 +63,7 @@ def follow(clients: list[StreamClient], positions: dict[str, Id]) -> Iterator[tu
 class Follower:
     """Reads several streams, by one blocking XREAD where a single server has them all."""
 
-    def __init__(self, clients: list[StreamClient], positions: dict[str, Id]) -> None:
+    def __init__(self, clients: list[StreamClient], positions: dict[str, EntryId]) -> None:
         self.clients = clients
         self.positions = positions
         self.by_key = {client.key: client for client in clients}

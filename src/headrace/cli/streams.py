@@ -15,8 +15,8 @@ from headrace.pipeline.similar_streams import similar_stream
 from headrace.server_url import explain_connection_errors, without_password
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.servers import Servers
-from headrace.spark.source.stream_state import tail
-from headrace.spark.stream_names import key, normal
+from headrace.spark.source.stream_state import last_ids
+from headrace.spark.stream_names import normalize_name, stream_key
 
 PROFILE_KEY = "headrace.profile"  # in the context of click
 
@@ -52,7 +52,7 @@ def chosen_url(context: click.Context, given: str | None) -> str | None:
 @contextmanager
 def servers_at(url: str) -> Iterator[Servers]:
     """The servers there, closed in the end; inside, one that is lost is a HeadraceError."""
-    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
+    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
         yield servers
 
 
@@ -69,8 +69,8 @@ def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> lis
             if not found:
                 raise UsageError(f"{without_password(url)}: no stream matches {pattern!r}")
             return found
-        wanted = list(dict.fromkeys(map(normal, names)))
-        there = tail(servers, wanted)
+        wanted = list(dict.fromkeys(map(normalize_name, names)))
+        there = last_ids(servers, wanted)
         for name in wanted:
             if name not in there:
                 raise no_stream(servers, name)
@@ -86,5 +86,5 @@ def no_stream(servers: Servers, name: str) -> UsageError:
 def lengths(url: str, streams: list[str]) -> int:
     """How many entries the streams have, all together."""
     with servers_at(url) as servers:
-        answers = servers.ask(streams, lambda pipe, stream: pipe.xlen(key(stream)))
+        answers = servers.request(streams, lambda pipe, stream: pipe.xlen(stream_key(stream)))
         return sum(answer for answer in answers.values() if isinstance(answer, int))

@@ -22,11 +22,11 @@ from headrace.console import styles
 from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
-from headrace.spark.source.offsets import U64_MAX, Id, parse_id
-from headrace.spark.stream_names import key
+from headrace.spark.source.offsets import U64_MAX, EntryId, parse_id
+from headrace.spark.stream_names import stream_key
 
 LAST = 10
-END: Id = (U64_MAX, U64_MAX)
+END: EntryId = (U64_MAX, U64_MAX)
 
 
 @click.command(
@@ -104,7 +104,7 @@ def command(
 
 
 def entries_of(
-    client: StreamClient, upto: Id, first: Id | None, last: int
+    client: StreamClient, upto: EntryId, first: EntryId | None, last: int
 ) -> Iterator[tuple[str, str, list[bytes] | None]]:
     """Return the entries of a stream that are there: from an ID on, or the last ones."""
     if first is None:
@@ -114,7 +114,7 @@ def entries_of(
             yield client.name, entry_id, fields
 
 
-def follow_streams(clients: list[StreamClient], positions: dict[str, Id], printer: EntryPrinter) -> None:
+def follow_streams(clients: list[StreamClient], positions: dict[str, EntryId], printer: EntryPrinter) -> None:
     """Print what comes after the positions until the printer has enough."""
     for stream, entry in follow(clients, positions):
         if entry is None:  # the end of what came together
@@ -163,7 +163,7 @@ class EntryPrinter:
     def _show(self, stream: str, entry: RawEntry, notes: tuple[str, ...], about: dict[str, object]) -> None:
         entry_id, fields = entry
         if self.as_json:
-            name = json_bytes(key(stream))
+            name = json_bytes(stream_key(stream))
             shown = None if fields is None else json_fields(fields)
             print(json_text({"stream": name, "id": entry_id, **about, "fields": shown}))
         else:

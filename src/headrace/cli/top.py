@@ -92,7 +92,7 @@ def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
 @contextmanager
 def asking(url: str) -> Iterator[Ask]:
     """A way to ask the server at url; it raises HeadraceError when that is lost, or says no."""
-    with closing(Servers(url, patience=0)) as servers:
+    with closing(Servers(url, reconnect_timeout=0)) as servers:
 
         def ask(requests: list[Words]) -> list[object]:
             with explain_connection_errors(url):

@@ -16,7 +16,7 @@ from headrace.pipeline.sql_errors import no_table
 from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import Archive, look
 from headrace.spark.servers import Servers
-from headrace.spark.stream_names import key
+from headrace.spark.stream_names import stream_key
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
 SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)
@@ -77,7 +77,7 @@ def catalog_rows(
         HeadraceError: if there is no server.
     """
     held = None if archive is None else look(archive)
-    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
+    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
         if statement.table is None:
             return show_tables(servers, held, statement.pattern)
         return describe(servers, held, statement.table, fields or {})
@@ -94,7 +94,7 @@ def show_tables(servers: Servers, held: Archive | None, pattern: str) -> tuple[l
     alternatives = [".*".join(map(re.escape, part.split("*"))) for part in pattern.split("|")]
     matches = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL).fullmatch
     names = [name for name in known_tables(servers, held) if matches(name)]
-    lengths = servers.ask(names, lambda pipe, name: pipe.xlen(key(name)))
+    lengths = servers.request(names, lambda pipe, name: pipe.xlen(stream_key(name)))
     rows: Rows = []
     for name in names:
         length = lengths[name] if isinstance(lengths[name], int) else None

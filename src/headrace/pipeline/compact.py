@@ -41,7 +41,7 @@ from headrace.pipeline.archive_metadata import held, write_whole
 from headrace.pipeline.ordered_archive_reader import NOTE
 from headrace.pipeline.watermark import sync_path
 from headrace.spark.archive.files import LOG, OURS, day, located, logged_files, partition_of
-from headrace.spark.source.offsets import Id, parse_id
+from headrace.spark.source.offsets import EntryId, parse_id
 
 TARGET_BYTES = 128 * 1024 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024  # before they are packed
@@ -165,7 +165,7 @@ def columns_of(file: Path) -> tuple[pa.Schema, bytes | None]:
         return schema_for(parquet).remove_metadata(), (parquet.metadata.metadata or {}).get(NOTE)
 
 
-def first_id(file: Path) -> Id:
+def first_id(file: Path) -> EntryId:
     """The ID of a file's first row."""
     with pq.ParquetFile(file) as parquet:
         for batch in parquet.iter_batches(1, columns=["id"]):

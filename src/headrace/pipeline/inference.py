@@ -25,7 +25,7 @@ from headrace.errors import UsageError
 from headrace.spark.decode.schema import RESERVED
 from headrace.spark.decode.time_formats import is_iso, style_of
 from headrace.spark.servers import Servers
-from headrace.spark.stream_names import key
+from headrace.spark.stream_names import stream_key
 
 SAMPLE = 1000
 WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,18}")
@@ -44,11 +44,11 @@ def both_ends(
     half = -(-entries // 2)
 
     def put(pipe: Any, stream: str) -> None:
-        pipe.xrange(key(stream), count=half)
-        pipe.xrevrange(key(stream), count=half)
+        pipe.xrange(stream_key(stream), count=half)
+        pipe.xrevrange(stream_key(stream), count=half)
 
     found: dict[str, list[Mapping[bytes, bytes]] | Exception] = {}
-    for stream, (first, last) in servers.ask_each(streams, put).items():
+    for stream, (first, last) in servers.request_many(streams, put).items():
         refused = next((answer for answer in (first, last) if isinstance(answer, Exception)), None)
         found[stream] = refused or list(dict([*first, *reversed(last)]).values())
     return found
@@ -56,7 +56,7 @@ def both_ends(
 
 def sample(url: str, streams: Iterable[str], entries: int = SAMPLE) -> list[Mapping[bytes, bytes]]:
     """The same of all streams together. UsageError if one cannot be read."""
-    servers = Servers(url, patience=0)
+    servers = Servers(url, reconnect_timeout=0)
     found: list[Mapping[bytes, bytes]] = []
     try:
         for stream, fields in both_ends(servers, streams, entries).items():

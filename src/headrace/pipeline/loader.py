@@ -23,7 +23,7 @@ from headrace.pipeline.times import TimeColumn
 from headrace.spark.options import parse_options
 from headrace.spark.sink.exactly_once import IdNotAbove
 from headrace.spark.sink.sender import Roles, Sender
-from headrace.spark.stream_names import key
+from headrace.spark.stream_names import stream_key
 
 ROWS_PER_BATCH = 2000
 
@@ -159,7 +159,7 @@ class Loader:
 
     @property
     def _key(self) -> bytes:
-        return self._marker.key(key(self._stream))
+        return self._marker.key(stream_key(self._stream))
 
     def _state(self) -> LoadState | None:
         return LoadState.of(self._link.client.get(self._key), self._key)

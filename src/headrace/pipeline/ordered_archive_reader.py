@@ -32,7 +32,7 @@ from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, numbers_o
 from headrace.spark.archive.partition_reader import Piece, rows_at_once, within
 from headrace.spark.decode.time_formats import format_of
 from headrace.spark.sink.arrow_cells import time_texts
-from headrace.spark.source.offsets import Id
+from headrace.spark.source.offsets import EntryId
 from headrace.spark.source.range_reader import BATCH_ROWS
 
 # Of an entry's own columns only its ID is needed: it says the time and the sequence.
@@ -46,8 +46,8 @@ class Extent:
 
     file: ArchivedFile
     group: int
-    first: Id
-    last: Id
+    first: EntryId
+    last: EntryId
     is_sorted: bool
 
 

@@ -43,7 +43,7 @@ from headrace.spark.archive.partition_reader import EXACT, is_map, whole_fields
 from headrace.spark.decode.schema import RESERVED
 from headrace.spark.decode.time_formats import format_of
 from headrace.spark.servers import Servers
-from headrace.spark.stream_names import key
+from headrace.spark.stream_names import stream_key
 
 SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
 TYPES: dict[str, DataType] = {
@@ -101,7 +101,7 @@ def register(
     archive = None if archive is None else local_path(archive)
     held = None if archive is None else look(archive)
     tables = []
-    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
+    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
         names = streams_named(sql, servers, held)
         for name in names:
             columns, sampled = said.get(name, said.get("")), 0
@@ -137,7 +137,7 @@ def plain(sql: str) -> str:
 def streams_named(sql: str, servers: Servers, held: Archive | None) -> list[str]:
     """The streams that the SQL names. UsageError if there is none."""
     words = words_of(sql)
-    kinds = servers.ask(words, lambda pipe, word: pipe.type(key(word)))
+    kinds = servers.request(words, lambda pipe, word: pipe.type(stream_key(word)))
     archived = {file.stream for file in held.files} if held else set()
     names = [word for word in words if kinds[word] == b"stream" or word in archived]
     if not names:

@@ -29,12 +29,12 @@ from headrace.spark.archive.partition_reader import CORRUPT, EXACT, as_map, is_m
 from headrace.spark.decode.schema import Layout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
-from headrace.spark.source.arrow_reader import range_reader
-from headrace.spark.source.history import difference, sights
-from headrace.spark.source.offsets import START, U64_MAX, Id, format_id, parse_id
-from headrace.spark.source.planner import Range
+from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.history import identity_mismatch, observe_streams
+from headrace.spark.source.offsets import START, U64_MAX, EntryId, format_id, parse_id
+from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import DataLoss
-from headrace.spark.source.stream_state import tail
+from headrace.spark.source.stream_state import last_ids
 
 PAIRS = pa.map_(pa.string(), pa.string())
 ID = re.compile(r"\d+(-\d+)?")
@@ -67,7 +67,7 @@ class Source:
         live, hint = None, ""
         if self.url is not None:
             with closing(Servers(self.url)) as servers:
-                live = tail(servers, [self.stream]).get(self.stream)
+                live = last_ids(servers, [self.stream]).get(self.stream)
                 if live is None and not files:
                     hint = similar_stream(servers, self.stream)
         if live is None and not files:
@@ -92,9 +92,9 @@ class Source:
         after = max(after, seam, key=parse_id)
         if self.url is not None and parse_id(after) < parse_id(upto):
             options = parse_options({"url": self.url, "assign": json.dumps([self.stream])}, "batch")
-            part = Range(self.stream, after, upto, anchored)
+            part = OffsetRange(self.stream, after, upto, anchored)
             try:
-                for batch in range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
+                for batch in make_range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
                     yield batch.rename_columns(["id", "fields"])
             except DataLoss as loss:
                 what = str(loss).partition(" Set failOnDataLoss")[0]
@@ -118,8 +118,8 @@ class Source:
         if position is None or self.url is None:
             return
         with closing(Servers(self.url)) as servers:
-            sight = sights(servers, [self.stream], {self.stream: position}).get(self.stream)
-        why = None if sight is None else difference(position, sight)
+            sight = observe_streams(servers, [self.stream], {self.stream: position}).get(self.stream)
+        why = None if sight is None else identity_mismatch(position, sight)
         if why is not None:
             raise DataLoss(
                 f"the stream {self.stream!r} was deleted and recreated, or a failover took entries back: it "
@@ -188,7 +188,7 @@ def until(text: str) -> str:
     return before(text)
 
 
-def first_of(text: str) -> Id:
+def first_of(text: str) -> EntryId:
     """An ID as numbers, or the first one of a time."""
     if ID.fullmatch(text):
         return as_id(text)
@@ -204,7 +204,7 @@ def first_of(text: str) -> Id:
     return round(ms), 0
 
 
-def as_id(text: str) -> Id:
+def as_id(text: str) -> EntryId:
     """An ID as numbers."""
     try:
         return parse_id(text)

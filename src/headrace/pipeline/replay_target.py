@@ -26,8 +26,8 @@ from headrace.spark.servers import Servers
 from headrace.spark.sink.marker import Marker, tagged
 from headrace.spark.sink.sender import Sender
 from headrace.spark.source.offsets import START, parse_id
-from headrace.spark.source.stream_state import tail
-from headrace.spark.stream_names import key
+from headrace.spark.source.stream_state import last_ids
+from headrace.spark.stream_names import stream_key
 
 WORDS = ("new", "kept")  # of the IDs
 DONE = "done"
@@ -128,7 +128,7 @@ class Target:
 
     @property
     def _key(self) -> bytes:
-        return self._place.key(key(self._stream))
+        return self._place.key(stream_key(self._stream))
 
     def stand(self) -> Stand | None:
         """Where an earlier run was left."""
@@ -136,11 +136,11 @@ class Target:
 
     def exists(self) -> bool:
         """Return whether the stream is there."""
-        return self._stream in tail(self.servers, [self._stream])
+        return self._stream in last_ids(self.servers, [self._stream])
 
     def keeps_ids(self, wanted: bool | None, begin: str) -> bool:
         """Whether the entries get the IDs they had. UsageError if they should and cannot."""
-        last = tail(self.servers, [self._stream]).get(self._stream, START)
+        last = last_ids(self.servers, [self._stream]).get(self._stream, START)
         if wanted is None:
             return last == START
         if wanted and parse_id(last) > parse_id(begin):

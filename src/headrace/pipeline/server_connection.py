@@ -8,8 +8,8 @@ from typing import Any
 from headrace.server_url import explain_connection_errors
 from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.stream_state import tail
-from headrace.spark.stream_names import key
+from headrace.spark.source.stream_state import last_ids
+from headrace.spark.stream_names import stream_key
 
 
 class Link(AbstractContextManager["Link"]):
@@ -21,7 +21,7 @@ class Link(AbstractContextManager["Link"]):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.servers = Servers(url, patience=0)
+        self.servers = Servers(url, reconnect_timeout=0)
 
     def __exit__(self, *failure: object) -> None:
         self.servers.close()
@@ -34,10 +34,10 @@ class Link(AbstractContextManager["Link"]):
     def last_id(self, stream: str) -> tuple[int, int] | None:
         """The last ID the stream ever gave out, or None if there is no such stream."""
         with explain_connection_errors(self.url):
-            last = tail(self.servers, [stream]).get(stream)
+            last = last_ids(self.servers, [stream]).get(stream)
         return parse_id(last) if last else None
 
     def length(self, stream: str) -> int:
         """How many entries the stream has."""
         with explain_connection_errors(self.url):
-            return int(self.client.xlen(key(stream)))
+            return int(self.client.xlen(stream_key(stream)))

@@ -25,7 +25,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import defer_interrupts, install_signal_handlers, raise_if_interrupted
 from headrace.spark import register
 from headrace.spark.errors import as_headrace_error
-from headrace.spark.interpreter import DRIVER_PYTHON, PYTHON, missing_packages
+from headrace.spark.interpreter import DRIVER_PYTHON_VARIABLE, PYTHON_VARIABLE, missing_packages
 
 CHECKPOINT_FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -149,11 +149,11 @@ def choose_interpreter() -> None:
     Raises:
         UsageError: if the interpreter that the user has set lacks Headrace or a package it needs.
     """
-    python = os.environ.setdefault(PYTHON, sys.executable)
-    os.environ[DRIVER_PYTHON] = python
+    python = os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
+    os.environ[DRIVER_PYTHON_VARIABLE] = python
     if python != sys.executable and (missing := missing_packages(python)):
         raise UsageError(
-            f"{PYTHON} is {python}, which has no {', '.join(missing)}: "
+            f"{PYTHON_VARIABLE} is {python}, which has no {', '.join(missing)}: "
             f"unset it, or set it to {sys.executable}"
         )
 

@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.servers import SCAN_COUNT, Servers
-from headrace.spark.stream_names import name_of
+from headrace.spark.stream_names import stream_name
 
 CANDIDATES_MAX = 10_000  # names that are looked at
 
@@ -18,5 +18,5 @@ def similar_stream(servers: Servers, name: str) -> str:
     """Return the end of an error message, such as "; did you mean 'orders'?", or nothing."""
     with suppress(ResponseError):  # a user that may not SCAN gets no proposal
         scan = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
-        return did_you_mean(name, (name_of(found) for found in islice(scan, CANDIDATES_MAX)))
+        return did_you_mean(name, (stream_name(found) for found in islice(scan, CANDIDATES_MAX)))
     return ""

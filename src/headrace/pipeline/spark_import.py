@@ -28,7 +28,7 @@ from headrace.pipeline.times import TimeColumn, time_column
 from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
 from headrace.spark.sink.marker import Marker
-from headrace.spark.stream_names import key
+from headrace.spark.stream_names import stream_key
 
 POLL_SECONDS = 0.2
 
@@ -164,7 +164,7 @@ class WrittenRows:
     def __init__(self, servers: Servers, stream: str, job: str, partitions: int) -> None:
         self._servers = servers
         self._stream = stream
-        self._keys = [Marker(job, number).key(key(stream)) for number in range(partitions)]
+        self._keys = [Marker(job, number).key(stream_key(stream)) for number in range(partitions)]
 
     def count(self) -> int:
         """Return how many rows are written, by this run of the job and by earlier ones."""
@@ -173,7 +173,7 @@ class WrittenRows:
             for marker in self._keys:
                 pipe.get(marker)
 
-        values = self._servers.ask_each([self._stream], get_each)[self._stream]
+        values = self._servers.request_many([self._stream], get_each)[self._stream]
         return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
 
     def forget(self) -> None:

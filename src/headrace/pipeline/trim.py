@@ -33,10 +33,10 @@ from headrace.server_url import explain_connection_errors, without_password
 from headrace.spark.archive.files import look as look_at_archive
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.servers import Servers
-from headrace.spark.source.offsets import START, Id, format_id, parse_id
+from headrace.spark.source.offsets import START, EntryId, format_id, parse_id
 from headrace.spark.source.positions import Position
-from headrace.spark.source.stream_state import text
-from headrace.spark.stream_names import key, name_of
+from headrace.spark.source.stream_state import as_text
+from headrace.spark.stream_names import stream_key, stream_name
 
 # Entries that one step removes at most: the server executes nothing else during a step.
 STEP_ENTRIES_MAX = 100_000
@@ -123,7 +123,7 @@ def trim(
     """
     retention = retention or RetentionPolicy()
     seen = None if archive is None else look_at_archive(local_path(archive))
-    with closing(Servers(url, patience=0)) as servers, explain_connection_errors(url):
+    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
         client = servers.client()
         done = []
         for stream in streams:
@@ -136,7 +136,7 @@ def trim(
             try:
                 one = trim_stream(
                     client,
-                    key(stream),
+                    stream_key(stream),
                     mark,
                     retention,
                     dry_run,
@@ -154,7 +154,7 @@ def trim(
 def trim_stream(
     client: Any,
     key: str | bytes,
-    archived: Id | None,
+    archived: EntryId | None,
     retention: RetentionPolicy,
     dry_run: bool = False,
     on_progress: Callable[[int], None] = lambda removed: None,
@@ -174,7 +174,7 @@ def trim_stream(
     Returns:
         The result. If other clients change the stream for over RETRY_SECONDS, its first reason says so.
     """
-    stream = name_of(key) if isinstance(key, bytes) else key
+    stream = stream_name(key) if isinstance(key, bytes) else key
     removed = 0
     deadline = time.monotonic() + RETRY_SECONDS
     while True:
@@ -247,10 +247,10 @@ def is_trimmed(client: Any, stream: str | bytes, horizon: TrimHorizon) -> bool:
     """Return whether no entry before the horizon is left."""
     assert horizon.id is not None
     first = client.xrange(stream, "-", "+", 1)
-    return not first or parse_id(text(first[0][0])) >= horizon.id
+    return not first or parse_id(as_text(first[0][0])) >= horizon.id
 
 
-def count_below(client: Any, stream: str | bytes, limit: Id) -> tuple[int, bool]:
+def count_below(client: Any, stream: str | bytes, limit: EntryId) -> tuple[int, bool]:
     """Return the number of entries before an ID, and whether it is only a lower bound."""
     if limit == (0, 0):
         return 0, False
@@ -267,5 +267,5 @@ def count_below(client: Any, stream: str | bytes, limit: Id) -> tuple[int, bool]
         count += len(page)
         if len(page) < PAGE_ENTRIES:
             return count, False
-        begin = f"({text(page[-1][0])}"
+        begin = f"({as_text(page[-1][0])}"
     return count, True

@@ -20,10 +20,10 @@ from typing import Any
 import redis
 
 from headrace.pipeline.durations import format_duration
-from headrace.spark.source.history import Sight, difference
-from headrace.spark.source.offsets import Id, format_id, parse_id
-from headrace.spark.source.positions import Position, fingerprint_of
-from headrace.spark.source.stream_state import Tail, tail_of
+from headrace.spark.source.history import StreamObservation, identity_mismatch
+from headrace.spark.source.offsets import EntryId, format_id, parse_id
+from headrace.spark.source.positions import Position, entry_fingerprint
+from headrace.spark.source.stream_state import StreamState, parse_stream_state
 
 PAGE_ENTRIES = 1000
 
@@ -52,7 +52,7 @@ class TrimBlocker:
         reason: The reason in words.
     """
 
-    id: Id | None
+    id: EntryId | None
     reason: str
 
 
@@ -68,10 +68,10 @@ class TrimHorizon:
 
     length: int
     blockers: tuple[TrimBlocker, ...]
-    archived: Id | None
+    archived: EntryId | None
 
     @property
-    def id(self) -> Id | None:
+    def id(self) -> EntryId | None:
         """The first entry that must stay; None if no entry may be removed."""
         return self.blockers[0].id
 
@@ -84,7 +84,7 @@ class TrimHorizon:
 def find_trim_horizon(
     client: Any,
     stream: str | bytes,
-    archived: Id | None,
+    archived: EntryId | None,
     retention: RetentionPolicy,
     position: Position | None = None,
 ) -> TrimHorizon:
@@ -102,10 +102,10 @@ def find_trim_horizon(
     """
     # The entry is read before the stream's state, which then shows whether the entry was deleted.
     entries = client.xrange(stream, position.id, position.id, 1) if position else []
-    tail = tail_of(client.xinfo_stream(stream))
+    tail = parse_stream_state(client.xinfo_stream(stream))
     groups = client.xinfo_groups(stream)
-    sight = Sight(tail, fingerprint_of(entries[0][1]) if entries else None)
-    reason = difference(position, sight) if position and position.is_marked else None
+    sight = StreamObservation(tail, entry_fingerprint(entries[0][1]) if entries else None)
+    reason = identity_mismatch(position, sight) if position and position.has_identity else None
     if reason is not None and position is not None:
         other = f"the archive up to {position.id} is of an earlier stream of this name: {reason}"
         blockers = [TrimBlocker(None, f"{other}; archive the stream first")]
@@ -122,13 +122,15 @@ def find_trim_horizon(
     return TrimHorizon(tail.length, tuple(blockers), archived)
 
 
-def archive_blocker(client: Any, stream: str | bytes, tail: Tail, archived: Id | None) -> TrimBlocker:
+def archive_blocker(
+    client: Any, stream: str | bytes, tail: StreamState, archived: EntryId | None
+) -> TrimBlocker:
     """Return the blocker of the archive: its last entry, or all entries if the stream does not have that."""
     if archived is None:
         return TrimBlocker(None, "the stream is not archived (run headrace archive first)")
     said = format_id(archived)
-    passed = tail.first is None or parse_id(tail.first) > archived
-    if parse_id(tail.last) < archived or not (passed or client.xrange(stream, said, said)):
+    passed = tail.first_id is None or parse_id(tail.first_id) > archived
+    if parse_id(tail.last_id) < archived or not (passed or client.xrange(stream, said, said)):
         missing = f"the last archived entry, {said}, is not in the stream: it or the stream was deleted"
         return TrimBlocker(None, f"{missing}; archive the stream first")
     return TrimBlocker(archived, f"archived up to {said}")
@@ -182,7 +184,7 @@ def retention_blockers(client: Any, stream: str | bytes, retention: RetentionPol
     return blockers
 
 
-def id_of_nth_newest(client: Any, stream: str | bytes, count: int) -> Id | None:
+def id_of_nth_newest(client: Any, stream: str | bytes, count: int) -> EntryId | None:
     """Return the ID of the count-th newest entry; None if the stream has fewer entries."""
     end = "+"
     while True:

@@ -26,18 +26,18 @@ from headrace.spark.archive.files import seams as seams
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.sink.marker import tagged
 from headrace.spark.sink.write_timeouts import timeouts_explained
-from headrace.spark.source.history import Sight, difference
+from headrace.spark.source.history import StreamObservation, identity_mismatch
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.positions import Position, fingerprint_of, parse_position
-from headrace.spark.source.stream_state import tail_of
-from headrace.spark.stream_names import key, name_of
+from headrace.spark.source.positions import Position, entry_fingerprint, parse_position
+from headrace.spark.source.stream_state import parse_stream_state
+from headrace.spark.stream_names import stream_key, stream_name
 
 PARQUET_MAGIC = b"PAR1"  # the last bytes of a complete Parquet file
 
 
 def watermark_key(stream: str) -> bytes:
     """Return the key of the stream's watermark; its hash tag puts it into the stream's slot of a cluster."""
-    return b"%b:headrace:archived" % tagged(key(stream))
+    return b"%b:headrace:archived" % tagged(stream_key(stream))
 
 
 def published_id(client: Any, stream: str) -> str | None:
@@ -74,7 +74,7 @@ def raise_watermark(client: Any, stream: str, position: str) -> str:
     Returns:
         The ID of the watermark after the call.
     """
-    watermark, name = watermark_key(stream), key(stream)
+    watermark, name = watermark_key(stream), stream_key(stream)
     wanted = parse_position(position)
     while True:
         with client.pipeline(transaction=True) as pipe:
@@ -102,18 +102,18 @@ def replaces_watermark(client: Any, name: bytes, now: Position, wanted: Position
     if here[0] is False or wanted.generation > now.generation:
         return True
     higher = parse_id(wanted.id) > parse_id(now.id)
-    return higher or (wanted.id == now.id and not now.is_marked)
+    return higher or (wanted.id == now.id and not now.has_identity)
 
 
 def is_same_stream(client: Any, name: bytes, position: Position) -> bool | None:
     """Return whether the current stream is the one of the position; None if there is no stream."""
     entries = client.xrange(name, position.id, position.id, 1) if position.fingerprint else []
     try:
-        tail = tail_of(client.xinfo_stream(name))
+        tail = parse_stream_state(client.xinfo_stream(name))
     except redis.ResponseError:
         return None
-    fingerprint = fingerprint_of(entries[0][1]) if entries else None
-    return difference(position, Sight(tail, fingerprint)) is None
+    fingerprint = entry_fingerprint(entries[0][1]) if entries else None
+    return identity_mismatch(position, StreamObservation(tail, fingerprint)) is None
 
 
 def parse_watermark(stream: str, value: bytes | str) -> Position:
@@ -122,7 +122,7 @@ def parse_watermark(stream: str, value: bytes | str) -> Position:
     try:
         return parse_position(said)
     except ValueError as error:
-        watermark = name_of(watermark_key(stream))
+        watermark = stream_name(watermark_key(stream))
         raise HeadraceError(f"key {watermark!r} holds {said!r}, which is not an entry ID") from error
 
 
@@ -144,7 +144,7 @@ class WatermarkPublisher:
         self._sync_archive(batch)
         for stream, seam in now.seams.items():
             position = str(now.positions.get(stream, seam))
-            self._servers.patiently(partial(self._raise_watermark, stream, position))
+            self._servers.with_retries(partial(self._raise_watermark, stream, position))
         self._published_batch = batch
 
     def _raise_watermark(self, stream: str, position: str) -> None:

@@ -40,7 +40,7 @@ CALLED_BY_SPARK = {
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 
 # `headrace.errors.UsageError: sentence`, as Python and Spark print an exception of ours.
-OURS = re.compile(r"\b(headrace(?:\.\w+)+): (\S.*)")
+HEADRACE_ERROR = re.compile(r"\b(headrace(?:\.\w+)+): (\S.*)")
 SQLSTATE = re.compile(r"( SQLSTATE: \w+)+$")
 NOT_FOUND = "DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace"
 
@@ -61,21 +61,21 @@ def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(method)
         def generate(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
-            with _in_brief(self):
+            with _explained(self):
                 yield from method(self, *arguments, **named)
 
         return generate
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        with _in_brief(self):
+        with _explained(self):
             return method(self, *arguments, **named)
 
     return call
 
 
 @contextmanager
-def _in_brief(source: Any) -> Iterator[None]:
+def _explained(source: Any) -> Iterator[None]:
     """Explain a lost server; hide the traceback of errors that explain themselves."""
     try:
         yield
@@ -136,7 +136,7 @@ def explain(error: BaseException) -> str:
     Returns:
         One line without a stack trace.
     """
-    found = _own_error(str(error))
+    found = _headrace_error(str(error))
     return found[1] if found else _spark_sentence(error)
 
 
@@ -146,15 +146,15 @@ def as_headrace_error(error: Exception) -> HeadraceError:
     Returns:
         UsageError if a worker raised one, else HeadraceError.
     """
-    found = _own_error(str(error))
+    found = _headrace_error(str(error))
     if found is None:
         return HeadraceError(f"Spark: {_spark_sentence(error)}")
     return UsageError(found[1]) if found[0].endswith(".UsageError") else HeadraceError(found[1])
 
 
-def _own_error(text: str) -> tuple[str, str] | None:
+def _headrace_error(text: str) -> tuple[str, str] | None:
     """The class and the sentence of the last error of ours in a text of Spark's."""
-    found = OURS.findall(text)
+    found = HEADRACE_ERROR.findall(text)
     if not found:
         return None
     kind, sentence = found[-1]

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-PYTHON = "PYSPARK_PYTHON"
-DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
-NEEDED = ("headrace", "redis", "pyarrow")  # PySpark itself comes with Spark
-LIST_MISSING = (
+PYTHON_VARIABLE = "PYSPARK_PYTHON"
+DRIVER_PYTHON_VARIABLE = "PYSPARK_DRIVER_PYTHON"
+REQUIRED_PACKAGES = ("headrace", "redis", "pyarrow")  # PySpark itself comes with Spark
+PRINT_MISSING = (
     "import sys, importlib.util; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) is None))"
 )
-CHECK_SECONDS = 60.0
+CHECK_TIMEOUT_S = 60.0
 
 
 def use_this_interpreter(spark: SparkSession) -> None:
@@ -39,8 +39,8 @@ def use_this_interpreter(spark: SparkSession) -> None:
 
     It does nothing if the user has chosen one by PYSPARK_PYTHON, on a cluster, and under Spark Connect.
     """
-    context = _context_of(spark)
-    if context is not None and PYTHON not in os.environ and _is_local(context) and sys.executable:
+    context = _spark_context(spark)
+    if context is not None and PYTHON_VARIABLE not in os.environ and _is_local(context) and sys.executable:
         context.pythonExec = sys.executable
 
 
@@ -50,15 +50,15 @@ def check_interpreter(spark: SparkSession) -> None:
     Raises:
         HeadraceError: if it cannot; the text says what to set.
     """
-    context = _context_of(spark)
+    context = _spark_context(spark)
     if context is None or context.pythonExec == sys.executable:
         return
-    missing = missing_packages(context.pythonExec, _shipped(context))
+    missing = missing_packages(context.pythonExec, _shipped_files(context))
     if missing:
         where = sys.executable if _is_local(context) else "a Python with headrace on every node"
         raise HeadraceError(
             f"Spark runs {shutil.which(context.pythonExec)} for its Python workers, which has no "
-            f"{', '.join(missing)}: set {PYTHON}={where} in the environment before Spark starts."
+            f"{', '.join(missing)}: set {PYTHON_VARIABLE}={where} in the environment before Spark starts."
         )
 
 
@@ -76,15 +76,15 @@ def missing_packages(python: str, path: list[str] | None = None) -> list[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [given, *(path or [])]))}
     try:
         done = subprocess.run(
-            [found, "-c", LIST_MISSING, *NEEDED],
-            env=environment, capture_output=True, text=True, timeout=CHECK_SECONDS, check=True,
+            [found, "-c", PRINT_MISSING, *REQUIRED_PACKAGES],
+            env=environment, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return []  # Spark will say what is wrong with it
     return done.stdout.split()
 
 
-def _context_of(spark: SparkSession) -> Any:
+def _spark_context(spark: SparkSession) -> Any:
     """The SparkContext; None under Spark Connect, where the server runs the workers."""
     return getattr(spark, "_sc", None)
 
@@ -93,7 +93,7 @@ def _is_local(context: SparkContext) -> bool:
     return str(context.master).startswith("local")
 
 
-def _shipped(context: SparkContext) -> list[str]:
+def _shipped_files(context: SparkContext) -> list[str]:
     """The files that `--py-files` and addPyFile() have sent to the workers."""
     from pyspark import SparkFiles
 

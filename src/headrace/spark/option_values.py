@@ -18,60 +18,69 @@ from headrace.errors import UsageError
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.source.offsets import U64_MAX, parse_id
 from headrace.spark.source.positions import parse_position
-from headrace.spark.stream_names import normal
+from headrace.spark.stream_names import normalize_name
 
-WORDS = ("earliest", "latest")
-KAFKAS_WORDS = {-2: "earliest", -1: "latest"}
-UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-UNITS |= {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+NAMED_OFFSETS = ("earliest", "latest")
+KAFKA_NAMED_OFFSETS = {-2: "earliest", -1: "latest"}
+SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS_PER_UNIT |= {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
-SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+BYTES_PER_UNIT = {
+    "": 1,
+    "b": 1,
+    "k": 1 << 10,
+    "kb": 1 << 10,
+    "m": 1 << 20,
+    "mb": 1 << 20,
+    "g": 1 << 30,
+    "gb": 1 << 30,
+}
 SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 ONE_MS = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def name(text: str) -> str:
+def parse_name(text: str) -> str:
     """Any text but none."""
     if not text:
         raise ValueError("must not be empty")
     return text
 
 
-def directory(text: str) -> str:
+def parse_directory(text: str) -> str:
     """A local path, or a file:// URL."""
     try:
-        return str(local_path(name(text)))
-    except UsageError as wrong:
-        raise ValueError(str(wrong)) from None
+        return str(local_path(parse_name(text)))
+    except UsageError as error:
+        raise ValueError(str(error)) from None
 
 
-def names(text: str) -> tuple[str, ...]:
+def parse_stream_list(text: str) -> tuple[str, ...]:
     """Names separated by commas, each once."""
-    found = tuple(dict.fromkeys(normal(each.strip()) for each in text.split(",") if each.strip()))
+    found = tuple(dict.fromkeys(normalize_name(each.strip()) for each in text.split(",") if each.strip()))
     if not found:
         raise ValueError("no stream is named")
     return found
 
 
-def listed_names(text: str) -> tuple[str, ...]:
+def parse_stream_array(text: str) -> tuple[str, ...]:
     """Names in a JSON array, each once."""
-    found = _json(text)
+    found = _parse_json(text)
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
         raise ValueError('must be JSON like ["orders", "bids"]')
-    return tuple(dict.fromkeys(map(normal, found)))
+    return tuple(dict.fromkeys(map(normalize_name, found)))
 
 
-def pattern(text: str) -> str:
+def parse_regex(text: str) -> str:
     """A regular expression."""
     try:
         re.compile(text)
-    except (re.error, OverflowError, RecursionError) as wrong:  # a{9999999999}, too many brackets
-        raise ValueError(f"no regular expression ({wrong})") from None
+    except (re.error, OverflowError, RecursionError) as error:  # a{9999999999}, too many brackets
+        raise ValueError(f"no regular expression ({error})") from None
     return text
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """A whole number from 1 on."""
     if not text.strip().isdecimal():
         raise ValueError("must be a whole number from 1 on")
@@ -81,32 +90,32 @@ def positive(text: str) -> int:
     return number
 
 
-def byte_count(text: str) -> int:
+def parse_byte_count(text: str) -> int:
     """A number of bytes: 1000000, or 16m."""
     found = SIZE.fullmatch(text)
-    if not found or found[2].lower() not in SIZES:
+    if not found or found[2].lower() not in BYTES_PER_UNIT:
         raise ValueError("must be a number of bytes, like 1000000 or 16m")
-    return positive(found[1]) * SIZES[found[2].lower()]
+    return parse_positive(found[1]) * BYTES_PER_UNIT[found[2].lower()]
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds: 5s, 500ms, 15m, 1 hour."""
     found = DURATION.fullmatch(text)
     unit = found[2].lower() if found else ""
-    seconds = UNITS.get(unit) or UNITS.get(unit.removesuffix("s"))
+    seconds = SECONDS_PER_UNIT.get(unit) or SECONDS_PER_UNIT.get(unit.removesuffix("s"))
     if not found or not seconds:
         raise ValueError("must be a time like 500ms, 5s or 15m")
     return float(found[1]) * seconds
 
 
-def boolean(text: str) -> bool:
+def parse_boolean(text: str) -> bool:
     """true or false."""
     if text.lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return text.lower() == "true"
 
 
-def one_of(*words: str) -> Callable[[str], str]:
+def parse_one_of(*words: str) -> Callable[[str], str]:
     """One of the words, in whatever case."""
 
     def parse(text: str) -> str:
@@ -118,42 +127,42 @@ def one_of(*words: str) -> Callable[[str], str]:
     return parse
 
 
-def entry_id(text: str) -> str:
+def parse_entry_id(text: str) -> str:
     """The ID of an entry."""
     parse_id(text)
     return text
 
 
-def offsets(text: str) -> str | dict[str, str]:
+def parse_offsets(text: str) -> str | dict[str, str]:
     """earliest, latest, or IDs and such words by stream; -2 and -1 are Kafka's numbers for the words."""
-    if text.strip().lower() in WORDS:
+    if text.strip().lower() in NAMED_OFFSETS:
         return text.strip().lower()
-    found = _json(text)
+    found = _parse_json(text)
     if isinstance(found, dict):
-        found = {s: KAFKAS_WORDS.get(v, v) if isinstance(v, int) else v for s, v in found.items()}
+        found = {s: KAFKA_NAMED_OFFSETS.get(v, v) if isinstance(v, int) else v for s, v in found.items()}
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise ValueError(
             'must be earliest, latest or JSON like {"orders": "1700000000000-0", "bids": "earliest"}'
         )
-    return {normal(s): v if v in WORDS else parse_position(v).id for s, v in found.items()}
+    return {normalize_name(s): v if v in NAMED_OFFSETS else parse_position(v).id for s, v in found.items()}
 
 
-def timestamp(text: str) -> str:
+def parse_timestamp(text: str) -> str:
     """A time as the ID before the first that can have it."""
-    return _before(text)
+    return _id_before(text)
 
 
-def timestamps(text: str) -> dict[str, str]:
+def parse_timestamps(text: str) -> dict[str, str]:
     """Times by stream, as IDs."""
-    found = _json(text)
+    found = _parse_json(text)
     if not isinstance(found, dict) or not all(isinstance(v, int | str) for v in found.values()):
         raise ValueError('must be JSON like {"orders": 1700000000000, "bids": "2023-11-14T22:13:20Z"}')
-    return {normal(stream): _before(value) for stream, value in found.items()}
+    return {normalize_name(stream): _id_before(value) for stream, value in found.items()}
 
 
-def offsets_of_spark_redis(text: str) -> dict[str, str]:
+def parse_spark_redis_offsets(text: str) -> dict[str, str]:
     """{"offsets": {"orders": {"groupName": "g", "offset": "1548083485360-0"}}}, as spark-redis has it."""
-    found = _json(text)
+    found = _parse_json(text)
     by_stream = found.get("offsets") if isinstance(found, dict) else None
     if not isinstance(by_stream, dict) or not all(isinstance(v, dict) for v in by_stream.values()):
         raise ValueError('must be JSON like {"offsets": {"orders": {"offset": "1548083485360-0"}}}')
@@ -164,7 +173,7 @@ def offsets_of_spark_redis(text: str) -> dict[str, str]:
     return {stream: "latest" if value == "$" else value for stream, value in given.items()}
 
 
-def _before(value: str | int) -> str:
+def _id_before(value: str | int) -> str:
     """The ID after which every entry is of that time or a later one. Milliseconds, or ISO 8601 (else UTC)."""
     ms = int(value) if str(value).strip().lstrip("-").isdigit() else _milliseconds(str(value).strip())
     if not 0 <= ms <= U64_MAX:
@@ -182,7 +191,7 @@ def _milliseconds(text: str) -> int:
     return -((EPOCH - time) // ONE_MS)  # up, if it lies between two milliseconds
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import UsageError
-from headrace.spark import option_values as of
+from headrace.spark import option_values
 from headrace.spark.decode.time_formats import FORMATS
 
-# What Spark itself puts among a sink's or a table's options.
-SPARKS_OWN = {"checkpointlocation", "queryname"}
-
-
+SPARK_OPTIONS = {"checkpointlocation", "queryname"}  # Spark adds these to the options of a sink or a table
 log = logging.getLogger(__name__)
 
 
@@ -32,20 +29,20 @@ class Option:
     name: str
     type: str
     default: str | None
-    where: tuple[str, ...]
+    scopes: tuple[str, ...]
     help: str
     parse: Callable[[str], Any]
     aliases: tuple[str, ...] = ()
-    sets: str = ""
-    ignored: str = ""
+    attribute_name: str = ""
+    ignored_because: str = ""
 
     @property
     def attribute(self) -> str:
         """The attribute of Options."""
-        return self.sets or "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name)
+        return self.attribute_name or "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name)
 
 
-READ = ("batch", "stream")
+READ_SCOPES = ("batch", "stream")
 DEFAULT_URL = "redis://127.0.0.1:7777"  # where `headrace serve` listens when told nothing
 OPTIONS = (
     Option(
@@ -63,78 +60,78 @@ OPTIONS = (
         "subscribe",
         "names",
         None,
-        READ,
+        READ_SCOPES,
         "The streams to read, separated by commas. One that does not exist yet is read when it does. "
         "A byte that is not UTF-8 is written as `\\xNN`, with two lower-case hexadecimal digits, here and "
         "wherever a stream is named. "
         "Say this, `subscribePattern` or `assign`.",
-        of.names,
+        option_values.parse_stream_list,
         ("stream.keys",),
     ),
     Option(
         "subscribePattern",
         "regular expression",
         None,
-        READ,
+        READ_SCOPES,
         "Read the streams whose whole names match (Python's syntax). Streams that appear while a query runs "
         "are read from their beginning.",
-        of.pattern,
+        option_values.parse_regex,
     ),
     Option(
         "assign",
         "JSON",
         None,
-        READ,
+        READ_SCOPES,
         'The streams to read, like `["orders", "bids"]`; so names with commas, spaces around them, or no '
         "letter at all can be given. All must exist when the query begins.",
-        of.listed_names,
+        option_values.parse_stream_array,
     ),
     Option(
         "discoveryInterval",
         "time",
         "5s",
-        READ,
+        READ_SCOPES,
         "How often to look for new streams that `subscribePattern` matches: the server's keys are scanned.",
-        of.duration,
+        option_values.parse_duration,
     ),
     Option(
         "startingOffsets",
         "earliest, latest or JSON",
         None,
-        READ,
+        READ_SCOPES,
         "Where a new query starts: `earliest`, `latest`, or by stream the ID after which to read; offsets "
         "of a checkpoint are understood, too. A stream that the JSON does not name starts at its earliest "
         "entry. "
         "Default: `earliest` for batch, `latest` for streaming. A restarted query goes on from its "
         "checkpoint.",
-        of.offsets,
+        option_values.parse_offsets,
     ),
     Option(
         "startingTimestamp",
         "time",
         None,
-        READ,
+        READ_SCOPES,
         "A new query starts with the first entry of this time or later: milliseconds since 1970 or ISO 8601. "
         "Goes before `startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
-        of.timestamp,
+        option_values.parse_timestamp,
     ),
     Option(
         "startingOffsetsByTimestamp",
         "JSON",
         None,
-        READ,
+        READ_SCOPES,
         'The same by stream, like `{"orders": 1700000000000}`; others start at their earliest entry.',
-        of.timestamps,
+        option_values.parse_timestamps,
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         "error or latest",
         None,
-        READ,
+        READ_SCOPES,
         "Accepted, and has nothing to decide: an ID begins with its time, so every time is a place in a "
         "stream, also one that no entry has reached.",
-        of.one_of("error", "latest"),
-        ignored="every time is a place in a stream",
+        option_values.parse_one_of("error", "latest"),
+        ignored_because="every time is a place in a stream",
     ),
     Option(
         "endingOffsets",
@@ -142,7 +139,7 @@ OPTIONS = (
         "latest",
         ("batch",),
         "Where a batch read ends: `latest`, or by stream the last ID to read.",
-        of.offsets,
+        option_values.parse_offsets,
     ),
     Option(
         "endingTimestamp",
@@ -151,7 +148,7 @@ OPTIONS = (
         ("batch",),
         "A batch read ends before the first entry of this time or later. Goes before "
         "`endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
-        of.timestamp,
+        option_values.parse_timestamp,
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -159,7 +156,7 @@ OPTIONS = (
         None,
         ("batch",),
         "The same by stream. A stream that is not named is read to its end.",
-        of.timestamps,
+        option_values.parse_timestamps,
     ),
     Option(
         "archive",
@@ -169,7 +166,7 @@ OPTIONS = (
         "An archive that `headrace archive` has made: read it and what is live of its streams as one table. "
         "Up to the ID where a stream's archive ends its files are read, after it the server. The path must "
         "be the same on every node. Without `subscribe` and the like: all streams that are in the archive.",
-        of.directory,
+        option_values.parse_directory,
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -177,7 +174,7 @@ OPTIONS = (
         None,
         ("stream",),
         "At most this many entries in one micro-batch, shared by the streams in proportion to their backlog.",
-        of.positive,
+        option_values.parse_positive,
     ),
     Option(
         "maxBytesPerTrigger",
@@ -185,7 +182,7 @@ OPTIONS = (
         None,
         ("stream",),
         "About so many bytes at most in a micro-batch, like `64m`; at least one entry. By MEMORY USAGE.",
-        of.byte_count,
+        option_values.parse_byte_count,
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -193,7 +190,7 @@ OPTIONS = (
         None,
         ("stream",),
         "Wait until about so many entries are there. `Trigger.AvailableNow` does not wait.",
-        of.positive,
+        option_values.parse_positive,
     ),
     Option(
         "maxTriggerDelay",
@@ -201,80 +198,80 @@ OPTIONS = (
         "15m",
         ("stream",),
         "But no longer than this after the last micro-batch, or the start of the query.",
-        of.duration,
+        option_values.parse_duration,
     ),
     Option(
         "minPartitions",
         "number",
         None,
-        READ,
+        READ_SCOPES,
         "How many tasks to aim at; large ranges are split, small streams are not joined. Default: enough for "
         "the cores of the driver's machine, and a task more only for every 50,000 entries.",
-        of.positive,
+        option_values.parse_positive,
         ("numPartitions", "stream.parallelism"),
     ),
     Option(
         "maxRecordsPerPartition",
         "number",
         None,
-        READ,
+        READ_SCOPES,
         "About how many entries one task may have; more tasks are made if needed.",
-        of.positive,
+        option_values.parse_positive,
     ),
     Option(
         "failOnDataLoss",
         "true or false",
         "true",
-        READ,
+        READ_SCOPES,
         "What to do when entries were trimmed, or the stream was deleted, before they were read, or when "
         "the stream was deleted and recreated: fail, or warn and go on with the first entry there is.",
-        of.boolean,
+        option_values.parse_boolean,
     ),
     Option(
         "mode",
         "PERMISSIVE, DROPMALFORMED or FAILFAST",
         "PERMISSIVE",
-        READ,
+        READ_SCOPES,
         "What to do with a value that does not fit its column: make it null (and put the entry into "
         "`_corrupt_record`, if the schema has that column), leave the entry out, or fail.",
-        of.one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        option_values.parse_one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
     ),
     Option(
         "timestampFormat",
         "epoch_ms, epoch_s, iso8601 or auto",
         "epoch_ms",
-        (*READ, "sink"),
+        (*READ_SCOPES, "sink"),
         "How the text of a TIMESTAMP column is read, and written. ISO 8601 without a zone is UTC. `auto` "
         "reads both milliseconds since 1970 and ISO 8601, and writes the former. A column has a format of "
         "its own if that is its comment in the schema: `at TIMESTAMP COMMENT 'iso8601'`.",
-        of.one_of(*FORMATS),
+        option_values.parse_one_of(*FORMATS),
     ),
     Option(
         "fieldsType",
         "string or binary",
         "string",
-        READ,
+        READ_SCOPES,
         "What the values of the map `fields` are, if no schema is given. As `string`, bytes that are not "
         "UTF-8 are written as `\\xNN`; as `binary`, all values are exact.",
-        of.one_of("string", "binary"),
+        option_values.parse_one_of("string", "binary"),
     ),
     Option(
         "entriesPerFetch",
         "number",
         "10000",
-        READ,
+        READ_SCOPES,
         "COUNT of each XRANGE: how many entries one request asks for.",
-        of.positive,
+        option_values.parse_positive,
         ("stream.read.batch.size",),
     ),
     Option(
         "fetch",
         "auto, resp or arrow",
         "auto",
-        READ,
+        READ_SCOPES,
         "How entries come from the server: `arrow`, as columns that it makes (XARROW, which Headrace has), "
         "`resp`, as replies of XRANGE, or `auto`: the first where the server and the schema allow it.",
-        of.one_of("auto", "resp", "arrow"),
+        option_values.parse_one_of("auto", "resp", "arrow"),
     ),
     Option(
         "groupId",
@@ -284,7 +281,7 @@ OPTIONS = (
         "Show the progress as a consumer group of this name, which should be nobody else's: its "
         "last-delivered-id follows the query, so XINFO GROUPS tells its lag. It is made where it is missing. "
         "The checkpoint alone says where the query goes on; if the group cannot be set, that is a warning.",
-        of.name,
+        option_values.parse_name,
         ("stream.group.name",),
     ),
     Option(
@@ -294,35 +291,35 @@ OPTIONS = (
         ("stream",),
         "For a group from which others read, too: entries that they were given and that the query has read "
         "are acknowledged (XACK), and the group's last-delivered-id is never moved back.",
-        of.boolean,
+        option_values.parse_boolean,
     ),
     Option(
         "stream.offsets",
         "JSON",
         None,
-        READ,
+        READ_SCOPES,
         '`startingOffsets` as spark-redis says it: `{"offsets": {"orders": {"groupName": "g", "offset": '
         '"1548083485360-0"}}}`. The group is not looked at.',
-        of.offsets_of_spark_redis,
-        sets="starting_offsets",
+        option_values.parse_spark_redis_offsets,
+        attribute_name="starting_offsets",
     ),
     Option(
         "stream.read.block",
         "milliseconds",
         None,
-        READ,
+        READ_SCOPES,
         "An option of spark-redis, accepted and ignored with a warning: an idle query waits by itself.",
         str,
-        ignored="an idle query waits by itself",
+        ignored_because="an idle query waits by itself",
     ),
     Option(
         "stream.consumer.prefix",
         "name",
         None,
-        READ,
+        READ_SCOPES,
         "An option of spark-redis, accepted and ignored with a warning: ranges are read without consumers.",
         str,
-        ignored="ranges are read without consumers",
+        ignored_because="ranges are read without consumers",
     ),
     Option(
         "stream",
@@ -330,7 +327,7 @@ OPTIONS = (
         None,
         ("sink",),
         "The stream to write to, unless the rows have a `_stream`.",
-        of.name,
+        option_values.parse_name,
     ),
     Option(
         "maxLength",
@@ -338,7 +335,7 @@ OPTIONS = (
         None,
         ("sink",),
         "Trim the stream to about this many entries while writing (MAXLEN ~).",
-        of.positive,
+        option_values.parse_positive,
     ),
     Option(
         "minId",
@@ -346,7 +343,7 @@ OPTIONS = (
         None,
         ("sink",),
         "Trim the stream while writing: entries below this ID go, in whole nodes (MINID ~).",
-        of.entry_id,
+        option_values.parse_entry_id,
     ),
     Option(
         "trimPolicy",
@@ -355,7 +352,7 @@ OPTIONS = (
         ("sink",),
         "What trimming does to references that consumer groups hold, on servers that know these words "
         "(Headrace; Redis from 8.2). Default: nothing is said, which means KEEPREF.",
-        of.one_of("KEEPREF", "DELREF", "ACKED"),
+        option_values.parse_one_of("KEEPREF", "DELREF", "ACKED"),
     ),
     Option(
         "delivery",
@@ -364,7 +361,7 @@ OPTIONS = (
         ("sink",),
         "`exactly-once`: each row is one entry, whatever fails and is tried again. Default: so for a "
         "streaming query, `at-least-once` for a batch.",
-        of.one_of("exactly-once", "at-least-once"),
+        option_values.parse_one_of("exactly-once", "at-least-once"),
     ),
     Option(
         "queryId",
@@ -374,7 +371,7 @@ OPTIONS = (
         "The name under which a write is remembered for exactly once. Default: Spark's own ID of the "
         "streaming query; for a batch, one of this job's. A batch job that is run again with the same name "
         "adds only what is missing.",
-        of.name,
+        option_values.parse_name,
     ),
     Option(
         "keepIds",
@@ -383,7 +380,7 @@ OPTIONS = (
         ("sink",),
         "When a frame of the source's own columns is written, give the entries the IDs that are in it, "
         "instead of new ones. The rows must come sorted, and in one partition for each stream.",
-        of.boolean,
+        option_values.parse_boolean,
     ),
 )
 
@@ -432,44 +429,44 @@ class Options:
         return self.subscribe or self.assign or ()
 
 
-def parse_options(raw: Mapping[str, str], where: str) -> Options:
+def parse_options(raw: Mapping[str, str], scope: str) -> Options:
     """The options for where: batch, stream or sink. UsageError names the option and what it should be."""
     known = {n.lower(): (n, option) for option in OPTIONS for n in (option.name, *option.aliases)}
-    values = {o.attribute: o.parse(o.default) for o in OPTIONS if where in o.where and o.default is not None}
-    said: dict[str, str] = {}
+    values = {o.attribute: o.parse(o.default) for o in OPTIONS if scope in o.scopes and o.default is not None}
+    used_names: dict[str, str] = {}
     for key, text in raw.items():
-        if key.lower() in SPARKS_OWN:
+        if key.lower() in SPARK_OPTIONS:
             continue
         if key.lower() not in known:
             raise _unknown(key, [name for name, _ in known.values()])
         name, option = known[key.lower()]  # Spark makes all its letters small
-        if where not in option.where:
+        if scope not in option.scopes:
             raise UsageError(
-                f"The option {option.name} is for {' and '.join(option.where)}, not for {where}."
+                f"The option {option.name} is for {' and '.join(option.scopes)}, not for {scope}."
             )
         try:
             value = option.parse(text)
-        except ValueError as wrong:
-            raise UsageError(f"The option {name} is {text!r}: {wrong}.") from None
-        before = said.setdefault(option.attribute, name)
-        if before != name:
-            raise UsageError(f"The options {before} and {name} are the same one, said twice.")
-        if not option.ignored:
+        except ValueError as error:
+            raise UsageError(f"The option {name} is {text!r}: {error}.") from None
+        earlier = used_names.setdefault(option.attribute, name)
+        if earlier != name:
+            raise UsageError(f"The options {earlier} and {name} are the same one, said twice.")
+        if not option.ignored_because:
             values[option.attribute] = value
         elif name.startswith("stream."):
-            log.warning("The option %s is ignored: %s.", name, option.ignored)
-    _check(values, where)
+            log.warning("The option %s is ignored: %s.", name, option.ignored_because)
+    _check_combinations(values, scope)
     return Options(**values)
 
 
-def fields_type(raw: Mapping[str, str]) -> str:
+def parse_fields_type(raw: Mapping[str, str]) -> str:
     """The option fieldsType among the options of a read. UsageError if it is neither string nor binary."""
     [option] = [each for each in OPTIONS if each.name == "fieldsType"]
     text = next((text for key, text in raw.items() if key.lower() == option.name.lower()), option.default)
     try:
         kind: str = option.parse(text or "")
-    except ValueError as wrong:
-        raise UsageError(f"The option {option.name} is {text!r}: {wrong}.") from None
+    except ValueError as error:
+        raise UsageError(f"The option {option.name} is {text!r}: {error}.") from None
     return kind
 
 
@@ -479,22 +476,24 @@ def _unknown(key: str, names: list[str]) -> UsageError:
     return UsageError(f"headrace has no option {key!r}.{hint}")
 
 
-def _check(values: Mapping[str, Any], where: str) -> None:
+def _check_combinations(values: Mapping[str, Any], scope: str) -> None:
     """What no option says alone."""
     sources = {"subscribe": "subscribe", "subscribePattern": "subscribe_pattern", "assign": "assign"}
     chosen = [name for name, attribute in sources.items() if attribute in values]
     if len(chosen) > 1:
         raise UsageError(f"Say only one of {' and '.join(chosen)}.")
-    least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
-    if least and most and least > most:
-        raise UsageError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}.")
+    minimum, maximum = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
+    if minimum and maximum and minimum > maximum:
+        raise UsageError(
+            f"minOffsetsPerTrigger is {minimum}, more than maxOffsetsPerTrigger, which is {maximum}."
+        )
     if values.get("acknowledge_on_commit") and not values.get("group_id"):
         raise UsageError("acknowledgeOnCommit needs a groupId: in which group?")
-    if where == "batch" and _says(values.get("starting_offsets"), "latest"):
+    if scope == "batch" and _contains(values.get("starting_offsets"), "latest"):
         raise UsageError("A batch read cannot start at latest: nothing would be read.")
-    if where == "batch" and _says(values.get("ending_offsets"), "earliest"):
+    if scope == "batch" and _contains(values.get("ending_offsets"), "earliest"):
         raise UsageError("A batch read cannot end at earliest: nothing would be read.")
 
 
-def _says(offsets: str | dict[str, str] | None, word: str) -> bool:
+def _contains(offsets: str | dict[str, str] | None, word: str) -> bool:
     return word in (offsets.values() if isinstance(offsets, dict) else (offsets,))

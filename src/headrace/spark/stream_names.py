@@ -15,19 +15,19 @@ ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 ESCAPED_BACKSLASH = re.compile(rb"\\(?=x[0-9a-f]{2})")
 
 
-def name_of(key: bytes) -> str:
+def stream_name(key: bytes) -> str:
     """The text that stands for a stream's key."""
     if b"\\" in key:
         key = ESCAPED_BACKSLASH.sub(rb"\\x5c", key)
     return key.decode("utf-8", "backslashreplace")
 
 
-def key(name: str) -> bytes:
+def stream_key(name: str) -> bytes:
     """The key of the stream that a text stands for; half of a surrogate pair is a byte, as in sys.argv."""
     raw = name.encode("utf-8", "surrogateescape")
     return ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), raw) if b"\\x" in raw else raw
 
 
-def normal(name: str) -> str:
+def normalize_name(name: str) -> str:
     """The one text of the name that a text stands for: what was typed becomes what is shown."""
-    return name_of(key(name))
+    return stream_name(stream_key(name))

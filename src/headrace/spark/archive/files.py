@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import UsageError
 from headrace.spark.archive.names import ENCODED, NAMES, NULL_PARTITION, recorded_names
-from headrace.spark.source.offsets import START, Id, format_id, in_order, parse_id, raised
+from headrace.spark.source.offsets import START, EntryId, advance_offsets, format_id, parse_id, sorted_offsets
 from headrace.spark.source.positions import Positions, parse_positions
 
 LOG = "_spark_metadata"
@@ -72,7 +72,7 @@ def look(directory: Path) -> Archive:
     known = {stream: each.id for stream, each in found.items() if each.id != START}
     seams = known | seams_of(unknown)
     again = [file for file in files if file.stream in found and found[file.stream].generation]
-    return Archive(tuple(files), seams, found, raised(in_order(seams), seams_of(again)))
+    return Archive(tuple(files), seams, found, advance_offsets(sorted_offsets(seams), seams_of(again)))
 
 
 def seams(directory: Path) -> dict[str, str]:
@@ -215,7 +215,7 @@ def seams_of(files: Iterable[ArchivedFile]) -> dict[str, str]:
     return {stream: format_id(found) for stream, found in highest.items() if found > parse_id(START)}
 
 
-def highest_id(files: list[ArchivedFile]) -> Id:
+def highest_id(files: list[ArchivedFile]) -> EntryId:
     """The highest ID in the files of one stream; 0-0 if they hold no entry."""
     dates = [file.date for file in files if file.date is not None]
     since = max(dates, default=datetime.date.min)
@@ -230,7 +230,7 @@ def highest_id(files: list[ArchivedFile]) -> Id:
     return latest
 
 
-def groups_from(parquet: pq.ParquetFile, latest: Id) -> list[int]:
+def groups_from(parquet: pq.ParquetFile, latest: EntryId) -> list[int]:
     """The row groups that may hold an ID after the latest: all, if the file does not tell their times."""
     metadata = parquet.metadata
     place = parquet.schema.names.index("timestamp") if "timestamp" in parquet.schema.names else None
@@ -258,7 +258,7 @@ def numbers_of(ids: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     return pc.list_element(parts, 0).cast(pa.uint64()), pc.list_element(parts, 1).cast(pa.uint64())
 
 
-def highest_of(ids: pa.ChunkedArray) -> Id:
+def highest_of(ids: pa.ChunkedArray) -> EntryId:
     """The highest of some IDs, as numbers; 0-0 if there is none."""
     if len(ids) == 0:
         return parse_id(START)

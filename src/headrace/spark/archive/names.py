@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.spark.stream_names import key
+from headrace.spark.stream_names import stream_key
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # how Spark writes a null, or an empty name, into a path
 NAMES = "names.json"
@@ -31,7 +31,7 @@ def directory_name(stream: str, ascii_only: bool = False) -> str:
 
     ascii_only: whether the writer can only write ASCII into paths.
     """
-    raw = key(stream)
+    raw = stream_key(stream)
     is_text = raw == stream.encode("utf-8", "surrogateescape") and (stream.isascii() or not ascii_only)
     if is_text and is_plain(stream, raw):
         return stream

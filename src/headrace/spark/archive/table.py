@@ -32,17 +32,17 @@ from headrace.spark.archive.partition_reader import ArchivePart, ArchiveRows, Pi
 from headrace.spark.decode.schema import Layout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
-from headrace.spark.servers import StreamRefused
-from headrace.spark.source.arrow_reader import range_reader
-from headrace.spark.source.history import difference, sights
-from headrace.spark.source.offsets import START, Offsets, in_order, parse_id, raised
-from headrace.spark.source.planner import Range, plan
+from headrace.spark.servers import StreamReadError
+from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.history import identity_mismatch, observe_streams
+from headrace.spark.source.offsets import START, Offsets, advance_offsets, parse_id, sorted_offsets
+from headrace.spark.source.planner import OffsetRange, plan_ranges
 from headrace.spark.source.positions import Position
-from headrace.spark.source.pushdown import PushReader
+from headrace.spark.source.pushdown import PushdownReader
 from headrace.spark.source.range_reader import log, report_loss
 from headrace.spark.source.reader import HeadraceReader
-from headrace.spark.source.stream_state import tails
-from headrace.spark.stream_names import key
+from headrace.spark.source.stream_state import stream_states
+from headrace.spark.stream_names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +61,7 @@ class LivePart:
     witness: the end of the first range, an entry, which must still be there when that has been read.
     """
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     witness: str | None = None
 
 
@@ -99,11 +99,11 @@ class ArchiveReader(HeadraceReader):
             "looked at. Run the query again."
         )
 
-    def _tails(self) -> Offsets:
+    def _last_ids(self) -> Offsets:
         """Where each stream ends: live, or in the archive if it is not there or was recreated."""
-        self._live = super()._tails()
-        archived = {s: end for s, end in self._archive.ends.items() if self._subscription.has(s)}
-        return in_order(raised(self._live, archived))
+        self._live = super()._last_ids()
+        archived = {s: end for s, end in self._archive.ends.items() if self._subscription.matches(s)}
+        return sorted_offsets(advance_offsets(self._live, archived))
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         seams = {s: seam for s, seam in self._archive.seams.items() if s in end}
@@ -124,7 +124,7 @@ class ArchiveReader(HeadraceReader):
         at_seam = {s for s in seams if after[s] == seams[s] and after[s] != start.get(s)}
         first = self._first_from(at_seam, after)
         parts = []
-        for part in plan(self._servers, after, end, self._options, None, start, self._ends):
+        for part in plan_ranges(self._servers, after, end, self._options, None, start, self._end_positions):
             if part.stream in at_seam and part.after == seams[part.stream] != first[part.stream]:
                 self._begins[part.stream] = first[part.stream]
                 parts.append(behind_gone_seam(part, first[part.stream]))
@@ -139,8 +139,8 @@ class ArchiveReader(HeadraceReader):
         """
         positions = {s: self._archive.positions.get(s, Position(seam)) for s, seam in seams.items()}
         found = set()
-        for stream, sight in sights(self._servers, seams, positions).items():
-            why = difference(positions[stream], sight)
+        for stream, sight in observe_streams(self._servers, seams, positions).items():
+            why = identity_mismatch(positions[stream], sight)
             if why is not None:
                 found.add(stream)
                 report_loss(
@@ -152,10 +152,12 @@ class ArchiveReader(HeadraceReader):
 
     def _warn_of_gaps(self) -> None:
         """Streams that begin behind their seams: more may be trimmed than is archived. Nobody can tell."""
-        for stream, now in tails(self._servers, self._begins).items():
+        for stream, now in stream_states(self._servers, self._begins).items():
             seam = self._archive.seams[stream]
-            is_there = now.first is not None and parse_id(now.first) < parse_id(seam)  # the seam was deleted
-            if not is_there and now.number_of_first != 1:  # nor was anything trimmed since it was made
+            is_there = now.first_id is not None and parse_id(now.first_id) < parse_id(
+                seam
+            )  # the seam was deleted
+            if not is_there and now.first_number != 1:  # nor was anything trimmed since it was made
                 log.warning(
                     "The archive of the stream %r ends at %s, and the first entry that the server has after "
                     "that is %s: whatever lay between was trimmed before it was archived.",
@@ -166,10 +168,12 @@ class ArchiveReader(HeadraceReader):
 
     def _first_from(self, streams: Iterable[str], seams: Offsets) -> dict[str, str | None]:
         """The first entry that each stream has from its seam on: the seam's own, if that is still there."""
-        answers = self._servers.ask(streams, lambda pipe, s: pipe.xrange(key(s), min=seams[s], count=1))
+        answers = self._servers.request(
+            streams, lambda pipe, s: pipe.xrange(stream_key(s), min=seams[s], count=1)
+        )
         for stream, answer in answers.items():
             if isinstance(answer, Exception):
-                raise StreamRefused(stream, answer)
+                raise StreamReadError(stream, answer)
         return {s: entries[0][0].decode() if entries else None for s, entries in answers.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -179,11 +183,11 @@ class ArchiveReader(HeadraceReader):
             yield from ArchiveRows(part, self._layout, self._options).batches()
         elif isinstance(part, LivePart):
             for each in part.ranges:
-                yield from range_reader(each, self._layout, self._options).batches()
+                yield from make_range_reader(each, self._layout, self._options).batches()
                 if each.upto == part.witness:
                     self._check_witness(each)
 
-    def _check_witness(self, part: Range) -> None:
+    def _check_witness(self, part: OffsetRange) -> None:
         """Streams are trimmed from the front: what is still there was there when it was read."""
         first = self._first_from([part.stream], {part.stream: part.upto})
         if first[part.stream] != part.upto:
@@ -194,7 +198,7 @@ class ArchiveReader(HeadraceReader):
             )
 
 
-def behind_gone_seam(part: Range, first: str | None) -> LivePart:
+def behind_gone_seam(part: OffsetRange, first: str | None) -> LivePart:
     """The range that begins at a seam whose entry the stream no longer has; first is the first it has.
 
     That cannot begin at its anchor. So its first entry is read by itself, and is the anchor of the rest.
@@ -204,7 +208,7 @@ def behind_gone_seam(part: Range, first: str | None) -> LivePart:
         return LivePart((part,))
     ranges = [replace(part, upto=first)]
     if first != part.upto:
-        ranges.append(replace(part, after=first, anchored=True, number=None))
+        ranges.append(replace(part, after=first, anchored=True, start_number=None))
     return LivePart(tuple(ranges), first)
 
 
@@ -268,5 +272,5 @@ def packed(groups: Iterable[tuple[Path, int, int]], share: int) -> Iterator[tupl
         yield tuple(Piece(path, tuple(numbers)) for path, numbers in pieces.items())
 
 
-class PushArchiveReader(PushReader, ArchiveReader):
+class PushArchiveReader(PushdownReader, ArchiveReader):
     """The same where Spark pushes filters down: they narrow both parts."""

@@ -14,7 +14,7 @@ from typing import Any
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.retry import CONNECTION_ERRORS, ReconnectDelay
-from headrace.spark.servers import Moved, Servers
+from headrace.spark.servers import Servers, ServerUnavailable
 from headrace.spark.sink.reply_counter import Tally
 from headrace.spark.sink.write_timeouts import DISK_ERROR, explained, wait_for_reply
 
@@ -63,14 +63,14 @@ class Link:
     def __init__(self, servers: Servers, stream: bytes) -> None:
         self._servers = servers
         self._stream = stream.decode(errors="surrogateescape")
-        self._wire = servers.wire(self._stream)
+        self._wire = servers.open_raw(self._stream)
         self._buffer = bytearray(RECEIVE_BYTES)
         self._tally = Tally()
         self._answers = ReplyParser()
 
     def send(self, requests: bytes | bytearray) -> None:
         """Send what is encoded."""
-        self._wire.send_raw(requests)
+        self._wire.send_encoded(requests)
 
     def passed(self, replies: int) -> Tally:
         """Wait for so many replies, and say how they were."""
@@ -100,8 +100,8 @@ class Link:
         """Raise what a server's refusal amounts to: Moved, when it will pass here or at another server."""
         if text.partition(" ")[0] in PASSING:
             if text.startswith("MOVED"):
-                self._wire.moved(text)
-            raise Moved(text)
+                self._wire.raise_if_unavailable(text)
+            raise ServerUnavailable(text)
         if text.startswith(DISK_ERROR):
             raise CommandError(explained(text))
         raise CommandError(f"{text} (adding entries to the stream {self._stream!r})")
@@ -121,7 +121,7 @@ class Delivery:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._link: Link | None = None
-        self._patience = ReconnectDelay(servers.patience)
+        self._patience = ReconnectDelay(servers.reconnect_timeout)
         self.unsettled: deque[Chunk] = deque()
         self.rows = 0
 
@@ -131,7 +131,7 @@ class Delivery:
             self._link = Link(self._servers, stream)
         return self._link
 
-    def patiently(self, work: Callable[[], Any], again: Callable[[], Any]) -> None:
+    def with_retries(self, work: Callable[[], Any], again: Callable[[], Any]) -> None:
         """Do the work; whenever the connection is lost over it, do `again` over a new one."""
         while True:
             try:
@@ -191,13 +191,13 @@ class AtLeastOnce(Delivery):
     def finish(self) -> None:
         """Wait until all is confirmed."""
         self._send_gathered()
-        self.patiently(self._confirm_all, self._send_again)
+        self.with_retries(self._confirm_all, self._send_again)
 
     def _send_gathered(self) -> None:
         chunk, self._gathered = self._gathered, None
         if chunk is not None:
             self.unsettled.append(chunk)
-            self.patiently(lambda: self._send(chunk), self._send_again)
+            self.with_retries(lambda: self._send(chunk), self._send_again)
 
     def _send(self, chunk: Chunk) -> None:
         self.linked(chunk.stream).send(chunk.body)

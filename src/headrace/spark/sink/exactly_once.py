@@ -59,7 +59,7 @@ class ExactlyOnce(Delivery):
         new = [stream for stream in dict.fromkeys(streams) if stream not in self._done]
         if new:
             self.finish()
-            self.patiently(lambda: self._look_up(new), lambda: self._look_up_each(new))
+            self.with_retries(lambda: self._look_up(new), lambda: self._look_up_each(new))
 
     def _look_up_each(self, streams: list[bytes]) -> None:
         """The same with a connection for each: they may have parted to several servers."""
@@ -108,16 +108,16 @@ class ExactlyOnce(Delivery):
         self._value[chunk.stream] = self._marker.value(chunk.last)
         self.unsettled.append(chunk)
         if chunk.ids is not None:
-            self.patiently(
+            self.with_retries(
                 self._settle_all, self._settle_all
             )  # where each ID depends on the stream, each is looked at
         else:
-            self.patiently(lambda: self._advance(chunk), self._settle_all)
+            self.with_retries(lambda: self._advance(chunk), self._settle_all)
 
     def finish(self) -> None:
         """Let all that is armed run, and wait for it."""
         while self.unsettled:
-            self.patiently(lambda: self._advance(None), self._settle_all)
+            self.with_retries(lambda: self._advance(None), self._settle_all)
 
     def close(self) -> None:
         """Close the connection: what is armed is gone, what is running may or may not be written."""
@@ -210,7 +210,7 @@ class ExactlyOnce(Delivery):
 
     def _tell_of_refused_rows(self, chunk: Chunk, texts: list[str]) -> None:
         """The transaction ran, but not all its XADDs: no later attempt may take the marker at its word."""
-        self._servers.patiently(lambda: self._amend(chunk, texts))
+        self._servers.with_retries(lambda: self._amend(chunk, texts))
         name = chunk.stream.decode(errors="surrogateescape")
         counts = f"{len(texts)} of {chunk.rows} were refused"
         raise CommandError(f"{texts[0]} (adding entries to the stream {name!r}; {counts})")

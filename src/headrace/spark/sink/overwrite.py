@@ -16,7 +16,7 @@ from headrace.resp.request import request
 from headrace.spark.servers import Servers
 from headrace.spark.sink.delivery import Link
 from headrace.spark.sink.marker import tagged
-from headrace.spark.stream_names import key, name_of
+from headrace.spark.stream_names import stream_key, stream_name
 
 LIFE_MS = 7 * 24 * 3600 * 1000  # of what a driver left behind that died before commit() or abort()
 
@@ -32,11 +32,13 @@ class Replacement:
     @property
     def temporary(self) -> str:
         """The key to write to. In the same slot as the stream's."""
-        return name_of(b"%b:headrace:new:%b" % (tagged(key(self.stream)), self.name.encode()))
+        return stream_name(b"%b:headrace:new:%b" % (tagged(stream_key(self.stream)), self.name.encode()))
 
     def keep_a_while(self) -> None:
         """Let the server forget the rows if nobody ever asks for them."""
-        Servers(self.url).patiently(lambda: self._ask(b"PEXPIRE", key(self.temporary), b"%d" % LIFE_MS))
+        Servers(self.url).with_retries(
+            lambda: self._ask(b"PEXPIRE", stream_key(self.temporary), b"%d" % LIFE_MS)
+        )
 
     def commit(self, entries: int) -> None:
         """Put the new stream in the old one's place. Without rows there is none: then the old one goes.
@@ -47,27 +49,27 @@ class Replacement:
 
         def work() -> None:
             nonlocal tried
-            kind = self._ask(b"TYPE", key(self.stream))
+            kind = self._ask(b"TYPE", stream_key(self.stream))
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {self.stream!r} holds a {kind}, not a stream.")
-            if self._ask(b"EXISTS", key(self.temporary)):
+            if self._ask(b"EXISTS", stream_key(self.temporary)):
                 tried = True  # if its answer is lost, the next look tells
-                self._ask(b"PERSIST", key(self.temporary))
-                self._ask(b"RENAME", key(self.temporary), key(self.stream))
+                self._ask(b"PERSIST", stream_key(self.temporary))
+                self._ask(b"RENAME", stream_key(self.temporary), stream_key(self.stream))
             elif not entries:
-                self._ask(b"DEL", key(self.stream))
+                self._ask(b"DEL", stream_key(self.stream))
             elif not tried:
                 raise CommandError(f"The rows written to {self.temporary!r} are gone.")
 
-        Servers(self.url).patiently(work)
+        Servers(self.url).with_retries(work)
 
     def abort(self) -> None:
         """Drop what was written."""
-        Servers(self.url).patiently(lambda: self._ask(b"DEL", key(self.temporary)))
+        Servers(self.url).with_retries(lambda: self._ask(b"DEL", stream_key(self.temporary)))
 
     def _ask(self, name: bytes, *words: bytes) -> Any:
         """One command, to the server that owns the stream."""
-        link = Link(Servers(self.url), key(self.stream))
+        link = Link(Servers(self.url), stream_key(self.stream))
         try:
             [answer] = link.ask(request(name, *words), 1)
             if isinstance(answer, ReplyError):

@@ -29,7 +29,7 @@ from headrace.spark.sink.delivery import AtLeastOnce, Chunk
 from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.exactly_once import ExactlyOnce
 from headrace.spark.sink.marker import ALL, Marker
-from headrace.spark.stream_names import key, name_of
+from headrace.spark.stream_names import stream_key, stream_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -157,7 +157,7 @@ class Sender:
 
     def _owner(self, stream: bytes) -> str:
         """The server that has the stream. If it is another than before, the one before first confirms."""
-        owner = self._servers.owner(name_of(stream))
+        owner = self._servers.owner(stream_name(stream))
         before = self._owners.setdefault(stream, owner)
         if before != owner:
             self._deliveries[before].finish()
@@ -198,7 +198,7 @@ class Sender:
     def _groups(self, batch: pa.RecordBatch) -> dict[bytes, list[int] | None]:
         """For each stream its rows, in order; None for all of them."""
         if self._roles.stream is None:
-            return {key(self._options.stream or ""): None}
+            return {stream_key(self._options.stream or ""): None}
         groups: dict[str | None, list[int]] = {}
         for row, stream in enumerate(batch.column(self._roles.stream).to_pylist()):
             groups.setdefault(stream, []).append(row)
@@ -207,7 +207,7 @@ class Sender:
         found: dict[bytes, list[int] | None] = {}
         for stream, rows in groups.items():
             if stream is not None:  # two texts may stand for one name
-                found[key(stream)] = sorted([*(found.get(key(stream)) or []), *rows])
+                found[stream_key(stream)] = sorted([*(found.get(stream_key(stream)) or []), *rows])
         return found
 
     def _send_rows(

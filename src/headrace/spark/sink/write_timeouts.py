@@ -15,7 +15,7 @@ import redis
 
 from headrace.errors import CommandError, HeadraceError
 from headrace.retry import CONNECTION_ERRORS
-from headrace.spark.servers import TIMEOUT_S, Servers, Wire
+from headrace.spark.servers import TIMEOUT_S, RawConnection, Servers
 from headrace.spark.sink.marker import tagged
 
 QUIET_S = 2.0  # how long a reply may take before the server is asked why
@@ -30,14 +30,14 @@ def disk_error(servers: Servers, stream: str) -> str:
     """
     key = tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
     try:
-        wire = Wire(servers, stream)
+        wire = RawConnection(servers, stream)
     except (redis.RedisError, HeadraceError, *CONNECTION_ERRORS):
         return ""
     try:
         wire.send(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")
         answer = bytearray()
         buffer = bytearray(4096)
-        while not answer.endswith(b"\r\n") and wire.readable(PROBE_S):
+        while not answer.endswith(b"\r\n") and wire.wait_readable(PROBE_S):
             answer += buffer[: wire.receive(buffer)]
     except (redis.RedisError, *CONNECTION_ERRORS):
         return ""
@@ -47,14 +47,14 @@ def disk_error(servers: Servers, stream: str) -> str:
     return line[1:] if line.startswith(f"-{DISK_ERROR}") else ""
 
 
-def wait_for_reply(wire: Wire, servers: Servers, stream: str) -> None:
+def wait_for_reply(wire: RawConnection, servers: Servers, stream: str) -> None:
     """Return when there is something to receive, or a reply is so late that the server counts as lost.
 
     Raises:
         CommandError: if the server holds the reply because it cannot write to its disk.
     """
     deadline = time.monotonic() + TIMEOUT_S
-    while not wire.readable(QUIET_S):
+    while not wire.wait_readable(QUIET_S):
         if reason := disk_error(servers, stream):
             raise CommandError(explained(reason))
         if time.monotonic() > deadline:

@@ -6,20 +6,20 @@ the entries that came, eight times as many as before at most, for nobody knows w
 
 from __future__ import annotations
 
-FIRST_ENTRIES = 16
-GROWTH = 8
+INITIAL_COUNT = 16
+GROWTH_MAX = 8
 PAGE_BYTES = 8 << 20
 
 
-class PageSize:
+class AdaptiveCount:
     """entries: how many to ask for now. At most `most`, at least 1."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.entries = min(FIRST_ENTRIES, most)
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self.count = min(INITIAL_COUNT, maximum)
 
-    def learn(self, entries: int, size: int) -> None:
+    def record_page(self, entries: int, page_bytes: int) -> None:
         """A page of so many entries had so many bytes."""
         if entries:
-            fitting = PAGE_BYTES * entries // max(size, 1)
-            self.entries = max(1, min(self._most, fitting, GROWTH * self.entries))
+            fitting = PAGE_BYTES * entries // max(page_bytes, 1)
+            self.count = max(1, min(self._maximum, fitting, GROWTH_MAX * self.count))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter
     from headrace.spark.source.reader import HeadraceReader
 
-STREAM_RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
+STREAM_RUNNER_MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 @brief_errors
@@ -29,28 +29,28 @@ class FailedStreamReader(DataSourceStreamReader):
     def __init__(self, error: HeadraceError) -> None:
         self._error = error
 
-    def _fail(self, *arguments: Any) -> NoReturn:
+    def _raise(self, *arguments: Any) -> NoReturn:
         raise self._error
 
     def initialOffset(self) -> dict[str, Any]:
         """Raise the error."""
-        self._fail()
+        self._raise()
 
     def getDefaultReadLimit(self) -> Any:
         """Raise the error."""
-        self._fail()
+        self._raise()
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
         """Raise the error."""
-        self._fail()
+        self._raise()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
         """Raise the error."""
-        self._fail()
+        self._raise()
 
     def read(self, partition: Any) -> Any:
         """Raise the error."""
-        self._fail()
+        self._raise()
 
 
 @brief_errors
@@ -65,22 +65,22 @@ class HeadraceSource(DataSource):
     def schema(self) -> str:
         """The schema of a read that names none, by the option fieldsType. No server is asked."""
         from headrace.spark.decode.schema import DEFAULT_SCHEMAS
-        from headrace.spark.options import fields_type
+        from headrace.spark.options import parse_fields_type
 
-        return DEFAULT_SCHEMAS[fields_type(self.options)]
+        return DEFAULT_SCHEMAS[parse_fields_type(self.options)]
 
     def reader(self, schema: StructType) -> HeadraceReader:
         """The batch reader."""
         from headrace.spark.options import parse_options
-        from headrace.spark.source.pushdown import PushReader, is_pushing
+        from headrace.spark.source.pushdown import PushdownReader, is_pushdown_worker
         from headrace.spark.source.reader import HeadraceReader
 
         options = parse_options(self.options, "batch")
         if options.archive is not None:
             from headrace.spark.archive.table import ArchiveReader, PushArchiveReader
 
-            return (PushArchiveReader if is_pushing() else ArchiveReader)(options, schema)
-        return (PushReader if is_pushing() else HeadraceReader)(options, schema)
+            return (PushArchiveReader if is_pushdown_worker() else ArchiveReader)(options, schema)
+        return (PushdownReader if is_pushdown_worker() else HeadraceReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the stream reader; in Spark's worker for it, one that raises the error if it cannot be."""
@@ -90,7 +90,7 @@ class HeadraceSource(DataSource):
         try:
             return HeadraceStreamReader(parse_options(self.options, "stream"), schema)
         except HeadraceError as error:
-            if not is_spark_worker(STREAM_RUNNER):
+            if not is_spark_worker(STREAM_RUNNER_MODULE):
                 raise
             return FailedStreamReader(error)
 

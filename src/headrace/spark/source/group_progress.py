@@ -16,11 +16,11 @@ from headrace.errors import HeadraceError
 from headrace.spark.options import Options
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
-from headrace.spark.source.offsets import START, Offsets, in_order, parse_id
-from headrace.spark.stream_names import key
+from headrace.spark.source.offsets import START, Offsets, parse_id, sorted_offsets
+from headrace.spark.stream_names import stream_key
 
 PENDING_PAGE = 1000
-CANNOT = (redis.RedisError, HeadraceError, *CONNECTION_ERRORS)
+GROUP_ERRORS = (redis.RedisError, HeadraceError, *CONNECTION_ERRORS)
 
 log = logging.getLogger(__name__)
 
@@ -38,109 +38,117 @@ class GroupProgress:
         self._shared = options.acknowledge_on_commit
         self._servers = Servers(options.url, 0.0)
         self._numbers = numbers
-        self._begin: Offsets | None = None
-        self._shown: Offsets = {}
-        self._said: set[str] = set()
+        self._start: Offsets | None = None
+        self._published: Offsets = {}
+        self._warned: set[str] = set()
 
-    def begin(self, start: Offsets) -> None:
+    def set_start(self, start: Offsets) -> None:
         """What the query reads lies after the offsets of the first call; the rest is not its affair."""
-        if self._begin is None:
-            self._begin = start
+        if self._start is None:
+            self._start = start
 
-    def restart(self, stream: str) -> None:
+    def reset_stream(self, stream: str) -> None:
         """Forget where the query was in a stream that was recreated: it reads it from the beginning."""
-        self._shown.pop(stream, None)
-        if self._begin is not None:
-            self._begin = self._begin | {stream: START}
+        self._published.pop(stream, None)
+        if self._start is not None:
+            self._start = self._start | {stream: START}
 
-    def follow(self, offsets: Offsets, create: bool = True) -> None:
+    def publish(self, offsets: Offsets, create: bool = True) -> None:
         """Every entry up to the offsets is done with. Never raises.
 
         create: make the group where it is missing. It may be missing because the stream was recreated.
         """
-        news = {s: i for s, i in offsets.items() if self._shown.get(s) != i}
-        if not self._group or not news:
+        changed = {s: i for s, i in offsets.items() if self._published.get(s) != i}
+        if not self._group or not changed:
             return
-        self._shown = self._shown | news
+        self._published = self._published | changed
         try:
-            self._move(self._ahead(news) if self._shared else news, create)
+            self._set_groups(self._ahead_of_group(changed) if self._shared else changed, create)
             if self._shared:
-                self._acknowledge(news)
-        except CANNOT as failure:
-            self._say(f"The progress is not shown in the group {self._group}: {failure}")
+                self._acknowledge_range(changed)
+        except GROUP_ERRORS as failure:
+            self._warn_once(f"The progress is not shown in the group {self._group}: {failure}")
 
     def close(self) -> None:
         """Close the connection."""
         self._servers.close()
 
-    def _move(self, news: Offsets, create: bool) -> None:
+    def _set_groups(self, offsets: Offsets, create: bool) -> None:
         """Set the group in each stream."""
         missing = []
-        for stream, answer in self._set("SETID", news).items():
-            if isinstance(answer, redis.ResponseError) and str(answer).startswith("NOGROUP"):
+        for stream, reply in self._xgroup("SETID", offsets).items():
+            if isinstance(reply, redis.ResponseError) and str(reply).startswith("NOGROUP"):
                 missing.append(stream)
-                self._shown.pop(stream, None)
+                self._published.pop(stream, None)
             else:
-                self._warn(stream, answer)
+                self._warn_failed(stream, reply)
         if missing and create:
-            self._shown |= {s: news[s] for s in missing}
-            for stream, answer in self._set("CREATE", {s: news[s] for s in missing}).items():
-                self._warn(stream, answer)
+            self._published |= {s: offsets[s] for s in missing}
+            for stream, reply in self._xgroup("CREATE", {s: offsets[s] for s in missing}).items():
+                self._warn_failed(stream, reply)
 
-    def _set(self, word: str, news: Offsets) -> dict[str, Any]:
+    def _xgroup(self, subcommand: str, offsets: Offsets) -> dict[str, Any]:
         """XGROUP SETID or CREATE. Where the number is not known exactly none is said: no lag is better than a
         false one."""
 
-        def put(pipe: Any, stream: str) -> None:
-            number = self._numbers.exact(stream, news[stream])
+        def enqueue(pipe: Any, stream: str) -> None:
+            number = self._numbers.exact_number(stream, offsets[stream])
             read = ("ENTRIESREAD", number) if number is not None else ()
-            pipe.execute_command(f"XGROUP {word}", key(stream), self._group, news[stream], *read)
+            pipe.execute_command(
+                f"XGROUP {subcommand}", stream_key(stream), self._group, offsets[stream], *read
+            )
 
-        return self._servers.ask(in_order(news), put)
+        return self._servers.request(sorted_offsets(offsets), enqueue)
 
-    def _warn(self, stream: str, answer: object) -> None:
+    def _warn_failed(self, stream: str, reply: object) -> None:
         """Say that a stream refused. One that does not exist, or not yet, has no group to set."""
-        if isinstance(answer, Exception) and "key to exist" not in str(answer).lower():
-            self._say(f"The group {self._group} of the stream {stream!r} cannot be set: {answer}")
+        if isinstance(reply, Exception) and "key to exist" not in str(reply).lower():
+            self._warn_once(f"The group {self._group} of the stream {stream!r} cannot be set: {reply}")
 
-    def _ahead(self, news: Offsets) -> Offsets:
+    def _ahead_of_group(self, offsets: Offsets) -> Offsets:
         """The offsets that lie before none which the group has reached already."""
         group = str(self._group).encode()
         ahead = {}
-        for stream, found in self._servers.ask(news, lambda pipe, s: pipe.xinfo_groups(key(s))).items():
+        for stream, found in self._servers.request(
+            offsets, lambda pipe, s: pipe.xinfo_groups(stream_key(s))
+        ).items():
             reached = START
             if not isinstance(found, Exception):
                 mine = [each["last-delivered-id"] for each in found if each["name"] == group]
                 reached = mine[0].decode() if mine else START
-            if reached == START or parse_id(news[stream]) > parse_id(reached):
-                ahead[stream] = news[stream]
+            if reached == START or parse_id(offsets[stream]) > parse_id(reached):
+                ahead[stream] = offsets[stream]
         return ahead
 
-    def _acknowledge(self, news: Offsets) -> None:
+    def _acknowledge_range(self, offsets: Offsets) -> None:
         """XACK what is pending in the range that the query has read, whoever was given it."""
-        lows = {s: (self._begin or {}).get(s, START) for s in news}
+        lows = {s: (self._start or {}).get(s, START) for s in offsets}
         while lows:
-            pages = {s: page for s, page in self._pending(lows, news).items() if page}
+            pages = {s: page for s, page in self._pending_pages(lows, offsets).items() if page}
             self._acknowledge_page(pages)
             lows = {s: page[-1].decode() for s, page in pages.items() if len(page) == PENDING_PAGE}
 
-    def _pending(self, lows: Offsets, highs: Offsets) -> dict[str, list[bytes]]:
+    def _pending_pages(self, lows: Offsets, highs: Offsets) -> dict[str, list[bytes]]:
         """The first pending entries after the low IDs and up to the high ones."""
 
-        def put(pipe: Any, stream: str) -> None:
-            pipe.xpending_range(key(stream), self._group, f"({lows[stream]}", highs[stream], PENDING_PAGE)
+        def enqueue(pipe: Any, stream: str) -> None:
+            pipe.xpending_range(
+                stream_key(stream), self._group, f"({lows[stream]}", highs[stream], PENDING_PAGE
+            )
 
-        found = self._servers.ask(lows, put)
+        found = self._servers.request(lows, enqueue)
         return {s: [e["message_id"] for e in page] for s, page in found.items() if isinstance(page, list)}
 
     def _acknowledge_page(self, pages: Mapping[str, list[bytes]]) -> None:
-        answers = self._servers.ask(pages, lambda pipe, s: pipe.xack(key(s), self._group, *pages[s]))
-        for stream, answer in answers.items():
-            if isinstance(answer, Exception):
-                self._say(f"Entries of the stream {stream!r} cannot be acknowledged: {answer}")
+        replies = self._servers.request(
+            pages, lambda pipe, s: pipe.xack(stream_key(s), self._group, *pages[s])
+        )
+        for stream, reply in replies.items():
+            if isinstance(reply, Exception):
+                self._warn_once(f"Entries of the stream {stream!r} cannot be acknowledged: {reply}")
 
-    def _say(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         """Warn, but not of the same in every micro-batch."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             log.warning("%s", text)

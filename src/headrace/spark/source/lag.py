@@ -23,10 +23,10 @@ class StreamProgress:
     """
 
     read_to: str
-    last: str
+    last_id: str
     lag: int | None
-    bytes: int | None
-    seconds: float | None
+    lag_bytes: int | None
+    lag_seconds: float | None
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ START = "0-0"  # before every entry: no entry can have this ID
 U64_MAX = (1 << 64) - 1
 
 Offsets = dict[str, str]
-Id = tuple[int, int]
+EntryId = tuple[int, int]
 
 
-def parse_id(text: str) -> Id:
+def parse_id(text: str) -> EntryId:
     """The two numbers of "ms-seq", or of "ms" with sequence 0. ValueError for anything else."""
     ms, dash, seq = text.partition("-")
     parts = (ms, seq) if dash else (ms, "0")
@@ -27,28 +27,28 @@ def parse_id(text: str) -> Id:
     return numbers
 
 
-def format_id(entry_id: Id) -> str:
+def format_id(entry_id: EntryId) -> str:
     """The ID as Redis writes it."""
     return f"{entry_id[0]}-{entry_id[1]}"
 
 
-def is_time(entry_id: str) -> bool:
+def is_timestamp_offset(entry_id: str) -> bool:
     """Whether an ID stands for a time (option_values): it is the last that there could be before it."""
     return entry_id.endswith(f"-{U64_MAX}")
 
 
-def in_order(offsets: Mapping[str, str]) -> Offsets:
+def sorted_offsets(offsets: Mapping[str, str]) -> Offsets:
     """The same offsets, keys sorted."""
     return {stream: offsets[stream] for stream in sorted(offsets)}
 
 
-def raised(start: Offsets, news: Mapping[str, str]) -> Offsets:
+def advance_offsets(start: Offsets, news: Mapping[str, str]) -> Offsets:
     """start with the IDs of news that lie further; start itself when none does. Never goes back."""
     further = {s: i for s, i in news.items() if parse_id(i) > parse_id(start.get(s, START))}
-    return in_order(start | further) if further else start
+    return sorted_offsets(start | further) if further else start
 
 
-def at_most(offsets: Offsets, target: Mapping[str, str]) -> Offsets:
+def cap_offsets(offsets: Offsets, target: Mapping[str, str]) -> Offsets:
     """The offsets, none past its target; streams the target does not name are left out."""
     return {
         s: i if parse_id(i) <= parse_id(target[s]) else target[s] for s, i in offsets.items() if s in target

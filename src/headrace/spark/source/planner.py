@@ -24,27 +24,27 @@ from typing import Any, TypeVar
 from headrace.errors import CommandError
 from headrace.spark.decode.page_scanner import PageScanner
 from headrace.spark.options import Options
-from headrace.spark.servers import Servers, StreamRefused, Wire
-from headrace.spark.source.adaptive_count import PageSize
-from headrace.spark.source.offsets import START, Id, Offsets, is_time, parse_id
+from headrace.spark.servers import RawConnection, Servers, StreamReadError
+from headrace.spark.source.adaptive_count import AdaptiveCount
+from headrace.spark.source.offsets import START, EntryId, Offsets, is_timestamp_offset, parse_id
 from headrace.spark.source.positions import Position
-from headrace.spark.stream_names import key
+from headrace.spark.stream_names import stream_key
 
 WINDOW = 32  # entries a probe asks for, unless they are so large that
-PROBES_BYTES = 32 << 20  # the answers to all probes of a stream would be larger than this
-LARGE = PROBES_BYTES // (4 * WINDOW)  # streams of entries like this are never long
-ROUNDS = 3  # of probes, the first included
-WORTH_SPLITTING = 50_000  # entries a task should at least have when nobody asked for a number of tasks
+PROBES_BYTES = 32 << 20  # the replies to all probes of a stream would be larger than this
+LARGE_ENTRY_BYTES = PROBES_BYTES // (4 * WINDOW)  # streams of entries like this are never long
+PROBE_ROUNDS = 3  # of probes, the first included
+TASK_ENTRIES_MIN = 50_000  # entries a task should at least have when nobody asked for a number of tasks
 SCAN_PAGE = 10_000
 SEQ_MAX = (1 << 64) - 1
 
 Command = tuple[str | bytes | int, ...]
 T = TypeVar("T")
-Questions = Generator[list[Command], list[Any], T]  # yields commands about one stream, is sent their answers
+ProbeSteps = Generator[list[Command], list[Any], T]  # yields commands about one stream, is sent their replies
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """A task: the entries of stream after `after`, up to and including `upto`.
 
     upto: not past the last ID that the stream has given, so if that is smaller later, entries were lost.
@@ -57,34 +57,34 @@ class Range:
     after: str
     upto: str
     anchored: bool
-    number: int | None = None
-    seen: Position | None = None
+    start_number: int | None = None
+    expected_position: Position | None = None
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RangeEstimate:
     """About mass entries from the place low up to, not including, high. A place is an ID as one number."""
 
     low: int
     high: int
-    mass: float
+    entry_count: float
     exact: bool
 
 
-def place(entry_id: Id) -> int:
+def id_to_int(entry_id: EntryId) -> int:
     """An ID as one number, so that one can interpolate."""
     return entry_id[0] << 64 | entry_id[1]
 
 
-def plan(
+def plan_ranges(
     servers: Servers,
     start: Offsets,
     end: Offsets,
     options: Options,
     numbers: Mapping[str, int] | None = None,
-    chosen: Mapping[str, str] | None = None,
-    seen: Mapping[str, Position] | None = None,
-) -> list[Range]:
+    chosen_starts: Mapping[str, str] | None = None,
+    expected_positions: Mapping[str, Position] | None = None,
+) -> list[OffsetRange]:
     """The tasks that read from start to end, every entry once. Streams without news have none.
 
     chosen: starts that somebody chose, which need be no entry's IDs and so are no anchors. numbers: of the
@@ -92,152 +92,163 @@ def plan(
     of last IDs). A task that misses entries can then say how many. seen: positions by which a task recognizes
     that the stream was recreated.
     """
-    news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
-    probes, least = _pains(options)
-    surveys = together(servers, {s: survey(s, start.get(s, START), end[s], probes, least) for s in news})
-    shares = _shares({s: _mass(surveys[s]) for s in news}, options)
-    cuts = together(servers, {s: cut(s, surveys[s], shares[s]) for s in news})
+    unread = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
+    probes, min_entries = _probe_budget(options)
+    estimates = run_in_rounds(
+        servers, {s: estimate_range(s, start.get(s, START), end[s], probes, min_entries) for s in unread}
+    )
+    shares = _tasks_per_stream({s: _total_entries(estimates[s]) for s in unread}, options)
+    cuts = run_in_rounds(servers, {s: split_points(s, estimates[s], shares[s]) for s in unread})
     ranges = []
-    for stream in news:
+    for stream in unread:
         after = start.get(stream, START)
-        anchored = after not in (START, (chosen or {}).get(stream)) and not is_time(after)
+        anchored = after not in (START, (chosen_starts or {}).get(stream)) and not is_timestamp_offset(after)
         number = (numbers or {}).get(stream)
         for upto in [*cuts[stream], end[stream]]:
-            ranges.append(Range(stream, after, upto, anchored, number, (seen or {}).get(stream)))
+            ranges.append(
+                OffsetRange(stream, after, upto, anchored, number, (expected_positions or {}).get(stream))
+            )
             after, anchored, number = upto, True, None
     return ranges
 
 
-def together(servers: Servers, questions: Mapping[str, Questions[T]]) -> dict[str, T]:
+def run_in_rounds(servers: Servers, steps: Mapping[str, ProbeSteps[T]]) -> dict[str, T]:
     """Ask about many streams at once: a round trip a shard for each round, not for each stream."""
     results = {}
     commands: dict[str, list[Command]] = {}
 
-    def advance(stream: str, answers: list[Any] | None) -> None:
+    def advance(stream: str, replies: list[Any] | None) -> None:
         try:
-            work = questions[stream]
-            commands[stream] = next(work) if answers is None else work.send(answers)
+            work = steps[stream]
+            commands[stream] = next(work) if replies is None else work.send(replies)
         except StopIteration as done:
             commands.pop(stream, None)
             results[stream] = done.value
 
-    def put(pipe: Any, stream: str) -> None:
+    def enqueue(pipe: Any, stream: str) -> None:
         for command in commands[stream]:
             pipe.execute_command(*command)
 
-    for stream in questions:
+    for stream in steps:
         advance(stream, None)
     while commands:
-        for stream, answers in servers.ask_each(list(commands), put).items():
-            for answer in answers:
-                if isinstance(answer, Exception):
-                    raise StreamRefused(stream, answer)
-            advance(stream, answers)
+        for stream, replies in servers.request_many(list(commands), enqueue).items():
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise StreamReadError(stream, reply)
+            advance(stream, replies)
     return results
 
 
-def _pains(options: Options) -> tuple[int, int]:
+def _probe_budget(options: Options) -> tuple[int, int]:
     """How many probes to begin with, and how few entries are not worth any more than these."""
     if options.min_partitions or options.max_records_per_partition:
         return 4 * (options.min_partitions or 4), 0
-    return 4 * (os.cpu_count() or 1), WORTH_SPLITTING
+    return 4 * (os.cpu_count() or 1), TASK_ENTRIES_MIN
 
 
-def _mass(stretches: list[Stretch]) -> float:
-    return sum(stretch.mass for stretch in stretches)
+def _total_entries(estimates: list[RangeEstimate]) -> float:
+    return sum(each.entry_count for each in estimates)
 
 
-def _shares(masses: dict[str, float], options: Options) -> dict[str, int]:
+def _tasks_per_stream(entry_counts: dict[str, float], options: Options) -> dict[str, int]:
     """How many tasks each stream gets."""
-    total = sum(masses.values()) or 1.0
-    tasks = options.min_partitions or min(os.cpu_count() or 1, int(total / WORTH_SPLITTING))
-    shares = {s: max(1, round(tasks * mass / total)) for s, mass in masses.items()}
-    most = options.max_records_per_partition
-    if most:
-        shares = {s: max(n, math.ceil(masses[s] / most)) for s, n in shares.items()}
+    total = sum(entry_counts.values()) or 1.0
+    tasks = options.min_partitions or min(os.cpu_count() or 1, int(total / TASK_ENTRIES_MIN))
+    shares = {s: max(1, round(tasks * mass / total)) for s, mass in entry_counts.items()}
+    maximum = options.max_records_per_partition
+    if maximum:
+        shares = {s: max(n, math.ceil(entry_counts[s] / maximum)) for s, n in shares.items()}
     return shares
 
 
-def survey(stream: str, after: str, upto: str, probes: int, least: int = 0) -> Questions[list[Stretch]]:
+def estimate_range(
+    stream: str, after: str, upto: str, probes: int, min_entries: int = 0
+) -> ProbeSteps[list[RangeEstimate]]:
     """How the entries of a range are spread: stretches in order, without a gap; none if it is empty.
 
     probes: how many to begin with. least: no more if they tell of fewer entries than this. Nothing but the
     range itself is looked at, so what comes later, or is trimmed before it, makes no other tasks of it.
     """
     first, last = yield [
-        ("XRANGE", key(stream), f"({after}", upto, "COUNT", 1),
-        ("XREVRANGE", key(stream), upto, f"({after}", "COUNT", 1),
+        ("XRANGE", stream_key(stream), f"({after}", upto, "COUNT", 1),
+        ("XREVRANGE", stream_key(stream), upto, f"({after}", "COUNT", 1),
     ]
     if not first or not last:
         return []
-    low, high = place(_id(first[0])), place(_id(last[0])) + 1
-    size = max(_size(first[0]), _size(last[0]), 1)
-    if high - low == 1 or (least and size > LARGE):
-        return [Stretch(low, high, 1.0, False)]
-    window = max(2, min(WINDOW, PROBES_BYTES // (probes * size)))
-    probes = max(4, min(probes, PROBES_BYTES // (window * size)))
-    stretches = yield from _probe(stream, _pieces(low, high, probes), window)
-    for _ in range(ROUNDS - 1):
-        heavy = _mass(stretches) / probes
-        again = [s for s in stretches if not s.exact and s.mass > heavy]
-        if not again or _mass(stretches) < least:
+    low, high = id_to_int(_entry_id(first[0])), id_to_int(_entry_id(last[0])) + 1
+    entry_bytes = max(_entry_bytes(first[0]), _entry_bytes(last[0]), 1)
+    if high - low == 1 or (min_entries and entry_bytes > LARGE_ENTRY_BYTES):
+        return [RangeEstimate(low, high, 1.0, False)]
+    window = max(2, min(WINDOW, PROBES_BYTES // (probes * entry_bytes)))
+    probes = max(4, min(probes, PROBES_BYTES // (window * entry_bytes)))
+    estimates = yield from _probe(stream, _split_evenly(low, high, probes), window)
+    for _ in range(PROBE_ROUNDS - 1):
+        heavy = _total_entries(estimates) / probes
+        again = [s for s in estimates if not s.exact and s.entry_count > heavy]
+        if not again or _total_entries(estimates) < min_entries:
             break
-        kept = [s for s in stretches if s.exact or s.mass <= heavy]
-        pieces = [piece for s in again for piece in _pieces(s.low, s.high, 4)]
-        stretches = sorted(kept + (yield from _probe(stream, pieces, window)), key=lambda s: s.low)
-    return stretches
+        kept = [s for s in estimates if s.exact or s.entry_count <= heavy]
+        pieces = [piece for s in again for piece in _split_evenly(s.low, s.high, 4)]
+        estimates = sorted(kept + (yield from _probe(stream, pieces, window)), key=lambda s: s.low)
+    return estimates
 
 
-def _name(number: int) -> str:
+def _int_to_id(number: int) -> str:
     """The ID at a place, as Redis writes it."""
     return f"{number >> 64}-{number & SEQ_MAX}"
 
 
-def _pieces(low: int, high: int, n: int) -> list[tuple[int, int]]:
+def _split_evenly(low: int, high: int, n: int) -> list[tuple[int, int]]:
     """The places from low up to high in n equal pieces, fewer if there are not so many."""
     points = sorted({low + (high - low) * i // n for i in range(n)})
     return list(zip(points, [*points[1:], high], strict=True))
 
 
-def _id(entry: Any) -> Id:
+def _entry_id(entry: Any) -> EntryId:
     return parse_id(entry[0].decode())
 
 
-def _size(entry: Any) -> int:
+def _entry_bytes(entry: Any) -> int:
     """How many bytes the fields of an entry have."""
     return sum(len(name) + len(value) for name, value in entry[1].items())
 
 
-def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> Questions[list[Stretch]]:
+def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> ProbeSteps[list[RangeEstimate]]:
     """Probe at the begin of each piece, and at the end of those that this does not count: two round trips."""
     heads = yield [
-        ("XRANGE", key(stream), _name(low), _name(high - 1), "COUNT", window) for low, high in pieces
+        ("XRANGE", stream_key(stream), _int_to_id(low), _int_to_id(high - 1), "COUNT", window)
+        for low, high in pieces
     ]
-    stretches = []
+    estimates = []
     full = []
     for (low, high), entries in zip(pieces, heads, strict=True):
         if len(entries) < window:
-            stretches.append(Stretch(low, high, len(entries), True))
+            estimates.append(RangeEstimate(low, high, len(entries), True))
         else:
-            full.append((low, high, [place(_id(e)) for e in entries]))
+            full.append((low, high, [id_to_int(_entry_id(e)) for e in entries]))
     if not full:
-        return stretches
+        return estimates
     questions: list[Command] = []
     for low, high, head in full:
         ms = head[0] >> 64
-        questions.append(("XREVRANGE", key(stream), _name(high - 1), _name(low), "COUNT", window))
-        questions.append(("XREVRANGE", key(stream), f"{ms}-{SEQ_MAX}", f"{ms}-0", "COUNT", 1))
-    answers = iter((yield questions))
+        questions.append(
+            ("XREVRANGE", stream_key(stream), _int_to_id(high - 1), _int_to_id(low), "COUNT", window)
+        )
+        questions.append(("XREVRANGE", stream_key(stream), f"{ms}-{SEQ_MAX}", f"{ms}-0", "COUNT", 1))
+    replies = iter((yield questions))
     for low, high, head in full:
-        tail = [place(_id(e)) for e in next(answers)]
+        tail = [id_to_int(_entry_id(e)) for e in next(replies)]
         if len(tail) < 2:
             tail = head[::-1]  # trimmed this moment: any guess will do
-        last_of_ms = max((place(_id(e)) for e in next(answers)), default=head[-1])
-        stretches += _measure(low, high, head, tail[::-1], last_of_ms)
-    return sorted(stretches, key=lambda s: s.low)
+        last_of_ms = max((id_to_int(_entry_id(e)) for e in next(replies)), default=head[-1])
+        estimates += _estimate_piece(low, high, head, tail[::-1], last_of_ms)
+    return sorted(estimates, key=lambda s: s.low)
 
 
-def _measure(low: int, high: int, head: list[int], tail: list[int], last_of_ms: int) -> list[Stretch]:
+def _estimate_piece(
+    low: int, high: int, head: list[int], tail: list[int], last_of_ms: int
+) -> list[RangeEstimate]:
     """What the windows at its two ends tell: where the entries of a stretch begin and end, and how dense.
 
     A window full of one millisecond says nothing about time: that millisecond is set apart, and its entries
@@ -245,80 +256,82 @@ def _measure(low: int, high: int, head: list[int], tail: list[int], last_of_ms: 
     """
     first, last = head[0], tail[-1]
     spacings = [(window[-1] - window[0]) / (len(window) - 1) for window in (head, tail)]
-    parts = [Stretch(low, first, 0, True), Stretch(last + 1, high, 0, True)]
+    parts = [RangeEstimate(low, first, 0, True), RangeEstimate(last + 1, high, 0, True)]
     if first >> 64 != last >> 64:
         if head[0] >> 64 == head[-1] >> 64:
-            parts.append(Stretch(first, last_of_ms + 1, last_of_ms - first + 1, False))
+            parts.append(RangeEstimate(first, last_of_ms + 1, last_of_ms - first + 1, False))
             first = last_of_ms + 1
             spacings[0] = spacings[1]
         if tail[0] >> 64 == tail[-1] >> 64:
             begin = max(first, last >> 64 << 64)
-            parts.append(Stretch(begin, last + 1, last + 1 - begin, False))
+            parts.append(RangeEstimate(begin, last + 1, last + 1 - begin, False))
             last = begin - 1
             spacings[1] = spacings[0] if head[0] >> 64 != head[-1] >> 64 else 1 << 64
             spacings[0] = spacings[1]
-    parts.append(Stretch(first, last + 1, 2 * (last + 1 - first) / sum(spacings), False))
+    parts.append(RangeEstimate(first, last + 1, 2 * (last + 1 - first) / sum(spacings), False))
     return [part for part in parts if part.low < part.high]
 
 
-def cut(stream: str, stretches: list[Stretch], parts: int) -> Questions[list[str]]:
+def split_points(stream: str, estimates: list[RangeEstimate], parts: int) -> ProbeSteps[list[str]]:
     """At most parts - 1 IDs of entries that cut the stretches into even parts, in order; each ends a part."""
-    if parts < 2 or not stretches:
+    if parts < 2 or not estimates:
         return []
-    share = _mass(stretches) / parts
-    first = _name(stretches[0].low)
+    share = _total_entries(estimates) / parts
+    first = _int_to_id(estimates[0].low)
     passed = 0.0
     wanted = 1
     questions: list[Command] = []
-    for stretch in stretches:
-        while wanted < parts and share * wanted <= passed + stretch.mass:
-            inside = (share * wanted - passed) / stretch.mass if stretch.mass else 0.0
-            at = stretch.low + int((stretch.high - stretch.low) * min(inside, 1.0))
-            before = _name(max(at - 1, stretches[0].low))
-            questions.append(("XREVRANGE", key(stream), before, first, "COUNT", 1))
+    for estimate in estimates:
+        while wanted < parts and share * wanted <= passed + estimate.entry_count:
+            inside = (share * wanted - passed) / estimate.entry_count if estimate.entry_count else 0.0
+            at = estimate.low + int((estimate.high - estimate.low) * min(inside, 1.0))
+            before = _int_to_id(max(at - 1, estimates[0].low))
+            questions.append(("XREVRANGE", stream_key(stream), before, first, "COUNT", 1))
             wanted += 1
-        passed += stretch.mass
-    found = {place(_id(entries[0])) for entries in (yield questions) if entries}
-    return [_name(p) for p in sorted(found) if p < stretches[-1].high - 1]
+        passed += estimate.entry_count
+    found = {id_to_int(_entry_id(entries[0])) for entries in (yield questions) if entries}
+    return [_int_to_id(p) for p in sorted(found) if p < estimates[-1].high - 1]
 
 
 def nth_id(servers: Servers, stream: str, after: str, upto: str, n: int) -> str:
     """The ID of the n-th entry after `after`, or upto if that comes first. Reads, but decodes nothing."""
-    return servers.patiently(lambda: _nth_id(servers, stream, after, upto, n)) if n else after
+    return servers.with_retries(lambda: _nth_id(servers, stream, after, upto, n)) if n else after
 
 
 def _nth_id(servers: Servers, stream: str, after: str, upto: str, left: int) -> str:
     scanner = PageScanner()
     buffer = bytearray(1 << 18)
-    size = PageSize(SCAN_PAGE)
-    wire = servers.wire(stream)
+    adaptive = AdaptiveCount(SCAN_PAGE)
+    connection = servers.open_raw(stream)
     try:
         while left:
-            asked = min(left, size.entries)
-            wire.send(b"XRANGE", key(stream), b"(" + after.encode(), upto.encode(), b"COUNT", asked)
-            size.learn(asked, _skip_page(wire, scanner, buffer))
-            if scanner.entries < asked:
+            requested = min(left, adaptive.count)
+            connection.send(
+                b"XRANGE", stream_key(stream), b"(" + after.encode(), upto.encode(), b"COUNT", requested
+            )
+            adaptive.record_page(requested, _skip_page(connection, scanner, buffer))
+            if scanner.entries < requested:
                 return upto
             after = scanner.last_id.decode()
-            left -= asked
+            left -= requested
         return after
     finally:
-        wire.close()
+        connection.close()
 
 
-def _skip_page(wire: Wire, scanner: PageScanner, buffer: bytearray) -> int:
+def _skip_page(connection: RawConnection, scanner: PageScanner, buffer: bytearray) -> int:
     """Receive a page for the sake of its IDs; how many bytes it had."""
     received = 0
     scanner.page(b"")
     try:
         whole = False
         while not whole:
-            n = wire.receive(buffer)
+            n = connection.receive(buffer)
             received += n
             scanner.feed(buffer, n)
             whole = scanner.scan()
             scanner.skip()
-    except CommandError as refused:
-        wire.moved(refused)
+    except CommandError as error:
+        connection.raise_if_unavailable(error)
         raise
     return received

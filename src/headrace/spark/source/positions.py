@@ -21,7 +21,7 @@ from typing import Any
 
 from headrace.spark.source.offsets import START, parse_id
 
-FORM = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\d{1,9}))?)?)?")
+POSITION_FORM = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\d{1,9}))?)?)?")
 FINGERPRINT_BYTES = 4
 
 
@@ -41,7 +41,7 @@ class Position:
     generation: int = 0
 
     @property
-    def is_marked(self) -> bool:
+    def has_identity(self) -> bool:
         """Whether more than the ID is known: then it is not one that an option chose."""
         return self.number is not None or self.fingerprint is not None or self.generation > 0
 
@@ -60,7 +60,7 @@ def parse_position(text: str) -> Position:
     Raises:
         ValueError: if the text is no ID, and no ID with the further parts.
     """
-    found = FORM.fullmatch(text)
+    found = POSITION_FORM.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no entry ID")
     entry_id, number, more, fingerprint, generation = found.groups()
@@ -74,12 +74,12 @@ def parse_positions(offsets: Mapping[str, str]) -> Positions:
     return {stream: parse_position(text) for stream, text in offsets.items()}
 
 
-def ids_of(positions: Mapping[str, Position]) -> dict[str, str]:
+def position_ids(positions: Mapping[str, Position]) -> dict[str, str]:
     """The IDs alone, sorted by stream."""
     return {stream: positions[stream].id for stream in sorted(positions)}
 
 
-def fingerprint_of(fields: Mapping[Any, Any]) -> str:
+def entry_fingerprint(fields: Mapping[Any, Any]) -> str:
     """A short hash of an entry's fields, in their order, whichever way the client decodes them."""
     found = hashlib.blake2b(digest_size=FINGERPRINT_BYTES)
     for pair in fields.items():

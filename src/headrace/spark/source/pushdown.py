@@ -26,100 +26,108 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.spark.errors import brief_errors
-from headrace.spark.source.offsets import START, U64_MAX, Offsets, format_id, in_order, parse_id
+from headrace.spark.source.offsets import (
+    START,
+    U64_MAX,
+    EntryId,
+    Offsets,
+    format_id,
+    parse_id,
+    sorted_offsets,
+)
 from headrace.spark.source.reader import HeadraceReader
 
 if TYPE_CHECKING:
     from headrace.spark.decode.schema import Layout
 
-WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ONE_US = datetime.timedelta(microseconds=1)
-LAST = (U64_MAX, U64_MAX)
-ORDERS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
-
-Place = tuple[int, int]
+LAST_ID = (U64_MAX, U64_MAX)
+COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
 
-def is_pushing() -> bool:
+def is_pushdown_worker() -> bool:
     """Whether this is the worker of Spark's that hands filters to a reader."""
-    return WORKER in sys.modules
+    return PUSHDOWN_WORKER in sys.modules
 
 
 @dataclass
-class Wanted:
+class ReadBounds:
     """What is left to read: these streams (None: all), and their entries after one ID and up to another."""
 
     streams: set[str] | None = None
-    after: Place = (0, 0)
-    upto: Place = LAST
+    after: EntryId = (0, 0)
+    upto: EntryId = LAST_ID
 
-    def only(self, streams: Iterable[Any]) -> None:
+    def restrict_streams(self, streams: Iterable[Any]) -> None:
         """Leave these streams."""
         names = {name for name in streams if name is not None}
         self.streams = names if self.streams is None else self.streams & names
 
-    def between(self, after: Place, upto: Place) -> None:
+    def restrict_ids(self, after: EntryId, upto: EntryId) -> None:
         """Leave what lies after one ID and up to another."""
         self.after = max(self.after, after)
         self.upto = min(self.upto, upto)
 
-    def nothing(self) -> None:
+    def select_nothing(self) -> None:
         """Leave no entry at all."""
         self.upto = (0, 0)
 
 
 @brief_errors
-class PushReader(HeadraceReader):
+class PushdownReader(HeadraceReader):
     """The batch reader where Spark pushes filters down."""
 
-    _wanted = Wanted()
+    _bounds = ReadBounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Note what narrows the read; yield what Spark has to look at itself."""
-        self._wanted = Wanted()
+        self._bounds = ReadBounds()
         for each in filters:
-            if not push(each, roles(self._layout), self._wanted):
+            if not push_filter(each, pushable_columns(self._layout), self._bounds):
                 yield each
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return super()._partitions(*narrowed(self._wanted, start, end))
+        return super()._partitions(*narrow_offsets(self._bounds, start, end))
 
 
-def narrowed(wanted: Wanted, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+def narrow_offsets(bounds: ReadBounds, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
     """The offsets of a read, narrowed to what is wanted."""
-    end = {s: i for s, i in end.items() if wanted.streams is None or s in wanted.streams}
-    start = {s: format_id(max(parse_id(start.get(s, START)), wanted.after)) for s in end}
-    return in_order(start), in_order({s: format_id(min(parse_id(i), wanted.upto)) for s, i in end.items()})
+    end = {s: i for s, i in end.items() if bounds.streams is None or s in bounds.streams}
+    start = {s: format_id(max(parse_id(start.get(s, START)), bounds.after)) for s in end}
+    return sorted_offsets(start), sorted_offsets(
+        {s: format_id(min(parse_id(i), bounds.upto)) for s, i in end.items()}
+    )
 
 
-def roles(layout: Layout) -> dict[str, str]:
+def pushable_columns(layout: Layout) -> dict[str, str]:
     """Which columns are the stream, the ID, the time and the sequence, by their names in the schema."""
     found = zip(layout.schema.names, layout.specs, strict=True)
     parts = ("stream", "id", "timestamp", "sequence")
     return {name: spec.kind for name, spec in found if not spec.name and spec.kind in parts}
 
 
-def push(condition: Filter, parts: dict[str, str], wanted: Wanted) -> bool:
+def push_filter(condition: Filter, columns: dict[str, str], bounds: ReadBounds) -> bool:
     """Narrow what is wanted by a filter. False if Spark must still look at the rows that are left."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
-    part = parts.get(path[0]) if len(path) == 1 else None
-    if part is None:
+    kind = columns.get(path[0]) if len(path) == 1 else None
+    if kind is None:
         return False
     if isinstance(condition, IsNotNull):
         return True
-    values = list(_values(condition))
-    if part == "stream" and values:
-        wanted.only(values)
+    values = list(_allowed_values(condition))
+    if kind == "stream" and values:
+        bounds.restrict_streams(values)
         return True
-    if part == "id" and values:
-        return _push_ids(values, wanted)
-    if part == "timestamp":
-        return _push_time(condition, wanted)
+    if kind == "id" and values:
+        return _push_ids(values, bounds)
+    if kind == "timestamp":
+        return _push_time(condition, bounds)
     return False
 
 
-def _values(condition: Filter) -> Iterator[Any]:
+def _allowed_values(condition: Filter) -> Iterator[Any]:
     """The values that an = or IN allows; none for any other filter."""
     if isinstance(condition, In):
         yield from condition.value
@@ -127,17 +135,17 @@ def _values(condition: Filter) -> Iterator[Any]:
         yield condition.value
 
 
-def _push_ids(values: list[Any], wanted: Wanted) -> bool:
+def _push_ids(values: list[Any], bounds: ReadBounds) -> bool:
     """Read from the lowest ID to the highest. Texts that are no ID as Redis writes it equal none."""
-    ids = sorted(found for found in map(_canonical, values) if found is not None)
+    ids = sorted(found for found in map(_parse_canonical_id, values) if found is not None)
     if not ids:
-        wanted.nothing()
+        bounds.select_nothing()
         return True
-    wanted.between(before(ids[0]), ids[-1])
+    bounds.restrict_ids(previous_id(ids[0]), ids[-1])
     return ids[0] == ids[-1]
 
 
-def _canonical(text: Any) -> Place | None:
+def _parse_canonical_id(text: Any) -> EntryId | None:
     try:
         found = parse_id(text)
     except (ValueError, AttributeError):
@@ -145,15 +153,15 @@ def _canonical(text: Any) -> Place | None:
     return found if format_id(found) == text and found > (0, 0) else None
 
 
-def before(entry_id: Place) -> Place:
+def previous_id(entry_id: EntryId) -> EntryId:
     """The ID just before this one, which is not 0-0."""
     ms, seq = entry_id
     return (ms, seq - 1) if seq else (ms - 1, U64_MAX)
 
 
-def _push_time(condition: Filter, wanted: Wanted) -> bool:
+def _push_time(condition: Filter, bounds: ReadBounds) -> bool:
     """Times of entries are whole milliseconds; the filter's have microseconds."""
-    if not isinstance(condition, (*ORDERS, EqualTo, EqualNullSafe)):
+    if not isinstance(condition, (*COMPARISONS, EqualTo, EqualNullSafe)):
         return False
     time = condition.value
     if not isinstance(time, datetime.datetime):
@@ -161,22 +169,22 @@ def _push_time(condition: Filter, wanted: Wanted) -> bool:
     micros = (time.replace(tzinfo=time.tzinfo or datetime.UTC) - EPOCH) // ONE_US
     floor, ceiling = micros // 1000, -(-micros // 1000)
     if isinstance(condition, EqualTo | EqualNullSafe):
-        _from(ceiling, wanted)
-        _up_to(floor, wanted)
+        _restrict_from(ceiling, bounds)
+        _restrict_up_to(floor, bounds)
     elif isinstance(condition, GreaterThan | GreaterThanOrEqual):
-        _from(floor + 1 if isinstance(condition, GreaterThan) else ceiling, wanted)
+        _restrict_from(floor + 1 if isinstance(condition, GreaterThan) else ceiling, bounds)
     else:
-        _up_to(ceiling - 1 if isinstance(condition, LessThan) else floor, wanted)
+        _restrict_up_to(ceiling - 1 if isinstance(condition, LessThan) else floor, bounds)
     return True
 
 
-def _from(ms: int, wanted: Wanted) -> None:
+def _restrict_from(ms: int, bounds: ReadBounds) -> None:
     if ms > 0:
-        wanted.between((ms - 1, U64_MAX), LAST)
+        bounds.restrict_ids((ms - 1, U64_MAX), LAST_ID)
 
 
-def _up_to(ms: int, wanted: Wanted) -> None:
+def _restrict_up_to(ms: int, bounds: ReadBounds) -> None:
     if ms >= 0:
-        wanted.between((0, 0), (ms, U64_MAX))
+        bounds.restrict_ids((0, 0), (ms, U64_MAX))
     else:
-        wanted.nothing()
+        bounds.select_nothing()

@@ -22,13 +22,18 @@ from headrace.spark.decode.misfits import report
 from headrace.spark.decode.page_scanner import PageScanner
 from headrace.spark.decode.schema import BatchMaker, Layout
 from headrace.spark.options import Options
-from headrace.spark.servers import CONNECTION_ERRORS, Servers, Wire
-from headrace.spark.source.adaptive_count import PageSize
-from headrace.spark.source.history import Sight, difference, recreated, sights
+from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers
+from headrace.spark.source.adaptive_count import AdaptiveCount
+from headrace.spark.source.history import (
+    StreamObservation,
+    describe_recreation,
+    identity_mismatch,
+    observe_streams,
+)
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.planner import Range
-from headrace.spark.source.stream_state import Tail, lost_after
-from headrace.spark.stream_names import key
+from headrace.spark.source.planner import OffsetRange
+from headrace.spark.source.stream_state import StreamState, count_trimmed_after
+from headrace.spark.stream_names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 RECEIVE_BYTES = 1 << 18
-HOLD_BYTES = 2 << 20  # of a page larger than this the begin is decoded before its end is here
+EARLY_DECODE_BYTES = 2 << 20  # of a page larger than this the begin is decoded before its end is here
 
 log = logging.getLogger(__name__)
 
@@ -55,23 +60,26 @@ class DataLoss(HeadraceError):
 class RangeReader:
     """Reads one range. A lost connection is made again, and the read goes on behind the last entry it has."""
 
-    def __init__(self, part: Range, layout: Layout, options: Options) -> None:
+    def __init__(self, part: OffsetRange, layout: Layout, options: Options) -> None:
         self._part = part
         self._options = options
         self._servers = Servers(options.url)
-        self._patience = ReconnectDelay(self._servers.patience)
+        self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
         self._scanner = PageScanner()
         self._layout = layout
         self._decoder = layout.decoder(self._scanner, part.stream, options.mode)
-        self._maker = BatchMaker(layout, part.stream)
-        self._wire: Wire | None = None
+        self._builder = BatchMaker(layout, part.stream)
+        self._connection: RawConnection | None = None
         self._after = part.after  # the last entry that is noted, or where the range begins
         self._anchored = part.anchored
-        self._counted = (part.after, part.number)  # an entry and its number, as far as it was counted
-        self._page = PageSize(options.entries_per_fetch)
-        self._asked = 0
-        self._received = 0  # bytes of this page
-        self._lost = False  # entries are missing, and that was reported
+        self._counted_at = (
+            part.after,
+            part.start_number,
+        )  # an entry and its number, as far as it was counted
+        self._count = AdaptiveCount(options.entries_per_fetch)
+        self._requested_count = 0
+        self._page_bytes = 0  # bytes of this page
+        self._loss_reported = False  # entries are missing, and that was reported
         # The name of the stream stands in every row: of a very long one there are fewer rows in a batch.
         self._rows_max = max(1, min(BATCH_ROWS, BATCH_BYTES // max(len(part.stream), 1)))
 
@@ -83,14 +91,14 @@ class RangeReader:
             more = True
             while more:
                 more = self._receive()
-                if more and self._is_amid_page():
+                if more and self._should_receive_more():
                     continue
                 while not decoder.decode(self._rows_max, BATCH_BYTES):
-                    yield self._maker.take(decoder)
+                    yield self._builder.take(decoder)
                 if decoder.exact and decoder.rows:  # while the replies that the rows come from are here
-                    yield self._maker.take(decoder)
+                    yield self._builder.take(decoder)
             if decoder.rows:
-                yield self._maker.take(decoder)
+                yield self._builder.take(decoder)
             if decoder.dropped:
                 log.warning("%d malformed entries of %s were left out", decoder.dropped, self._part.stream)
             self._report_misfits(decoder.misfits())
@@ -106,97 +114,105 @@ class RangeReader:
         """Take in some bytes; at the end of a page ask for the next. False when the range is whole."""
         scanner = self._scanner
         try:
-            if self._wire is None:
-                self._wire = self._servers.wire(self._part.stream)
-                self._resume()
-                self._ask(self._wire)
-            n = scanner.receive(self._wire.receive, RECEIVE_BYTES)
-            whole = self._scan(self._wire)
+            if self._connection is None:
+                self._connection = self._servers.open_raw(self._part.stream)
+                self._resume_after_loss()
+                self._request_page(self._connection)
+            n = scanner.receive(self._connection.receive, RECEIVE_BYTES)
+            whole = self._scan(self._connection)
         except CONNECTION_ERRORS as failure:
-            self._hang_up()
-            self._patience.wait(failure)
+            self._disconnect()
+            self._retry_timer.wait(failure)
             return True
-        self._received += n
+        self._page_bytes += n
         if not whole:
             return True
-        self._patience.reset()
+        self._retry_timer.reset()
         if scanner.anchor_lost:
             self._check_anchor()
-        self._go_on()
-        self._page.learn(scanner.entries, self._received)
-        if scanner.entries < self._asked or self._after == self._part.upto:
+        self._advance()
+        self._count.record_page(scanner.entries, self._page_bytes)
+        if scanner.entries < self._requested_count or self._after == self._part.upto:
             self._check_end()
             return False
         try:
-            self._ask(self._wire)
+            self._request_page(self._connection)
         except CONNECTION_ERRORS:
-            self._hang_up()
+            self._disconnect()
         return True
 
-    def _is_amid_page(self) -> bool:
+    def _should_receive_more(self) -> bool:
         """Whether to wait for more of the page, so as to ask for the next one before this one is decoded."""
-        return self._wire is not None and self._received > 0 and self._scanner.held() < HOLD_BYTES
+        return (
+            self._connection is not None
+            and self._page_bytes > 0
+            and self._scanner.held() < EARLY_DECODE_BYTES
+        )
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         """The next page begins where this one ends. Count its entries, unless some are missing."""
         scanner = self._scanner
-        at, number = self._counted
+        at, number = self._counted_at
         came = scanner.entries - self._anchored
         if not scanner.last_id:
             return
         if number is not None:
             number = number + came if at == self._after and not scanner.anchor_lost else None
         self._after, self._anchored = scanner.last_id.decode(), True
-        self._counted = (self._after, number)
+        self._counted_at = (self._after, number)
 
-    def _scan(self, wire: Wire) -> bool:
+    def _scan(self, connection: RawConnection) -> bool:
         """Whether the page is whole. An error in its stead may mean that another server is to be asked."""
         try:
             return self._scanner.scan()
-        except CommandError as refused:
-            wire.moved(refused)
-            raise CommandError(f"{refused} (reading the stream {self._part.stream!r})") from None
+        except CommandError as error:
+            connection.raise_if_unavailable(error)
+            raise CommandError(f"{error} (reading the stream {self._part.stream!r})") from None
 
-    def _resume(self) -> None:
+    def _resume_after_loss(self) -> None:
         """Go on behind the last entry noted, which may lie within a page."""
         if self._scanner.last_id:
             self._after, self._anchored = self._scanner.last_id.decode(), True
         self._scanner.restart()
 
-    def _ask(self, wire: Wire) -> None:
+    def _request_page(self, connection: RawConnection) -> None:
         """Ask for the next page; an anchored one begins with the entry `after`, which is not counted."""
         after = self._after.encode()
         self._scanner.page(after if self._anchored else b"")
-        self._asked = self._page.entries + self._anchored
-        self._received = 0
-        wire.send(
+        self._requested_count = self._count.count + self._anchored
+        self._page_bytes = 0
+        connection.send(
             b"XRANGE",
-            key(self._part.stream),
+            stream_key(self._part.stream),
             after if self._anchored else b"(" + after,
             self._part.upto.encode(),
             b"COUNT",
-            self._asked,
+            self._requested_count,
         )
 
     def _check_anchor(self) -> None:
         """The anchor is gone. That is no loss if it was deleted by itself, or if nothing else was trimmed."""
-        sight = self._look()
-        now = sight.tail if sight else None
+        observation = self._observe()
+        state = observation.state if observation else None
         part, after = self._part, self._after
-        if self._is_recreated(sight):
+        if self._is_recreated(observation):
             return
-        if now is not None and now.first is not None and parse_id(now.first) < parse_id(after):
+        if state is not None and state.first_id is not None and parse_id(state.first_id) < parse_id(after):
             was_entry = after != part.after  # it was read here, and is gone without having been deleted
-            if was_entry and now.deleted is not None and parse_id(now.deleted) < parse_id(after):
+            if (
+                was_entry
+                and state.max_deleted_id is not None
+                and parse_id(state.max_deleted_id) < parse_id(after)
+            ):
                 self._report(
                     f"the entry {after} of the stream {part.stream!r} is gone, and was not deleted by "
                     "itself: the stream was deleted and recreated, or trimmed in its midst."
                 )
             return
-        lost = lost_after(after, self._number(now), now) if now else None
+        lost = count_trimmed_after(after, self._number_at(state), state) if state else None
         if lost == 0:
             return
-        first = self._scanner.first_id.decode() or (now.first if now else None)
+        first = self._scanner.first_id.decode() or (state.first_id if state else None)
         found = f"the first entry there is {first}" if first else "the stream is empty or deleted"
         many = "it is not known how many" if lost is None else f"{lost} of them"
         self._report(
@@ -204,67 +220,78 @@ class RangeReader:
             f"read ({many}): {found}."
         )
 
-    def _number(self, now: Tail) -> int | None:
+    def _number_at(self, state: StreamState) -> int | None:
         """The number of the entry `after`; None if unknown, as when entries were deleted before it."""
-        at, number = self._counted
-        deleted = now.deleted is None or parse_id(now.deleted) > parse_id(self._part.after)
+        at, number = self._counted_at
+        deleted = state.max_deleted_id is None or parse_id(state.max_deleted_id) > parse_id(self._part.after)
         return number if at == self._after and (at == self._part.after or not deleted) else None
 
     def _check_end(self) -> None:
         """The range is read. Was it read of the stream it was planned for, and is its last entry there?"""
         part = self._part
         is_whole = self._after == part.upto
-        if is_whole and part.seen is None:
+        if is_whole and part.expected_position is None:
             return
-        sight = self._look()
-        now = sight.tail if sight else None
-        if self._is_recreated(sight) or is_whole:
+        observation = self._observe()
+        current = observation.state if observation else None
+        if self._is_recreated(observation) or is_whole:
             return
-        if now is None or parse_id(now.last) < parse_id(part.upto):
-            state = f"ends at {now.last}" if now else "does not exist"
+        if current is None or parse_id(current.last_id) < parse_id(part.upto):
+            outcome = f"ends at {current.last_id}" if current else "does not exist"
             self._report(
                 f"entries of the stream {part.stream!r} after {self._after} and up to {part.upto} are gone: "
-                f"the stream {state}, so it was deleted, or a failover took entries back."
+                f"the stream {outcome}, so it was deleted, or a failover took entries back."
             )
-        elif not self._lost and self._is_end_trimmed(now):
+        elif not self._loss_reported and self._is_end_trimmed(current):
             self._report(
                 f"entries of the stream {part.stream!r} after {self._after} and up to {part.upto} were "
-                f"trimmed before they were read: the first entry there is {now.first or 'none'}."
+                f"trimmed before they were read: the first entry there is {current.first_id or 'none'}."
             )
 
-    def _is_end_trimmed(self, now: Tail) -> bool:
+    def _is_end_trimmed(self, state: StreamState) -> bool:
         """Whether the last entry of the range was there when it was planned, and was trimmed since."""
-        seen, upto = self._part.seen, parse_id(self._part.upto)
-        if seen is None or seen.fingerprint is None or seen.id != self._part.upto or now.deleted is None:
+        expected, upto = self._part.expected_position, parse_id(self._part.upto)
+        if (
+            expected is None
+            or expected.fingerprint is None
+            or expected.id != self._part.upto
+            or state.max_deleted_id is None
+        ):
             return False
-        return parse_id(now.deleted) < upto and (now.first is None or parse_id(now.first) > upto)
+        return parse_id(state.max_deleted_id) < upto and (
+            state.first_id is None or parse_id(state.first_id) > upto
+        )
 
-    def _is_recreated(self, sight: Sight | None) -> bool:
+    def _is_recreated(self, observation: StreamObservation | None) -> bool:
         """Whether the stream is another one than the range was planned for; that is reported."""
-        seen = self._part.seen
-        why = None if seen is None or sight is None else difference(seen, sight)
-        if seen is None or why is None:
+        expected = self._part.expected_position
+        mismatch = (
+            None if expected is None or observation is None else identity_mismatch(expected, observation)
+        )
+        if expected is None or mismatch is None:
             return False
-        self._report(recreated(self._part.stream, seen, f"{why}; that happened while it was read"))
+        self._report(
+            describe_recreation(self._part.stream, expected, f"{mismatch}; that happened while it was read")
+        )
         return True
 
     def _report(self, what: str) -> None:
         """Fail or warn, as the option says."""
-        self._lost = True
+        self._loss_reported = True
         report_loss(self._options, what)
 
-    def _look(self) -> Sight | None:
+    def _observe(self) -> StreamObservation | None:
         """The stream as it is now; None if there is none."""
-        stream, seen = self._part.stream, self._part.seen
-        return sights(self._servers, [stream], {stream: seen} if seen else {}).get(stream)
+        stream, expected = self._part.stream, self._part.expected_position
+        return observe_streams(self._servers, [stream], {stream: expected} if expected else {}).get(stream)
 
-    def _hang_up(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _close(self) -> None:
-        self._hang_up()
+        self._disconnect()
         self._servers.close()
 
 

@@ -16,12 +16,17 @@ from headrace.spark.decode.schema import Layout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.servers import Servers
-from headrace.spark.source.arrow_reader import range_reader
-from headrace.spark.source.offsets import Offsets, at_most, in_order
-from headrace.spark.source.planner import plan
+from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.offsets import Offsets, cap_offsets, sorted_offsets
+from headrace.spark.source.planner import plan_ranges
 from headrace.spark.source.positions import Position, Positions
-from headrace.spark.source.start_offsets import check_names, ends, resolved, starts
-from headrace.spark.source.stream_state import tails
+from headrace.spark.source.start_offsets import (
+    check_offset_names,
+    end_offsets,
+    resolve_offsets,
+    start_offsets,
+)
+from headrace.spark.source.stream_state import stream_states
 from headrace.spark.source.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -32,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @brief_errors
-class Reader:
+class BaseReader:
     """What both readers share: the options, the layout, the servers, which streams there are, and read()."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -40,52 +45,54 @@ class Reader:
         self._layout = Layout(schema, options.timestamp_format)
         self._servers = Servers(options.url)
         self._subscription = Subscription(self._servers, options)
-        self._ends: Positions = {}  # of the streams, when they were looked at last
+        self._end_positions: Positions = {}  # of the streams, when they were looked at last
 
     def _streams(self) -> tuple[str, ...]:
         """The streams to read now. UsageError if an option speaks of one that is not among them."""
         streams = self._subscription.streams()
-        if self._subscription.named:
-            check_names(self._options, streams)
+        if self._subscription.is_explicit:
+            check_offset_names(self._options, streams)
         return streams
 
-    def _tails(self) -> Offsets:
+    def _last_ids(self) -> Offsets:
         """Where each stream ends now; streams that do not exist are left out."""
-        found = tails(self._servers, self._streams())
-        self._ends = {stream: each.position for stream, each in found.items()}
-        return in_order({stream: each.last for stream, each in found.items()})
+        found = stream_states(self._servers, self._streams())
+        self._end_positions = {stream: each.position for stream, each in found.items()}
+        return sorted_offsets({stream: each.last_id for stream, each in found.items()})
 
     def _plan(
         self,
         start: Offsets,
         end: Offsets,
-        chosen: Mapping[str, str],
+        chosen_starts: Mapping[str, str],
         numbers: Mapping[str, int] | None = None,
-        seen: Mapping[str, Position] | None = None,
+        expected_positions: Mapping[str, Position] | None = None,
     ) -> list[InputPartition]:
-        parts = plan(self._servers, start, end, self._options, numbers, chosen, seen)
+        parts = plan_ranges(
+            self._servers, start, end, self._options, numbers, chosen_starts, expected_positions
+        )
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task. Spark makes one task without a value when there is nothing to read."""
         if partition.value is not None:
-            yield from range_reader(partition.value, self._layout, self._options).batches()
+            yield from make_range_reader(partition.value, self._layout, self._options).batches()
 
 
 @brief_errors
-class HeadraceReader(Reader, DataSourceReader):
+class HeadraceReader(BaseReader, DataSourceReader):
     """spark.read.format("headrace"): from where the options say it starts to where they say it ends."""
 
     def partitions(self) -> list[InputPartition]:
         """The tasks. Spark plans anew for every action, so each sees the streams as they then are."""
-        tails = self._tails()
-        self._subscription.check(tails)
-        streams = {*self._streams(), *tails}
-        for stream in sorted(streams - tails.keys()):
+        last_ids = self._last_ids()
+        self._subscription.check_assigned(last_ids)
+        streams = {*self._streams(), *last_ids}
+        for stream in sorted(streams - last_ids.keys()):
             log.warning("There is no stream %r: a batch read of it has no rows.", stream)
-        start = resolved(starts(self._options, streams, "earliest"), tails)
-        end = resolved(ends(self._options, streams), tails)
-        return self._partitions(start, at_most(end, tails))
+        start = resolve_offsets(start_offsets(self._options, streams, "earliest"), last_ids)
+        end = resolve_offsets(end_offsets(self._options, streams), last_ids)
+        return self._partitions(start, cap_offsets(end, last_ids))
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        return self._plan(start, end, chosen=start, seen=self._ends)
+        return self._plan(start, end, chosen_starts=start, expected_positions=self._end_positions)

@@ -12,29 +12,31 @@ from collections.abc import Iterable, Mapping
 
 from headrace.errors import UsageError
 from headrace.spark.options import Options
-from headrace.spark.source.offsets import START, Offsets, in_order
+from headrace.spark.source.offsets import START, Offsets, sorted_offsets
 
 
-def starts(options: Options, streams: Iterable[str], default: str) -> dict[str, str]:
+def start_offsets(options: Options, streams: Iterable[str], default: str) -> dict[str, str]:
     """earliest, latest or an ID for each stream. default: the word when no option says anything."""
-    chosen = _first(options.starting_timestamp, options.starting_offsets_by_timestamp)
-    wanted = _first(chosen, options.starting_offsets, default)
+    chosen = _first_given(options.starting_timestamp, options.starting_offsets_by_timestamp)
+    wanted = _first_given(chosen, options.starting_offsets, default)
     return _by_stream(wanted, streams, "earliest")
 
 
-def ends(options: Options, streams: Iterable[str]) -> dict[str, str]:
+def end_offsets(options: Options, streams: Iterable[str]) -> dict[str, str]:
     """latest or an ID for each stream."""
-    chosen = _first(options.ending_timestamp, options.ending_offsets_by_timestamp)
-    return _by_stream(_first(chosen, options.ending_offsets, "latest"), streams, "latest")
+    chosen = _first_given(options.ending_timestamp, options.ending_offsets_by_timestamp)
+    return _by_stream(_first_given(chosen, options.ending_offsets, "latest"), streams, "latest")
 
 
-def resolved(wanted: Mapping[str, str], tails: Mapping[str, str]) -> Offsets:
+def resolve_offsets(wanted: Mapping[str, str], last_ids: Mapping[str, str]) -> Offsets:
     """IDs for the words: earliest is before every entry, latest where the stream ends, if there is one."""
-    words = {"earliest": START}
-    return in_order({s: tails.get(s, START) if w == "latest" else words.get(w, w) for s, w in wanted.items()})
+    named = {"earliest": START}
+    return sorted_offsets(
+        {s: last_ids.get(s, START) if w == "latest" else named.get(w, w) for s, w in wanted.items()}
+    )
 
 
-def check_names(options: Options, streams: Iterable[str]) -> None:
+def check_offset_names(options: Options, streams: Iterable[str]) -> None:
     """UsageError if an option gives an offset for a stream that is not read: perhaps it is misspelt."""
     known = set(streams)
     for name, given in (
@@ -43,12 +45,12 @@ def check_names(options: Options, streams: Iterable[str]) -> None:
         ("endingOffsets", options.ending_offsets),
         ("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp),
     ):
-        strange = set(given) - known if isinstance(given, dict) else ()
-        if strange:
-            raise UsageError(f"The option {name} names {', '.join(sorted(strange))}, which is not read.")
+        unknown = set(given) - known if isinstance(given, dict) else ()
+        if unknown:
+            raise UsageError(f"The option {name} names {', '.join(sorted(unknown))}, which is not read.")
 
 
-def _first(*wanted: str | dict[str, str] | None) -> str | dict[str, str] | None:
+def _first_given(*wanted: str | dict[str, str] | None) -> str | dict[str, str] | None:
     return next((each for each in wanted if each is not None), None)
 
 

@@ -19,82 +19,82 @@ from typing import Any
 
 import redis
 
-from headrace.spark.servers import Servers, StreamRefused
+from headrace.spark.servers import Servers, StreamReadError
 from headrace.spark.source.offsets import Offsets, parse_id
-from headrace.spark.source.positions import Position, fingerprint_of
-from headrace.spark.stream_names import key
+from headrace.spark.source.positions import Position, entry_fingerprint
+from headrace.spark.stream_names import stream_key
 
 
 @dataclass(frozen=True)
-class Tail:
+class StreamState:
     """A stream as XINFO STREAM saw it. last: the last ID it ever gave; first: of the first entry there is.
 
     last_entry, fingerprint: the ID of the last entry there is, and of what its fields are.
     """
 
-    last: str
-    first: str | None
+    last_id: str
+    first_id: str | None
     length: int
-    added: int | None
-    deleted: str | None
-    last_entry: str | None = None
+    entries_added: int | None
+    max_deleted_id: str | None
+    last_entry_id: str | None = None
     fingerprint: str | None = None
 
     @property
-    def number_of_first(self) -> int | None:
+    def first_number(self) -> int | None:
         """How many entries the stream was given up to the first there is, that included; None if unknown.
 
         Of an empty stream: one more than it was given.
         """
-        if self.added is None or self.deleted is None:
+        if self.entries_added is None or self.max_deleted_id is None:
             return None
-        if self.first is not None and parse_id(self.deleted) > parse_id(self.first):
+        if self.first_id is not None and parse_id(self.max_deleted_id) > parse_id(self.first_id):
             return None
-        return self.added - self.length + 1
+        return self.entries_added - self.length + 1
 
     @property
     def position(self) -> Position:
         """The end of the stream as a place in its history."""
-        if self.last_entry is None and not self.added:
-            return Position(self.last)
-        fingerprint = self.fingerprint if self.last_entry == self.last else None
-        return Position(self.last, self.added, fingerprint=fingerprint)
+        if self.last_entry_id is None and not self.entries_added:
+            return Position(self.last_id)
+        fingerprint = self.fingerprint if self.last_entry_id == self.last_id else None
+        return Position(self.last_id, self.entries_added, fingerprint=fingerprint)
 
 
-def tail_of(answer: Any) -> Tail:
+def parse_stream_state(reply: Any) -> StreamState:
     """What redis-py makes of the reply to XINFO STREAM, as a Tail."""
-    first, last = answer["first-entry"], answer["last-entry"]
-    added = answer.get("entries-added")
-    deleted = answer.get("max-deleted-entry-id")
-    return Tail(
-        text(answer["last-generated-id"]),
-        text(first[0]) if first else None,
-        int(answer["length"]),
+    first, last = reply["first-entry"], reply["last-entry"]
+    added = reply.get("entries-added")
+    deleted = reply.get("max-deleted-entry-id")
+    return StreamState(
+        as_text(reply["last-generated-id"]),
+        as_text(first[0]) if first else None,
+        int(reply["length"]),
         None if added is None else int(added),
-        None if deleted is None else text(deleted),
-        text(last[0]) if last else None,
-        fingerprint_of(last[1]) if last else None,
+        None if deleted is None else as_text(deleted),
+        as_text(last[0]) if last else None,
+        entry_fingerprint(last[1]) if last else None,
     )
 
 
-def tails(servers: Servers, streams: Iterable[str]) -> dict[str, Tail]:
+def stream_states(servers: Servers, streams: Iterable[str]) -> dict[str, StreamState]:
     """The tails of those streams that exist. One round trip a shard. StreamRefused for what is no stream."""
     found = {}
-    for stream, answer in servers.ask(streams, lambda pipe, s: pipe.xinfo_stream(key(s))).items():
-        if isinstance(answer, Exception):
-            if isinstance(answer, redis.ResponseError) and "no such key" in str(answer).lower():
+    for stream, reply in servers.request(streams, lambda pipe, s: pipe.xinfo_stream(stream_key(s))).items():
+        if isinstance(reply, Exception):
+            if isinstance(reply, redis.ResponseError) and "no such key" in str(reply).lower():
                 continue
-            raise StreamRefused(stream, answer)
-        found[stream] = tail_of(answer)
+            raise StreamReadError(stream, reply)
+        found[stream] = parse_stream_state(reply)
     return found
 
 
-def tail(servers: Servers, streams: Iterable[str]) -> Offsets:
+def last_ids(servers: Servers, streams: Iterable[str]) -> Offsets:
     """The last ID that each stream has ever given, of the streams that exist."""
-    return {stream: each.last for stream, each in tails(servers, streams).items()}
+    return {stream: each.last_id for stream, each in stream_states(servers, streams).items()}
 
 
-def lost_after(place: str, number: int | None, now: Tail) -> int | None:
+def count_trimmed_after(entry_id: str, number: int | None, state: StreamState) -> int | None:
     """Count the entries after an ID that were trimmed, when no entry up to that ID is left.
 
     An entry that was deleted by itself is not lost. If only one after the ID is missing, and the highest
@@ -106,16 +106,16 @@ def lost_after(place: str, number: int | None, now: Tail) -> int | None:
     Returns:
         How many; None if it cannot be known.
     """
-    if number is None or now.added is None:
+    if number is None or state.entries_added is None:
         return None
-    missing = now.added - number - now.length
+    missing = state.entries_added - number - state.length
     if missing < 0:
         return None  # another stream: it counts from 1 again
-    if missing and now.deleted is not None and parse_id(now.deleted) > parse_id(place):
+    if missing and state.max_deleted_id is not None and parse_id(state.max_deleted_id) > parse_id(entry_id):
         return 0 if missing == 1 else None
     return missing
 
 
-def text(value: bytes | str) -> str:
-    """A word of an answer, whichever way the client decodes."""
+def as_text(value: bytes | str) -> str:
+    """A word of a reply, whichever way the client decodes."""
     return value.decode() if isinstance(value, bytes) else value

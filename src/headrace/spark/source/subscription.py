@@ -20,10 +20,10 @@ class Subscription:
         self._interval = options.discovery_interval
         self._assigned = options.assign is not None
         self._streams = options.streams
-        self._looked: float | None = None
+        self._scanned_at: float | None = None
 
     @property
-    def named(self) -> bool:
+    def is_explicit(self) -> bool:
         """Whether the streams are known by name, and no others can appear."""
         return self._pattern is None
 
@@ -36,18 +36,18 @@ class Subscription:
             raise UsageError('Say which streams to read: .option("subscribe", "orders,bids").')
         if self._pattern is not None:
             now = time.monotonic()
-            if self._looked is None or now - self._looked >= self._interval:
+            if self._scanned_at is None or now - self._scanned_at >= self._interval:
                 self._streams = tuple(self._servers.scan(self._pattern))
-                self._looked = now
+                self._scanned_at = now
         return self._streams
 
-    def has(self, stream: str) -> bool:
+    def matches(self, stream: str) -> bool:
         """Whether a stream of this name is read, if there is one."""
         if self._pattern is None:
             return stream in self._streams
         return re.fullmatch(self._pattern, stream, re.DOTALL) is not None
 
-    def check(self, existing: Iterable[str]) -> None:
+    def check_assigned(self, existing: Iterable[str]) -> None:
         """UsageError if streams that were assigned are not among those that exist."""
         missing = set(self._streams) - set(existing) if self._assigned else ()
         if missing:

@@ -22,13 +22,13 @@ from headrace.errors import UsageError
 from headrace.spark.options import Options
 from headrace.spark.servers import Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
-from headrace.spark.source.offsets import START, Offsets, in_order, parse_id
-from headrace.spark.source.planner import nth_id, survey, together
-from headrace.spark.source.stream_state import Tail
-from headrace.spark.stream_names import key
+from headrace.spark.source.offsets import START, Offsets, parse_id, sorted_offsets
+from headrace.spark.source.planner import estimate_range, nth_id, run_in_rounds
+from headrace.spark.source.stream_state import StreamState
+from headrace.spark.stream_names import stream_key
 
 FEW_PROBES = 8
-SIZES_S = 10.0  # for so long what MEMORY USAGE said is good enough
+SIZES_TTL_S = 10.0  # for so long what MEMORY USAGE said is good enough
 
 
 def default_limit(options: Options) -> ReadLimit:
@@ -42,7 +42,7 @@ def default_limit(options: Options) -> ReadLimit:
     return ReadAllAvailable()
 
 
-class Admission:
+class AdmissionControl:
     """The limits of one query."""
 
     def __init__(self, servers: Servers, options: Options, numbers: EntryNumbers) -> None:
@@ -52,117 +52,129 @@ class Admission:
         self.sizes = EntrySizes(servers)
         self._last_batch = time.monotonic()
 
-    def cut(
+    def limit_batch(
         self,
         start: Offsets,
         end: Offsets,
-        tails: Mapping[str, Tail],
+        states: Mapping[str, StreamState],
         limit: ReadLimit,
         wait: bool = True,
     ) -> Offsets:
         """How far the batch goes, from start towards end.
 
-        wait: answer start itself while the least is not there yet.
+        wait: reply start itself while the least is not there yet.
         """
-        news = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
-        self._estimate(start, tails, news)
-        self.sizes.of({s: tails[s] for s in news})
+        unread = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
+        self._estimate_starts(start, states, unread)
+        self.sizes.bytes_per_entry({s: states[s] for s in unread})
         if not isinstance(limit, ReadAllAvailable):
-            if wait and self._is_too_little(start, end, tails, news):
+            if wait and self._is_below_minimum(start, end, states, unread):
                 return start
-            most = self._most(limit, tails, news)
+            most = self._max_entries(limit, states, unread)
             if most is not None:
-                end = self._first(most, start, end, tails, news)
+                end = self._first_entries(most, start, end, states, unread)
         self._last_batch = time.monotonic()
         return end
 
-    def _is_too_little(
-        self, start: Offsets, end: Offsets, tails: Mapping[str, Tail], news: list[str]
+    def _is_below_minimum(
+        self, start: Offsets, end: Offsets, states: Mapping[str, StreamState], unread: list[str]
     ) -> bool:
-        least = self._options.min_offsets_per_trigger
-        if not least or time.monotonic() - self._last_batch >= self._options.max_trigger_delay:
+        minimum = self._options.min_offsets_per_trigger
+        if not minimum or time.monotonic() - self._last_batch >= self._options.max_trigger_delay:
             return False
-        return sum(self._backlogs(start, end, tails, news).values()) < least
+        return sum(self._backlogs(start, end, states, unread).values()) < minimum
 
-    def _most(self, limit: ReadLimit, tails: Mapping[str, Tail], news: list[str]) -> int | None:
+    def _max_entries(
+        self, limit: ReadLimit, states: Mapping[str, StreamState], unread: list[str]
+    ) -> int | None:
         """The limits as one of entries; None for no limit."""
         options = self._options
         limits = [options.max_offsets_per_trigger] if options.max_offsets_per_trigger else []
         if isinstance(limit, ReadMaxRows):
             limits.append(limit.max_rows)
-        most_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.max_bytes_per_trigger
-        if most_bytes:
-            sizes = self.sizes.of({s: tails[s] for s in news}, needed=True)
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.max_bytes_per_trigger
+        if max_bytes:
+            sizes = self.sizes.bytes_per_entry({s: states[s] for s in unread}, required=True)
             largest = max(sizes.values(), default=1.0)
-            limits.append(max(1, int(most_bytes / max(largest, 1.0))))
+            limits.append(max(1, int(max_bytes / max(largest, 1.0))))
         return min(limits) if limits else None
 
-    def _first(
-        self, most: int, start: Offsets, end: Offsets, tails: Mapping[str, Tail], news: list[str]
+    def _first_entries(
+        self,
+        max_entries: int,
+        start: Offsets,
+        end: Offsets,
+        states: Mapping[str, StreamState],
+        unread: list[str],
     ) -> Offsets:
         """The first `most` entries."""
-        if sum(self._at_most(s, start, tails[s]) for s in news) <= most:
+        if sum(self._upper_bound(s, start, states[s]) for s in unread) <= max_entries:
             return end
-        shares = dict.fromkeys(news, most)
-        if len(news) > 1:
-            shares = self._shares(most, self._backlogs(start, end, tails, news))
+        shares = dict.fromkeys(unread, max_entries)
+        if len(unread) > 1:
+            shares = self._shares(max_entries, self._backlogs(start, end, states, unread))
         cut_down = dict(end)
         for stream, share in shares.items():
             after, last = start.get(stream, START), end[stream]
             cut_down[stream] = nth_id(self._servers, stream, after, last, share)
             if share and cut_down[stream] != last:
-                self._numbers.count_on(stream, after, cut_down[stream], share, tails[stream])
-        return in_order({s: i for s, i in cut_down.items() if s in start or i != START})
+                self._numbers.record_count(stream, after, cut_down[stream], share, states[stream])
+        return sorted_offsets({s: i for s, i in cut_down.items() if s in start or i != START})
 
-    def _shares(self, most: int, backlogs: dict[str, float]) -> dict[str, int]:
+    def _shares(self, max_entries: int, backlogs: dict[str, float]) -> dict[str, int]:
         """In proportion, but a short stream is not to wait until a long one has been read."""
-        least = 1 if most >= len(backlogs) else 0
-        return {s: n + least for s, n in quotas(backlogs, most - least * len(backlogs)).items()}
+        minimum = 1 if max_entries >= len(backlogs) else 0
+        return {
+            s: n + minimum
+            for s, n in proportional_shares(backlogs, max_entries - minimum * len(backlogs)).items()
+        }
 
-    def _at_most(self, stream: str, start: Offsets, tail: Tail) -> int:
+    def _upper_bound(self, stream: str, start: Offsets, state: StreamState) -> int:
         """As many entries there cannot be more of after start."""
-        position = self._numbers.position(stream, start.get(stream, START), tail)
-        if tail.added is None or position is None or not position.exact:
-            return tail.length
-        return min(tail.length, tail.added - position.value)
+        position = self._numbers.number_at(stream, start.get(stream, START), state)
+        if state.entries_added is None or position is None or not position.exact:
+            return state.length
+        return min(state.length, state.entries_added - position.value)
 
     def _backlogs(
-        self, start: Offsets, end: Offsets, tails: Mapping[str, Tail], news: list[str]
+        self, start: Offsets, end: Offsets, states: Mapping[str, StreamState], unread: list[str]
     ) -> dict[str, float]:
         """About how many entries there are to read, of each stream. The numbers tell, or a few probes."""
         found: dict[str, float] = {}
-        for stream in news:
-            lag = self._numbers.lag(stream, start.get(stream, START), tails[stream])
-            if lag is not None and end[stream] == tails[stream].last:
-                found[stream] = min(lag, tails[stream].length)
-        return found | self._probed(start, {s: end[s] for s in news if s not in found})
+        for stream in unread:
+            lag = self._numbers.lag(stream, start.get(stream, START), states[stream])
+            if lag is not None and end[stream] == states[stream].last_id:
+                found[stream] = min(lag, states[stream].length)
+        return found | self._probed_counts(start, {s: end[s] for s in unread if s not in found})
 
-    def _estimate(self, start: Offsets, tails: Mapping[str, Tail], news: list[str]) -> None:
+    def _estimate_starts(self, start: Offsets, states: Mapping[str, StreamState], unread: list[str]) -> None:
         """Learn about which numbers the starts have, of a query that was restarted in the middle."""
         ends = {}
-        for stream in news:
-            tail = tails[stream]
-            position = self._numbers.position(stream, start.get(stream, START), tail)
-            if position is None and tail.added is not None:
-                ends[stream] = tail.last
-        for stream, backlog in self._probed(start, ends).items():
-            self._numbers.estimate(stream, start.get(stream, START), (tails[stream].added or 0) - backlog)
+        for stream in unread:
+            state = states[stream]
+            position = self._numbers.number_at(stream, start.get(stream, START), state)
+            if position is None and state.entries_added is not None:
+                ends[stream] = state.last_id
+        for stream, backlog in self._probed_counts(start, ends).items():
+            self._numbers.record_estimate(
+                stream, start.get(stream, START), (states[stream].entries_added or 0) - backlog
+            )
 
-    def _probed(self, start: Offsets, end: Offsets) -> dict[str, float]:
-        surveys = together(
-            self._servers, {s: survey(s, start.get(s, START), end[s], FEW_PROBES) for s in end}
+    def _probed_counts(self, start: Offsets, end: Offsets) -> dict[str, float]:
+        estimates = run_in_rounds(
+            self._servers, {s: estimate_range(s, start.get(s, START), end[s], FEW_PROBES) for s in end}
         )
-        return {s: sum(stretch.mass for stretch in stretches) for s, stretches in surveys.items()}
+        return {s: sum(each.entry_count for each in found) for s, found in estimates.items()}
 
 
-def quotas(backlog: dict[str, float], most: int) -> dict[str, int]:
+def proportional_shares(backlog: dict[str, float], max_entries: int) -> dict[str, int]:
     """most entries shared in proportion to the backlogs; the largest remainders get what is left over."""
     total = sum(backlog.values())
     if not total:
         return dict.fromkeys(backlog, 0)
-    exact = {s: most * mass / total for s, mass in backlog.items()}
+    exact = {s: max_entries * mass / total for s, mass in backlog.items()}
     shares = {s: int(part) for s, part in exact.items()}
-    left = most - sum(shares.values())
+    left = max_entries - sum(shares.values())
     by_remainder: Iterable[str] = sorted(exact, key=lambda s: (shares[s] - exact[s], s))
     for stream in list(by_remainder)[:left]:
         shares[stream] += 1
@@ -175,30 +187,32 @@ class EntrySizes:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._sizes: dict[str, float | None] = {}  # None: the server does not tell
-        self._refused: dict[str, redis.ResponseError] = {}  # and why
-        self._asked = 0.0
+        self._errors: dict[str, redis.ResponseError] = {}  # and why
+        self._requested_at = 0.0
 
-    def of(self, tails: Mapping[str, Tail], needed: bool = False) -> dict[str, float]:
+    def bytes_per_entry(self, states: Mapping[str, StreamState], required: bool = False) -> dict[str, float]:
         """The sizes for those streams that have entries; asked again now and then.
 
         needed: raise UsageError if the server does not tell.
         """
         now = time.monotonic()
-        if now - self._asked >= SIZES_S or any(s not in self._sizes for s in tails):
-            self._asked = now
-            for stream, answer in self._servers.ask(tails, lambda pipe, s: pipe.memory_usage(key(s))).items():
-                self._refused.pop(stream, None)
-                if isinstance(answer, redis.ResponseError):
-                    self._refused[stream] = answer
-                told = isinstance(answer, int)
-                self._sizes[stream] = answer / max(tails[stream].length, 1) if told else None
-        for stream in tails:
-            if needed and stream in self._refused:
+        if now - self._requested_at >= SIZES_TTL_S or any(s not in self._sizes for s in states):
+            self._requested_at = now
+            for stream, reply in self._servers.request(
+                states, lambda pipe, s: pipe.memory_usage(stream_key(s))
+            ).items():
+                self._errors.pop(stream, None)
+                if isinstance(reply, redis.ResponseError):
+                    self._errors[stream] = reply
+                is_known = isinstance(reply, int)
+                self._sizes[stream] = reply / max(states[stream].length, 1) if is_known else None
+        for stream in states:
+            if required and stream in self._errors:
                 raise UsageError(
-                    f"maxBytesPerTrigger needs MEMORY USAGE, which fails: {self._refused[stream]}"
+                    f"maxBytesPerTrigger needs MEMORY USAGE, which fails: {self._errors[stream]}"
                 )
-        return {s: size for s in tails if (size := self._sizes.get(s)) is not None}
+        return {s: size for s in states if (size := self._sizes.get(s)) is not None}
 
-    def known(self, stream: str) -> float | None:
+    def known_bytes(self, stream: str) -> float | None:
         """The size, if the server told it lately."""
         return self._sizes.get(stream)
