@@ -50,7 +50,7 @@ def made_of(n: int) -> bytes:
 
 def digest(data: bytes) -> str:
     one = Digest()
-    one.take(data)
+    one.compute(data)
     return f"{one.high:016x}{one.low:016x}"
 
 
@@ -61,8 +61,8 @@ def test_digests_are_those_of_the_xxhash_library(n, expected):
 
 def test_a_digest_may_serve_many_inputs():
     one = Digest()
-    one.take(made_of(5000))
-    one.take(b"")
+    one.compute(made_of(5000))
+    one.compute(b"")
     assert f"{one.high:016x}{one.low:016x}" == digest(b"")
 
 

@@ -238,7 +238,7 @@ def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
     at: cython.Py_ssize_t = start
     while at + 1 < len(words):
         field = words[at]
-        digest.take(field + len(field).to_bytes(8, "little") + words[at + 1])
+        digest.compute(field + len(field).to_bytes(8, "little") + words[at + 1])
         low_sum = mem.add_u64(low_sum, digest.low)
         high_sum = mem.add_u64(high_sum, digest.high)
         low_xor ^= digest.low

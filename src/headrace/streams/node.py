@@ -230,7 +230,7 @@ class Node:
 @cython.ccall
 def checked_node(ms: cython.ulonglong, seq: cython.ulonglong, data: bytearray, check: NodeCheck) -> Node:
     """The node ms-seq around data, which check has found sound."""
-    pack: Listpack = Listpack.from_bytes(data) if check.wide else listpack.adopted(data, check.count)
+    pack: Listpack = Listpack.from_bytes(data) if check.wide else listpack.from_trusted(data, check.count)
     return Node(ms, seq, pack)
 
 

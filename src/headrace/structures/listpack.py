@@ -6,11 +6,11 @@
 | u32 le   | u16 le   |           |     |           |      |
 +----------+----------+-----------+-----+-----------+------+
 
-total counts everything, header and end byte too. count stays at 65535 when there are more elements
-than 65534: then they must be counted by walking; `Listpack.count` is always exact.
+total includes the header and the end byte. count is 65535 if there are more than 65534 elements: they
+must then be counted by walking. `Listpack.count` is always exact.
 
-How an element looks is drawn in listpack_walk.py. A value is written in one encoding only: bytes that are
-the canonical decimal form of a signed 64-bit integer are stored as that integer, in the shortest form.
+listpack_walk.py shows the encoding of an element. Each value has exactly one encoding: bytes that are the
+canonical decimal form of a signed 64-bit integer are stored as that integer, in the shortest form.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from headrace.structures import listpack_walk
 HEADER = cython.declare(cython.Py_ssize_t, 6)
 END = cython.declare(cython.uchar, 0xFF)
 COUNT_UNKNOWN = cython.declare(cython.uint, 65535)
-TOTAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 0xFFFFFFFF)  # the header has 32 bits for it
+TOTAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 0xFFFFFFFF)  # the header stores it in 32 bits
 INTEGER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 10)
-TRANSFER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 16384)  # a block larger than this is not handed on
+TRANSFER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 16384)  # a larger block is not transferred
 DECIMAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 20)
 MAGNITUDE_MAX = cython.declare(cython.ulonglong, 0x8000000000000000)  # of a negative 64-bit integer
 MINUS = cython.declare(cython.uchar, 45)
@@ -38,13 +38,13 @@ MINUS = cython.declare(cython.uchar, 45)
 @cython.no_gc
 @cython.cclass
 class Listpack:
-    """Owns its bytes in `buf`; `p` is borrowed from it, and set anew where buf is.
+    """Owns its bytes in `buf`; `p` is borrowed from it and set again whenever buf is replaced.
 
-    `at` must be the offset of an element: compiled, nobody checks. Offsets stay right while elements
-    are appended; any other change moves what follows it.
+    `at` must be the offset of an element; compiled, it is not checked. Appending keeps offsets valid; any
+    other change moves the elements after it.
     """
 
-    buf: Any  # a mem.alloc, or the bytearray that was adopted
+    buf: Any  # from mem.alloc, or the bytearray given to from_trusted
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t  # the offset of the end byte
@@ -60,11 +60,11 @@ class Listpack:
 
     @staticmethod
     def from_bytes(data: bytes | bytearray) -> Listpack:
-        """The listpack that data holds, all of it; ValueError when it is damaged."""
+        """Copy a stored listpack. Raises ValueError if it is damaged."""
         count: cython.Py_ssize_t = listpack_walk.check(data)
         pack: Listpack = Listpack(len(data))
         source: cython.p_const_uchar = data
-        pack._take_elements(source, len(data) - 1)
+        pack._copy_elements(source, len(data) - 1)
         pack.count = count
         pack._seal()
         pack.shrink()
@@ -74,13 +74,13 @@ class Listpack:
 
     @cython.ccall
     def append(self, value: bytes) -> cython.Py_ssize_t:
-        """Add value after the last element; return its offset."""
+        """Append value and return its offset."""
         p: cython.p_const_uchar = value
         return self.append_piece(p, 0, len(value))
 
     @cython.ccall
     def append_int(self, v: cython.longlong) -> cython.Py_ssize_t:
-        """Add the integer v after the last element; return its offset."""
+        """Append the integer v and return its offset."""
         at: cython.Py_ssize_t = self.used
         if at + INTEGER_BYTES_MAX >= self.cap:
             self.reserve(INTEGER_BYTES_MAX)
@@ -93,7 +93,7 @@ class Listpack:
     def append_piece(
         self, source: cython.p_const_uchar, source_at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Add the n bytes at source_at, which must not lie in this listpack; return the offset."""
+        """Append n bytes of source, which must not be this listpack, and return their offset."""
         at: cython.Py_ssize_t = self.used
         first: cython.uchar
         if 0 < n <= DECIMAL_BYTES_MAX:
@@ -109,7 +109,7 @@ class Listpack:
 
     @cython.ccall
     def reserve(self, n: cython.Py_ssize_t) -> cython.void:
-        """Make room for n more bytes, so that adding them cannot fail; the block grows by half at least."""
+        """Reserve n more bytes, so that appending them cannot fail. Grows the block by half at least."""
         if self.used + n + 1 > self.cap:
             self._resize(max(self.used + n + 1, min(self.cap + self.cap // 2, TOTAL_BYTES_MAX)))
 
@@ -117,66 +117,66 @@ class Listpack:
 
     @cython.ccall
     def insert(self, at: cython.Py_ssize_t, value: bytes) -> cython.void:
-        """Put value before the element at `at`; all from there on moves up."""
+        """Insert value before the element at `at`."""
         self._splice(at, 0, value)
         self.count += 1
         self._seal()
 
     @cython.ccall
     def replace(self, at: cython.Py_ssize_t, value: bytes) -> cython.void:
-        """Make value the element at `at`; what follows may move."""
+        """Replace the element at `at` by value."""
         self._splice(at, listpack_walk.next_at(self.p, at) - at, value)
         self._seal()
 
     @cython.ccall
     def replace_int(self, at: cython.Py_ssize_t, v: cython.longlong) -> cython.void:
-        """Make the integer v the element at `at`; what follows may move."""
+        """Replace the element at `at` by the integer v."""
         if 0 <= v <= 127 and self.p[at] <= 127:
             self.p[at] = v
             return
-        self._open(at, listpack_walk.next_at(self.p, at) - at, 1 + integer_size(v))
+        self._resize_gap(at, listpack_walk.next_at(self.p, at) - at, 1 + integer_size(v))
         _put_integer(self.p, at, v)
         self._seal()
 
     @cython.ccall
     def delete(self, at: cython.Py_ssize_t) -> cython.void:
-        """Take out the element at `at`; the one after it, if any, is then at `at`."""
-        self._open(at, listpack_walk.next_at(self.p, at) - at, 0)
+        """Delete the element at `at`; the next one, if any, is then at `at`."""
+        self._resize_gap(at, listpack_walk.next_at(self.p, at) - at, 0)
         self.count -= 1
         self._seal()
 
     @cython.ccall
     def shrink(self) -> cython.void:
-        """Give spare room back."""
+        """Free unused capacity."""
         if self.cap > self.used + 1:
             self._resize(self.used + 1)
 
     @cython.ccall
     def transfer_buffer(self) -> Listpack:
-        """Give spare room away: to an empty listpack, with the block that this one had, unless that is large.
+        """Move the block to a new, empty listpack and keep an exact copy; free a large block instead.
 
-        Who fills one listpack after the other takes each from the one before. So the full ones are allocated
-        at the size they keep, one behind the other, without the holes that growing blocks leave.
+        Filling listpacks one after the other this way allocates the full ones at their final size, next to
+        each other, without the holes that growing blocks leave.
         """
-        heir: Listpack
+        successor: Listpack
         if self.cap > TRANSFER_BYTES_MAX:
-            heir = Listpack()
+            successor = Listpack()
             self.shrink()
-            return heir
-        heir = adopted(self.buf, 0)
+            return successor
+        successor = from_trusted(self.buf, 0)
         self.buf = mem.alloc(self.used + 1)
         self.p = self.buf
         self.cap = self.used + 1
-        mem.copy(self.p, 0, heir.p, 0, self.cap)
-        heir.used = HEADER
-        heir._seal()
-        return heir
+        mem.copy(self.p, 0, successor.p, 0, self.cap)
+        successor.used = HEADER
+        successor._seal()
+        return successor
 
     # ---- reading
 
     @cython.ccall
     def get(self, at: cython.Py_ssize_t) -> bytes:
-        """The bytes of the element at `at`; of an integer, its decimal form."""
+        """Return the element at `at` as bytes; an integer in its decimal form."""
         p: cython.p_uchar = self.p
         digits: bytearray
         room: cython.p_uchar
@@ -188,33 +188,33 @@ class Listpack:
 
     @cython.ccall
     def first(self) -> cython.Py_ssize_t:
-        """The offset of the first element; -1 when there is none."""
+        """Return the offset of the first element; -1 if there is none."""
         return HEADER if self.count > 0 else -1
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
-        """The offset of the last element; -1 when there is none."""
+        """Return the offset of the last element; -1 if there is none."""
         return listpack_walk.previous_at(self.p, self.used)
 
     @cython.ccall
     def next(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The offset of the element after the one at `at`; -1 after the last."""
+        """Return the offset of the element after the one at `at`; -1 after the last."""
         at = listpack_walk.next_at(self.p, at)
         return at if at < self.used else -1
 
     @cython.ccall
     def previous(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The offset of the element before the one at `at`; -1 before the first."""
+        """Return the offset of the element before the one at `at`; -1 before the first."""
         return listpack_walk.previous_at(self.p, at)
 
     @cython.ccall
     def to_bytes(self) -> bytes:
-        """The listpack as it is stored and sent."""
+        """Return the listpack as it is stored and sent."""
         return mem.to_bytes(self.p, 0, self.used + 1)
 
     @cython.ccall
     def copy(self) -> Listpack:
-        """Another listpack with the same elements and no spare room."""
+        """Return a copy without unused capacity."""
         other: Listpack = Listpack(self.used + 1)
         mem.copy(other.p, 0, self.p, 0, self.used + 1)
         other.used = self.used
@@ -226,8 +226,8 @@ class Listpack:
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert all that must hold."""
-        assert self.cap == len(self.buf) > self.used, "the end byte lies outside the buffer"
+        """Assert every invariant."""
+        assert self.cap == len(self.buf) > self.used, "the end byte is outside the buffer"
         counted: cython.Py_ssize_t = listpack_walk.check(self.to_bytes())
         count: cython.Py_ssize_t = self.count
         assert counted == count, f"{counted} elements, count says {count}"
@@ -236,24 +236,26 @@ class Listpack:
 
     @cython.cfunc
     def _splice(self, at: cython.Py_ssize_t, old: cython.Py_ssize_t, value: bytes) -> cython.void:
-        """Write value in place of the `old` bytes at `at`."""
+        """Replace the `old` bytes at `at` by the element value."""
         source: cython.p_const_uchar = value
         n: cython.Py_ssize_t = len(value)
         v: cython.longlong
         if is_decimal(source, 0, n):
             v = decimal(source, 0, n)
-            self._open(at, old, 1 + integer_size(v))
+            self._resize_gap(at, old, 1 + integer_size(v))
             _put_integer(self.p, at, v)
         else:
-            self._open(at, old, string_head(n) + n + _trail_size(string_head(n) + n))
+            self._resize_gap(at, old, string_header_size(n) + n + _trail_size(string_header_size(n) + n))
             _put_string(self.p, at, source, 0, n)
 
     @cython.cfunc
-    def _open(self, at: cython.Py_ssize_t, old: cython.Py_ssize_t, new: cython.Py_ssize_t) -> cython.void:
-        """Move what follows the `old` bytes at `at`, so that `new` bytes fit in their place."""
+    def _resize_gap(
+        self, at: cython.Py_ssize_t, old: cython.Py_ssize_t, new: cython.Py_ssize_t
+    ) -> cython.void:
+        """Replace the `old` bytes at `at` by a gap of `new` bytes."""
         end: cython.Py_ssize_t = self.used + new - old
         if end + 1 > self.cap:
-            self._resize(end + 1)  # no spare room: full nodes are tight and stay so
+            self._resize(end + 1)  # no extra capacity: full nodes have none and stay so
         mem.move(self.p, at + new, at + old, self.used - at - old)
         self.used = end
 
@@ -272,17 +274,17 @@ class Listpack:
     @cython.inline
     @cython.exceptval(check=False)
     def _seal(self) -> cython.void:
-        """Make header and end byte say what the fields say."""
+        """Write the header and the end byte from the attributes."""
         p: cython.p_uchar = self.p
         p[self.used] = END
         mem.put_u32le(p, 0, self.used + 1)
         mem.put_u16le(p, 4, self.count if self.count < COUNT_UNKNOWN else COUNT_UNKNOWN)
 
     @cython.cfunc
-    def _take_elements(self, source: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.void:
-        """Copy the elements of a sound listpack that ends there; a trailing length gets our form."""
+    def _copy_elements(self, source: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.void:
+        """Append the elements of a valid listpack up to `end`; write trailing lengths in Redis's form."""
         at: cython.Py_ssize_t = HEADER
-        rest: cython.Py_ssize_t = HEADER  # what is still to be copied begins there
+        rest: cython.Py_ssize_t = HEADER  # where the bytes not yet copied begin
         size: cython.Py_ssize_t
         trail: cython.Py_ssize_t
         while at < end:
@@ -300,10 +302,10 @@ class Listpack:
 
 
 @cython.cfunc
-def adopted(data: Any, count: cython.Py_ssize_t) -> Listpack:
-    """The listpack of count elements that data is known to be, with trailing lengths of our form.
+def from_trusted(data: Any, count: cython.Py_ssize_t) -> Listpack:
+    """Wrap data, a valid listpack of count elements with trailing lengths in Redis's form, without a copy.
 
-    data is a bytearray, or a mem.alloc that nobody else has.
+    data is a bytearray, or comes from mem.alloc; the listpack owns it from now on.
     """
     pack: Listpack = Listpack.__new__(Listpack)
     pack.buf = data
@@ -320,8 +322,7 @@ def adopted(data: Any, count: cython.Py_ssize_t) -> Listpack:
 @cython.cfunc
 @cython.exceptval(check=False)
 def is_decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.bint:
-    """Whether the n bytes at `at` are the canonical decimal form of a signed 64-bit integer:
-    no plus, no space, no leading zero, no -0."""
+    """Return whether n bytes are an i64 in canonical decimal form: no plus, space, leading zero or -0."""
     end: cython.Py_ssize_t = at + n
     if n <= 0 or n > DECIMAL_BYTES_MAX:
         return False
@@ -352,7 +353,7 @@ def is_decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssiz
 @cython.cfunc
 @cython.exceptval(check=False)
 def decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.longlong:
-    """The integer whose canonical decimal form, as is_decimal has it, are the n bytes at `at`."""
+    """Parse n bytes for which is_decimal() is true."""
     end: cython.Py_ssize_t = at + n
     negative: cython.bint = p[at] == MINUS
     if negative:
@@ -375,7 +376,7 @@ def equals(
     q_at: cython.Py_ssize_t,
     n: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Whether the element of p at `at` has the n bytes of q at q_at as its text."""
+    """Return whether the element of p at `at` equals the n bytes of q at q_at."""
     if listpack_walk.is_integer(p, at):
         return is_decimal(q, q_at, n) and decimal(q, q_at, n) == listpack_walk.integer(p, at)
     if listpack_walk.text_size(p, at) != n:
@@ -386,7 +387,7 @@ def equals(
 @cython.cfunc
 @cython.exceptval(check=False)
 def integer_size(v: cython.longlong) -> cython.Py_ssize_t:
-    """The bytes of v's shortest encoding, without the trailing length (which takes one)."""
+    """Return the size of v's shortest encoding, without the trailing length (one byte)."""
     if 0 <= v <= 0x7F:
         return 1
     if -0x1000 <= v <= 0xFFF:
@@ -403,8 +404,8 @@ def integer_size(v: cython.longlong) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def string_head(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The bytes before the text of a string of n bytes."""
+def string_header_size(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return the number of bytes before the text of a string of n bytes."""
     if n < 64:
         return 1
     return 2 if n < 4096 else 5
@@ -413,7 +414,7 @@ def string_head(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _put_integer(p: cython.p_uchar, at: cython.Py_ssize_t, v: cython.longlong) -> cython.Py_ssize_t:
-    """Write v as an element at `at`; return the offset past it."""
+    """Write v as an element at `at`; return the offset after it."""
     if 0 <= v <= 0x7F:
         p[at] = v
         p[at + 1] = 1
@@ -446,13 +447,13 @@ def _put_string(
     source_at: cython.Py_ssize_t,
     n: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write the n bytes at source_at as a string element at `at`; return the offset past it."""
+    """Write the n bytes at source_at as a string element at `at`; return the offset after it."""
     if n < 64:
         p[at] = 0x80 | n
         mem.copy(p, at + 1, source, source_at, n)
         p[at + 1 + n] = 1 + n
         return at + 2 + n
-    head: cython.Py_ssize_t = string_head(n)
+    head: cython.Py_ssize_t = string_header_size(n)
     if head == 2:
         p[at] = 0xE0 | n >> 8
         p[at + 1] = n & 0xFF
@@ -466,7 +467,7 @@ def _put_string(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _trail_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The bytes of the trailing length that says size, as Redis writes it."""
+    """Return how many bytes Redis writes for the trailing length `size`."""
     if size <= 127:
         return 1
     if size < 16383:
@@ -479,7 +480,7 @@ def _trail_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _put_trail(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Write the trailing length that says size at `at`; return the offset past it."""
+    """Write `size` as a trailing length at `at`; return the offset after it."""
     n: cython.Py_ssize_t = _trail_size(size)
     i: cython.Py_ssize_t
     for i in range(n):

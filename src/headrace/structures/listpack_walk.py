@@ -1,6 +1,6 @@
-"""Reading a listpack: steps over p, where `at` is the offset of an element.
+"""Functions that read a listpack at pointer p, where `at` is the offset of an element.
 
-An element is `encoding | payload | trailing length`; the first byte of the encoding says what follows:
+An element is `encoding | payload | trailing length`. The first byte of the encoding determines the rest:
 
     0xxxxxxx                      integer 0..127, the byte itself
     10nnnnnn  n bytes             string of n = 0..63 bytes
@@ -15,10 +15,11 @@ byte but the first has its top bit set, so that it can be read from right to lef
 
     L <= 127  [L]      L <= 16382  [L >> 7] [0x80 | L & 127]      L <= 2097150  three bytes ...
 
-Redis goes one byte wider already at L = 16383, 2097151, 268435455, Valkey one later: 00 FF FF
-against 7F FF. The first of these bytes tells which; both are read here, Redis's form is written.
+Redis uses one more byte from L = 16383, 2097151 and 268435455 on, Valkey from the next number on: 00 FF FF
+against 7F FF. The first of these bytes shows which. Both forms are read here, Redis's is written.
 
-All functions but check() trust their bytes: check() has seen them, or we have written them.
+Only check() and checked_next() accept untrusted bytes. All other functions need bytes that were checked
+or written by this program.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MINUS = cython.declare(cython.uchar, 45)
 @cython.cfunc
 @cython.exceptval(check=False)
 def is_integer(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
-    """Whether the element at `at` is stored as an integer."""
+    """Return whether the element at `at` is stored as an integer."""
     first: cython.uint = p[at]
     return first < 0x80 or first & 0xE0 == 0xC0 or first > LONG_STRING
 
@@ -51,7 +52,7 @@ def is_integer(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def integer(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    """The value of the integer element at `at`."""
+    """Return the value of the integer element at `at`."""
     v: cython.longlong = p[at]
     if v < 0x80:
         return v
@@ -74,7 +75,7 @@ def integer(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.cfunc
 @cython.exceptval(check=False)
 def text_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where the bytes of the string element at `at` begin."""
+    """Return the offset of the first byte of text of the string element at `at`."""
     if p[at] < 0xC0:
         return at + 1
     return at + 5 if p[at] == LONG_STRING else at + 2
@@ -83,7 +84,7 @@ def text_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t
 @cython.cfunc
 @cython.exceptval(check=False)
 def text_size(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """How many bytes the string element at `at` has."""
+    """Return the length of the text of the string element at `at`."""
     first: cython.Py_ssize_t = p[at]
     if first < 0xC0:
         return first & 0x3F
@@ -95,7 +96,7 @@ def text_size(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize
 @cython.cfunc
 @cython.exceptval(check=False)
 def encoded_size(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The bytes of encoding and payload of the element at `at`; what the trailing length counts."""
+    """Return the size of encoding and payload of the element at `at`: its trailing length."""
     first: cython.uint = p[at]
     if first < 0x80:
         return 1
@@ -113,7 +114,7 @@ def encoded_size(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ss
 @cython.cfunc
 @cython.exceptval(check=False)
 def trail_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The bytes of the trailing length that stands at `at` and says size, in either family's form."""
+    """Return how many bytes the trailing length `size` at `at` has, in Redis's or Valkey's form."""
     if size < 0x7F + 1:
         return 1
     n: cython.Py_ssize_t = 2
@@ -129,7 +130,7 @@ def trail_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_s
 @cython.cfunc
 @cython.exceptval(check=False)
 def next_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The offset just past the element at `at`: of the next element, or of the end byte."""
+    """Return the offset after the element at `at`: of the next element, or of the end byte."""
     size: cython.Py_ssize_t = encoded_size(p, at)
     if size < 0x80:
         return at + size + 1
@@ -139,7 +140,7 @@ def next_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t
 @cython.cfunc
 @cython.exceptval(check=False)
 def previous_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The offset of the element that ends just before `at`; -1 when `at` is the first element."""
+    """Return the offset of the element that ends at `at`; -1 if `at` is the first element."""
     if at <= HEADER:
         return -1
     size: cython.Py_ssize_t = 0
@@ -158,7 +159,7 @@ def previous_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssi
 @cython.cfunc
 @cython.exceptval(check=False)
 def put_integer_text(p: cython.p_uchar, v: cython.longlong) -> cython.Py_ssize_t:
-    """Write the decimal text of v at the start of p, which has room for 20 bytes; return its size."""
+    """Write v in decimal to p, which must have 20 bytes; return how many were written."""
     if v >= 0:
         return mem.put_decimal(p, 0, v)
     p[0] = MINUS
@@ -167,9 +168,10 @@ def put_integer_text(p: cython.p_uchar, v: cython.longlong) -> cython.Py_ssize_t
 
 @cython.ccall
 def check(data: bytes | bytearray) -> cython.Py_ssize_t:
-    """Walk untrusted bytes; return how many elements they hold, ValueError if they are no listpack.
+    """Check untrusted bytes and count their elements.
 
-    Reads nothing outside data and allocates nothing, whatever the lengths in it claim.
+    Reads nothing outside data and allocates nothing, whatever lengths it contains. Raises ValueError if data
+    is not a valid listpack.
     """
     size: cython.Py_ssize_t = len(data)
     if size < HEADER + 1:
@@ -178,7 +180,7 @@ def check(data: bytes | bytearray) -> cython.Py_ssize_t:
     end: cython.Py_ssize_t = size - 1
     total: cython.Py_ssize_t = mem.u32le(p, 0)
     if total != size:
-        raise ValueError(f"the listpack says {total} bytes, there are {size}")
+        raise ValueError(f"the listpack header has a size of {total} bytes, there are {size}")
     if p[end] != END:
         raise ValueError("the listpack has no end byte")
     at: cython.Py_ssize_t = HEADER
@@ -190,14 +192,14 @@ def check(data: bytes | bytearray) -> cython.Py_ssize_t:
         count += 1
     said: cython.Py_ssize_t = mem.u16le(p, 4)
     if said != COUNT_UNKNOWN and said != count:
-        raise ValueError(f"the listpack says {said} elements, there are {count}")
+        raise ValueError(f"the listpack header has a count of {said} elements, there are {count}")
     return count
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def checked_next(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The offset past the element at `at`; -1 unless it is whole, well formed and ends by `end`."""
+    """Return the offset after the element at `at`; -1 unless it is valid and ends at `end` or before."""
     first: cython.uint = p[at]
     head: cython.Py_ssize_t = 1
     if first > INT64:
@@ -213,15 +215,15 @@ def checked_next(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_
     if trail >= end:
         return -1
     n: cython.Py_ssize_t = trail_size(p, trail, size)
-    if trail + n > end or _trail_says(p, trail + n, n) != size:
+    if trail + n > end or _decode_trail(p, trail + n, n) != size:
         return -1
     return trail + n
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _trail_says(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The size said by the trailing length that ends before `at`, or -1 unless it has exactly n bytes."""
+def _decode_trail(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Decode the trailing length that ends at `at`; -1 unless it has exactly n bytes."""
     size: cython.Py_ssize_t = 0
     group: cython.Py_ssize_t
     i: cython.Py_ssize_t

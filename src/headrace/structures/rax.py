@@ -1,34 +1,34 @@
 """A radix tree: keys of any bytes, in byte order, each shared prefix stored once.
 
-"field", "fields" and "final", one byte an edge, and as kept here. What stands in brackets is a key:
+"field", "fields" and "final", with one byte per edge, and as stored here. A node in brackets is a key:
 
     (f) -> (i) -> (e n)                                   ("fi") -> (e n)
                      e -> (l) -> (d) -> [s] -> []            e -> ("ld") -> [s] -> []
                      n -> (a) -> (l) -> []                   n -> ("al") -> []
 
-Bytes stand on edges. A node is one of three kinds:
+Bytes are on edges. A node is one of three kinds:
 
-    leaf      no edge; a key, save the root of the empty tree
+    leaf      no edge; a key, except for the root of the empty tree
     run       one edge of one or more bytes, to `child`
     branch    two or more edges of one byte each, ascending in `edges`, to `children` in the same order
 
-Most nodes are leaves, and a leaf (but for the root) is nothing but its value: that stands where other nodes
-have a RaxNode below them. So a key among neighbours, as IDs are, takes the eight bytes of a place in a list.
+Most nodes are leaves. A leaf, unless it is the root, is only its value, stored in its parent where another
+child would be a RaxNode. So a key among similar keys, as IDs are, takes the eight bytes of a list item.
 
-Below a run stands a key, a branch or a leaf: two runs that could be one are one. So the shape, and with it
-the number of nodes, follows from the keys alone, whatever their history. An insert may cut a run in two ways:
+The child of a run is a key, a branch or a leaf: runs are always merged. So the shape, and with it the number
+of nodes, depends only on the keys, not on their history. An insert splits a run in one of two ways:
 
-    ("first") -> []       "fir" ends in it: a node more       "file" leaves it: a branch, with runs for
-                                                              what was above it, was below it and is new
+    ("first") -> []       "fir" ends in it: one more node     "file" leaves it: a branch, with runs for the
+                                                              bytes above it, below it and the new ones
 
                           ("fir") -> ["st"] -> []             ("fi") -> (l r)
                                                                  l -> (e) -> []
                                                                  r -> ("st") -> []
 
-A remove mends what it leaves behind: a branch of one edge becomes a run, and runs that meet become one.
+A remove restores the shape: a branch of one edge becomes a run, and adjacent runs are merged.
 
-`nodes` counts what Redis shows as radix-tree-nodes. Where keys are prefixes of others (names; never IDs)
-Redis may leave two runs unmended after a remove; nobody can see that, and we do not imitate it.
+`nodes` is what Redis shows as radix-tree-nodes. If keys are prefixes of others (names, never IDs), Redis may
+leave two runs unmerged after a remove. Clients cannot see that, and it is not imitated here.
 
 Nothing here recurses: a tree can be as deep as its longest key.
 """
@@ -46,25 +46,25 @@ from headrace.structures import footprint
 INVISIBLE = re.compile(rb"[^!-~]")
 
 ZEROS = cython.declare(bytes, bytes(8))  # one object for all trees
-NO_VALUE = cython.declare(object, object())  # where a value could be: None is a value like any other
+NO_VALUE = cython.declare(object, object())  # no value; None is an ordinary value
 
 
 @cython.final
-# Without the trashcan a deep tree is freed by a C call within a C call for each level of it.
+# Without the trashcan a deep tree would be freed by nested C calls, one for each level.
 @cython.trashcan(True)
 @cython.cclass
 class RaxNode:
-    """A run or a branch, or the root of any kind. Owned by its Rax, which alone changes it."""
+    """A run, a branch or the root. Only its Rax changes it."""
 
-    edges: bytes  # of a run its bytes, of a branch one byte for each child
-    child: object  # of a run: a RaxNode or a leaf's value; else NO_VALUE
-    children: list[object] | None  # of a branch: as many of them; else None
-    value: object  # of a key; else NO_VALUE
+    edges: bytes  # run: its bytes; branch: one byte for each child
+    child: object  # run: a RaxNode or a leaf's value; branch: NO_VALUE
+    children: list[object] | None  # branch: its children; run: None
+    value: object  # key: its value; otherwise NO_VALUE
 
 
 @cython.cfunc
-def _node(edges: bytes, child: object, value: object) -> RaxNode:
-    """A run. (Made without __init__, which would cost more than the node.)"""
+def _new_run(edges: bytes, child: object, value: object) -> RaxNode:
+    """Create a run. Skips __init__, which would cost more than the node."""
     node: RaxNode = RaxNode.__new__(RaxNode)
     node.edges = edges
     node.child = child
@@ -74,8 +74,8 @@ def _node(edges: bytes, child: object, value: object) -> RaxNode:
 
 
 @cython.cfunc
-def _run(key: bytes, at: cython.Py_ssize_t) -> bytes:
-    """The bytes of key from `at` on. Of an ID they mostly end as all others do, in a sequence number of 0."""
+def _suffix(key: bytes, at: cython.Py_ssize_t) -> bytes:
+    """Return key[at:]. The most common suffix, the zero bytes of sequence number 0, is one object."""
     p: cython.p_const_uchar = key
     zeros: cython.p_const_uchar = ZEROS
     n: cython.Py_ssize_t = len(key) - at
@@ -86,8 +86,8 @@ def _run(key: bytes, at: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def shared(run: bytes, key: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """How many bytes run has in common with key from `at` on."""
+def common_prefix(run: bytes, key: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return the length of the common prefix of run and key[at:]."""
     p: cython.p_const_uchar = run
     q: cython.p_const_uchar = key
     n: cython.Py_ssize_t = min(len(run), len(key) - at)
@@ -98,15 +98,15 @@ def shared(run: bytes, key: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
-def below(node: RaxNode, key: bytes, at: cython.Py_ssize_t) -> object:
-    """What is one step down the way key goes from `at` on; NO_VALUE when that way is not in the tree."""
+def child_for(node: RaxNode, key: bytes, at: cython.Py_ssize_t) -> object:
+    """Return the child of node on the path of key[at:]; NO_VALUE if the tree has no such path."""
     p: cython.p_const_uchar = node.edges
     q: cython.p_const_uchar = key
     n: cython.Py_ssize_t = len(node.edges)
-    place: cython.Py_ssize_t
+    index: cython.Py_ssize_t
     if node.children is not None:
-        place = mem.find(p, 0, n, q[at])
-        return NO_VALUE if place < 0 else node.children[place]
+        index = mem.find(p, 0, n, q[at])
+        return NO_VALUE if index < 0 else node.children[index]
     if len(key) - at < n or mem.compare(p, 0, q, at, n) != 0:
         return NO_VALUE
     return node.child
@@ -114,15 +114,15 @@ def below(node: RaxNode, key: bytes, at: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def width(node: RaxNode) -> cython.Py_ssize_t:
-    """How many bytes a step down from node takes."""
+def step_size(node: RaxNode) -> cython.Py_ssize_t:
+    """Return how many bytes of a key a step from node to its child consumes."""
     return 1 if node.children is not None else len(node.edges)
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def place_of(edges: bytes, byte: cython.uchar) -> cython.Py_ssize_t:
-    """Where byte stands among the ascending edges, or would have to be put."""
+def edge_index(edges: bytes, byte: cython.uchar) -> cython.Py_ssize_t:
+    """Return the index of byte in the ascending edges, or where it would be inserted."""
     p: cython.p_const_uchar = edges
     low: cython.Py_ssize_t = 0
     high: cython.Py_ssize_t = len(edges)
@@ -143,14 +143,14 @@ def place_of(edges: bytes, byte: cython.uchar) -> cython.Py_ssize_t:
 @cython.final
 @cython.cclass
 class Rax:
-    """A sorted map from bytes to objects. RaxCursor (rax_walk) goes through it in order."""
+    """A sorted map from bytes to objects. RaxCursor (rax_walk) iterates over it in order."""
 
     root: RaxNode
     keys: cython.Py_ssize_t
     nodes: cython.Py_ssize_t
 
     def __init__(self) -> None:
-        self.root = _node(b"", NO_VALUE, NO_VALUE)
+        self.root = _new_run(b"", NO_VALUE, NO_VALUE)
         self.keys = 0
         self.nodes = 1
 
@@ -159,52 +159,52 @@ class Rax:
 
     @cython.ccall
     def find(self, key: bytes) -> object:
-        """The value of key; None when the key is absent."""
-        value: object = self._value(key)
+        """Return the value of key; None if the key is absent."""
+        value: object = self._lookup(key)
         return None if value is NO_VALUE else value
 
     @cython.ccall
     def contains(self, key: bytes) -> cython.bint:
-        """Whether key is there."""
-        return self._value(key) is not NO_VALUE
+        """Return whether key is in the map."""
+        return self._lookup(key) is not NO_VALUE
 
     @cython.ccall
     def insert(self, key: bytes, value: object) -> cython.bint:
-        """Give key this value. True when the key is new, False when it was there and its value replaced."""
+        """Set the value of key. Returns True if the key is new, False if its value was replaced."""
         q: cython.p_const_uchar = key
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
-        same: cython.Py_ssize_t
-        place: cython.Py_ssize_t = 0
+        shared: cython.Py_ssize_t
+        index: cython.Py_ssize_t = 0
         is_new: cython.bint
         node: RaxNode = self.root
-        lower: object
+        child: object
         while at < n:
             if node.children is not None:
-                place = place_of(node.edges, q[at])
-                if place == len(node.edges) or node.edges[place] != q[at]:
-                    self._add(node, place, key, at, value)
+                index = edge_index(node.edges, q[at])
+                if index == len(node.edges) or node.edges[index] != q[at]:
+                    self._add_edge(node, index, key, at, value)
                     return True
-                lower = node.children[place]
+                child = node.children[index]
                 at += 1
             elif node.edges:
-                same = shared(node.edges, key, at)
-                if same < len(node.edges):
-                    self._split(node, same, key, at + same, value)
+                shared = common_prefix(node.edges, key, at)
+                if shared < len(node.edges):
+                    self._split_run(node, shared, key, at + shared, value)
                     return True
-                lower = node.child
-                at += same
+                child = node.child
+                at += shared
             else:
                 node.edges = key
-                node.child = self._tail(key, n, value)
+                node.child = self._new_child(key, n, value)
                 return True
-            if type(lower) is RaxNode:
-                node = lower
+            if type(child) is RaxNode:
+                node = child
                 continue
             if at < n:
-                _hang(node, place, _node(_run(key, at), self._tail(key, n, value), lower))
+                _set_child(node, index, _new_run(_suffix(key, at), self._new_child(key, n, value), child))
                 return True
-            _hang(node, place, value)
+            _set_child(node, index, value)
             return False
         is_new = node.value is NO_VALUE
         self.keys += is_new
@@ -213,22 +213,22 @@ class Rax:
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
-        """Remove key; False when it was not there."""
+        """Remove key. Returns False if it is absent."""
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
         node: RaxNode = self.root
-        above: RaxNode | None = None
-        higher: RaxNode | None = None
-        lower: object
+        parent: RaxNode | None = None
+        grandparent: RaxNode | None = None
+        child: object
         while at < n:
-            lower = below(node, key, at)
-            if lower is NO_VALUE:
+            child = child_for(node, key, at)
+            if child is NO_VALUE:
                 return False
-            at += width(node)
-            if type(lower) is RaxNode:
-                higher, above, node = above, node, lower
+            at += step_size(node)
+            if type(child) is RaxNode:
+                grandparent, parent, node = parent, node, child
             elif at == n:
-                self._drop_leaf(key, node, above, higher)
+                self._remove_leaf(key, node, parent, grandparent)
                 return True
             else:
                 return False
@@ -236,116 +236,118 @@ class Rax:
             return False
         node.value = NO_VALUE
         self.keys -= 1
-        if above is not None:
-            self._absorb(above)
+        if parent is not None:
+            self._merge_runs(parent)
         return True
 
     @cython.cfunc
-    def _drop_leaf(
-        self, key: bytes, node: RaxNode, above: RaxNode | None, higher: RaxNode | None
+    def _remove_leaf(
+        self, key: bytes, node: RaxNode, parent: RaxNode | None, grandparent: RaxNode | None
     ) -> cython.void:
-        """Remove key, a leaf of node, and mend what is above."""
-        at: cython.Py_ssize_t = len(key) - width(node)
+        """Remove the leaf of key from node, and restore the shape of the nodes above."""
+        at: cython.Py_ssize_t = len(key) - step_size(node)
         self.keys -= 1
         self.nodes -= 1
         if node.children is not None:
-            _cut(node, key[at])
-            self._absorb(node)
-            if above is not None:
-                self._absorb(above)
-        elif above is None:
+            _remove_edge(node, key[at])
+            self._merge_runs(node)
+            if parent is not None:
+                self._merge_runs(parent)
+        elif parent is None:
             node.edges = b""
             node.child = NO_VALUE
         elif node.value is not NO_VALUE:
-            _hang(above, 0 if above.children is None else place_of(above.edges, key[at - 1]), node.value)
-        else:  # the run led only to the leaf; above it is a branch, for two runs would have been one
+            _set_child(
+                parent, 0 if parent.children is None else edge_index(parent.edges, key[at - 1]), node.value
+            )
+        else:  # the run led only to the leaf; its parent is a branch, because runs are merged
             self.nodes -= 1
-            _cut(above, key[at - 1])
-            self._absorb(above)
-            if higher is not None:
-                self._absorb(higher)
+            _remove_edge(parent, key[at - 1])
+            self._merge_runs(parent)
+            if grandparent is not None:
+                self._merge_runs(grandparent)
 
     @cython.cfunc
-    def _value(self, key: bytes) -> object:
-        """The value of key; NO_VALUE when the key is absent."""
+    def _lookup(self, key: bytes) -> object:
+        """Return the value of key; NO_VALUE if the key is absent."""
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
         node: RaxNode = self.root
-        lower: object
+        child: object
         while at < n:
-            lower = below(node, key, at)
-            at += width(node)
-            if type(lower) is not RaxNode:
-                return lower if at == n else NO_VALUE
-            node = lower
+            child = child_for(node, key, at)
+            at += step_size(node)
+            if type(child) is not RaxNode:
+                return child if at == n else NO_VALUE
+            node = child
         return node.value
 
     @cython.cfunc
-    def _add(
-        self, branch: RaxNode, place: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t, value: object
+    def _add_edge(
+        self, branch: RaxNode, index: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t, value: object
     ) -> cython.void:
-        """A new edge of branch, at this place, for a new key, which leads here with its first `at` bytes."""
+        """Add an edge to branch at index for a new key, of which key[:at] leads to branch."""
         edges: bytes = branch.edges
         children: list[object] | None = branch.children
         assert children is not None
-        if place == len(edges):  # keys mostly come in order
+        if index == len(edges):  # keys mostly come in order
             branch.edges = edges + mem.to_bytes(key, at, 1)
-            children.append(self._tail(key, at + 1, value))
+            children.append(self._new_child(key, at + 1, value))
         else:
-            branch.edges = edges[:place] + mem.to_bytes(key, at, 1) + edges[place:]
-            children.insert(place, self._tail(key, at + 1, value))
+            branch.edges = edges[:index] + mem.to_bytes(key, at, 1) + edges[index:]
+            children.insert(index, self._new_child(key, at + 1, value))
 
     @cython.cfunc
-    def _tail(self, key: bytes, at: cython.Py_ssize_t, value: object) -> object:
-        """What to put below for a new key of which the bytes from `at` on are left."""
+    def _new_child(self, key: bytes, at: cython.Py_ssize_t, value: object) -> object:
+        """Return a child for the rest key[at:] of a new key, and count it."""
         self.keys += 1
         self.nodes += 1
         if at == len(key):
             return value
         self.nodes += 1
-        return _node(_run(key, at), value, NO_VALUE)
+        return _new_run(_suffix(key, at), value, NO_VALUE)
 
     @cython.cfunc
-    def _split(
-        self, node: RaxNode, same: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t, value: object
+    def _split_run(
+        self, node: RaxNode, shared: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t, value: object
     ) -> cython.void:
-        """Insert key, which follows a run for `same` bytes and then, `at` bytes on, ends or differs."""
+        """Split a run after `shared` bytes to insert key, which ends or differs at offset `at`."""
         run: bytes = node.edges
         rest: object = node.child
         branch: RaxNode = node
         if at == len(key):
-            node.edges = run[:same]
-            node.child = _node(run[same:], rest, value)
+            node.edges = run[:shared]
+            node.child = _new_run(run[shared:], rest, value)
             self.keys += 1
             self.nodes += 1
             return
-        if same + 1 < len(run):
-            rest = _node(run[same + 1 :], rest, NO_VALUE)
+        if shared + 1 < len(run):
+            rest = _new_run(run[shared + 1 :], rest, NO_VALUE)
             self.nodes += 1
-        if same > 0:
-            branch = _node(b"", NO_VALUE, NO_VALUE)
+        if shared > 0:
+            branch = _new_run(b"", NO_VALUE, NO_VALUE)
             self.nodes += 1
-            node.edges = run[:same]
+            node.edges = run[:shared]
             node.child = branch
         branch.child = NO_VALUE
-        branch.edges = run[same : same + 1]
+        branch.edges = run[shared : shared + 1]
         branch.children = [rest]
-        self._add(branch, place_of(branch.edges, key[at]), key, at, value)
+        self._add_edge(branch, edge_index(branch.edges, key[at]), key, at, value)
 
     @cython.cfunc
-    def _absorb(self, node: RaxNode) -> cython.void:
-        """Make one run of two, if node is a run that leads to a run that is not a key."""
-        lower: RaxNode
+    def _merge_runs(self, node: RaxNode) -> cython.void:
+        """Merge node and its child if both are runs and the child is not a key."""
+        child: RaxNode
         if type(node.child) is not RaxNode:
             return
-        lower = node.child
-        if lower.children is None and lower.value is NO_VALUE:
-            node.edges = node.edges + lower.edges
-            node.child = lower.child
+        child = node.child
+        if child.children is None and child.value is NO_VALUE:
+            node.edges = node.edges + child.edges
+            node.child = child.child
             self.nodes -= 1
 
     def memory_bytes(self) -> int:
-        """What the tree takes, without the values; goes through all nodes that are not leaves."""
+        """Return the bytes of memory of the tree without the values. Visits all nodes except leaves."""
         node: RaxNode
         total = footprint.instance_bytes(Rax)
         each = footprint.instance_bytes(RaxNode)
@@ -358,16 +360,16 @@ class Rax:
         return total
 
     def check(self) -> None:
-        """Assert, of the whole tree, all that the heading of this file promises."""
+        """Assert every invariant of the module's docstring for the whole tree."""
         node: RaxNode
-        lower: RaxNode
+        child: RaxNode
         keys = 0
         nodes = 1
         for node in self._inner_nodes():
-            lowers = _below(node)
-            nodes += len(lowers)
-            keys += (node.value is not NO_VALUE) + len([1 for x in lowers if type(x) is not RaxNode])
-            assert not [x for x in lowers if x is NO_VALUE], "a leaf is a key"
+            children = _children(node)
+            nodes += len(children)
+            keys += (node.value is not NO_VALUE) + len([1 for x in children if type(x) is not RaxNode])
+            assert not [x for x in children if x is NO_VALUE], "a leaf is a key"
             assert node.edges or node is self.root, "a node has an edge"
             if node.children is not None:
                 assert node.child is NO_VALUE, "a branch has no single child"
@@ -375,100 +377,100 @@ class Rax:
                 assert len(node.edges) == len(node.children), "each edge has its child"
                 assert list(node.edges) == sorted(set(node.edges)), "edges ascend"
             elif type(node.child) is RaxNode:
-                lower = node.child
-                assert lower.value is not NO_VALUE or lower.children is not None, "two runs make one"
+                child = node.child
+                assert child.value is not NO_VALUE or child.children is not None, "two runs make one"
         assert keys == self.keys, f"{keys} keys, counted as {self.keys}"
         assert nodes == self.nodes, f"{nodes} nodes, counted as {self.nodes}"
 
     def draw(self) -> str:
-        """The tree as text, with a line for each edge of a branch unless all lead to leaves.
+        """Return a drawing of the tree as text, one line for each edge of a branch unless all lead to leaves.
 
-        A key's node is in brackets, another in parentheses; a run of several bytes is quoted. Bytes are
-        shown as characters if all in the tree are visible ASCII, else in hex.
+        Nodes of keys are in brackets, others in parentheses. A run of several bytes is quoted. Bytes are
+        characters if the whole tree is visible ASCII, otherwise hex.
         """
         node: RaxNode
-        lower: object
-        spell = _spell_text
+        child: object
+        format_edges = _format_text
         for node in self._inner_nodes():
             if INVISIBLE.search(node.edges):
-                spell = _spell_hex
+                format_edges = _format_hex
         lines = []
         todo: list[tuple[str, object]] = [("", self.root)]
         while todo:
-            line, lower = todo.pop()
+            line, child = todo.pop()
             indent = " " * (len(line) + 3)
-            line += _draw_node(lower, spell)
-            while type(lower) is RaxNode:
-                node = lower
+            line += _draw_node(child, format_edges)
+            while type(child) is RaxNode:
+                node = child
                 if node.children is not None or not node.edges:
                     break
-                lower = node.child
-                line += " -> " + _draw_node(lower, spell)
-            if type(lower) is RaxNode:
-                lowers = _below(node)
-                if [x for x in lowers if type(x) is RaxNode]:
-                    edges = [indent + spell(bytes([byte])) + " -> " for byte in node.edges]
-                    todo.extend(reversed(list(zip(edges, lowers, strict=True))))
-                elif lowers:
-                    line += " -> " + " ".join(["[]"] * len(lowers))
+                child = node.child
+                line += " -> " + _draw_node(child, format_edges)
+            if type(child) is RaxNode:
+                children = _children(node)
+                if [x for x in children if type(x) is RaxNode]:
+                    edges = [indent + format_edges(bytes([byte])) + " -> " for byte in node.edges]
+                    todo.extend(reversed(list(zip(edges, children, strict=True))))
+                elif children:
+                    line += " -> " + " ".join(["[]"] * len(children))
             lines.append(line)
         return "\n".join(lines)
 
     def _inner_nodes(self) -> list[RaxNode]:
-        """Every node but the leaves, in no particular order."""
+        """Return all nodes except leaves, unordered."""
         node: RaxNode
         nodes: list[RaxNode] = [self.root]
-        for node in nodes:  # the list grows while we go through it
-            nodes.extend([x for x in _below(node) if type(x) is RaxNode])
+        for node in nodes:  # the list grows during this loop
+            nodes.extend([x for x in _children(node) if type(x) is RaxNode])
         return nodes
 
 
 @cython.cfunc
-def _hang(node: RaxNode, place: cython.Py_ssize_t, lower: object) -> cython.void:
-    """Put lower below node, at this place of a branch, in exchange for what is there."""
+def _set_child(node: RaxNode, index: cython.Py_ssize_t, child: object) -> cython.void:
+    """Replace the child of a run, or the child of a branch at index."""
     if node.children is not None:
-        node.children[place] = lower
+        node.children[index] = child
     else:
-        node.child = lower
+        node.child = child
 
 
 @cython.cfunc
-def _cut(branch: RaxNode, byte: cython.uchar) -> cython.void:
-    """Drop this edge of a branch, which becomes a run when one edge is left."""
-    place: cython.Py_ssize_t = place_of(branch.edges, byte)
+def _remove_edge(branch: RaxNode, byte: cython.uchar) -> cython.void:
+    """Remove the edge `byte` of a branch. With one edge left it becomes a run."""
+    index: cython.Py_ssize_t = edge_index(branch.edges, byte)
     children: list[object] | None = branch.children
     assert children is not None
-    branch.edges = branch.edges[:place] + branch.edges[place + 1 :]
-    del children[place]
+    branch.edges = branch.edges[:index] + branch.edges[index + 1 :]
+    del children[index]
     if len(children) == 1:
         branch.child = children[0]
         branch.children = None
 
 
 @cython.cfunc
-def _below(node: RaxNode) -> list[object]:
-    """All that is one step down from node."""
+def _children(node: RaxNode) -> list[object]:
+    """Return the children of node."""
     if node.children is not None:
         return node.children
     return [node.child] if node.edges else []
 
 
-def _draw_node(x: object, spell: Callable[[bytes], str]) -> str:
+def _draw_node(x: object, format_edges: Callable[[bytes], str]) -> str:
     node: RaxNode
     if type(x) is not RaxNode:
         return "[]"
     node = x
-    inside = spell(node.edges)
+    inside = format_edges(node.edges)
     if node.children is not None:
-        inside = " ".join([spell(bytes([byte])) for byte in node.edges])
+        inside = " ".join([format_edges(bytes([byte])) for byte in node.edges])
     elif len(node.edges) > 1:
         inside = f'"{inside}"'
     return f"({inside})" if node.value is NO_VALUE else f"[{inside}]"
 
 
-def _spell_text(edges: bytes) -> str:
+def _format_text(edges: bytes) -> str:
     return edges.decode()
 
 
-def _spell_hex(edges: bytes) -> str:
+def _format_hex(edges: bytes) -> str:
     return edges.hex(" ")

@@ -1,13 +1,13 @@
-"""Through a radix tree in order, from any place, either way.
+"""A cursor that iterates over a radix tree in order, in both directions.
 
-A cursor keeps no path into the tree, only the key it stands on. A step goes down from the root along that
-key and notes the last edge it passed on either side; the neighbour is the nearest key behind that edge:
+The cursor keeps no path into the tree, only its current key. A step descends from the root along that key
+and remembers the last edge it passed on either side. The neighbour is the nearest key below that edge:
 
-    (c) -> (a o)                       from "cat" the key before is behind the edge r of "ca",
-       a -> (r t) -> [] []             the key after behind the edge o of "c"
+    (c) -> (a o)                       from "cat" the previous key is below edge r of "ca",
+       a -> (r t) -> [] []             the next key below edge o of "c"
        o -> (w) -> []
 
-So whatever was inserted or removed meanwhile, the cursor's own key included, the next step is right.
+So the next step is correct whatever was inserted or removed in between, even the cursor's own key.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from headrace import mem
 from headrace.structures import rax
 from headrace.structures.rax import Rax, RaxNode
 
-ITSELF = cython.declare(cython.Py_ssize_t, -1)  # the place of a node's own key, which comes before its edges
+OWN_KEY = cython.declare(cython.Py_ssize_t, -1)  # stands for the node's own key, which sorts before its edges
 
 
 @cython.final
 @cython.cclass
 class RaxCursor:
-    """Stands on a key after seek, next or previous said True; `key` and `value` are what it found there.
+    """After seek(), next() or previous() returned True, `key` and `value` are the current item.
 
-    After one of them said False it stands nowhere, and only seek brings it back.
+    After one of them returned False there is no current item, and only seek() continues.
     """
 
     key: bytes
     value: object
     tree: Rax
-    stands: cython.bint
+    positioned: cython.bint
 
-    # What _part found: the value of the key or NO_VALUE, and the last way out on either side as a node,
-    # the place of an edge in it, and how many bytes of the key lead to that node.
-    here: object
+    # Results of _descend: the value of the key or NO_VALUE, and on either side the last edge passed, as a
+    # node, the index of the edge in it, and how many bytes of the key lead to that node.
+    found: object
     before: RaxNode | None
-    before_place: cython.Py_ssize_t
+    before_index: cython.Py_ssize_t
     before_at: cython.Py_ssize_t
     after: RaxNode | None
-    after_place: cython.Py_ssize_t
+    after_index: cython.Py_ssize_t
     after_at: cython.Py_ssize_t
 
-    # The bytes on the way to where the cursor will stand.
+    # The bytes of the key that is being built.
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
@@ -56,157 +56,158 @@ class RaxCursor:
         self.buf = bytearray(self.cap)
         self.p = self.buf
         self.used = 0
-        self.before_place = self.before_at = self.after_place = self.after_at = 0
-        self.here = rax.NO_VALUE
+        self.before_index = self.before_at = self.after_index = self.after_at = 0
+        self.found = rax.NO_VALUE
         self.before = self.after = None
-        self._leave()
+        self._clear_position()
 
     @cython.ccall
     def seek(self, op: str, key: bytes = b"") -> cython.bint:
-        """Stand on the first key ("^"), the last ("$"), on key itself ("=") or on the nearest key that is
-        so related to it (">", ">=", "<", "<="). False when there is none; ValueError for another op.
+        """Move to the first key ("^"), the last ("$"), key itself ("=") or the nearest by ">", ">=", "<", "<=".
+
+        Returns False if there is none. Raises ValueError for another op.
         """
         if op == "$":
             return self._last(self.tree.root, len(self.tree.root.edges) - 1, b"", 0)
         if op == "^":
             op = ">="
             key = b""
-        self._part(key)
-        if self.here is not rax.NO_VALUE and op in (">=", "<=", "="):
-            return self._stand(key, self.here)
+        self._descend(key)
+        if self.found is not rax.NO_VALUE and op in (">=", "<=", "="):
+            return self._set_position(key, self.found)
         if op in (">=", ">"):
-            return self._first(self.after, self.after_place, key, self.after_at)
+            return self._first(self.after, self.after_index, key, self.after_at)
         if op in ("<=", "<"):
-            return self._last(self.before, self.before_place, key, self.before_at)
+            return self._last(self.before, self.before_index, key, self.before_at)
         if op == "=":
-            return self._leave()
-        raise ValueError(f"no way to seek {op!r}")
+            return self._clear_position()
+        raise ValueError(f"unknown seek operation {op!r}; use ^ $ = > >= < or <=")
 
     @cython.ccall
     def next(self) -> cython.bint:
-        """Step to the next key; False when there is none, or the cursor stands nowhere."""
-        if not self.stands:
+        """Move to the next key. Returns False if there is none, or no current item."""
+        if not self.positioned:
             return False
-        self._part(self.key)
-        return self._first(self.after, self.after_place, self.key, self.after_at)
+        self._descend(self.key)
+        return self._first(self.after, self.after_index, self.key, self.after_at)
 
     @cython.ccall
     def previous(self) -> cython.bint:
-        """Step to the key before; False when there is none, or the cursor stands nowhere."""
-        if not self.stands:
+        """Move to the previous key. Returns False if there is none, or no current item."""
+        if not self.positioned:
             return False
-        self._part(self.key)
-        return self._last(self.before, self.before_place, self.key, self.before_at)
+        self._descend(self.key)
+        return self._last(self.before, self.before_index, self.key, self.before_at)
 
     @cython.cfunc
-    def _part(self, key: bytes) -> cython.void:
-        """Go down along key, parting the tree into what is before, here and after."""
+    def _descend(self, key: bytes) -> cython.void:
+        """Descend along key and set found, before and after."""
         q: cython.p_const_uchar = key
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
         edge_count: cython.Py_ssize_t
         step: cython.Py_ssize_t
-        place: cython.Py_ssize_t
+        index: cython.Py_ssize_t
         node: RaxNode = self.tree.root
-        lower: object
-        self.here = rax.NO_VALUE
+        child: object
+        self.found = rax.NO_VALUE
         self.before = self.after = None
         while at < n:
             edge_count = len(node.edges)
-            place = 0
+            index = 0
             step = 1
             if node.value is not rax.NO_VALUE:
-                self._note_before(node, ITSELF, at)
+                self._set_before(node, OWN_KEY, at)
             if node.children is not None:
-                place = rax.place_of(node.edges, q[at])
-                if place > 0:
-                    self._note_before(node, place - 1, at)
-                if place == edge_count:
+                index = rax.edge_index(node.edges, q[at])
+                if index > 0:
+                    self._set_before(node, index - 1, at)
+                if index == edge_count:
                     return
-                if node.edges[place] != q[at]:
-                    self._note_after(node, place, at)
+                if node.edges[index] != q[at]:
+                    self._set_after(node, index, at)
                     return
-                if place + 1 < edge_count:
-                    self._note_after(node, place + 1, at)
-                lower = node.children[place]
+                if index + 1 < edge_count:
+                    self._set_after(node, index + 1, at)
+                child = node.children[index]
             else:
-                step = rax.shared(node.edges, key, at)
+                step = rax.common_prefix(node.edges, key, at)
                 if step < edge_count:
                     if at + step == n or q[at + step] < node.edges[step]:
-                        self._note_after(node, 0, at)
+                        self._set_after(node, 0, at)
                     else:
-                        self._note_before(node, 0, at)
+                        self._set_before(node, 0, at)
                     return
-                lower = node.child
-            if type(lower) is not RaxNode:
+                child = node.child
+            if type(child) is not RaxNode:
                 if at + step == n:
-                    self.here = lower
+                    self.found = child
                 elif edge_count > 0:  # not the root of an empty tree
-                    self._note_before(node, place, at)
+                    self._set_before(node, index, at)
                 return
-            node = lower
+            node = child
             at += step
-        self.here = node.value
+        self.found = node.value
         if node.edges:
-            self._note_after(node, 0, at)
+            self._set_after(node, 0, at)
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _note_before(self, node: RaxNode, place: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
+    def _set_before(self, node: RaxNode, index: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
         self.before = node
-        self.before_place = place
+        self.before_index = index
         self.before_at = at
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _note_after(self, node: RaxNode, place: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
+    def _set_after(self, node: RaxNode, index: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
         self.after = node
-        self.after_place = place
+        self.after_index = index
         self.after_at = at
 
     @cython.cfunc
     def _first(
-        self, node: RaxNode | None, place: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
+        self, node: RaxNode | None, index: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
     ) -> cython.bint:
-        """Stand on the first key below this edge of node, to which key[:at] leads."""
-        lower: object
+        """Move to the first key below the edge `index` of node, to which key[:at] leads."""
+        child: object
         if node is None:
-            return self._leave()
+            return self._clear_position()
         self.used = 0
         self._put(key, 0, at)
-        lower = self._step(node, place)
-        while type(lower) is RaxNode:
-            node = lower
-            lower = node.value if node.value is not rax.NO_VALUE else self._step(node, 0)
-        return self._stand(mem.to_bytes(self.p, 0, self.used), lower)
+        child = self._step(node, index)
+        while type(child) is RaxNode:
+            node = child
+            child = node.value if node.value is not rax.NO_VALUE else self._step(node, 0)
+        return self._set_position(mem.to_bytes(self.p, 0, self.used), child)
 
     @cython.cfunc
     def _last(
-        self, node: RaxNode | None, place: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
+        self, node: RaxNode | None, index: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
     ) -> cython.bint:
-        """Stand on the last key below this edge of node, or on node's own, to which key[:at] leads."""
-        lower: object
+        """Move to the last key below the edge `index` of node, or to node's own, to which key[:at] leads."""
+        child: object
         if node is None:
-            return self._leave()
+            return self._clear_position()
         self.used = 0
         self._put(key, 0, at)
-        if place == ITSELF:
-            lower = node.value
+        if index == OWN_KEY:
+            child = node.value
         else:
-            lower = self._step(node, place)
-        while type(lower) is RaxNode:
-            node = lower
-            lower = self._step(node, len(node.edges) - 1)
-        if lower is rax.NO_VALUE:  # sought the last key of an empty tree
-            return self._leave()
-        return self._stand(mem.to_bytes(self.p, 0, self.used), lower)
+            child = self._step(node, index)
+        while type(child) is RaxNode:
+            node = child
+            child = self._step(node, len(node.edges) - 1)
+        if child is rax.NO_VALUE:  # the last key of an empty tree
+            return self._clear_position()
+        return self._set_position(mem.to_bytes(self.p, 0, self.used), child)
 
     @cython.cfunc
-    def _step(self, node: RaxNode, place: cython.Py_ssize_t) -> object:
-        """What is one step down, by this edge of a branch or by a run: a RaxNode or a leaf's value."""
+    def _step(self, node: RaxNode, index: cython.Py_ssize_t) -> object:
+        """Return the child at edge `index` of a branch, or that of a run: a RaxNode or a leaf's value."""
         if node.children is not None:
-            self._put(node.edges, place, 1)
-            return node.children[place]
+            self._put(node.edges, index, 1)
+            return node.children[index]
         self._put(node.edges, 0, len(node.edges))
         return node.child
 
@@ -223,15 +224,15 @@ class RaxCursor:
         self.used += n
 
     @cython.cfunc
-    def _stand(self, key: bytes, value: object) -> cython.bint:
+    def _set_position(self, key: bytes, value: object) -> cython.bint:
         self.key = key
         self.value = value
-        self.stands = True
+        self.positioned = True
         return True
 
     @cython.cfunc
-    def _leave(self) -> cython.bint:
+    def _clear_position(self) -> cython.bint:
         self.key = b""
         self.value = None
-        self.stands = False
+        self.positioned = False
         return False

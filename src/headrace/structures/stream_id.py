@@ -20,7 +20,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 KEY_BYTES = cython.declare(cython.Py_ssize_t, 16)
 TEXT_BYTES = cython.declare(cython.Py_ssize_t, 41)  # two numbers of 20 digits and the dash
 TEXT_BYTES_MAX = cython.declare(cython.Py_ssize_t, ID_TEXT_MAX)
-SCRATCH = cython.declare(bytearray, bytearray(TEXT_BYTES))  # an ID is spelt here, then taken
+SCRATCH = cython.declare(bytearray, bytearray(TEXT_BYTES))  # text is formatted here, then copied
 DASH = cython.declare(cython.uchar, 45)
 PLUS = cython.declare(cython.uchar, 43)
 SPACE = cython.declare(cython.uchar, 32)
@@ -31,7 +31,7 @@ OPEN = cython.declare(cython.uchar, 40)
 @cython.freelist(64)
 @cython.cclass
 class StreamId:
-    """An ID. Never changed once made."""
+    """An immutable entry ID."""
 
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -43,14 +43,14 @@ class StreamId:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def precedes(self, other: StreamId) -> cython.bint:
-        """Whether this ID comes before other."""
+        """Return whether this ID is lower than other."""
         if self.ms != other.ms:
             return self.ms < other.ms
         return self.seq < other.seq
 
     @cython.ccall
     def successor(self) -> StreamId:
-        """The smallest ID after this one; IdsExhausted when there is none."""
+        """Return the next higher ID. Raises IdsExhausted if there is none."""
         if self.seq < U64_MAX:
             return StreamId(self.ms, self.seq + 1)
         if self.ms < U64_MAX:
@@ -59,7 +59,7 @@ class StreamId:
 
     @cython.ccall
     def predecessor(self) -> StreamId:
-        """The largest ID before this one; ValueError when there is none."""
+        """Return the next lower ID. Raises ValueError if there is none."""
         if self.seq > 0:
             return StreamId(self.ms, self.seq - 1)
         if self.ms > 0:
@@ -68,12 +68,12 @@ class StreamId:
 
     @cython.ccall
     def key(self) -> bytes:
-        """The 16 bytes that stand for this ID in a rax."""
+        """Return the 16 bytes of this ID as a rax key."""
         return key_of(self.ms, self.seq)
 
     @cython.ccall
     def text(self) -> bytes:
-        """`ms-seq` in decimal."""
+        """Return `ms-seq` in decimal."""
         return text_of(self.ms, self.seq)
 
     def __str__(self) -> str:
@@ -106,13 +106,13 @@ class StreamId:
 def before(
     ms: cython.ulonglong, seq: cython.ulonglong, than_ms: cython.ulonglong, than_seq: cython.ulonglong
 ) -> cython.bint:
-    """Whether ms-seq comes before than_ms-than_seq; for loops that make no StreamId."""
+    """Return whether ms-seq is lower than than_ms-than_seq, without creating a StreamId."""
     return ms < than_ms or (ms == than_ms and seq < than_seq)
 
 
 @cython.ccall
 def text_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
-    """`ms-seq` in decimal."""
+    """Return `ms-seq` in decimal."""
     p: cython.p_uchar = SCRATCH
     n: cython.Py_ssize_t = mem.put_decimal(p, 0, ms)
     p[n] = DASH
@@ -123,7 +123,7 @@ def text_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
 
 @cython.ccall
 def decimal(n: cython.longlong) -> bytes:
-    """A number as a word of a request."""
+    """Return n in decimal, as an argument of a request."""
     if n < 0:
         return b"%d" % n
     p: cython.p_uchar = SCRATCH
@@ -132,7 +132,7 @@ def decimal(n: cython.longlong) -> bytes:
 
 @cython.ccall
 def key_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
-    """The 16 bytes that stand for ms-seq in a rax."""
+    """Return the 16 bytes of ms-seq as a rax key."""
     room: bytearray = bytearray(KEY_BYTES)
     p: cython.p_uchar = room
     mem.put_u64be(p, 0, ms)
@@ -142,22 +142,22 @@ def key_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
 
 @cython.ccall
 def from_key(key: bytes) -> StreamId:
-    """The ID that the 16 bytes of key stand for; ValueError for any other length."""
+    """Decode a rax key of 16 bytes. Raises ValueError for any other length."""
     if len(key) != KEY_BYTES:
-        raise ValueError(f"an ID key has 16 bytes, not {len(key)}")
+        raise ValueError(f"the key of an ID must have 16 bytes, not {len(key)}")
     p: cython.p_const_uchar = key
     return StreamId(mem.u64be(p, 0), mem.u64be(p, 8))
 
 
 @cython.ccall
 def parse(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
-    """The ID that text says, `ms-seq` or `ms` alone; anything else is InvalidStreamId."""
+    """Parse `ms-seq`, or `ms` alone with missing_seq. Raises InvalidStreamId for anything else."""
     return _parse(text, 0, missing_seq)
 
 
 @cython.ccall
 def parse_bound(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
-    """Like parse, and `-` is the smallest ID, `+` the largest."""
+    """Parse as parse() does; `-` is the smallest ID, `+` the largest."""
     if text == b"-":
         return StreamId(0, 0)
     if text == b"+":
@@ -167,7 +167,7 @@ def parse_bound(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
 
 @cython.ccall
 def parse_start(text: bytes) -> StreamId:
-    """The first ID of a range; `(` excludes the ID it stands before."""
+    """Parse the first ID of a range. A leading `(` excludes the ID itself."""
     p: cython.p_const_uchar = text
     if len(text) == 0 or p[0] != OPEN:
         return parse_bound(text, 0)
@@ -179,7 +179,7 @@ def parse_start(text: bytes) -> StreamId:
 
 @cython.ccall
 def parse_end(text: bytes) -> StreamId:
-    """The last ID of a range, a missing sequence being the largest; `(` excludes the ID it stands before."""
+    """Parse the last ID of a range; a missing sequence is the largest. A leading `(` excludes the ID."""
     p: cython.p_const_uchar = text
     if len(text) == 0 or p[0] != OPEN:
         return parse_bound(text, U64_MAX)
@@ -191,7 +191,7 @@ def parse_end(text: bytes) -> StreamId:
 
 @cython.cfunc
 def _parse(text: bytes, at: cython.Py_ssize_t, missing_seq: cython.ulonglong) -> StreamId:
-    """The ID in text[at:]; its two numbers part at the first dash."""
+    """Parse text[at:], split at the first dash."""
     p: cython.p_const_uchar = text
     end: cython.Py_ssize_t = len(text)
     if end - at > TEXT_BYTES_MAX:
@@ -204,8 +204,10 @@ def _parse(text: bytes, at: cython.Py_ssize_t, missing_seq: cython.ulonglong) ->
 
 @cython.cfunc
 def _number(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.ulonglong:
-    """The unsigned number p[at:end] says. White space and a plus may lead, for the servers'
-    number reader lets them pass and clients have come to send them."""
+    """Parse p[at:end] as an unsigned number. Allows leading white space and a plus.
+
+    Redis and Valkey allow them, so clients have come to send them.
+    """
     while at < end and (p[at] == SPACE or 9 <= p[at] <= 13):
         at += 1
     if at < end and p[at] == PLUS:

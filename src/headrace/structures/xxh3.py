@@ -56,7 +56,7 @@ SECRET = cython.declare(
 @cython.final
 @cython.cclass
 class Digest:
-    """The 128 bits of what was taken last, as two words; one Digest may serve many inputs."""
+    """The 128-bit hash of the last input of compute(), as two words. Reusable for many inputs."""
 
     low: cython.ulonglong
     high: cython.ulonglong
@@ -66,28 +66,28 @@ class Digest:
         self.high = 0
 
     @cython.ccall
-    def take(self, data: bytes) -> cython.void:
-        """Hash data."""
+    def compute(self, data: bytes) -> cython.void:
+        """Hash data and store the result in low and high."""
         p: cython.p_const_uchar = data
         n: cython.Py_ssize_t = len(data)
         if n > 240:
-            self._take_long(p, n)
+            self._hash_long(p, n)
         elif n > 128:
-            self._take_240(p, n)
+            self._hash_240(p, n)
         elif n > 16:
-            self._take_128(p, n)
+            self._hash_128(p, n)
         elif n > 8:
-            self._take_16(p, n)
+            self._hash_16(p, n)
         elif n > 3:
-            self._take_8(p, n)
+            self._hash_8(p, n)
         elif n > 0:
-            self._take_3(p, n)
+            self._hash_3(p, n)
         else:
             self.low = _avalanche_64(_secret(64) ^ _secret(72))
             self.high = _avalanche_64(_secret(80) ^ _secret(88))
 
     @cython.cfunc
-    def _take_3(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+    def _hash_3(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         first: cython.ulonglong = p[0]
         middle: cython.ulonglong = p[n >> 1]
         last: cython.ulonglong = p[n - 1]
@@ -101,7 +101,7 @@ class Digest:
         self.high = _avalanche_64(turned ^ (high_key & LOW_HALF) ^ high_key >> 32)
 
     @cython.cfunc
-    def _take_8(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+    def _hash_8(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         head: cython.ulonglong = mem.u32le(p, 0)
         tail: cython.ulonglong = mem.u32le(p, n - 4)
         size: cython.ulonglong = n
@@ -116,7 +116,7 @@ class Digest:
         self.high = _avalanche(high)
 
     @cython.cfunc
-    def _take_16(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+    def _hash_16(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         head: cython.ulonglong = mem.u64le(p, 0)
         tail: cython.ulonglong = mem.u64le(p, n - 8)
         size: cython.ulonglong = n
@@ -131,7 +131,7 @@ class Digest:
         self.high = _avalanche(high)
 
     @cython.cfunc
-    def _take_128(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+    def _hash_128(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         self.low = mem.mul_u64(n, PRIME64_1)
         self.high = 0
         inner: cython.Py_ssize_t = (n - 1) // 32 * 16  # where the innermost pair begins
@@ -141,7 +141,7 @@ class Digest:
         self._finish(n)
 
     @cython.cfunc
-    def _take_240(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+    def _hash_240(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         self.low = mem.mul_u64(n, PRIME64_1)
         self.high = 0
         at: cython.Py_ssize_t = 0
@@ -157,7 +157,7 @@ class Digest:
         self._finish(n)
 
     @cython.cfunc
-    def _take_long(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+    def _hash_long(self, p: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         buf: bytearray = bytearray(STRIPE)
         lanes: cython.p_uchar = buf
         mem.put_u64le(lanes, 0, PRIME32_3)
@@ -184,7 +184,7 @@ class Digest:
     def _mix_32(
         self, p: cython.p_const_uchar, a: cython.Py_ssize_t, b: cython.Py_ssize_t, key: cython.Py_ssize_t
     ) -> cython.void:
-        """Mix the 16 bytes at a into the low word and those at b into the high one, each crossing over."""
+        """Mix the 16 bytes at a into the low word, those at b into the high one, and cross both."""
         low: cython.ulonglong = mem.add_u64(self.low, _mix_16(p, a, key))
         high: cython.ulonglong = mem.add_u64(self.high, _mix_16(p, b, key + 16))
         self.low = low ^ mem.add_u64(mem.u64le(p, b), mem.u64le(p, b + 8))
@@ -192,7 +192,7 @@ class Digest:
 
     @cython.cfunc
     def _finish(self, n: cython.ulonglong) -> cython.void:
-        """What ends the two middle sizes."""
+        """Finalize the hash of 17 to 240 bytes."""
         low: cython.ulonglong = self.low
         high: cython.ulonglong = self.high
         self.low = _avalanche(mem.add_u64(low, high))
@@ -204,7 +204,7 @@ class Digest:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _secret(at: cython.Py_ssize_t) -> cython.ulonglong:
-    """The word of the secret at `at`."""
+    """Return the 64-bit word of the secret at `at`."""
     p: cython.p_const_uchar = SECRET
     return mem.u64le(p, at)
 
@@ -212,7 +212,7 @@ def _secret(at: cython.Py_ssize_t) -> cython.ulonglong:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _fold(a: cython.ulonglong, b: cython.ulonglong) -> cython.ulonglong:
-    """The two halves of the product, one over the other."""
+    """Return the xor of both halves of the 128-bit product."""
     return mem.mul_u64(a, b) ^ mem.mul_high_u64(a, b)
 
 
@@ -225,7 +225,7 @@ def _mix_16(p: cython.p_const_uchar, at: cython.Py_ssize_t, key: cython.Py_ssize
 @cython.cfunc
 @cython.exceptval(check=False)
 def _avalanche(h: cython.ulonglong) -> cython.ulonglong:
-    """Let every bit of h move every bit."""
+    """Mix h so that every bit depends on every bit."""
     h = mem.mul_u64(h ^ h >> 37, MIX_1)
     return h ^ h >> 32
 
@@ -233,7 +233,7 @@ def _avalanche(h: cython.ulonglong) -> cython.ulonglong:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _avalanche_64(h: cython.ulonglong) -> cython.ulonglong:
-    """The same in the older, slower way that the shortest inputs kept."""
+    """Mix h in the older, slower way used for the shortest inputs."""
     h = mem.mul_u64(h ^ h >> 33, PRIME64_2)
     h = mem.mul_u64(h ^ h >> 29, PRIME64_3)
     return h ^ h >> 32
@@ -244,16 +244,16 @@ def _avalanche_64(h: cython.ulonglong) -> cython.ulonglong:
 def _add_stripe(
     lanes: cython.p_uchar, p: cython.p_const_uchar, at: cython.Py_ssize_t, key: cython.Py_ssize_t
 ) -> cython.void:
-    """Add the 64 bytes at `at`: words go to the lane beside, keyed products of halves to their own."""
+    """Add 64 bytes to the lanes: each word to the neighbouring lane, its keyed product to its own lane."""
     lane: cython.Py_ssize_t
     word: cython.ulonglong
     keyed: cython.ulonglong
-    beside: cython.Py_ssize_t
+    neighbour: cython.Py_ssize_t
     for lane in range(LANES):
         word = mem.u64le(p, at + 8 * lane)
         keyed = word ^ _secret(key + 8 * lane)
-        beside = 8 * (lane ^ 1)
-        mem.put_u64le(lanes, beside, mem.add_u64(mem.u64le(lanes, beside), word))
+        neighbour = 8 * (lane ^ 1)
+        mem.put_u64le(lanes, neighbour, mem.add_u64(mem.u64le(lanes, neighbour), word))
         word = mem.mul_u64(keyed & LOW_HALF, keyed >> 32)
         mem.put_u64le(lanes, 8 * lane, mem.add_u64(mem.u64le(lanes, 8 * lane), word))
 
@@ -261,7 +261,7 @@ def _add_stripe(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _scramble(lanes: cython.p_uchar) -> cython.void:
-    """End a block: no input can undo what the one before it did."""
+    """Scramble the lanes at the end of a block, so that no later input can undo an earlier one."""
     lane: cython.Py_ssize_t
     word: cython.ulonglong
     for lane in range(LANES):
@@ -273,7 +273,7 @@ def _scramble(lanes: cython.p_uchar) -> cython.void:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _merge(lanes: cython.p_uchar, key: cython.Py_ssize_t, start: cython.ulonglong) -> cython.ulonglong:
-    """The eight lanes as one word."""
+    """Merge the eight lanes into one word."""
     at: cython.Py_ssize_t = 0
     while at < STRIPE:
         start = mem.add_u64(
