@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def slow_load(tmp_path: Path, monkeypatch, request):
 
     thread = threading.Thread(target=life)
     thread.start()
-    loading.wait(30)
+    assert loading.wait(30), "the load never reported its progress"
     yield server, go_on, thread
     go_on.set()
     server.stop()
@@ -219,6 +220,9 @@ def with_snapshot(tmp_path: Path) -> None:
     server = Server(config)
     server.open()
     server.engine.execute(server.engine.session(), [b"SET", b"k", b"of the snapshot"], 1000)
+    for n in range(4):  # the progress of a load is reported once a MiB
+        words = [b"SET", b"large%d" % n, random.Random(n).randbytes(1 << 20)]
+        server.engine.execute(server.engine.session(), words, 1000)
     server.saving.save(1000)
     server.close()
 
