@@ -60,7 +60,7 @@ class Studio:
 
 def workers(jobs: Stream[Job], studio: Studio) -> Group[Job]:
     """The group, and what it does with a job."""
-    group = jobs.group("studio", max_deliveries=4, backoff=Backoff(first=0.02, factor=2, most=1))
+    group = jobs.group("studio", max_deliveries=4, backoff=Backoff(initial=0.02, multiplier=2, maximum=1))
 
     # `block` ends run() when nothing was to be done for so long; without it SIGTERM does.
     @group.handler(consumer="worker-1", concurrency=4, ordered_by=lambda entry: entry["customer"], block=0.3)

@@ -58,8 +58,15 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
 
 # Public to the other modules, not to users.
 HIDDEN = {
-    *("Consumer.begin", "Consumer.end", "Delivery.again", "ManualClock.sleep", "Stop.forget", "Stop.listen"),
-    *("ConsumerInfo.read", "GroupInfo.read", "StreamInfo.read"),
+    *(
+        "Consumer.start_worker",
+        "Consumer.finish_worker",
+        "Delivery.redeliver",
+        "ManualClock.sleep",
+        "Stop.remove_wakeup",
+        "Stop.add_wakeup",
+    ),
+    *("ConsumerInfo.from_reply", "GroupInfo.from_reply", "StreamInfo.from_reply"),
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -191,8 +198,15 @@ def markdown(text: str) -> str:
     return "\n\n".join(map(paragraph, text.split("\n\n")))
 
 
+# A section of a docstring in Google style, and an item in it.
+SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):$")
+ITEM = re.compile(r"^ {4}(\w+): (\S.*)$")
+
+
 def paragraph(text: str) -> str:
     lines = text.splitlines()
+    if lines and (found := SECTION.match(lines[0])):
+        return section(found[1], lines[1:])
     if lines and lines[0].startswith(">>> "):
         return f"```pycon\n{text}\n```"
     if not all(ROW.match(line) or line.startswith("  ") for line in lines) or lines[0].startswith(" "):
@@ -204,6 +218,19 @@ def paragraph(text: str) -> str:
         else:
             rows[-1] += " " + cell(line.strip())
     return "\n".join(["| | |", "|---|---|", *(f"| {row} |" for row in rows)])
+
+
+def section(title: str, lines: list[str]) -> str:
+    """A section as a table of its items; `Returns:` as a sentence."""
+    if title in ("Returns", "Yields"):
+        return f"**{title}:** " + " ".join(line.strip() for line in lines)
+    rows: list[str] = []
+    for line in lines:
+        if found := ITEM.match(line):
+            rows.append(f"`{found[1]}` | {cell(found[2])}")
+        else:
+            rows[-1] += " " + cell(line.strip())
+    return "\n".join([f"| {title} | |", "|---|---|", *(f"| {row} |" for row in rows)])
 
 
 def cell(text: str) -> str:

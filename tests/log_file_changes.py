@@ -150,7 +150,7 @@ def prepare_log(directory: Path) -> list[bytes]:
     """Make a log with a base, an older incr file and the newest one; return the IDs of its entries."""
     with headrace.open(directory) as db:
         ids = add_entries(db)
-        log = db.link.storage.log
+        log = db.backend.storage.log
         assert not log.finish_rewrite(log.begin_rewrite(), False)  # it leaves one incr file more
         ids += add_entries(db)
         assert log.manifest.base and len(log.manifest.incrs) == 2
@@ -159,4 +159,4 @@ def prepare_log(directory: Path) -> list[bytes]:
 
 def add_entries(db: headrace.Database) -> list[bytes]:
     """Add entries; return their IDs."""
-    return [db.link.add(b"s", b"*", {"n": number}) for number in range(5)]
+    return [db.backend.add(b"s", b"*", {"n": number}) for number in range(5)]

@@ -21,7 +21,7 @@ def add(db: headrace.Database, many: bool) -> None:
     try:
         while True:
             entries = [{"f": "v"}] * 3
-            ids = db.link.add_many(b"s", entries) if many else [db.link.add(b"s", b"*", {"f": "v"})]
+            ids = db.backend.add_many(b"s", entries) if many else [db.backend.add(b"s", b"*", {"f": "v"})]
             for entry in ids:
                 say(b"added", entry)
     except HeadraceError:  # NotOnDisk, or refused before it was done
@@ -32,7 +32,7 @@ def read(db: headrace.Database) -> None:
     words = [b"XREADGROUP", b"GROUP", b"g", b"c", b"COUNT", b"5", b"STREAMS", b"s", b">"]
     try:
         while True:
-            found = db.link.wait(words, 0.1)
+            found = db.backend.wait(words, 0.1)
             for entry, _ in found[0][1] if found else []:
                 if db.execute("XACK", "s", "g", entry) == 1:
                     say(b"acked", entry)

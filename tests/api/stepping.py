@@ -1,12 +1,12 @@
-"""Consumers step by step, without threads and without waiting, on a link that can die at any moment."""
+"""Consumers step by step, without threads and without waiting, on a backend that can die at any moment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.api.backend import Link, Stop
-from headrace.api.consuming.actions import FINISHED, Ask, Idle, Read
+from headrace.api.backend import Backend, Stop
+from headrace.api.consuming.actions import FINISHED, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.consumer import Consumer
 from headrace.api.consuming.runner import perform
 from headrace.api.consuming.worker import Worker
@@ -18,11 +18,11 @@ class Killed(BaseException):
     """The process is no more."""
 
 
-class MortalLink:
-    """A link of a process that is killed at its n-th call: before the call is carried out, or right after."""
+class MortalBackend:
+    """The backend of a process killed at its n-th call: before the call is executed, or right after it."""
 
-    def __init__(self, link: Link, dies_at: int | None = None, after: bool = False) -> None:
-        self.link = link
+    def __init__(self, backend: Backend, dies_at: int | None = None, after: bool = False) -> None:
+        self.backend = backend
         self.calls = 0
         self.dies_at = dies_at
         self.after = after
@@ -30,7 +30,7 @@ class MortalLink:
 
     @property
     def far(self) -> bool:
-        return self.link.far
+        return self.backend.is_remote
 
     def kill(self) -> None:
         self.dead = True
@@ -50,28 +50,30 @@ class MortalLink:
         return reply
 
     def execute(self, *words: bytes) -> Any:
-        return self._carry_out(lambda: self.link.execute(*words))
+        return self._carry_out(lambda: self.backend.execute(*words))
 
     def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
-        replies: list[Any] = self._carry_out(lambda: self.link.execute_all(requests, atomic))
+        replies: list[Any] = self._carry_out(lambda: self.backend.execute_all(requests, atomic))
         return replies
 
     def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
-        return self._carry_out(lambda: self.link.wait(words, seconds, stop))
+        return self._carry_out(lambda: self.backend.wait(words, seconds, stop))
 
     def now_ms(self) -> int:
-        return self.link.now_ms()
+        return self.backend.now_ms()
 
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
-        return self.link.pause(seconds, stop) or self.dead
+        return self.backend.pause(seconds, stop) or self.dead
 
 
-def on(group: Group[Any], link: Any) -> Group[Any]:
-    """The same group, as a process of its own sees it through that link."""
+def on(group: Group[Any], backend: Any) -> Group[Any]:
+    """The same group, as a process of its own sees it through that backend."""
     policy = group.policy
-    stream = type(group.stream)(link, group.stream.key)
+    stream = type(group.stream)(backend, group.stream.key)
     other = Group.__new__(type(group))
-    other.__dict__.update(group.__dict__ | {"link": link, "stream": stream, "policy": policy, "handlers": []})
+    other.__dict__.update(
+        group.__dict__ | {"backend": backend, "stream": stream, "policy": policy, "handlers": []}
+    )
     return other
 
 
@@ -79,8 +81,8 @@ class Stepper:
     """One consumer, of which the test does each step."""
 
     def __init__(self, consumer: Consumer[Any]) -> None:
-        self.worker: Worker = consumer.begin()
-        self.link = consumer.group.link
+        self.worker: Worker = consumer.start_worker()
+        self.backend = consumer.group.backend
         self.asked: list[Sequence[bytes]] = []
         self.waits: list[float | None] = []
 
@@ -92,17 +94,17 @@ class Stepper:
                 return step
             if step is FINISHED:
                 return None
-            if isinstance(step, Read | Idle):
+            if isinstance(step, BlockingRead | Idle):
                 self.waits.append(step.seconds)
-                if isinstance(step, Read):
+                if isinstance(step, BlockingRead):
                     step.undo()
                 return None
-            assert isinstance(step, Ask)
+            assert isinstance(step, SendRequests)
             self.perform(step)
 
-    def perform(self, ask: Ask) -> None:
+    def perform(self, ask: SendRequests) -> None:
         self.asked += ask.requests
-        perform(self.link, self.worker, ask)
+        perform(self.backend, self.worker, ask)
 
     def all(self) -> list[Delivery[Any]]:
         """What it gets without settling any of it."""
@@ -117,12 +119,12 @@ class Stepper:
             try:
                 function(delivery)
             except Exception as error:
-                self.worker.failed(delivery, error)
+                self.worker.record_failure(delivery, error)
             else:
                 self.worker.ack(delivery)
 
     def keep(self) -> None:
-        while (ask := self.worker.keep()) is not None:
+        while (ask := self.worker.renew_leases()) is not None:
             self.perform(ask)
 
     def stop(self) -> None:

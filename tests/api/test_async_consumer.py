@@ -22,7 +22,7 @@ from headrace.api.local.clock import ManualClock
 from headrace.api.retry_policy import Backoff
 from headrace.errors import NoSuchGroup, UsageError
 
-SOON = Backoff(first=0.01, factor=1, most=0.01)
+SOON = Backoff(initial=0.01, multiplier=1, maximum=0.01)
 SECONDS_MAX = 20.0  # for what happens at once unless something is broken
 
 
@@ -419,7 +419,7 @@ def test_a_failure_is_tried_again_when_the_clock_says_so() -> None:
     clock = ManualClock()
     with headrace.open(clock=clock) as database:
         stream = numbers(database, 1)
-        group = stream.group("readers", backoff=Backoff(first=60, factor=2, most=3600))
+        group = stream.group("readers", backoff=Backoff(initial=60, multiplier=2, maximum=3600))
         times: list[int] = []
 
         @group.handler(consumer="one", concurrency=3)

@@ -15,9 +15,9 @@ from waiting import wait_until
 
 def entries_after_crash(db: headrace.Database, path: Path) -> list[bytes]:
     """Let go of the directory without writing anything, open it again and return the entry IDs."""
-    db.link.forked("forked")
-    if db.link.keeper is not None:
-        db.link.keeper.bell.ring()  # its thread ends
+    db.backend.close_after_fork("forked")
+    if db.backend.timer is not None:
+        db.backend.timer.wakeup.wake()  # its thread ends
     with headrace.open(path) as again:
         return [entry[0] for entry in again.execute("XRANGE", "s", "-", "+")]
 
@@ -31,7 +31,7 @@ def add_until_noticed(db: headrace.Database) -> list[bytes]:
 
 def add_forever(db: headrace.Database) -> None:
     while True:
-        db.link.add(b"s", b"*", {"f": "v"})
+        db.backend.add(b"s", b"*", {"f": "v"})
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
@@ -40,7 +40,7 @@ def test_a_removed_log_is_noticed_within_a_second_of_writing(tmp_path, fsync):
     add_entries(db)
     shutil.rmtree(tmp_path / "appendonlydir")
     ids = add_until_noticed(db)
-    wait_until(lambda: not db.info().trouble)
+    wait_until(lambda: not db.info().disk_error)
     ids += add_entries(db)
     assert entries_after_crash(db, tmp_path) == ids
 
@@ -51,8 +51,8 @@ def test_a_changed_file_is_noticed_by_the_next_add_of_an_idle_program(tmp_path, 
     db = headrace.open(tmp_path)
     CHANGES[change](tmp_path / "appendonlydir")
     with pytest.raises(NotOnDisk, match="must be rewritten"):
-        db.link.add(b"s", b"*", {"f": "v"})
-    wait_until(lambda: not db.info().trouble)
+        db.backend.add(b"s", b"*", {"f": "v"})
+    wait_until(lambda: not db.info().disk_error)
     add_entries(db)
     ids = [entry[0] for entry in db.execute("XRANGE", "s", "-", "+")]
     assert len(ids) == 16
@@ -67,10 +67,10 @@ def test_writes_are_refused_until_the_log_is_rewritten(tmp_path):
     log.touch()  # a file, where no directory can be made
     add_until_noticed(db)
     with pytest.raises(CommandError, match="MISCONF"):
-        db.link.add(b"s", b"*", {"f": "v"})
-    assert "Not a directory" in db.info().trouble
+        db.backend.add(b"s", b"*", {"f": "v"})
+    assert "Not a directory" in db.info().disk_error
     log.unlink()
-    wait_until(lambda: not db.info().trouble)
+    wait_until(lambda: not db.info().disk_error)
     ids = [entry[0] for entry in db.execute("XRANGE", "s", "-", "+")]
     assert entries_after_crash(db, tmp_path) == ids
 
@@ -89,7 +89,7 @@ def test_compact_writes_a_log_that_was_removed(tmp_path):
     ids = add_entries(db)
     shutil.rmtree(tmp_path / "appendonlydir")
     db.compact()
-    assert not db.info().trouble
+    assert not db.info().disk_error
     ids += add_entries(db)
     assert entries_after_crash(db, tmp_path) == ids
 
@@ -106,7 +106,7 @@ def test_another_data_directory_is_left_alone(tmp_path):
     assert list(home.iterdir()) == []
     home.rmdir()
     moved.rename(home)
-    wait_until(lambda: not db.info().trouble)
+    wait_until(lambda: not db.info().disk_error)
     assert entries_after_crash(db, home) == ids
 
 
@@ -122,4 +122,4 @@ def test_closing_another_data_directory_says_what_is_lost(tmp_path):
 def test_an_idle_database_has_no_thread(tmp_path):
     with headrace.open(tmp_path) as db:
         add_entries(db)
-        assert db.link.keeper is None
+        assert db.backend.timer is None

@@ -52,7 +52,7 @@ def test_handlers_share_the_entries_and_run_ends_them_all(database: Any) -> None
 
 
 def test_a_handler_may_settle_an_entry_itself(database: Any) -> None:
-    group = filled(database, 4, backoff=Backoff(first=60))
+    group = filled(database, 4, backoff=Backoff(initial=60))
     times: list[int] = []
 
     @group.handler(consumer="w", block=0.3)
@@ -160,7 +160,7 @@ PROGRAM = """
 
     db = headrace.connect(sys.argv[1])
     orders, done = db.stream("orders"), db.stream("done")
-    group = orders.group("billing", lease=1.0, backoff=Backoff(first=0.01))
+    group = orders.group("billing", lease=1.0, backoff=Backoff(initial=0.01))
 
     @group.handler(consumer=sys.argv[2], concurrency=3)
     def handle(entry):

@@ -14,7 +14,7 @@ from headrace.api.local.clock import ManualClock
 from headrace.api.retry_policy import Backoff
 from headrace.errors import HeadraceError, NoSuchGroup, UsageError
 
-SOON = Backoff(first=0.01, most=0.01)
+SOON = Backoff(initial=0.01, maximum=0.01)
 
 
 def filled(database: Any, count: int, **policy: Any) -> Group[Any]:
@@ -69,7 +69,11 @@ def test_handling_tries_again_and_buries(database: Any) -> None:
     assert sorted(tries) == sorted([0, 1, 2, 3, 4, 5] + [2, 2] + [4, 4])
     (letter,) = group.dead_letters
     assert letter["n"] == b"4" and letter.deliveries == 3 and letter.error == "ValueError: no b'4'"
-    assert consumer.counters.handled == 5 and consumer.counters.retried == 4 and consumer.counters.dead == 1
+    assert (
+        consumer.counters.handled == 5
+        and consumer.counters.retried == 4
+        and consumer.counters.dead_lettered == 1
+    )
 
 
 def test_values_come_through_the_codec_of_the_stream(database: Any) -> None:
@@ -268,13 +272,13 @@ def test_groups_tell_what_they_know(database: Any) -> None:
     assert group.pending(first.id, first.id)[0].times_delivered == 1
     assert group.pending(consumer="nobody") == [] == group.pending(idle=3600)
     with pytest.raises(UsageError, match="entries pending"):
-        group.remove("w")
+        group.remove_consumer("w")
     loop.close()
     assert [one.name for one in group.consumers()] == ["w"]
     list(group.consumer("w", block=0))
-    group.remove("w")
+    group.remove_consumer("w")
     assert group.consumers() == []
-    group.set("0")
+    group.set_position("0")
     assert len(list(group.consumer("w", block=0))) == 4
     assert group.destroy() and not group.destroy()
     with pytest.raises(NoSuchGroup):
@@ -292,14 +296,14 @@ def test_a_group_begins_where_it_is_told(database: Any) -> None:
         assert [int(entry["n"]) for entry in group.consumer("w", block=0)] == list(expected)
     group = orders.group("from a moment", start=ids[3].datetime)
     assert [int(entry["n"]) for entry in group.consumer("w", block=0)] == [3, 4]
-    group.set(ids[1].datetime)
+    group.set_position(ids[1].datetime)
     assert [int(entry["n"]) for entry in group.consumer("w", block=0)] == [1, 2, 3, 4]
 
 
 def test_a_loop_by_a_clock_that_is_turned(aside: Callable[[Any], Any]) -> None:
     clock = ManualClock()
     with headrace.open(clock=clock) as db:
-        group = filled(db, 1, backoff=Backoff(first=600, most=600))
+        group = filled(db, 1, backoff=Backoff(initial=600, maximum=600))
         consumer = group.consumer("w")
         counts: list[int] = []
         first = threading.Event()
@@ -331,5 +335,5 @@ def test_wrong_settings_are_refused(database: Any) -> None:
         with pytest.raises(UsageError):
             group.consumer(**settings)
     with pytest.raises(UsageError):
-        Backoff(first=2, most=1)
+        Backoff(initial=2, maximum=1)
     assert issubclass(UsageError, HeadraceError)

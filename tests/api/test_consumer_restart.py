@@ -49,14 +49,16 @@ def server(tmp_path: pathlib.Path) -> Iterator[Redis]:
     server.kill()
 
 
-@pytest.mark.parametrize("patience", [0.0, None])
-def test_a_server_that_is_killed_and_comes_back_costs_no_entry(server: Redis, patience: float | None) -> None:
-    """With patience the link waits for the server; without, the consumer does."""
-    options = {} if patience is None else {"patience": patience}
+@pytest.mark.parametrize("reconnect_timeout", [0.0, None])
+def test_a_server_that_is_killed_and_comes_back_costs_no_entry(
+    server: Redis, reconnect_timeout: float | None
+) -> None:
+    """With reconnect_timeout the backend waits for the server; without, the consumer does."""
+    options = {} if reconnect_timeout is None else {"reconnect_timeout": reconnect_timeout}
     with headrace.connect(server.url, **options) as database:
         orders = database.stream("orders")
         orders.add_many({"n": n} for n in range(400))
-        group = orders.group("billing", lease=1.0, backoff=Backoff(first=0.01), max_deliveries=20)
+        group = orders.group("billing", lease=1.0, backoff=Backoff(initial=0.01), max_deliveries=20)
         seen: set[int] = set()
         consumer = group.consumer("w", concurrency=2, batch=10)
 

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import pytest
-from stepping import Killed, MortalLink, Stepper, on
+from stepping import Killed, MortalBackend, Stepper, on
 
 import headrace
 from headrace.api.delivery import Delivery
@@ -23,8 +23,8 @@ AUTH_ERRORS = 7  # every seventh always fails
 LEASE = 10.0
 
 
-class ShakyLink(MortalLink):
-    """A mortal link that also loses connections, before or after a request was carried out."""
+class ShakyLink(MortalBackend):
+    """A mortal backend that also loses connections, before or after a request was carried out."""
 
     chance: random.Random
 
@@ -44,11 +44,11 @@ class Process:
     def __init__(self, story: Story, name: str) -> None:
         self.story = story
         self.name = name
-        self.link = ShakyLink(story.group.link)
-        self.link.chance = story.chance
+        self.backend = ShakyLink(story.group.backend)
+        self.backend.chance = story.chance
         order = (lambda entry: int(entry["n"]) % 4) if story.ordered else None
         batch = story.chance.choice([1, 5, None])
-        self.stepper = Stepper(on(story.group, self.link).consumer(name, batch=batch, ordered_by=order))
+        self.stepper = Stepper(on(story.group, self.backend).consumer(name, batch=batch, ordered_by=order))
         self.running: list[Delivery[Any]] = []
 
     def step(self) -> None:
@@ -62,7 +62,7 @@ class Process:
             delivery = self.running.pop(chance.randrange(len(self.running)))
             n = int(delivery["n"])
             if n % AUTH_ERRORS == 0 or (delivery.times_delivered < 3 and chance.random() < 0.1):
-                worker.failed(delivery, ValueError(f"{n} fails"))
+                worker.record_failure(delivery, ValueError(f"{n} fails"))
             else:
                 self.story.handled.add(n)
                 worker.ack(delivery)
@@ -81,7 +81,7 @@ class Story:
         self.added = 0
         self.stream = db.stream("orders")
         self.group = self.stream.group(
-            "billing", lease=LEASE, max_deliveries=40, backoff=Backoff(first=0.1, most=5), recreate="0"
+            "billing", lease=LEASE, max_deliveries=40, backoff=Backoff(initial=0.1, maximum=5), recreate="0"
         )
         self.processes: dict[str, Process] = {}
 
@@ -99,8 +99,8 @@ class Story:
         if process is None:
             self.processes[name] = Process(self, name)
         elif fate < 0.01:
-            process.link.dies_at = process.link.calls + chance.randrange(1, 5)
-            process.link.after = chance.random() < 0.5
+            process.backend.dies_at = process.backend.calls + chance.randrange(1, 5)
+            process.backend.after = chance.random() < 0.5
         elif fate < 0.015:
             del self.processes[name]  # killed at work
         elif fate < 0.02:
@@ -127,9 +127,9 @@ class Story:
     def end(self) -> None:
         """No more blows: what is left is handled by one who lives."""
         self.processes = {"last": Process(self, "last")}
-        self.processes["last"].link = self.group.link
+        self.processes["last"].backend = self.group.backend
         last = self.processes["last"]
-        last.stepper.link = self.group.link
+        last.stepper.backend = self.group.backend
         for _ in range(20_000):
             last.step()
             if not last.running:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stepping import Killed, MortalLink, Stepper, numbers, on
+from stepping import Killed, MortalBackend, Stepper, numbers, on
 
 import headrace
 from headrace.api.group import Group
@@ -83,7 +83,7 @@ def test_the_keeper_sends_acknowledgements_that_wait_behind_long_work(db: Any, c
 
 
 def test_a_failure_waits_for_its_back_off_and_keeps_its_lease(db: Any, clock: ManualClock) -> None:
-    group = filled(db, 1, lease=30, backoff=Backoff(first=100, factor=3, most=1000))
+    group = filled(db, 1, lease=30, backoff=Backoff(initial=100, multiplier=3, maximum=1000))
     stepper, other = Stepper(group.consumer("w")), Stepper(group.consumer("other"))
     stepper.handle_all(fail)
     for _ in range(9):
@@ -94,7 +94,7 @@ def test_a_failure_waits_for_its_back_off_and_keeps_its_lease(db: Any, clock: Ma
     clock.advance(seconds=1)
     again = stepper.next()
     assert again is not None and again.times_delivered == 2 and again["n"] == b"0"
-    stepper.worker.failed(again, ValueError("no"))
+    stepper.worker.record_failure(again, ValueError("no"))
     clock.advance(seconds=29)
     stepper.keep()
     assert stepper.waits and stepper.next() is None
@@ -144,7 +144,7 @@ def test_entries_of_the_silent_are_taken_over_after_the_lease_and_not_before(
     clock.advance(seconds=5)
     taken = alive.all()
     assert numbers(taken) == list(range(50)) and {one.times_delivered for one in taken} == {2}
-    assert alive.worker.counters.taken_over == 50
+    assert alive.worker.counters.claimed == 50
 
 
 def test_long_work_is_not_taken_away_and_its_count_stays(db: Any, clock: ManualClock) -> None:
@@ -172,7 +172,7 @@ def test_who_stood_still_looks_before_it_renews(db: Any, clock: ManualClock) -> 
     assert first.lost and second.lost and slow.worker.counters.lost == 2
     assert {whose for whose, _, _ in held(group).values()} == {"quick"}
     first.ack()  # it was done: the other need not do it once more after a crash
-    slow.worker.failed(second, ValueError("no"))  # it is the other's to try again
+    slow.worker.record_failure(second, ValueError("no"))  # it is the other's to try again
     assert slow.next() is None
     assert held(group) == {1: ("quick", 0.0, 2)}
 
@@ -240,7 +240,7 @@ def test_stopping_gives_back_what_was_not_begun_uncounted(db: Any) -> None:
 
 
 def test_stopping_leaves_what_failed_to_others_when_it_is_due(db: Any, clock: ManualClock) -> None:
-    group = filled(db, 1, lease=30, backoff=Backoff(first=20, most=20))
+    group = filled(db, 1, lease=30, backoff=Backoff(initial=20, maximum=20))
     stepper = Stepper(group.consumer("w"))
     stepper.handle_all(fail)
     stepper.stop()
@@ -281,10 +281,10 @@ def test_a_lost_group_is_made_again_when_told_so(db: Any, deleted: bool) -> None
 
 
 def test_what_is_in_hand_survives_the_loss_of_the_group(db: Any, clock: ManualClock) -> None:
-    group = filled(db, 3, recreate="$", backoff=Backoff(first=1))
+    group = filled(db, 3, recreate="$", backoff=Backoff(initial=1))
     stepper = Stepper(group.consumer("w"))
     running, failing, _ = stepper.all()
-    stepper.worker.failed(failing, ValueError("no"))
+    stepper.worker.record_failure(failing, ValueError("no"))
     group.destroy()
     clock.advance(seconds=2)
     assert numbers(stepper.all()) == [1]
@@ -295,11 +295,11 @@ def test_what_is_in_hand_survives_the_loss_of_the_group(db: Any, clock: ManualCl
 
 
 def test_ordered_entries_run_one_by_one_also_when_one_is_tried_again(db: Any, clock: ManualClock) -> None:
-    group = filled(db, 9, backoff=Backoff(first=10))
+    group = filled(db, 9, backoff=Backoff(initial=10))
     stepper = Stepper(group.consumer("w", batch=9, ordered_by=lambda entry: int(entry["n"]) % 3))
     first = stepper.all()
     assert numbers(first) == [0, 1, 2]
-    stepper.worker.failed(first[0], ValueError("no"))
+    stepper.worker.record_failure(first[0], ValueError("no"))
     first[1].ack()
     assert numbers(stepper.all()) == [4]
     clock.advance(seconds=11)
@@ -315,7 +315,7 @@ def test_a_key_that_cannot_be_had_is_a_failure_of_the_entry(db: Any) -> None:
     assert len(errors) == 2 and all("customer" in error for error in errors)
     group = db.stream("orders").group("other", max_deliveries=1, dead_letters=False)
     stepper = Stepper(group.consumer("w", ordered_by=lambda entry: []))
-    assert stepper.all() == [] and stepper.worker.counters.dead == 2 and not held(group)
+    assert stepper.all() == [] and stepper.worker.counters.dead_lettered == 2 and not held(group)
 
 
 def test_quick_work_is_fetched_in_ever_larger_batches_and_slow_work_is_not(
@@ -347,7 +347,7 @@ def test_what_fails_fills_the_hand_and_no_more_is_fetched(db: Any) -> None:
 
 
 def test_block_ends_it_when_nothing_was_to_do_for_so_long(db: Any, clock: ManualClock) -> None:
-    group = filled(db, 1, backoff=Backoff(first=2))
+    group = filled(db, 1, backoff=Backoff(initial=2))
     stepper = Stepper(group.consumer("w", block=5))
     stepper.handle_all(fail)
     clock.advance(seconds=3)
@@ -376,24 +376,24 @@ def test_a_dead_letter_stream_that_is_none_loses_nothing(db: Any) -> None:
     group = filled(db, 1, max_deliveries=1)
     db.execute("SET", "{orders}:dead", "a string")
     stepper = Stepper(group.consumer("w"))
-    with pytest.raises(HeadraceError, match="holds no stream"):
+    with pytest.raises(HeadraceError, match="is not a stream"):
         stepper.handle_all(fail)
     assert held(group)[0][0] == "w"
 
 
 def count_calls(after: bool) -> int:
-    """How many calls of the link the story below takes."""
+    """How many calls of the backend the story below takes."""
     with headrace.open(clock=ManualClock()) as db:
-        link = MortalLink(db.link)
-        tell(link, filled(db, 8, max_deliveries=2, backoff=Backoff(first=0)))
-        return link.calls
+        backend = MortalBackend(db.backend)
+        tell(backend, filled(db, 8, max_deliveries=2, backoff=Backoff(initial=0)))
+        return backend.calls
 
 
-def tell(link: MortalLink, group: Group[Any]) -> list[int]:
+def tell(backend: MortalBackend, group: Group[Any]) -> list[int]:
     """Handle all entries; 3 fails once, 5 always. A new process of the same name begins where one died."""
     seen: list[int] = []
     failed: set[int] = set()
-    stepper = Stepper(on(group, link).consumer("w", batch=3))
+    stepper = Stepper(on(group, backend).consumer("w", batch=3))
 
     def handle(entry: Any) -> None:
         n = int(entry["n"])
@@ -416,9 +416,9 @@ def test_nothing_is_lost_wherever_the_process_dies(after: bool) -> None:
     assert calls > 10
     for dies_at in range(1, calls + 1):
         with headrace.open(clock=ManualClock()) as db:
-            group = filled(db, 8, max_deliveries=2, backoff=Backoff(first=0))
-            seen = tell(MortalLink(db.link, dies_at, after), group)
-            seen += tell(MortalLink(db.link), group)
+            group = filled(db, 8, max_deliveries=2, backoff=Backoff(initial=0))
+            seen = tell(MortalBackend(db.backend, dies_at, after), group)
+            seen += tell(MortalBackend(db.backend), group)
             buried = [letter["n"] for letter in group.dead_letters]
             assert set(seen) >= set(range(8)) - {3, 5}
             assert b"5" in buried and set(buried) <= {b"3", b"5"} and len(buried) == len(set(buried))

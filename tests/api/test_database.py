@@ -16,7 +16,7 @@ from redis_server import redis_server
 
 def test_a_server_takes_over_a_directory_and_gives_it_back(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.add_many(b"s", [{"n": n} for n in range(10)])
+        db.backend.add_many(b"s", [{"n": n} for n in range(10)])
         db.execute("XGROUP", "CREATE", "s", "g", "0")
         db.execute("XREADGROUP", "GROUP", "g", "c", "COUNT", 4, "STREAMS", "s", ">")
         db.execute("SET", "k", "v", "PX", 10_000_000)
@@ -54,14 +54,14 @@ def test_a_directory_with_nothing_but_a_snapshot_opens(tmp_path) -> None:
     for expected in (1, 2):
         with headrace.open(tmp_path) as db:
             assert db.execute("XLEN", "s") == expected
-            db.link.add(b"s", b"*", {"n": 2})
+            db.backend.add(b"s", b"*", {"n": 2})
 
 
 def test_redis_reads_what_a_program_has_written(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.add_many(b"s", [{"n": n} for n in range(10)])
+        db.backend.add_many(b"s", [{"n": n} for n in range(10)])
         db.compact()
-        db.link.add(b"s", b"*", {"n": 10})
+        db.backend.add(b"s", b"*", {"n": 10})
     os.unlink(tmp_path / "headrace.lock")
     with redis_server(tmp_path, "--appendonly", "yes") as port, redis.Redis(port=port) as client:
         assert client.xlen("s") == 11
@@ -98,7 +98,7 @@ def test_settings_are_those_of_the_server(tmp_path) -> None:
     with headrace.open(tmp_path, stream_node_max_entries=2, stream_idmp_duration=7) as db:
         assert db.execute("CONFIG", "GET", "stream-idmp-duration")[1] == b"7"
         assert db.execute("CONFIG", "GET", "appendfsync") == [b"appendfsync", b"always"]
-        db.link.add_many(b"s", [{"n": n} for n in range(10)])
+        db.backend.add_many(b"s", [{"n": n} for n in range(10)])
         info = db.execute("XINFO", "STREAM", "s")
         assert info[info.index(b"radix-tree-keys") + 1] == 5
     with pytest.raises(UsageError, match="from 1 to 86400"):
@@ -115,7 +115,7 @@ def test_what_is_no_directory_and_what_is_no_address_say_where_to_go() -> None:
 def test_the_streams_that_are_there(database: headrace.Database) -> None:
     assert database.streams() == []
     names = [f"s:{n:04}" for n in range(1200)]
-    database.link.execute_all([(b"XADD", name.encode(), b"*", b"a", b"b") for name in [*names, "t"]])
+    database.backend.execute_all([(b"XADD", name.encode(), b"*", b"a", b"b") for name in [*names, "t"]])
     database.execute("SET", "s:text", "x")
     assert [stream.name for stream in database.streams("s:*")] == names
     assert [stream.name for stream in database.streams()] == [*names, "t"]

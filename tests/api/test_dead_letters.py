@@ -11,7 +11,7 @@ import redis
 from stepping import Stepper
 
 import headrace
-from headrace.api.retry_policy import Backoff, dead_letter_name
+from headrace.api.retry_policy import Backoff, dead_letter_stream
 from headrace.errors import UsageError
 from redis_server import free_port, redis_server
 from waiting import wait_until
@@ -104,14 +104,14 @@ def test_another_name_and_none_at_all(database: Any) -> None:
     silent = orders.group("silent", max_deliveries=1, dead_letters=False)
     stepper = Stepper(silent.consumer("w"))
     stepper.handle_all(fail)
-    assert stepper.worker.counters.dead == 3 and silent.info().pending == 0
+    assert stepper.worker.counters.dead_lettered == 3 and silent.info().pending == 0
     with pytest.raises(UsageError):
         silent.dead_letters  # noqa: B018
 
 
 def test_without_a_limit_nothing_is_given_up(database: Any) -> None:
     database.stream("orders").add({"n": 0})
-    group = database.stream("orders").group("billing", max_deliveries=None, backoff=Backoff(first=0))
+    group = database.stream("orders").group("billing", max_deliveries=None, backoff=Backoff(initial=0))
     stepper = Stepper(group.consumer("w"))
     for times in range(1, 30):
         delivery = stepper.next()
@@ -150,5 +150,5 @@ def test_in_a_cluster_dead_letters_are_moved_at_once_and_come_back(cluster_url: 
 
 @pytest.mark.parametrize("name", [b"orders", b"{shop}:orders", b"a{b", b"x{y}z", b"{a}{b}"])
 def test_dead_letters_are_in_the_slot_of_their_stream(name: bytes) -> None:
-    assert slot_tag(dead_letter_name(name)) == slot_tag(name)
-    assert dead_letter_name(name) != name
+    assert slot_tag(dead_letter_stream(name)) == slot_tag(name)
+    assert dead_letter_stream(name) != name

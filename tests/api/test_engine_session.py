@@ -3,13 +3,13 @@
 import threading
 
 
-def ask(conversation, line: bytes) -> bytes:
-    conversation.send(line + b"\r\n")
-    return conversation.receive(0)
+def ask(engine_session, line: bytes) -> bytes:
+    engine_session.send(line + b"\r\n")
+    return engine_session.receive(0)
 
 
 def test_requests_may_be_cut_anywhere_and_sent_ahead(db) -> None:
-    talk = db.conversation()
+    talk = db.engine_session()
     whole = b"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\nPING\r\n"
     for at in range(len(whole)):
         talk.send(whole[at : at + 1])
@@ -19,7 +19,7 @@ def test_requests_may_be_cut_anywhere_and_sent_ahead(db) -> None:
 
 
 def test_each_has_a_session_of_its_own(db) -> None:
-    one, other = db.conversation(), db.conversation()
+    one, other = db.engine_session(), db.engine_session()
     assert ask(one, b"MULTI") == b"+OK\r\n"
     assert ask(one, b"SET k v") == b"+QUEUED\r\n"
     assert ask(other, b"GET k") == b"$-1\r\n"
@@ -28,7 +28,7 @@ def test_each_has_a_session_of_its_own(db) -> None:
 
 
 def test_what_stands_behind_a_wait_runs_when_the_wait_is_over(db) -> None:
-    talk = db.conversation()
+    talk = db.engine_session()
     talk.send(b"XREAD BLOCK 0 STREAMS s $\r\nPING\r\n")
     assert talk.receive(0.01) == b""
     db.execute("XADD", "s", "1-1", "a", "b")
@@ -36,7 +36,7 @@ def test_what_stands_behind_a_wait_runs_when_the_wait_is_over(db) -> None:
 
 
 def test_a_wake_may_wake_others(db) -> None:
-    one, other = db.conversation(), db.conversation()
+    one, other = db.engine_session(), db.engine_session()
     one.send(b"XREAD BLOCK 0 STREAMS a $\r\nXADD b 1-1 x y\r\n")
     other.send(b"XREAD BLOCK 0 STREAMS b $\r\n")
     db.execute("XADD", "a", "1-1", "x", "y")
@@ -44,7 +44,7 @@ def test_a_wake_may_wake_others(db) -> None:
 
 
 def test_receive_wakes_in_another_thread(db) -> None:
-    talk = db.conversation()
+    talk = db.engine_session()
     talk.send(b"SUBSCRIBE news\r\n")
     assert b"subscribe" in talk.receive(0)
     got: list[bytes] = []
@@ -57,7 +57,7 @@ def test_receive_wakes_in_another_thread(db) -> None:
 
 def test_on_answer_is_called_for_what_comes_later(db) -> None:
     called = threading.Event()
-    talk = db.conversation(called.set)
+    talk = db.engine_session(called.set)
     talk.send(b"XREAD BLOCK 0 STREAMS s $\r\n")
     assert not called.is_set()
     db.execute("XADD", "s", "1-1", "a", "b")
@@ -66,7 +66,7 @@ def test_on_answer_is_called_for_what_comes_later(db) -> None:
 
 
 def test_it_ends_by_quit_by_kill_by_garbage_and_with_the_database(db) -> None:
-    quitting, killed, garbled, last = (db.conversation() for _ in range(4))
+    quitting, killed, garbled, last = (db.engine_session() for _ in range(4))
     quitting.send(b"QUIT\r\nPING\r\n")
     assert quitting.receive(0) == b"+OK\r\n"
     assert quitting.closed
@@ -84,12 +84,12 @@ def test_it_ends_by_quit_by_kill_by_garbage_and_with_the_database(db) -> None:
 
 def test_close_leaves_nothing_behind(db) -> None:
     before = db.execute("CLIENT", "LIST").count(b"\n")
-    talk = db.conversation()
+    talk = db.engine_session()
     talk.send(b"XREAD BLOCK 0 STREAMS s $\r\n")
-    assert db.link.engine.keyspace.blocking.count == 1
+    assert db.backend.engine.keyspace.blocking.count == 1
     talk.close()
     talk.close()
     assert talk.closed
-    assert db.link.engine.keyspace.blocking.count == 0
+    assert db.backend.engine.keyspace.blocking.count == 0
     assert db.execute("CLIENT", "LIST").count(b"\n") == before
     assert talk.receive(None) == b""

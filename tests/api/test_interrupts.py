@@ -107,7 +107,7 @@ def test_a_write_that_is_broken_off_anywhere_is_done_again_at_once(tmp_path, cap
 
         assert places(broken_off) > 10
         there = [entry.id for entry in stream]
-        assert set(ids) <= set(there) and db.info().trouble == ""
+        assert set(ids) <= set(there) and db.info().disk_error == ""
     assert kept(tmp_path) == there
     assert not caplog.records  # nothing of any log had to be mended
 
@@ -135,7 +135,7 @@ def test_a_rewrite_goes_on_when_the_one_who_waits_for_it_is_called_away(tmp_path
             ids = stream.add_many({"n": n} for n in range(10))
             came = Interrupter(place).run(db.compact)
             ids.append(stream.add({"n": 10}))
-            assert db.info().trouble == ""
+            assert db.info().disk_error == ""
         assert kept(path) == ids
         return came
 
@@ -151,7 +151,7 @@ def test_a_sync_that_fails_and_is_broken_off_is_not_taken_for_done(tmp_path, mon
         with headrace.open(path) as db:
             stream = db.stream("s")
             stream.add({"n": 0})
-            log = db.link.storage.log
+            log = db.backend.storage.log
             file = log._file
 
             def fail() -> None:
@@ -179,7 +179,9 @@ def test_a_sync_that_fails_and_is_broken_off_is_not_taken_for_done(tmp_path, mon
     assert places(broken_off) > 5
 
 
-@pytest.mark.skipif("HEADRACE_COMPILED" not in os.environ, reason="the door's lock is safe as compiled only")
+@pytest.mark.skipif(
+    "HEADRACE_COMPILED" not in os.environ, reason="the engine's lock is safe as compiled only"
+)
 @pytest.mark.parametrize(("fsync", "seed"), [("always", 1), ("everysec", 2)])
 def test_real_signals_at_any_time_lose_and_double_nothing(tmp_path, monkeypatch, caplog, fsync, seed) -> None:
     armed = False
@@ -199,7 +201,7 @@ def test_real_signals_at_any_time_lose_and_double_nothing(tmp_path, monkeypatch,
     acknowledged: list[int] = []
     raised = 0
     db = headrace.open(tmp_path, fsync=fsync)
-    db.link.storage.grown_min = 50_000  # it is rewritten now and then, too
+    db.backend.storage.rewrite_min_bytes = 50_000  # it is rewritten now and then, too
     try:
         db.compact()
         stream = db.stream("s")
@@ -233,11 +235,11 @@ def test_real_signals_at_any_time_lose_and_double_nothing(tmp_path, monkeypatch,
 
 def test_two_who_rouse_the_keeper_at_once_start_one(tmp_path) -> None:
     def keepers() -> Iterator[threading.Thread]:
-        return (thread for thread in threading.enumerate() if thread.name == "headrace-keeper")
+        return (thread for thread in threading.enumerate() if thread.name == "headrace-timer")
 
     already = set(keepers())
     with headrace.open(tmp_path, fsync="everysec") as db:
-        threads = [threading.Thread(target=db.link.rouse) for _ in range(8)]
+        threads = [threading.Thread(target=db.backend.wake_timer) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stepping import Stepper, on
 
-from headrace.api.consuming.lease_renewer import Keeper
+from headrace.api.consuming.lease_renewer import LeaseRenewer
 from headrace.api.local.clock import ManualClock
 from headrace.api.retry_policy import Backoff
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed
@@ -18,11 +18,11 @@ from waiting import wait_until
 SECONDS_MAX = 20.0
 
 
-class FaultyLink:
-    """A link whose next calls fail: before they are carried out, or after."""
+class FaultyBackend:
+    """A backend whose next calls fail: before they are carried out, or after."""
 
-    def __init__(self, link: Any) -> None:
-        self.link = link
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
         self.faults: list[tuple[Exception, bool]] = []
         self.of = b""  # only calls with that command in them
 
@@ -31,13 +31,13 @@ class FaultyLink:
         if hit and self.faults:
             error, done = self.faults.pop()
             if done:
-                self.link.execute_all(requests, atomic)
+                self.backend.execute_all(requests, atomic)
             raise error
-        replies: list[Any] = self.link.execute_all(requests, atomic)
+        replies: list[Any] = self.backend.execute_all(requests, atomic)
         return replies
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.link, name)
+        return getattr(self.backend, name)
 
 
 def test_the_keeper_renews_as_its_clock_goes(db: Any, clock: ManualClock) -> None:
@@ -45,14 +45,14 @@ def test_the_keeper_renews_as_its_clock_goes(db: Any, clock: ManualClock) -> Non
     group = db.stream("orders").group("billing", lease=3)
     stepper = Stepper(group.consumer("w"))
     assert stepper.next() is not None
-    keeper = Keeper(db.link, stepper.worker)
-    keeper.start()
+    renewer = LeaseRenewer(db.backend, stepper.worker)
+    renewer.start()
     for _ in range(5):
-        wait_until(clock.sleeping)
+        wait_until(clock.sleeping_threads)
         clock.advance(seconds=1)
         wait_until(lambda: group.pending()[0].idle == 0)
         assert group.pending()[0].times_delivered == 1
-    keeper.stop()
+    renewer.stop()
 
 
 def test_the_keeper_ends_when_the_group_is_gone_and_says_so(
@@ -62,13 +62,13 @@ def test_the_keeper_ends_when_the_group_is_gone_and_says_so(
     group = db.stream("orders").group("billing", lease=3)
     stepper = Stepper(group.consumer("w"))
     assert stepper.next() is not None
-    keeper = Keeper(db.link, stepper.worker)
-    keeper.start()
+    renewer = LeaseRenewer(db.backend, stepper.worker)
+    renewer.start()
     group.destroy()
-    wait_until(clock.sleeping)
+    wait_until(clock.sleeping_threads)
     clock.advance(seconds=1)
-    keeper._thread.join(SECONDS_MAX)
-    assert not keeper._thread.is_alive() and "not renewed any more" in caplog.text
+    renewer._thread.join(SECONDS_MAX)
+    assert not renewer._thread.is_alive() and "no longer renewed" in caplog.text
 
 
 def test_a_closed_database_ends_the_loop(db: Any) -> None:
@@ -87,11 +87,13 @@ def test_a_closed_database_ends_the_loop(db: Any) -> None:
 )
 def test_a_lost_connection_loses_nothing(db: Any, clock: ManualClock, of: bytes, done: bool) -> None:
     db.stream("orders").add_many({"n": n} for n in range(10))
-    group = db.stream("orders").group("billing", max_deliveries=2, lease=2, backoff=Backoff(first=1, most=1))
-    link = FaultyLink(db.link)
-    link.of = of
-    link.faults = [(ConnectionLost("gone", done), done)] * 2
-    stepper = Stepper(on(group, link).consumer("w", batch=4))
+    group = db.stream("orders").group(
+        "billing", max_deliveries=2, lease=2, backoff=Backoff(initial=1, maximum=1)
+    )
+    backend = FaultyBackend(db.backend)
+    backend.of = of
+    backend.faults = [(ConnectionLost("gone", done), done)] * 2
+    stepper = Stepper(on(group, backend).consumer("w", batch=4))
     seen: list[int] = []
 
     def handle(entry: Any) -> None:
@@ -103,7 +105,7 @@ def test_a_lost_connection_loses_nothing(db: Any, clock: ManualClock, of: bytes,
         stepper.handle_all(handle)
         stepper.keep()
         clock.advance(seconds=0.5)
-    assert len(link.faults) < 2  # what was carried out is not done again, so not all of them are met
+    assert len(backend.faults) < 2  # what was carried out is not done again, so not all of them are met
     assert set(seen) == set(range(10)) - {5} and group.info().pending == 0
     assert [letter["n"] for letter in group.dead_letters] == [b"5"]
 
@@ -115,7 +117,7 @@ def test_a_reply_that_comes_late_is_looked_into_before_anything_is_handled(
     db.stream("orders").add_many({"n": n} for n in range(4))
     group = db.stream("orders").group("billing", lease=30)
 
-    class LateLink(FaultyLink):
+    class LateLink(FaultyBackend):
         def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
             replies = super().execute_all(requests, atomic)
             if requests[-1][0] == b"XREADGROUP":
@@ -124,7 +126,7 @@ def test_a_reply_that_comes_late_is_looked_into_before_anything_is_handled(
                 assert len([quick.next() for _ in range(2)]) == 2
             return replies
 
-    stepper = Stepper(on(group, LateLink(db.link)).consumer("slow", batch=4))
+    stepper = Stepper(on(group, LateLink(db.backend)).consumer("slow", batch=4))
     got = stepper.next()
     assert stepper.worker.counters.lost > 0
     assert got is None
@@ -134,9 +136,9 @@ def test_a_reply_that_comes_late_is_looked_into_before_anything_is_handled(
 def test_refusals_that_pass_are_waited_for(db: Any, clock: ManualClock, text: str) -> None:
     db.stream("orders").add({"n": 0})
     group = db.stream("orders").group("billing")
-    link = FaultyLink(db.link)
-    link.faults = [(CommandError(text), False)] * 3
-    stepper = Stepper(on(group, link).consumer("w"))
+    backend = FaultyBackend(db.backend)
+    backend.faults = [(CommandError(text), False)] * 3
+    stepper = Stepper(on(group, backend).consumer("w"))
     delays = []
     for _ in range(3):
         assert stepper.next() is None
@@ -149,10 +151,10 @@ def test_refusals_that_pass_are_waited_for(db: Any, clock: ManualClock, text: st
 def test_other_refusals_end_it(db: Any) -> None:
     db.stream("orders").add({"n": 0})
     group = db.stream("orders").group("billing")
-    link = FaultyLink(db.link)
-    link.faults = [(CommandError("NOPERM you may not"), False)]
+    backend = FaultyBackend(db.backend)
+    backend.faults = [(CommandError("NOPERM you may not"), False)]
     with pytest.raises(CommandError, match="NOPERM"):
-        Stepper(on(group, link).consumer("w")).next()
+        Stepper(on(group, backend).consumer("w")).next()
 
 
 def test_a_dead_letter_that_is_refused_in_its_transaction_is_made_pending_again(
@@ -177,16 +179,16 @@ def test_who_cannot_say_that_it_stops_gives_up_after_some_seconds(
 ) -> None:
     db.stream("orders").add_many({"n": n} for n in range(4))
     group = db.stream("orders").group("billing")
-    link = FaultyLink(db.link)
-    stepper = Stepper(on(group, link).consumer("w", batch=4))
+    backend = FaultyBackend(db.backend)
+    stepper = Stepper(on(group, backend).consumer("w", batch=4))
     first = stepper.next()
     assert first is not None
     first.ack()
     stepper.worker.stop()
-    link.faults = [(ConnectionLost("gone"), False)] * 100
+    backend.faults = [(ConnectionLost("gone"), False)] * 100
     caplog.set_level(logging.WARNING)
     rounds = 0
-    while stepper.waits[-1:] != [None] and not caplog.text.count("could not say so"):
+    while stepper.waits[-1:] != [None] and not caplog.text.count("could not release its entries"):
         assert stepper.next() is None
         clock.advance(seconds=1)
         rounds += 1

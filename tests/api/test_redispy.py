@@ -460,14 +460,14 @@ def test_a_connection_may_be_given_up_by_a_thread_that_has_the_engine(database: 
     """The garbage collector may do so in the middle of a request."""
     client = database.client()
     assert client.ping() and sessions(database) == 1
-    door: Any = database.link
+    local_engine: Any = database.backend
 
     def collect() -> None:
-        door.enter()
+        local_engine.acquire()
         try:
             client.close()
         finally:
-            door.leave()
+            local_engine.release()
 
     run(collect)
     assert sessions(database) == 0

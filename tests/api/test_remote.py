@@ -1,4 +1,4 @@
-"""The far link: which requests are tried again when a server is lost, and what is said of the others."""
+"""The far backend: which requests are tried again when a server is lost, and what is said of the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import redis
 
 import headrace
 from headrace.api.backend import Stop
-from headrace.api.remote.remote_backend import RemoteLink, is_repeatable, key_of
+from headrace.api.remote.remote_backend import RemoteBackend, is_repeatable, key_of
 from headrace.errors import (
     AccessDenied,
     CommandError,
@@ -89,33 +89,33 @@ def wire(server_url: str, client: redis.Redis) -> Iterator[CutWire]:
 
 
 @pytest.fixture
-def link(wire: CutWire) -> Iterator[RemoteLink]:
-    link = RemoteLink(f"redis://127.0.0.1:{wire.port}")
-    assert link.execute(b"PING") == b"PONG"
-    yield link
-    link.close()
+def backend(wire: CutWire) -> Iterator[RemoteBackend]:
+    backend = RemoteBackend(f"redis://127.0.0.1:{wire.port}")
+    assert backend.execute(b"PING") == b"PONG"
+    yield backend
+    backend.close()
 
 
-def test_reads_and_removals_are_tried_again(wire: CutWire, link: RemoteLink) -> None:
-    id = link.add(b"s", b"*", {"n": 1})
+def test_reads_and_removals_are_tried_again(wire: CutWire, backend: RemoteBackend) -> None:
+    id = backend.add(b"s", b"*", {"n": 1})
     for how in ("request", "answer"):
         wire.lose = how
-        assert link.execute(b"XLEN", b"s") == 1
+        assert backend.execute(b"XLEN", b"s") == 1
         wire.lose = how
-        assert link.execute_all([(b"XLEN", b"s"), (b"XRANGE", b"s", b"-", b"+")])[1][0][0] == id
+        assert backend.execute_all([(b"XLEN", b"s"), (b"XRANGE", b"s", b"-", b"+")])[1][0][0] == id
     wire.lose = "answer"
-    assert link.execute(b"XDEL", b"s", id) == 0  # it was there when this was asked for first
-    assert link.execute(b"XLEN", b"s") == 0
+    assert backend.execute(b"XDEL", b"s", id) == 0  # it was there when this was asked for first
+    assert backend.execute(b"XLEN", b"s") == 0
     assert wire.lost == 5
 
 
 @pytest.mark.parametrize(("how", "there"), [("request", 0), ("answer", 1)])
 def test_an_add_whose_answer_is_lost_is_left_to_the_caller(
-    wire: CutWire, link: RemoteLink, how: str, there: int
+    wire: CutWire, backend: RemoteBackend, how: str, there: int
 ) -> None:
-    stream = headrace.Stream(link, "s")
+    stream = headrace.Stream(backend, "s")
     wire.lose = how
-    with pytest.raises(ConnectionLost, match=r"XADD may have been carried out") as lost:
+    with pytest.raises(ConnectionLost, match=r"XADD may have been executed") as lost:
         stream.add({"n": 1})
     assert lost.value.maybe_executed and isinstance(lost.value, HeadraceError)
     assert isinstance(lost.value, ConnectionError)
@@ -141,43 +141,43 @@ def test_an_add_with_an_idempotent_id_is_tried_again(headrace_url: str) -> None:
 
 
 def test_a_connection_that_ended_while_it_was_idle_harms_nobody(server_url: str, client: redis.Redis) -> None:
-    link = RemoteLink(server_url)
-    stream = headrace.Stream(link, "s")
+    backend = RemoteBackend(server_url)
+    stream = headrace.Stream(backend, "s")
     stream.add({"n": 1})
-    number = link.execute(b"CLIENT", b"ID")
+    number = backend.execute(b"CLIENT", b"ID")
     assert client.client_kill_filter(_id=number) == 1
     wait_until(lambda: all(one["id"] != str(number) for one in client.client_list()))
     stream.add({"n": 2})
-    assert len(stream) == 2 and link.execute(b"CLIENT", b"ID") != number
-    link.close()
+    assert len(stream) == 2 and backend.execute(b"CLIENT", b"ID") != number
+    backend.close()
 
 
 def test_a_server_that_never_was_there_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    link = RemoteLink(f"redis://user:secret@127.0.0.1:{port}")
-    with pytest.raises(ConnectionLost, match="XADD was not carried out") as lost:
-        headrace.Stream(link, "s").add({"n": 1})
+    backend = RemoteBackend(f"redis://user:secret@127.0.0.1:{port}")
+    with pytest.raises(ConnectionLost, match="XADD was not executed") as lost:
+        headrace.Stream(backend, "s").add({"n": 1})
     assert not lost.value.maybe_executed and str(port) in str(lost.value) and "secret" not in str(lost.value)
-    assert "secret" not in repr(link)
+    assert "secret" not in repr(backend)
 
 
 def test_a_server_that_is_away_is_waited_for(wire: CutWire, server_url: str) -> None:
     port = wire.port
-    link = RemoteLink(f"redis://127.0.0.1:{port}", patience=20)
-    stream = headrace.Stream(link, "s")
+    backend = RemoteBackend(f"redis://127.0.0.1:{port}", reconnect_timeout=20)
+    stream = headrace.Stream(backend, "s")
     stream.add({"n": 1})
     wire.close()
-    link.place.close()
+    backend.topology.close()
     back = threading.Timer(0.3, lambda: revive(wire, port))
     back.start()
     stream.add({"n": 2})
     assert len(stream) == 2
     wire.close()
-    link.place.close()
+    backend.topology.close()
     back.join()
-    link.patience = 0.1
-    with pytest.raises(ConnectionLost, match="not carried out"):
+    backend.reconnect_timeout = 0.1
+    with pytest.raises(ConnectionLost, match="not executed"):
         stream.add({"n": 3})
 
 
@@ -195,16 +195,16 @@ def test_replies_have_the_shapes_of_resp2_whatever_the_client(server_url: str, c
         redis.Redis.from_url(server_url, protocol=3),
         redis.Redis(connection_pool=pool),
     ):
-        link = RemoteLink(given)
-        assert link.execute(b"XRANGE", b"s", b"-", b"+") == [[b"1-1", [b"a", b"1"]]]
-        assert link.execute(b"XINFO", b"STREAM", b"s")[:2] == [b"length", 1]
-        assert link.execute(b"XREAD", b"STREAMS", b"s", b"1-1") is None
-        assert link.execute(b"SET", b"k", b"v") == b"OK" and link.execute(b"GET", b"k") == b"v"
-        link.close()
+        backend = RemoteBackend(given)
+        assert backend.execute(b"XRANGE", b"s", b"-", b"+") == [[b"1-1", [b"a", b"1"]]]
+        assert backend.execute(b"XINFO", b"STREAM", b"s")[:2] == [b"length", 1]
+        assert backend.execute(b"XREAD", b"STREAMS", b"s", b"1-1") is None
+        assert backend.execute(b"SET", b"k", b"v") == b"OK" and backend.execute(b"GET", b"k") == b"v"
+        backend.close()
 
 
-def test_several_requests_in_one_go(link: RemoteLink) -> None:
-    replies = link.execute_all(
+def test_several_requests_in_one_go(backend: RemoteBackend) -> None:
+    replies = backend.execute_all(
         [
             (b"SET", b"k", b"text"),
             (b"XLEN", b"k"),
@@ -212,18 +212,18 @@ def test_several_requests_in_one_go(link: RemoteLink) -> None:
         ]
     )
     assert replies[0] == b"OK" and isinstance(replies[1], WrongType) and isinstance(replies[2], NoSuchGroup)
-    assert link.execute_all([]) == []
-    replies = link.execute_all([(b"XADD", b"s", b"1-1", b"a", b"b"), (b"XLEN", b"k")], atomic=True)
+    assert backend.execute_all([]) == []
+    replies = backend.execute_all([(b"XADD", b"s", b"1-1", b"a", b"b"), (b"XLEN", b"k")], atomic=True)
     assert replies[0] == b"1-1" and isinstance(replies[1], WrongType)
     with pytest.raises(CommandError, match="wrong number of arguments"):
-        link.execute_all([(b"XADD", b"s", b"2-1", b"a", b"b"), (b"XADD", b"s")], atomic=True)
-    assert link.execute(b"XLEN", b"s") == 1
+        backend.execute_all([(b"XADD", b"s", b"2-1", b"a", b"b"), (b"XADD", b"s")], atomic=True)
+    assert backend.execute(b"XLEN", b"s") == 1
 
 
 def test_waiting_goes_on_over_a_lost_connection(
-    wire: CutWire, link: RemoteLink, client: redis.Redis, aside: Callable[..., Any], stop: Stop
+    wire: CutWire, backend: RemoteBackend, client: redis.Redis, aside: Callable[..., Any], stop: Stop
 ) -> None:
-    stream = headrace.Stream(link, "s")
+    stream = headrace.Stream(backend, "s")
     stream.add({"n": 0}, id="1-0")
     reading = aside(lambda: stream.read(after="1-0", block=20, stop=stop))
     wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
@@ -235,22 +235,22 @@ def test_waiting_goes_on_over_a_lost_connection(
 
 
 def test_a_group_read_whose_answer_is_lost_says_so(
-    wire: CutWire, link: RemoteLink, client: redis.Redis
+    wire: CutWire, backend: RemoteBackend, client: redis.Redis
 ) -> None:
     client.xgroup_create("s", "g", mkstream=True)
     client.xadd("s", {"n": "1"})
     wire.lose = "answer"
     with pytest.raises(ConnectionLost) as lost:
-        link.wait([b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"], 1.0)
+        backend.wait([b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"], 1.0)
     assert lost.value.maybe_executed
     assert client.xpending("s", "g")["pending"] == 1
 
 
-def test_after_close_nothing_is_asked_any_more(link: RemoteLink) -> None:
-    link.close()
+def test_after_close_nothing_is_asked_any_more(backend: RemoteBackend) -> None:
+    backend.close()
     start = time.monotonic()
     with pytest.raises(DatabaseClosed):
-        link.execute(b"XLEN", b"s")
+        backend.execute(b"XLEN", b"s")
     assert time.monotonic() - start < 10
 
 
@@ -258,10 +258,10 @@ def test_a_wrong_password_is_no_lost_connection(server_url: str, client: redis.R
     port = urlsplit(server_url).port
     client.execute_command("ACL", "SETUSER", "reader", "on", ">right", "~*", "+xlen")
     try:
-        wrong = RemoteLink(f"redis://reader:wrong@127.0.0.1:{port}")
+        wrong = RemoteBackend(f"redis://reader:wrong@127.0.0.1:{port}")
         with pytest.raises(AccessDenied, match="WRONGPASS"):
             wrong.execute(b"XLEN", b"s")
-        right = RemoteLink(f"redis://reader:right@127.0.0.1:{port}")
+        right = RemoteBackend(f"redis://reader:right@127.0.0.1:{port}")
         assert right.execute(b"XLEN", b"s") == 0
         with pytest.raises(AccessDenied, match="NOPERM"):
             headrace.Stream(right, "s").add({"n": 1})
@@ -269,11 +269,11 @@ def test_a_wrong_password_is_no_lost_connection(server_url: str, client: redis.R
         client.execute_command("ACL", "DELUSER", "reader")
 
 
-def test_pausing(link: RemoteLink, stop: Stop) -> None:
-    assert not link.pause(0.01) and not link.pause(0.01, stop)
+def test_pausing(backend: RemoteBackend, stop: Stop) -> None:
+    assert not backend.pause(0.01) and not backend.pause(0.01, stop)
     threading.Timer(0.05, stop.set).start()
-    assert link.pause(20, stop)
-    assert abs(link.now_ms() / 1000 - time.time()) < 5
+    assert backend.pause(20, stop)
+    assert abs(backend.now_ms() / 1000 - time.time()) < 5
 
 
 @pytest.mark.parametrize(
@@ -300,6 +300,6 @@ def test_what_is_known_of_a_request(request_line: str, key: bytes | None, repeat
 
 def test_what_is_no_server_is_refused() -> None:
     with pytest.raises(UsageError, match="http"):
-        RemoteLink("http://127.0.0.1")
+        RemoteBackend("http://127.0.0.1")
     with pytest.raises(UsageError, match="redis-py"):
-        RemoteLink(5)
+        RemoteBackend(5)

@@ -21,7 +21,7 @@ class Interrupt(BaseException):
 
 def test_the_child_of_a_fork_waits_for_no_lock(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        held = db.link.storage.lock.acquire()  # as by a thread that syncs at this moment
+        held = db.backend.storage.lock.acquire()  # as by a thread that syncs at this moment
         assert held
         child = os.fork()
         if child == 0:
@@ -33,7 +33,7 @@ def test_the_child_of_a_fork_waits_for_no_lock(tmp_path) -> None:
                 code = 0 if "forked" in str(closed) else 2
             finally:
                 os._exit(code)
-        db.link.storage.lock.release()
+        db.backend.storage.lock.release()
         assert os.waitpid(child, 0)[1] == 0
 
 
@@ -47,7 +47,7 @@ def test_a_closed_database_is_not_compacted(tmp_path) -> None:
 
 def break_off(monkeypatch: pytest.MonkeyPatch, db: headrace.Database, step: str) -> None:
     """The next `step` of the log's file ends in a signal handler's exception; its work is done."""
-    kind = type(db.link.storage.log._file)
+    kind = type(db.backend.storage.log._file)
     real = getattr(kind, step)
 
     def interrupted(self, *arguments):
@@ -67,7 +67,7 @@ def test_a_commit_that_is_broken_off_loses_and_doubles_nothing(tmp_path, monkeyp
     with pytest.raises(Interrupt):
         stream.add({"n": 1})
     stream.add({"n": 2})
-    assert db.info().trouble == ""
+    assert db.info().disk_error == ""
     ids = [entry.id for entry in stream]
     db.close()
     with headrace.open(tmp_path) as db:
@@ -96,7 +96,7 @@ def test_a_rewrite_that_is_broken_off_is_done_again(tmp_path, monkeypatch) -> No
         break_off(monkeypatch, db, "sync")
         with pytest.raises(Interrupt):
             db.compact()
-        wait_until(lambda: not db.info().trouble, "the keeper to write the log anew; writes are refused")
+        wait_until(lambda: not db.info().disk_error, "the keeper to write the log anew; writes are refused")
         stream.add({"n": 10})
         db.compact()
     with headrace.open(tmp_path) as db:
@@ -114,13 +114,13 @@ def test_a_snapshot_is_refused_with_what_to_do_instead(tmp_path) -> None:
 
 def test_a_full_disk_is_told_with_what_to_do(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.engine.write_gate.reject_writes(refusal_of("No space left on device"))
+        db.backend.engine.write_gate.reject_writes(refusal_of("No space left on device"))
         stream = db.stream("s")
         for call in (lambda: stream.add({"a": 1}), lambda: stream.add_many([{"a": 1}] * 2)):
             with pytest.raises(CommandError, match="MISCONF") as refused:
                 call()
             assert "make room" in "".join(refused.value.__notes__)
-        db.link.engine.write_gate.reject_writes(None)
+        db.backend.engine.write_gate.reject_writes(None)
 
 
 # Settling by hand, with what is no time.
@@ -141,7 +141,7 @@ def test_a_retry_after_no_time_is_refused_and_the_entry_is_still_in_hand(databas
 def test_a_retry_that_never_comes_does_not_keep_the_loop(database, after) -> None:
     stream = database.stream("s")
     stream.add({"a": 1})
-    group = stream.group("g", backoff=Backoff(first=after, most=math.inf))
+    group = stream.group("g", backoff=Backoff(initial=after, maximum=math.inf))
     consumer = group.consumer("c", block=0)
     for entry in consumer:
         entry.retry(after)
@@ -178,7 +178,7 @@ def test_dead_letters_that_have_no_place_say_where_to_put_them(database) -> None
     group = stream.group("g", max_deliveries=1)
     entries = iter(group.consumer("c", block=0))
     next(entries).fail()
-    with pytest.raises(HeadraceError, match=r"'\{s\}:dead' holds no stream.*dead_letters="):
+    with pytest.raises(HeadraceError, match=r"'\{s\}:dead' is not a stream.*dead_letters="):
         next(entries)
     assert group.info().pending == 1
 
@@ -187,7 +187,7 @@ def test_dead_letters_that_have_no_place_say_where_to_put_them(database) -> None
     "HEADRACE_COMPILED" not in os.environ, reason="the interpreter lets signals in everywhere"
 )
 def test_a_signal_handler_that_raises_anywhere_leaves_no_lock_taken(monkeypatch) -> None:
-    """The bridge's conversation is not compiled: an exception may come between any two of its lines."""
+    """The bridge's engine_session is not compiled: an exception may come between any two of its lines."""
     armed = False
 
     def handler(number: int, frame: object) -> None:
@@ -204,16 +204,16 @@ def test_a_signal_handler_that_raises_anywhere_leaves_no_lock_taken(monkeypatch)
                 try:
                     signal.setitimer(signal.ITIMER_REAL, random.choice((20e-6, 50e-6, 100e-6)))
                     armed = True
-                    conversation = db.conversation()
+                    engine_session = db.engine_session()
                     for _ in range(5):
-                        conversation.send(b"*1\r\n$4\r\nPING\r\n")
-                        conversation.receive(0)
+                        engine_session.send(b"*1\r\n$4\r\nPING\r\n")
+                        engine_session.receive(0)
                     armed = False
-                    conversation.close()
+                    engine_session.close()
                 except Interrupt:
                     armed = False
                     raised += 1
-                assert not db.link.lock.locked()
+                assert not db.backend.lock.locked()
         finally:
             armed = False
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 import pytest
-from stepping import Killed, MortalLink, on
+from stepping import Killed, MortalBackend, on
 
 import headrace
 from headrace.api.retry_policy import Backoff
@@ -53,8 +53,10 @@ class Soak:
             self.errors.append(error)
 
     def live_once(self, number: int, life: int, chance: random.Random) -> None:
-        link = MortalLink(self.group.link, int(chance.expovariate(1 / 60)) + 10, chance.random() < 0.5)
-        consumer = on(self.group, link).consumer(f"{number}-{life}", concurrency=THREADS, block=0.2)
+        backend = MortalBackend(
+            self.group.backend, int(chance.expovariate(1 / 60)) + 10, chance.random() < 0.5
+        )
+        consumer = on(self.group, backend).consumer(f"{number}-{life}", concurrency=THREADS, block=0.2)
         try:
             consumer.run(self.handle)
         except Killed:
@@ -72,7 +74,7 @@ def test_every_entry_is_handled_and_what_always_fails_is_buried(caplog: pytest.L
         for start in range(0, ENTRIES, 10_000):
             orders.add_many({"n": n} for n in range(start, start + 10_000))
         group = orders.group(
-            "billing", max_deliveries=8, lease=1.0, backoff=Backoff(first=0.001, factor=2, most=0.01)
+            "billing", max_deliveries=8, lease=1.0, backoff=Backoff(initial=0.001, multiplier=2, maximum=0.01)
         )
         soak = Soak(group)
         threads = [threading.Thread(target=soak.live, args=(n,)) for n in range(CONSUMERS)]

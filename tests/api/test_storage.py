@@ -20,10 +20,10 @@ def names(path: Path) -> list[str]:
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_what_was_written_is_there_again(tmp_path, fsync) -> None:
     with headrace.open(tmp_path / "new" / "one", fsync=fsync) as db:
-        ids = db.link.add_many(b"s", [{"n": n} for n in range(100)])
+        ids = db.backend.add_many(b"s", [{"n": n} for n in range(100)])
         db.execute("XGROUP", "CREATE", "s", "g", "0")
         db.execute("XREADGROUP", "GROUP", "g", "c", "COUNT", 7, "STREAMS", "s", ">")
-        db.link.execute(b"SELECT", b"3")
+        db.backend.execute(b"SELECT", b"3")
     with headrace.open(tmp_path / "new" / "one") as db:
         assert [entry[0] for entry in db.execute("XRANGE", "s", "-", "+")] == ids
         assert db.execute("XPENDING", "s", "g")[0] == 7
@@ -33,17 +33,17 @@ def test_what_was_written_is_there_again(tmp_path, fsync) -> None:
 
 def test_always_is_synced_when_the_call_returns(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.add(b"s", b"*", {"a": "b"})
-        log = db.link.storage.log
+        db.backend.add(b"s", b"*", {"a": "b"})
+        log = db.backend.storage.log
         assert log.synced == log.written > 0
-        db.link.add_many(b"s", [{"a": "b"}] * 10)
+        db.backend.add_many(b"s", [{"a": "b"}] * 10)
         assert log.synced == log.written
         assert db.info().unsynced_bytes == 0
 
 
 def test_a_batch_is_one_transaction_in_the_log(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.add_many(b"s", [{"n": n} for n in range(3)])
+        db.backend.add_many(b"s", [{"n": n} for n in range(3)])
     [incr] = [name for name in names(tmp_path) if name.endswith("incr.aof")]
     log = (tmp_path / "appendonlydir" / incr).read_bytes()
     assert log.count(b"MULTI") == log.count(b"EXEC") == 1
@@ -52,17 +52,17 @@ def test_a_batch_is_one_transaction_in_the_log(tmp_path) -> None:
 
 def test_everysec_is_synced_by_the_keeper(tmp_path) -> None:
     with headrace.open(tmp_path, fsync="everysec") as db:
-        log = db.link.storage.log
-        assert db.link.keeper is None
-        db.link.add(b"s", b"*", {"a": "b"})
+        log = db.backend.storage.log
+        assert db.backend.timer is None
+        db.backend.add(b"s", b"*", {"a": "b"})
         assert db.execute("WAITAOF", 1, 0, 10_000) == [1, 0]
         assert log.synced == log.written
 
 
 def test_no_is_synced_for_whom_waits(tmp_path) -> None:
     with headrace.open(tmp_path, fsync="no") as db:
-        db.link.add(b"s", b"*", {"a": "b"})
-        client = db.conversation()
+        db.backend.add(b"s", b"*", {"a": "b"})
+        client = db.engine_session()
         client.send(b"XADD s * a b\r\nWAITAOF 1 0 10000\r\n")
         replies = client.receive(10)
         if not replies.endswith(b":0\r\n"):  # the second one may come by itself
@@ -78,7 +78,7 @@ def test_compact_writes_the_log_anew(tmp_path) -> None:
         db.compact()
         assert db.info().log_bytes < large / 20
         assert not [name for name in names(tmp_path) if name.startswith("temp")]
-        db.link.add(b"s", b"1-1", {"a": "b"})
+        db.backend.add(b"s", b"1-1", {"a": "b"})
     with headrace.open(tmp_path) as db:
         assert db.execute("GET", "k") == b"x" * 1000
         assert db.execute("XLEN", "s") == 1
@@ -86,8 +86,8 @@ def test_compact_writes_the_log_anew(tmp_path) -> None:
 
 def test_the_log_is_rewritten_when_it_has_grown(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        storage = db.link.storage
-        storage.grown_min = 20_000
+        storage = db.backend.storage
+        storage.rewrite_min_bytes = 20_000
         db.compact()
         for _ in range(200):
             db.execute("SET", "k", "x" * 1000)
@@ -144,44 +144,44 @@ class Broken:
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_full_disk_refuses_writes_and_lets_reads_through_until_there_is_room(tmp_path, fsync) -> None:
     with headrace.open(tmp_path, fsync=fsync) as db:
-        log = db.link.storage.log
+        log = db.backend.storage.log
         log._file = broken = Broken(log._file)
         broken.full = True
         with pytest.raises(NotOnDisk, match=r"in memory, and not yet on the disk.*No space left"):
-            db.link.add(b"s", b"1-1", {"a": "b"})
+            db.backend.add(b"s", b"1-1", {"a": "b"})
         assert db.execute("XLEN", "s") == 1
         with pytest.raises(CommandError, match="No space left"):
-            db.link.add(b"s", b"*", {"a": "b"})
-        assert "No space left" in db.info().trouble
+            db.backend.add(b"s", b"*", {"a": "b"})
+        assert "No space left" in db.info().disk_error
         broken.full = False
-        wait_until(lambda: not db.info().trouble)
-        db.link.add(b"s", b"2-1", {"a": "b"})
+        wait_until(lambda: not db.info().disk_error)
+        db.backend.add(b"s", b"2-1", {"a": "b"})
     with headrace.open(tmp_path) as db:
         assert [entry[0] for entry in db.execute("XRANGE", "s", "-", "+")] == [b"1-1", b"2-1"]
 
 
 def test_after_a_failed_sync_the_log_is_written_anew_from_memory(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.add(b"s", b"1-1", {"a": "b"})
-        log = db.link.storage.log
+        db.backend.add(b"s", b"1-1", {"a": "b"})
+        log = db.backend.storage.log
         log._file = broken = Broken(log._file)
         broken.bad = True
         with pytest.raises(NotOnDisk, match="Input/output"):
-            db.link.add(b"s", b"2-1", {"a": "b"})
-        wait_until(lambda: not db.info().trouble)
-        db.link.add(b"s", b"3-1", {"a": "b"})
+            db.backend.add(b"s", b"2-1", {"a": "b"})
+        wait_until(lambda: not db.info().disk_error)
+        db.backend.add(b"s", b"3-1", {"a": "b"})
     with headrace.open(tmp_path) as db:
         assert db.execute("XLEN", "s") == 3
 
 
 def test_closing_on_a_full_disk_says_that_the_end_is_lost(tmp_path) -> None:
     db = headrace.open(tmp_path)
-    db.link.add(b"s", b"1-1", {"a": "b"})
-    log = db.link.storage.log
+    db.backend.add(b"s", b"1-1", {"a": "b"})
+    log = db.backend.storage.log
     log._file = broken = Broken(log._file)
     broken.full = True
     with pytest.raises(NotOnDisk):
-        db.link.add(b"s", b"2-1", {"a": "b"})
+        db.backend.add(b"s", b"2-1", {"a": "b"})
     with pytest.raises(NotOnDisk, match="end"):
         db.close()
     with headrace.open(tmp_path) as db:
@@ -204,8 +204,8 @@ def test_the_same_directory_twice_names_the_holder(tmp_path) -> None:
 
 def test_a_damaged_log_is_an_error_that_names_the_file(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.link.add(b"s", b"*", {"a": "b"})
-        db.link.add(b"s", b"*", {"a": "b"})
+        db.backend.add(b"s", b"*", {"a": "b"})
+        db.backend.add(b"s", b"*", {"a": "b"})
     [incr] = [name for name in names(tmp_path) if name.endswith("incr.aof")]
     path = tmp_path / "appendonlydir" / incr
     data = bytearray(path.read_bytes())
@@ -236,7 +236,7 @@ def test_a_closed_database_says_so(tmp_path) -> None:
     db = headrace.open(tmp_path)
     db.close()
     db.close()
-    for call in (lambda: db.execute("PING"), db.compact, lambda: db.conversation().receive(0)):
+    for call in (lambda: db.execute("PING"), db.compact, lambda: db.engine_session().receive(0)):
         with pytest.raises(DatabaseClosed, match="closed"):
             call()
 
@@ -244,14 +244,14 @@ def test_a_closed_database_says_so(tmp_path) -> None:
 def test_a_sync_that_nobody_has_begun_is_done_by_who_waits_for_it(tmp_path) -> None:
     """Else a writer would wait, with the lock that the keeper needs, for the keeper."""
     db = headrace.open(tmp_path, fsync="everysec")
-    storage = db.link.storage
-    storage.watched = True  # the keeper is kept out of it
-    db.link.add(b"s", b"1-1", {"a": "b"})
+    storage = db.backend.storage
+    storage.timer_scheduled = True  # the keeper is kept out of it
+    db.backend.add(b"s", b"1-1", {"a": "b"})
     storage.log.tick(5000)
     assert storage.log.syncing
     db.compact()
     assert not storage.log.syncing
-    db.link.add(b"s", b"2-1", {"a": "b"})
+    db.backend.add(b"s", b"2-1", {"a": "b"})
     storage.log.tick(9000)
     db.close()
     with headrace.open(tmp_path) as again:

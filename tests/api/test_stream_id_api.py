@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import StreamID
-from headrace.api.stream_id import from_reply
+from headrace.api.stream_id import id_from_reply
 from headrace.errors import HeadraceError, InvalidID
 
 TOP = 2**64 - 1
@@ -32,7 +32,7 @@ def test_they_order_as_pairs_of_numbers(one: StreamID, other: StreamID) -> None:
 
 @given(ids)
 def test_text_and_bytes_make_the_same_id_again(id: StreamID) -> None:
-    assert StreamID.parse(str(id)) == StreamID.parse(bytes(id)) == from_reply(bytes(id)) == id
+    assert StreamID.parse(str(id)) == StreamID.parse(bytes(id)) == id_from_reply(bytes(id)) == id
     assert str(id) == f"{id.ms}-{id.seq}"
     assert eval(repr(id)) == id
 

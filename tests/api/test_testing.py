@@ -20,7 +20,7 @@ pytest_plugins = ["pytester", "headrace.testing"]
 
 
 def wait_for_sleeper(clock: ManualClock, asleep: threading.Thread) -> None:
-    while not clock.sleeping():
+    while not clock.sleeping_threads():
         assert asleep.is_alive(), "it never slept"
 
 

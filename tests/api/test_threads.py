@@ -42,9 +42,9 @@ def test_writers_lose_nothing(tmp_path, fsync) -> None:
 
     def work(i: int) -> None:
         for n in range(40):
-            db.link.add(b"s", b"*", {"i": i, "n": n})
+            db.backend.add(b"s", b"*", {"i": i, "n": n})
             if n % 10 == 0:
-                db.link.add_many(b"s", [{"i": i, "n": -1}] * 3)
+                db.backend.add_many(b"s", [{"i": i, "n": -1}] * 3)
                 db.compact()
 
     with db:
@@ -59,7 +59,7 @@ def test_writers_lose_nothing(tmp_path, fsync) -> None:
 
 def test_threads_share_syncs(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        log = db.link.storage.log
+        log = db.backend.storage.log
         file = log._file
         syncs = []
         slow = threading.Event()
@@ -77,7 +77,7 @@ def test_threads_share_syncs(tmp_path) -> None:
 
         def work(i: int) -> None:
             for _ in range(5):
-                db.link.add(b"s", b"*", {"i": i})
+                db.backend.add(b"s", b"*", {"i": i})
 
         together(16, work)
         assert db.execute("XLEN", "s") == 80
@@ -93,11 +93,11 @@ def test_members_of_a_group_share_without_losing_or_doubling() -> None:
         def work(i: int) -> None:
             if i < 2:
                 for n in range(total // 2):
-                    db.link.add(b"s", b"*", {"n": n})
+                    db.backend.add(b"s", b"*", {"n": n})
                 return
             words = [b"XREADGROUP", b"GROUP", b"g", b"c%d" % i, b"COUNT", b"10", b"STREAMS", b"s", b">"]
             while len(got) < total:
-                reply = db.link.wait(words, 0.2)
+                reply = db.backend.wait(words, 0.2)
                 got.extend(entry[0] for entry in (reply[0][1] if reply else ()))
 
         together(6, work)
@@ -107,15 +107,15 @@ def test_members_of_a_group_share_without_losing_or_doubling() -> None:
 def test_a_member_that_is_woken_has_its_entries_in_the_log(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
         db.execute("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
-        log = db.link.storage.log
+        log = db.backend.storage.log
 
         def work(i: int) -> None:
             if i == 0:
-                wait_until(lambda: db.link.engine.keyspace.blocking.count == 3)
-                db.link.add_many(b"s", [{"n": n} for n in range(3)])
+                wait_until(lambda: db.backend.engine.keyspace.blocking.count == 3)
+                db.backend.add_many(b"s", [{"n": n} for n in range(3)])
                 return
             words = [b"XREADGROUP", b"GROUP", b"g", b"c%d" % i, b"COUNT", b"1", b"STREAMS", b"s", b">"]
-            reply = db.link.wait(words, 20)
+            reply = db.backend.wait(words, 20)
             assert len(reply[0][1]) == 1
             assert log.synced > 0
 
@@ -138,9 +138,9 @@ def test_closing_while_all_are_busy(tmp_path) -> None:
         try:
             while True:
                 if i % 2:
-                    added.append(db.link.add(b"s", b"*", {"i": i}))
+                    added.append(db.backend.add(b"s", b"*", {"i": i}))
                 else:
-                    db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], None)
+                    db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None)
         except headrace.errors.DatabaseClosed:
             pass
 
@@ -161,23 +161,23 @@ def test_an_exception_in_a_waiting_thread_leaves_nothing_behind() -> None:
         try:
             poke = threading.Thread(
                 target=lambda: (
-                    wait_until(lambda: db.link.engine.keyspace.blocking.count),
+                    wait_until(lambda: db.backend.engine.keyspace.blocking.count),
                     signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1),
                 )
             )
             poke.start()
             with pytest.raises(KeyboardInterrupt):
-                db.link.wait([b"XREAD", b"STREAMS", b"s", b"$"], None)
+                db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None)
             poke.join()
         finally:
             signal.signal(signal.SIGUSR1, old)
-        assert db.link.engine.keyspace.blocking.count == 0
+        assert db.backend.engine.keyspace.blocking.count == 0
         assert db.execute("CLIENT", "LIST").count(b"\n") <= before
 
 
 def test_the_child_of_a_fork_is_told_what_it_can_do(tmp_path) -> None:
     with headrace.open(tmp_path) as db, headrace.open() as memory:
-        db.link.add(b"s", b"*", {"a": "b"})
+        db.backend.add(b"s", b"*", {"a": "b"})
         size = db.info().log_bytes
         child = os.fork()
         if child == 0:
@@ -186,7 +186,7 @@ def test_the_child_of_a_fork_is_told_what_it_can_do(tmp_path) -> None:
                 told = 0
                 for one in (db, memory):
                     try:
-                        one.link.add(b"s", b"*", {"a": "b"})
+                        one.backend.add(b"s", b"*", {"a": "b"})
                     except HeadraceError as error:
                         told += "headrace.connect()" in str(error)
                 db.close()
@@ -194,7 +194,7 @@ def test_the_child_of_a_fork_is_told_what_it_can_do(tmp_path) -> None:
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        db.link.add(b"s", b"*", {"a": "b"})
+        db.backend.add(b"s", b"*", {"a": "b"})
         assert db.info().log_bytes > size
     with headrace.open(tmp_path) as db:  # the child has not kept the lock
         assert db.execute("XLEN", "s") == 2
@@ -223,7 +223,7 @@ PROGRAM = """
 import headrace, sys
 db = headrace.open(sys.argv[1], fsync={fsync!r})
 for n in range(100):
-    db.link.add(b"s", b"*", {{"n": n}})
+    db.backend.add(b"s", b"*", {{"n": n}})
 {end}
 """
 
@@ -250,9 +250,9 @@ def test_a_program_may_end_as_it_likes(tmp_path, fsync, end) -> None:
 def test_a_database_in_memory_that_nobody_has_is_gone_with_its_keeper() -> None:
     db = headrace.open()
     db.execute("SET", "k", "v", "EX", 1000)
-    keepers = [thread for thread in threading.enumerate() if thread.name == "headrace-keeper"]
+    keepers = [thread for thread in threading.enumerate() if thread.name == "headrace-timer"]
     assert keepers
-    gone = weakref.ref(db.link)
+    gone = weakref.ref(db.backend)
     del db
     wait_until(lambda: gc.collect() is not None and gone() is None)
     for keeper in keepers:
@@ -271,7 +271,7 @@ def test_keys_expire_by_the_clock_with_nobody_asking() -> None:
 def test_a_blocked_conversation_ends_by_the_clock() -> None:
     clock = ManualClock()
     with headrace.open(clock=clock) as db:
-        talk = db.conversation()
+        talk = db.engine_session()
         talk.send(b"XREAD BLOCK 5000 STREAMS s $\r\n")
         assert talk.receive(0.05) == b""
         clock.advance(seconds=5)

@@ -66,20 +66,20 @@ class Worker:
             self.failure = failure
 
     def add(self) -> None:
-        self.db.link.add(b"s", b"*", {"t": self.tag})
+        self.db.backend.add(b"s", b"*", {"t": self.tag})
         self.added.append(self.tag.encode())
 
     def add_many(self) -> None:
         tags = [f"{self.tag}.{i}" for i in range(3)]
-        self.db.link.add_many(b"s", [{"t": tag} for tag in tags])
+        self.db.backend.add_many(b"s", [{"t": tag} for tag in tags])
         self.added += [tag.encode() for tag in tags]
 
     def read(self) -> None:
         words = [b"XREADGROUP", b"GROUP", b"g", b"c%d" % self.number, b"STREAMS", b"s", b">"]
-        self.db.link.wait(words, 0.01)
+        self.db.backend.wait(words, 0.01)
 
     def talk(self) -> None:
-        talk = self.db.conversation()
+        talk = self.db.engine_session()
         talk.send(b"XREAD BLOCK 5 STREAMS s $\r\nECHO done\r\n")
         heard = b""
         while not heard.endswith(b"done\r\n"):
@@ -92,7 +92,7 @@ class Worker:
         self.db.execute("SET", f"x{self.number}", "y", "PX", self.chance.randint(1, 30))
 
     def trouble(self) -> None:
-        file = self.db.link.storage.log._file
+        file = self.db.backend.storage.log._file
         if isinstance(file, Moody) and self.chance.random() < 0.5:
             file.bad = True
         elif isinstance(file, Moody):
@@ -104,8 +104,8 @@ class Worker:
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
 def test_nothing_is_lost_and_nobody_is_stuck(tmp_path, fsync) -> None:
     db = headrace.open(tmp_path, fsync=fsync)
-    storage = db.link.storage
-    storage.grown_min = 5000
+    storage = db.backend.storage
+    storage.rewrite_min_bytes = 5000
     db.compact()
     use = storage.log._use
     storage.log._use = lambda file: use(Moody(file, random.Random(1)))
@@ -120,7 +120,7 @@ def test_nothing_is_lost_and_nobody_is_stuck(tmp_path, fsync) -> None:
         assert worker.failure is None, worker.failure
     if isinstance(storage.log._file, Moody):
         storage.log._file.full = storage.log._file.bad = False
-    wait_until(lambda: not db.info().trouble)
+    wait_until(lambda: not db.info().disk_error)
     there = db.execute("XRANGE", "s", "-", "+")
     pending = db.execute("XPENDING", "s", "g")
     db.close()

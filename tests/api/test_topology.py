@@ -1,4 +1,4 @@
-"""The far link in a cluster and under a Sentinel: slots that move, masters that die. Real redis-servers."""
+"""The remote backend in a cluster and with Sentinel: moving slots, dying masters. Real redis-servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import redis
 
 import headrace
-from headrace.api.remote.remote_backend import RemoteLink
+from headrace.api.remote.remote_backend import RemoteBackend
 from headrace.api.remote.remote_clients import client
 from headrace.errors import CrossSlot, UsageError
 
@@ -39,34 +39,36 @@ def test_streams_are_where_their_owners_are(cluster: Cluster) -> None:
             stream.add_many([{"n": n}, {"n": n}])
             assert len(stream.read("0")) == len(list(stream)) == 3 and stream[first]["n"] == b"%d" % n
         assert {stream.name for stream in db.streams("spread*")} == set(names)
-        lengths = db.link.execute_all([(b"XLEN", name.encode()) for name in names * 3])
+        lengths = db.backend.execute_all([(b"XLEN", name.encode()) for name in names * 3])
         assert lengths == [3] * 9
         for master, name in zip(cluster.masters, names, strict=True):
             assert master.client.xlen(name) == 3
         with pytest.raises(CrossSlot):
-            db.link.execute_all([(b"XADD", name.encode(), b"*", b"a", b"b") for name in names], atomic=True)
+            db.backend.execute_all(
+                [(b"XADD", name.encode(), b"*", b"a", b"b") for name in names], atomic=True
+            )
 
 
 def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
     origin, target = cluster.masters[0], cluster.masters[1]
     name = cluster.stream_of(origin, "moving")
     slot = slot_of(cluster, name)
-    link = RemoteLink(redis.RedisCluster("127.0.0.1", origin.port))
-    stream = headrace.Stream(link, name)
+    backend = RemoteBackend(redis.RedisCluster("127.0.0.1", origin.port))
+    stream = headrace.Stream(backend, name)
     stream.add({"n": 0})
     target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.id(origin))
     origin.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id(target))
     assert len(stream) == 1  # still there
     origin.client.migrate("127.0.0.1", target.port, name, 0, 5000)
     stream.add({"n": 1})  # ASK
-    assert link.execute_all([(b"XLEN", name.encode()), (b"XLEN", name.encode())]) == [2, 2]
+    assert backend.execute_all([(b"XLEN", name.encode()), (b"XLEN", name.encode())]) == [2, 2]
     assert len(stream.add_many([{"n": 2}, {"n": 3}])) == 2
     for node in (target, origin):
         node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(target))
     stream.add({"n": 4})  # MOVED
     assert [int(entry["n"]) for entry in stream] == [0, 1, 2, 3, 4]
     assert target.client.xlen(name) == 5
-    link.close()
+    backend.close()
 
 
 def test_a_group_is_worked_through_on_every_shard_while_its_stream_moves(cluster: Cluster) -> None:

@@ -28,7 +28,7 @@ CASES: dict[str, tuple[str, int]] = {
 def home(request, tmp_path: Path):
     home = tmp_path / "home"
     with headrace.open(home) as db:
-        db.link.add(b"s", b"1-1", {"f": "v"})
+        db.backend.add(b"s", b"1-1", {"f": "v"})
     open_to_all(tmp_path)
     for path in home.rglob("*"):
         path.chmod(0o777)

@@ -1,4 +1,4 @@
-"""rediss:// addresses reach a server with an authority of its own: ours and redis-server, by every door."""
+"""rediss:// addresses reach Headrace and redis-server with a private CA, by every entry point."""
 
 from __future__ import annotations
 

@@ -6,14 +6,14 @@ import pytest
 from disk import Platter, SimulatedFiles
 
 import headrace
-from headrace.api.database import assemble
+from headrace.api.database import build_database
 from headrace.api.local.clock import ManualClock
 from headrace.api.local.storage import Storage
 from headrace.keyspace.settings import Settings
 
 
 def opened(files: SimulatedFiles) -> headrace.Database:
-    return assemble(Storage(files, "always", grown_min=3000), ManualClock(), Settings())
+    return build_database(Storage(files, "always", rewrite_min_bytes=3000), ManualClock(), Settings())
 
 
 def live(files: SimulatedFiles, chance: random.Random) -> list[tuple[int, list[bytes]]]:
@@ -22,9 +22,9 @@ def live(files: SimulatedFiles, chance: random.Random) -> list[tuple[int, list[b
     returned = []
     for n in range(40):
         if chance.random() < 0.5:
-            ids = [db.link.add(b"s", b"*", {"n": n, "fill": "x" * 50})]
+            ids = [db.backend.add(b"s", b"*", {"n": n, "fill": "x" * 50})]
         else:
-            ids = db.link.add_many(b"s", [{"n": n, "i": i} for i in range(chance.randint(2, 5))])
+            ids = db.backend.add_many(b"s", [{"n": n, "i": i} for i in range(chance.randint(2, 5))])
         returned.append((len(files.journal), ids))
         if chance.random() < 0.05:
             db.compact()

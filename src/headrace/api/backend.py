@@ -1,9 +1,9 @@
-"""What streams and groups ask of whoever has the data: the engine in this process, or a server elsewhere.
+"""The interface between streams or groups and their data: the engine in this process, or a server.
 
-    near   api/local/local_engine.py, an engine behind a lock
-    far    api/remote/remote_backend.py, redis-py
+    local     api/local/local_engine.py, an engine behind a lock
+    remote    api/remote/remote_backend.py, redis-py
 
-Both are used from many threads. A thread that waits sleeps on a Bell of its own.
+Both are thread-safe. A waiting thread sleeps on a Wakeup of its own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Protocol
 Fields = Mapping[Any, Any]  # names and values: bytes, str, int or float
 
 
-class Bell:
-    """One thread sleeps on it until it is rung; rung before the sleep, it ends that sleep at once.
+class Wakeup:
+    """One thread sleeps on it until wake(); a wake() before the sleep ends that sleep at once.
 
-    It may be rung by any thread, often, and inside of a signal handler: no lock is held meanwhile.
-    background: nobody waits for the one who sleeps (a clock's sleeping() does not count it).
+    Any thread and a signal handler may call wake(), any number of times: it takes no lock.
+    background: ManualClock.sleeping_threads() does not count the sleeper.
     """
 
     __slots__ = ("_lock", "background")
@@ -30,35 +30,40 @@ class Bell:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def ring(self) -> None:
-        """End the sleep, or the next one."""
+    def wake(self) -> None:
+        """End the current sleep, or the next one."""
         with suppress(RuntimeError):  # it has been rung, and nobody has slept since
             self._lock.release()
 
     def wait(self, seconds: float | None) -> bool:
-        """Sleep, for ever if seconds is None; whether it was rung."""
+        """Sleep for `seconds` (None: no limit). Returns whether wake() was called."""
         if seconds is None:
             return self._lock.acquire()
         return self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
-    def go_on(self, now_ms: int) -> None:
-        """The session that is answered has no further requests: whoever sleeps here sees to it."""
+    def resume(self, now_ms: int) -> None:
+        """Nothing to do: the session of a blocking call has no further requests."""
 
 
 class Stop:
-    """Ends waits: set() once, from any thread or signal handler, and all that wait with it return at once."""
+    """Ends waits: set() makes all calls that were given this Stop return.
 
-    __slots__ = ("_bells", "_set")
+    >>> stop = headrace.Stop()
+    >>> for entry in orders.follow(stop=stop):  # until another thread calls stop.set()
+    ...     print(entry.id)
+    """
+
+    __slots__ = ("_set", "_wakeups")
 
     def __init__(self) -> None:
         self._set = False
-        self._bells: list[Any] = []
+        self._wakeups: list[Any] = []
 
     def set(self) -> None:
-        """From now on nothing that knows this Stop waits."""
+        """End all current and future waits. It may be called from any thread or a signal handler."""
         self._set = True
-        for bell in self._bells[:]:
-            bell.ring()
+        for wakeup in self._wakeups[:]:
+            wakeup.wake()
 
     def is_set(self) -> bool:
         """Whether set() was called."""
@@ -67,51 +72,58 @@ class Stop:
     def __repr__(self) -> str:
         return f"Stop({'set' if self._set else 'not set'})"
 
-    def listen(self, bell: Any) -> None:
-        """Call bell.ring(), which must neither block nor raise, when set, or now if it is set already."""
-        self._bells.append(bell)
+    def add_wakeup(self, wakeup: Any) -> None:
+        """Call wakeup.wake() when this is set, or now if it is set already.
+
+        wake() must neither block nor raise.
+        """
+        self._wakeups.append(wakeup)
         if self._set:
-            bell.ring()
+            wakeup.wake()
 
-    def forget(self, bell: Any) -> None:
-        """The opposite of listen()."""
-        if bell in self._bells:
-            self._bells.remove(bell)
+    def remove_wakeup(self, wakeup: Any) -> None:
+        """Undo add_wakeup()."""
+        if wakeup in self._wakeups:
+            self._wakeups.remove(wakeup)
 
 
-class Link(Protocol):
-    """The way to the data. Words are bytes; replies have the shapes of RESP2, a status being bytes, too."""
+class Backend(Protocol):
+    """Executes requests.
+
+    Arguments are bytes; replies have the shapes of RESP2, and a status is bytes, too.
+    """
 
     @property
-    def far(self) -> bool:
-        """Whether it is a server elsewhere: round trips cost time, and a reply may be lost."""
+    def is_remote(self) -> bool:
+        """Whether it is a server: round trips take time, and a reply may be lost."""
 
     def execute(self, *words: bytes) -> Any:
-        """One command that does not block; CommandError, as on the wire, if it is refused."""
+        """Execute one command that does not block. Raises CommandError if it is rejected."""
 
     def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
-        """Many commands in one go: one round trip, or one sync. A refusal stands in its place in the list.
+        """Execute many commands with one round trip or one sync. Errors are elements of the returned list.
 
-        atomic: all happen as one (MULTI and EXEC), and if one is malformed none does: CommandError.
+        atomic: execute all as one transaction (MULTI and EXEC). If one is malformed, none is executed and
+        CommandError is raised.
         """
 
     def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
-        """A read with STREAMS in it, which waits for something to read; None when there was nothing.
+        """Execute a read with STREAMS that waits for entries. Returns None after a timeout.
 
-        words come without BLOCK. seconds None is for ever; stop ends the wait.
+        words: the command without BLOCK. seconds: None for no limit. stop: ends the wait.
         """
 
     def add(self, key: bytes, id: bytes, fields: Fields, options: Sequence[bytes] = ()) -> bytes | None:
-        """XADD with those options; the new ID, or None if the stream was not to be made."""
+        """Execute XADD with these options. Returns the ID, or None if the stream was not to be created."""
 
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
-        """An XADD each, all or none, in one go; the IDs."""
+        """Execute one XADD for each entry as a transaction. Returns the IDs."""
 
     def now_ms(self) -> int:
-        """The clock that IDs and idle times go by, in milliseconds since 1970."""
+        """The clock of IDs and idle times, in milliseconds since 1970."""
 
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
-        """Sleep by that clock; True if stop ended it."""
+        """Sleep by that clock. Returns True if stop ended the sleep."""
 
     def close(self) -> None:
-        """Let go of everything; who still waits gets a HeadraceError."""
+        """Release everything. Waiting threads get a HeadraceError."""

@@ -1,4 +1,4 @@
-"""A database: open() has the engine in this process, connect() speaks to a server; the rest is the same."""
+"""A database: open() runs the engine in this process, connect() uses a server. The API is the same."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from headrace.api.backend import Link
+from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import name_of
-from headrace.api.codecs.codec import Codec, Raw
+from headrace.api.codecs.codec import Codec, RawFields
 from headrace.api.local.clock import Clock, SystemClock
-from headrace.api.local.engine_session import Conversation
-from headrace.api.local.local_engine import Door
-from headrace.api.local.storage import LibraryHost, Storage, directory
+from headrace.api.local.engine_session import EngineSession
+from headrace.api.local.local_engine import LocalEngine
+from headrace.api.local.storage import LibraryHost, Storage, open_directory
 from headrace.api.stream import Stream
 from headrace.commands.server_interface import STREAM_SETTINGS
 from headrace.engine.engine import Engine
@@ -33,40 +33,40 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Word = bytes | str | int | float
 
-# Commands whose effect is on the connection.
-STATEFUL = frozenset(
+# Commands that change the state of the connection.
+STATEFUL_COMMANDS = frozenset(
     b"MULTI EXEC DISCARD WATCH UNWATCH SELECT HELLO AUTH RESET QUIT MONITOR ASKING READONLY READWRITE SYNC"
     b" PSYNC SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE".split()
 )
-STATEFUL_CLIENT = frozenset(b"REPLY TRACKING CACHING SETNAME SETINFO NO-EVICT NO-TOUCH".split())
+STATEFUL_CLIENT_SUBCOMMANDS = frozenset(b"REPLY TRACKING CACHING SETNAME SETINFO NO-EVICT NO-TOUCH".split())
 
-SCAN_COUNT = 1000  # keys a step
+SCAN_COUNT = 1000  # keys per step
 
-DOORS: weakref.WeakSet[Door] = weakref.WeakSet()  # for forks
-ON_DISK: set[Door] = set()  # not closed yet: they are when the interpreter ends
+OPEN_ENGINES: weakref.WeakSet[LocalEngine] = weakref.WeakSet()  # closed in a forked child
+OPEN_ON_DISK: set[LocalEngine] = set()  # closed when the interpreter exits
 
 
 @dataclass(frozen=True)
 class DatabaseInfo:
-    """What a database is, and how it fares."""
+    """Location, size and state of a database in this process."""
 
     path: str | None
     fsync: str | None  # None in memory
     keys: int
-    log_bytes: int  # of all files
-    unsynced_bytes: int  # written and not on the disk yet, or not even written
-    trouble: str  # why the disk does not take what is written; "" when it does
+    log_bytes: int  # size of all log files
+    unsynced_bytes: int  # not synced yet, including bytes not written yet
+    disk_error: str  # why the disk rejects writes; "" if it does not
 
 
 class Database:
-    """Streams by name. Safe to use from many threads; close() it, or use it in a `with`."""
+    """Streams by name. It is thread-safe. Close it with close() or a `with` statement."""
 
-    def __init__(self, link: Link, path: str | None = None) -> None:
-        self.link = link
+    def __init__(self, backend: Backend, path: str | None = None) -> None:
+        self.backend = backend
         self.path = path
 
     @overload
-    def stream(self, name: str | bytes, codec: None = None) -> Stream[Raw]: ...
+    def stream(self, name: str | bytes, codec: None = None) -> Stream[RawFields]: ...
     @overload
     def stream(self, name: str | bytes, codec: Literal["text"]) -> Stream[dict[str, str]]: ...
     @overload
@@ -77,125 +77,171 @@ class Database:
     def stream(self, name: str | bytes, codec: Codec[T]) -> Stream[T]: ...
 
     def stream(self, name: str | bytes, codec: Any = None) -> Stream[Any]:
-        """The stream of that name, which need not be there yet.
+        """Return the stream of that name. It need not exist yet.
 
-        codec says what its values are: bytes (None), `"text"`, `"json"`, a dataclass or a model.
+        Args:
+            name: the key of the stream; str is encoded as UTF-8.
+            codec: how values are stored: None (fields as bytes), `"text"`, `"json"`, a dataclass, a pydantic
+                model or an object with encode() and decode().
+
+        Raises:
+            CodecError: if the codec is invalid, or a dataclass has an attribute that cannot be stored.
         """
-        return Stream(self.link, name, codec)
+        return Stream(self.backend, name, codec)
 
-    def streams(self, match: str | bytes = "*") -> list[Stream[Raw]]:
-        """The streams there are whose names match a pattern such as `orders:*`, by name.
+    def streams(self, match: str | bytes = "*") -> list[Stream[RawFields]]:
+        """Return the existing streams whose names match a glob pattern such as `orders:*`, sorted by name.
 
-        All keys are looked at, in many small steps; in a cluster those of every node.
+        This scans all keys in many small steps. In a cluster it scans every node.
         """
-        if self.link.far:
+        if self.backend.is_remote:
             with self._own_client() as far:
                 found = set(far.scan_iter(match, count=SCAN_COUNT, _type="stream"))
         else:
             found, cursor = set(), b"0"
             options = (b"MATCH", name_of(match), b"COUNT", b"%d" % SCAN_COUNT, b"TYPE", b"stream")
             while True:
-                cursor, names = self.link.execute(b"SCAN", cursor, *options)
+                cursor, names = self.backend.execute(b"SCAN", cursor, *options)
                 found.update(names)
                 if cursor == b"0":
                     break
-        return [Stream(self.link, name) for name in sorted(map(name_of, found))]
+        return [Stream(self.backend, name) for name in sorted(map(name_of, found))]
 
     @contextmanager
     def _own_client(self) -> Iterator[Any]:
-        """A client of a server elsewhere; one that was made for this is closed."""
+        """Yield a redis-py client of the server; close it unless the user passed it to connect()."""
         client = self.client()
         try:
             yield client
         finally:
-            if client is not getattr(self.link, "server", None):
+            if client is not getattr(self.backend, "server", None):
                 client.close()
 
     def execute(self, *words: Word) -> Any:
-        """Any command, as on the wire: `db.execute("XLEN", "orders")`. Strings in the reply are bytes.
+        """Execute any command and return its reply: `db.execute("XLEN", "orders")`.
 
-        UsageError for those that change a connection (MULTI, SUBSCRIBE, SELECT …): client() has its own.
+        Args:
+            words: the command and its arguments.
+
+        Returns:
+            The reply as in RESP2. Strings are bytes.
+
+        Raises:
+            CommandError: if the command is rejected.
+            UsageError: for a command that changes the state of a connection, such as MULTI, SUBSCRIBE or
+                SELECT. Use client(), which has connections of its own.
         """
-        argv = [word_of(word) for word in words]
-        check_stateless(argv)
-        return self.link.execute(*argv)
+        argv = [encode_argument(word) for word in words]
+        reject_stateful_command(argv)
+        return self.backend.execute(*argv)
 
     def client(self, **options: Any) -> redis.Redis:
-        """A redis-py `Redis` on this database; options are redis-py's own, `decode_responses=True` or so."""
+        """Return a redis-py `Redis` client of this database.
+
+        Args:
+            options: redis-py's own options, such as `decode_responses=True`.
+        """
         made: redis.Redis = import_module("headrace.api.local.redispy").client(self, **options)
         return made
 
     def async_client(self, **options: Any) -> redis.asyncio.Redis:
-        """A `redis.asyncio.Redis` on this database."""
+        """Return a `redis.asyncio.Redis` client of this database.
+
+        Args:
+            options: redis-py's own options.
+        """
         made: redis.asyncio.Redis = import_module("headrace.api.local.async_redispy").async_client(
             self, **options
         )
         return made
 
     def connection_class(self) -> Any:
-        """For a library that makes redis-py's connections itself: their class, bound to this database."""
+        """Return redis-py's connection class for this database, for libraries that make their own pool."""
         return import_module("headrace.api.local.redispy").connection_class(self)
 
     def async_connection_class(self) -> Any:
-        """The same for redis.asyncio."""
+        """Return the connection class of redis.asyncio bound to this database."""
         return import_module("headrace.api.local.async_redispy").connection_class(self)
 
     @property
     def durable(self) -> bool:
         """Whether a request that changes data waits for the disk."""
-        return getattr(self.link, "durable", False)
+        return getattr(self.backend, "durable", False)
 
-    def conversation(self, on_answer: Callable[[], None] | None = None) -> Conversation:
-        """A session with the engine, in bytes of the Redis protocol."""
-        return Conversation(self._door("conversation()"), on_answer)
+    def engine_session(self, on_reply: Callable[[], None] | None = None) -> EngineSession:
+        """Open a session with the engine, in bytes of the Redis protocol.
+
+        Args:
+            on_reply: called from any thread when there may be something to receive. It must not block, and
+                must not call the database.
+
+        Raises:
+            HeadraceError: if the database is on a server.
+        """
+        return EngineSession(self._local_engine("engine_session()"), on_reply)
 
     def info(self) -> DatabaseInfo:
-        """Where it is, how large, and whether the disk keeps up."""
-        door = self._door("info()")
-        keys = sum(len(database.values) for database in door.engine.keyspace.databases)
-        storage = door.storage
+        """Return location, size and disk state.
+
+        Raises:
+            HeadraceError: if the database is on a server.
+        """
+        local_engine = self._local_engine("info()")
+        keys = sum(len(database.values) for database in local_engine.engine.keyspace.databases)
+        storage = local_engine.storage
         if storage is None:
             return DatabaseInfo(None, None, keys, 0, 0, "")
         log = storage.log
         return DatabaseInfo(
-            self.path, storage.policy, keys, log.size, log.written - log.synced, storage.trouble
+            self.path, storage.policy, keys, log.size, log.written - log.synced, storage.disk_error
         )
 
     def compact(self) -> None:
-        """Write the log anew, as short as it can be. It happens by itself when the log has doubled.
+        """Rewrite the log to its shortest form. This also happens automatically when the log has doubled.
 
-        Reads go on but for the moment in which memory is written out; writes wait. In memory it does nothing.
+        Writers wait meanwhile. Readers wait only while memory is written to a file. In memory this does
+        nothing.
+
+        Raises:
+            HeadraceError: if the rewrite failed, or the database is closed.
         """
-        door = self._door("compact()")
-        if door.refusal is not None:
-            raise DatabaseClosed(door.refusal)
-        if door.storage is not None:
-            door.storage.compact()
+        local_engine = self._local_engine("compact()")
+        if local_engine.closed_reason is not None:
+            raise DatabaseClosed(local_engine.closed_reason)
+        if local_engine.storage is not None:
+            local_engine.storage.compact()
 
-    def _door(self, what: str) -> Door:
-        if not isinstance(self.link, Door):
-            raise HeadraceError(f"{what}: this database is a server elsewhere, ask it with execute()")
-        return self.link
+    def _local_engine(self, what: str) -> LocalEngine:
+        if not isinstance(self.backend, LocalEngine):
+            raise HeadraceError(f"{what}: not available for a database on a server; use execute()")
+        return self.backend
 
     def close(self) -> None:
-        """Have everything on the disk and let go; who still waits gets a DatabaseClosed.
+        """Sync everything and release the directory. A second call does nothing.
 
-        NotOnDisk: the disk has not taken the end of it. Twice does nothing.
+        Waiting threads get DatabaseClosed.
+
+        Raises:
+            NotOnDisk: if the disk rejected the last changes.
         """
         try:
-            self.link.close()
+            self.backend.close()
         finally:
-            ON_DISK.discard(self.link)
+            OPEN_ON_DISK.discard(self.backend)
 
     def __repr__(self) -> str:
-        door = self.link if isinstance(self.link, Door) else None
-        if door is None:
-            about = repr(str(getattr(self.link, "place", self.link)))
-        elif door.storage is None:
+        local_engine = self.backend if isinstance(self.backend, LocalEngine) else None
+        if local_engine is None:
+            about = repr(str(getattr(self.backend, "topology", self.backend)))
+        elif local_engine.storage is None:
             about = "in memory"
         else:
-            about = f"{self.path!r}, fsync={door.storage.policy!r}"
-        closed = door.refusal is not None if door is not None else getattr(self.link, "closed", False)
+            about = f"{self.path!r}, fsync={local_engine.storage.policy!r}"
+        closed = (
+            local_engine.closed_reason is not None
+            if local_engine is not None
+            else getattr(self.backend, "closed", False)
+        )
         return f"Database({about}{', closed' if closed else ''})"
 
     def __enter__(self) -> Database:
@@ -214,108 +260,127 @@ def open(
     clock: Clock | None = None,
     **settings: int,
 ) -> Database:
-    """A database in this process: in memory, or in the directory `path`, which is made if it is missing.
+    """Open a database in this process.
 
-    fsync says when what was written survives a power cut: before the call returns (`always`; threads that
-    write at the same time share a sync), a second or two later (`everysec`), or when the system likes (`no`).
-    The end of the process alone loses nothing in any of them.
+    The files are those of a server: `headrace serve --dir path` continues with them. One process uses a
+    directory at a time.
 
-    settings are those of streams: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration`,
-    `stream_idmp_maxsize`. clock is for tests (`headrace.testing`).
+    Args:
+        path: the directory, which is created if it is missing; None for a database in memory.
+        fsync: when a change survives a power cut: before the call returns (`"always"`; threads that write at
+            the same time share a sync), one or two seconds later (`"everysec"`), or when the operating system
+            writes it (`"no"`). A crash of the process alone loses nothing.
+        clock: the clock of IDs, expiry and waits; for tests, see `headrace.testing`.
+        settings: `stream_node_max_bytes`, `stream_node_max_entries`, `stream_idmp_duration` (seconds) and
+            `stream_idmp_maxsize` (requests per producer).
 
-    The files are those of a server: `headrace serve --dir path` takes over where this leaves off. One process
-    has them at a time: HeadraceError says who has. HeadraceError, too, for files that cannot be read.
+    Raises:
+        HeadraceError: if another process has the directory (the text names it), or files cannot be read.
+        UsageError: if an argument is invalid.
     """
     if fsync not in POLICIES:
-        raise UsageError(f"fsync={fsync!r}: it is one of {', '.join(map(repr, POLICIES))}")
-    storage = None if path is None else Storage(directory(path), fsync)
-    return assemble(storage, clock if clock is not None else SystemClock(), settings_of(settings))
+        raise UsageError(f"fsync={fsync!r}: must be one of {', '.join(map(repr, POLICIES))}")
+    storage = None if path is None else Storage(open_directory(path), fsync)
+    return build_database(storage, clock if clock is not None else SystemClock(), stream_settings(settings))
 
 
-def assemble(storage: Storage | None, clock: Clock, settings: Settings) -> Database:
-    """A database of its parts; what the storage has is loaded."""
+def build_database(storage: Storage | None, clock: Clock, settings: Settings) -> Database:
+    """Build a database of its parts; load what the storage contains."""
     host = LibraryHost(settings)
     engine = Engine(settings, host)
-    door = Door(engine, clock)
+    local_engine = LocalEngine(engine, clock)
     if storage is not None:
         storage.load(engine, clock.now_ms())
-        storage.attach(door)
-        door.storage = host.storage = storage
-        ON_DISK.add(door)
-    DOORS.add(door)
-    return Database(door, None if storage is None else getattr(storage.files, "root", None))
+        storage.attach(local_engine)
+        local_engine.storage = host.storage = storage
+        OPEN_ON_DISK.add(local_engine)
+    OPEN_ENGINES.add(local_engine)
+    return Database(local_engine, None if storage is None else getattr(storage.files, "root", None))
 
 
-def settings_of(given: dict[str, int]) -> Settings:
-    """The settings, each within its limits; UsageError."""
+def stream_settings(given: dict[str, int]) -> Settings:
+    """Return the settings. Raises UsageError for an unknown name or a value out of range."""
     settings = Settings()
     limits = {field: (least, most) for field, least, most in STREAM_SETTINGS.values()}
     for name, value in given.items():
         if name not in limits:
-            raise UsageError(f"{name}: there is no such setting; there are {', '.join(sorted(limits))}")
+            raise UsageError(f"{name}: unknown setting; valid are {', '.join(sorted(limits))}")
         least, most = limits[name]
         if not (isinstance(value, int) and least <= value <= most):
-            raise UsageError(f"{name}={value!r}: it is from {least} to {most}")
+            raise UsageError(f"{name}={value!r}: must be an integer from {least} to {most}")
         setattr(settings, name, value)
     return settings
 
 
-def connect(url: str | redis.Redis | redis.RedisCluster, *, patience: float | None = None) -> Database:
-    """A database on a server: Headrace, Redis or Valkey, by the URL that redis-py knows.
+def connect(
+    url: str | redis.Redis | redis.RedisCluster, *, reconnect_timeout: float | None = None
+) -> Database:
+    """Connect to a server: Headrace, Redis or Valkey.
 
-    In its place may stand a client of redis-py, whose settings are taken over. patience is how many seconds a
-    lost server is waited for, by default as long as a restart or a failover may take; that nobody is there in
-    the first place is said at once.
+    Args:
+        url: `redis://`, `rediss://`, `unix://`, `sentinel://` or `cluster://`; or a client of redis-py, whose
+            settings are used.
+        reconnect_timeout: seconds to retry when a server is lost. None: 20 for one server, 90 with Sentinel
+            or a cluster, enough for a restart or a failover. The first connection is never retried.
+
+    Raises:
+        UsageError: if the URL is invalid.
     """
     if isinstance(url, str) and "://" not in url:
         raise UsageError(
             f"{url!r} is not a server's address, such as redis://127.0.0.1:7777;"
             " for a directory of this machine use headrace.open()"
         )
-    return Database(import_module("headrace.api.remote.remote_backend").RemoteLink(url, patience=patience))
+    return Database(
+        import_module("headrace.api.remote.remote_backend").RemoteBackend(
+            url, reconnect_timeout=reconnect_timeout
+        )
+    )
 
 
-def word_of(value: Word) -> bytes:
-    """A word of a command. UsageError for what is none."""
+def encode_argument(value: Word) -> bytes:
+    """Return an argument of a command as bytes. Raises UsageError for other types."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value).encode()
     return name_of(value)  # type: ignore[arg-type]
 
 
-def check_stateless(argv: list[bytes]) -> None:
-    """UsageError for what would leave a connection in a state that whoever comes next has not asked for."""
+def reject_stateful_command(argv: list[bytes]) -> None:
+    """Raise UsageError for a command that would change the state of a shared connection."""
     if not argv:
-        raise UsageError("execute() takes the words of a command: execute('XLEN', 'orders')")
+        raise UsageError("execute() needs a command: execute('XLEN', 'orders')")
     name, of_client = argv[0].upper(), b"".join(argv[1:2]).upper()
-    if name in STATEFUL or (name == b"CLIENT" and of_client in STATEFUL_CLIENT):
+    if name in STATEFUL_COMMANDS or (name == b"CLIENT" and of_client in STATEFUL_CLIENT_SUBCOMMANDS):
         shown = " ".join(word.decode("utf-8", "replace") for word in argv[: 1 + (name == b"CLIENT")])
-        raise UsageError(f"{shown} changes a connection, and execute() has none of its own: use client()")
+        raise UsageError(
+            f"{shown} changes the state of a connection, and execute() has none of its own: use client()"
+        )
 
 
 def close_all() -> None:
-    """The interpreter ends: what is on disk is synced."""
-    for door in list(ON_DISK):
-        with suppress(HeadraceError):  # it was logged when it began
-            door.close()
-    ON_DISK.clear()
+    """Sync and close every database on disk when the interpreter exits."""
+    for local_engine in list(OPEN_ON_DISK):
+        with suppress(HeadraceError):  # logged when it began
+            local_engine.close()
+    OPEN_ON_DISK.clear()
 
 
-def forked() -> None:
-    """Close every database in the child of a fork: they belong to the parent."""
-    for door in list(DOORS):
-        if door.refusal is None:
-            door.forked(after_fork(door))
-    ON_DISK.clear()
+def close_all_after_fork() -> None:
+    """Close every database in a forked child: they belong to the parent."""
+    for local_engine in list(OPEN_ENGINES):
+        if local_engine.closed_reason is None:
+            local_engine.close_after_fork(after_fork_message(local_engine))
+    OPEN_ON_DISK.clear()
 
 
-def after_fork(door: Door) -> str:
-    """Say what the child of a fork can do for data that its parent has open."""
-    if door.storage is None:
+def after_fork_message(local_engine: LocalEngine) -> str:
+    """Return what a forked child can do instead of using its parent's database."""
+    if local_engine.storage is None:
         return (
             "this database in memory belongs to the process that this one was forked from: open a new one "
             "here, with headrace.open(), or share one through a server (headrace serve, headrace.connect())"
         )
-    path = getattr(door.storage.files, "root", "the directory")
+    path = getattr(local_engine.storage.files, "root", "the directory")
     return (
         f"{path} is open in the process that this one was forked from, and one process has it at a time: "
         "open it here when that process has closed it, or share it through a server: `headrace serve --dir "
@@ -324,4 +389,4 @@ def after_fork(door: Door) -> str:
 
 
 atexit.register(close_all)
-os.register_at_fork(after_in_child=forked)
+os.register_at_fork(after_in_child=close_all_after_fork)

@@ -1,7 +1,7 @@
-"""An entry in a consumer's hand: how often it was delivered, and how to be done with it.
+"""An entry delivered to a consumer: its delivery count, and how to settle it.
 
-READY ──▶ RUNNING ──ack──▶ DONE            one after the other; HELD waits for an entry of the same key,
-  ▲  HELD    │ └──fail───▶ DYING ──▶ DONE  LOST is whatever another consumer took over meanwhile
+READY ──▶ RUNNING ──ack──▶ DONE            QUEUED waits for an entry of the same order key,
+  ▲ QUEUED   │ └──fail───▶ GIVEN_UP ▶ DONE  LOST was claimed by another consumer meanwhile
   └─ WAITING ◀──retry
 """
 
@@ -10,56 +10,57 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 from headrace.api.codecs.codec import Codec
-from headrace.api.entry import Entry, fields_from
-from headrace.api.stream_id import from_reply
+from headrace.api.entry import Entry, fields_from_reply
+from headrace.api.stream_id import id_from_reply
 
 T = TypeVar("T")
 
 WAITING = 0  # for the end of its back-off, or to be begun; its fields may still be in the stream
-HELD = 1  # behind another entry with its key
+QUEUED = 1  # behind another entry with its key
 READY = 2
 RUNNING = 3
-DYING = 4  # on its way to the dead letters
+GIVEN_UP = 4  # on its way to the dead letters
 DONE = 5
 LOST = 6  # out of hand, and still pending
 
 
-class Settling(Protocol):
-    """Who hears of it when a delivery is settled by hand."""
+class Settler(Protocol):
+    """Receives the result of a delivery."""
 
     def ack(self, delivery: Any) -> None:
-        """It is done."""
+        """Record that the entry is done."""
 
     def retry(self, delivery: Any, after: float | None, error: str) -> None:
-        """It is to be delivered again."""
+        """Record that the entry is to be delivered again."""
 
-    def failed(self, delivery: Any, error: BaseException) -> None:
-        """Its handler raised."""
+    def record_failure(self, delivery: Any, error: BaseException) -> None:
+        """Record that the handler raised."""
 
     def fail(self, delivery: Any, reason: str) -> None:
-        """It never will be done."""
+        """Record that the entry can never be handled."""
 
 
 class Delivery(Entry[T]):
-    """An entry as a group's consumer got it: all that an Entry has, and ack(), retry() and fail().
+    """An Entry delivered to a consumer, with ack(), retry() and fail().
 
-    Whoever iterates a consumer, or has a handler, need not call any of these: see Consumer. The first of them
-    counts, later ones do nothing. They may be called from any thread.
+    A loop over a consumer and a handler settle it by themselves: see Consumer. Only the first of these calls
+    has an effect. They may be called from any thread.
 
-    times_delivered   1 for the first time; a retry and a takeover count, a renewed lease does not
-    lost              True when the lease ran out and another consumer took the entry: it is handled twice
+    Attributes:
+        times_delivered: 1 for the first time; retries and claims count, renewed leases do not.
+        lost: True if the lease ran out and another consumer claimed the entry, so that it is handled twice.
     """
 
     __slots__ = (
-        "_settling",
-        "begun",
-        "due",
+        "_settler",
+        "due_ms",
         "error",
-        "flat",
-        "key",
-        "lane",
+        "flat_fields",
         "lost",
-        "seen",
+        "order_key",
+        "raw_id",
+        "renewed_ms",
+        "started_ms",
         "state",
         "times_delivered",
     )
@@ -68,55 +69,69 @@ class Delivery(Entry[T]):
     lost: bool
 
     # For the worker, not for users.
-    key: bytes  # the ID as the server writes it
-    flat: list[bytes]  # names and values in turns, as they were added
+    raw_id: bytes  # the ID as the server writes it
+    flat_fields: list[bytes]  # names and values in turns, as they were added
     state: int
-    seen: int  # ms, when the server last heard that this consumer has it
-    due: int  # ms, of one that waits
-    begun: int  # ms, of one that runs
-    lane: Any  # what ordered_by says, None without it
+    renewed_ms: int  # ms, when the server last heard that this consumer has it
+    due_ms: int  # ms, of one that waits
+    started_ms: int  # ms, of one that runs
+    order_key: Any  # what ordered_by says, None without it
     error: str  # of the last failure
 
     def __init__(
-        self, key: bytes, flat: list[bytes], now: int, settling: Settling, codec: Codec[T] | None = None
+        self,
+        raw_id: bytes,
+        flat_fields: list[bytes],
+        now: int,
+        settler: Settler,
+        codec: Codec[T] | None = None,
     ) -> None:
-        super().__init__(from_reply(key), fields_from(flat), codec)
-        self.key = key
-        self.flat = flat
-        self.seen = now
+        super().__init__(id_from_reply(raw_id), fields_from_reply(flat_fields), codec)
+        self.raw_id = raw_id
+        self.flat_fields = flat_fields
+        self.renewed_ms = now
         self.state = READY
         self.times_delivered = 1
         self.lost = False
-        self.lane = None
+        self.order_key = None
         self.error = ""
-        self.due = 0
-        self.begun = 0
-        self._settling = settling
+        self.due_ms = 0
+        self.started_ms = 0
+        self._settler = settler
 
     def ack(self) -> None:
-        """Done. The server is told so before the consumer next waits, or sooner."""
-        self._settling.ack(self)
+        """Acknowledge the entry. The acknowledgement is sent within 20 ms, or before the consumer waits."""
+        self._settler.ack(self)
 
     def retry(self, after: float | None = None, error: str = "retry() was called") -> None:
-        """Not done: deliver it again, `after` seconds from now, None for the group's back-off.
+        """Deliver the entry again later; after the group's max_deliveries it becomes a dead letter instead.
 
-        After the group's max_deliveries it goes to the dead letters instead.
+        Args:
+            after: seconds to wait; None for the group's back-off.
+            error: why, for the log and the dead letter.
+
+        Raises:
+            UsageError: if `after` is not a number.
         """
-        self._settling.retry(self, after, error)
+        self._settler.retry(self, after, error)
 
     def fail(self, reason: str = "fail() was called") -> None:
-        """It never will be done: to the dead letters, now."""
-        self._settling.fail(self, reason)
+        """Move the entry to the dead letters now.
 
-    def failed(self, error: BaseException) -> None:
-        """As retry(), for an exception: dead letters keep its text."""
-        self._settling.failed(self, error)
+        Args:
+            reason: why, for the log and the dead letter.
+        """
+        self._settler.fail(self, reason)
 
-    def again(self, flat: list[bytes], deliveries: int, now: int) -> None:
-        """It was delivered once more. What a handler made of the value before is forgotten."""
-        self.flat = flat
-        self.fields = fields_from(flat)
+    def record_failure(self, error: BaseException) -> None:
+        """Retry after the back-off, because of this exception; dead letters keep its text."""
+        self._settler.record_failure(self, error)
+
+    def redeliver(self, flat_fields: list[bytes], deliveries: int, now: int) -> None:
+        """Update it for another delivery; forget the decoded value."""
+        self.flat_fields = flat_fields
+        self.fields = fields_from_reply(flat_fields)
         self.times_delivered = deliveries
-        self.seen = now
+        self.renewed_ms = now
         if hasattr(self, "_value"):
             del self._value

@@ -1,4 +1,4 @@
-"""An entry of a stream: its ID, its fields, and the value that the stream's codec makes of them."""
+"""An entry of a stream: its ID, its fields, and the value that the stream's codec decodes from them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import ItemsView, Iterator, KeysView
 from typing import Any, Generic, TypeVar
 
 from headrace.api.codecs.codec import PLAIN, Codec
-from headrace.api.stream_id import StreamID, from_reply
+from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.errors import CodecError
 
 T = TypeVar("T")
 
 
 class Entry(Generic[T]):
-    """What was added to a stream, with the ID that it got.
+    """An entry: its ID and its fields.
 
     >>> entry = Entry(StreamID(5, 0), {b"customer": b"ada", b"cents": b"999"})
     >>> entry["customer"], entry.text
@@ -21,8 +21,8 @@ class Entry(Generic[T]):
     >>> dict(entry)
     {b'customer': b'ada', b'cents': b'999'}
 
-    Another client may write several fields of one name in an entry; `fields`, and so dict(entry), has the
-    last one.
+    Another client may write several fields of one name into an entry. `fields` and dict(entry) have the last
+    one.
     """
 
     __slots__ = ("_codec", "_value", "fields", "id")
@@ -34,7 +34,7 @@ class Entry(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What the stream's codec makes of the fields, when first asked for. CodecError if it cannot."""
+        """The value that the stream's codec decodes, on first use. Raises CodecError if it cannot."""
         try:
             return self._value
         except AttributeError:
@@ -51,22 +51,26 @@ class Entry(Generic[T]):
 
     @property
     def text(self) -> dict[str, str]:
-        """The fields as text; bytes that are not UTF-8 are shown as `\\xff`."""
+        """The fields as text; bytes that are not UTF-8 appear as `\\xff`."""
         return {_text(name): _text(value) for name, value in self.fields.items()}
 
     def __getitem__(self, name: str | bytes) -> bytes:
-        """The value of a field; KeyError if the entry has none of that name."""
+        """Return the value of a field.
+
+        Raises:
+            KeyError: if the entry has no field of that name.
+        """
         try:
             return self.fields[name.encode() if isinstance(name, str) else name]
         except KeyError:
             raise KeyError(f"entry {self.id} has no field {name!r}, but {', '.join(self.text)}") from None
 
     def get(self, name: str | bytes, default: bytes | None = None) -> bytes | None:
-        """The value of a field, or default if the entry has none of that name."""
+        """Return the value of a field, or `default` if the entry has none of that name."""
         return self.fields.get(name.encode() if isinstance(name, str) else name, default)
 
     def keys(self) -> KeysView[bytes]:
-        """Return the names of the fields, as bytes; with them `dict(entry)` works."""
+        """Return the names of the fields, as bytes; `dict(entry)` uses this."""
         return self.fields.keys()
 
     def items(self) -> ItemsView[bytes, bytes]:
@@ -77,7 +81,7 @@ class Entry(Generic[T]):
         return (name.encode() if isinstance(name, str) else name) in self.fields
 
     def __iter__(self) -> Iterator[bytes]:
-        """The names of the fields."""
+        """Iterate over the names of the fields."""
         return iter(self.fields)
 
     def __repr__(self) -> str:
@@ -92,16 +96,18 @@ class Entry(Generic[T]):
         return hash(self.id)
 
 
-def fields_from(words: list[bytes]) -> dict[bytes, bytes]:
-    """The fields of an entry, whose names and values stand in turns in a reply."""
+def fields_from_reply(words: list[bytes]) -> dict[bytes, bytes]:
+    """Return an entry's fields from a reply, where names and values alternate."""
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def entries_from(reply: list[Any] | None, codec: Codec[T]) -> list[Entry[T]]:
-    """The entries in the answer to a range or a read; those that are gone, whose fields are nil, left out."""
+def entries_from_reply(reply: list[Any] | None, codec: Codec[T]) -> list[Entry[T]]:
+    """Return the entries of a range or read reply, without deleted ones, whose fields are nil."""
     if not reply:
         return []
-    return [Entry(from_reply(id), fields_from(words), codec) for id, words in reply if words is not None]
+    return [
+        Entry(id_from_reply(id), fields_from_reply(words), codec) for id, words in reply if words is not None
+    ]
 
 
 def _text(word: bytes) -> str:

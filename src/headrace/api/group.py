@@ -1,4 +1,4 @@
-"""A consumer group as a Python program holds it: what it does with failures, its consumers, its state."""
+"""A consumer group: how it treats failures, its consumers, its state."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from headrace.api.consuming.dead_letters import DeadLetters
 from headrace.api.delivery import Delivery
 from headrace.api.handlers import Handler
 from headrace.api.info import ConsumerInfo, GroupInfo
-from headrace.api.retry_policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff, Policy, dead_letter_name
-from headrace.api.stream_id import StreamID, from_reply
+from headrace.api.retry_policy import (
+    LEASE_DEFAULT,
+    MAX_DELIVERIES_DEFAULT,
+    Backoff,
+    RetryPolicy,
+    dead_letter_stream,
+)
+from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.errors import CommandError, NoSuchGroup, UsageError
 
 if TYPE_CHECKING:
@@ -31,11 +37,13 @@ PENDING_DEFAULT = 100
 
 @dataclass(frozen=True, slots=True)
 class PendingEntry:
-    """An entry that was delivered and not acknowledged.
+    """An entry that was delivered and is not acknowledged.
 
-    consumer           who has it; "" when it was given back to the group
-    idle               seconds since it was delivered, or its lease renewed; inf when it was given back
-    times_delivered    how often
+    Attributes:
+        id: the entry's ID.
+        consumer: the consumer that has it; "" if it was released to the group.
+        idle: seconds since its delivery or the last renewal of its lease; inf if it was released.
+        times_delivered: the number of deliveries.
     """
 
     id: StreamID
@@ -45,26 +53,32 @@ class PendingEntry:
 
 
 class Group(Generic[T]):
-    """A consumer group: each entry of the stream goes to one of its consumers.
+    """A consumer group: each entry of the stream is delivered to one of its consumers.
 
     >>> billing = orders.group("billing", max_deliveries=5, lease=30.0)
     >>> for entry in billing.consumer("worker-1"):
     ...     send_invoice(entry.value)
 
-    start           where a group that is made begins: "0" at the oldest entry, "$" at what is added from
-                    now on, a datetime at that moment, an ID behind it. A group that is there goes on where
-                    it is
-    max_deliveries  how often an entry is handled before it is given up; None: for ever
-    dead_letters    the stream to which it goes then; None: `{orders}:dead` for the stream `orders`, braces
-                    included: so in a cluster both are on one server, as they must be. False: none, what is
-                    given up is acknowledged and logged
-    lease           seconds without a sign of life from a consumer, after which others take over its entries.
-                    Work that takes longer is fine: the lease is renewed as long as the process lives
-    backoff         how long an entry that failed waits: Backoff(first=1, factor=2, most=60), in seconds
-    recreate        "0" or "$": when the group was destroyed, or its stream deleted, make it again, and begin
-                    there; False: consumers raise NoSuchGroup. What other consumers had pending is forgotten
+    All consumers of a group should use the same settings.
 
-    All consumers of a group should be told the same. NoSuchGroup and other refusals are in headrace.errors.
+    Args:
+        stream: the stream.
+        name: the name of the group.
+        start: where a new group starts: `"0"` at the oldest entry, `"$"` at entries added from now on, a
+            datetime at that moment, an ID after it. An existing group keeps its position.
+        max_deliveries: how often an entry is delivered before it becomes a dead letter; None: no limit.
+        dead_letters: the stream for dead letters. None: `{orders}:dead` for the stream `orders`; the braces
+            keep both on one server of a cluster, as is necessary. False: none; such entries are acknowledged
+            and logged.
+        lease: seconds without a sign of life from a consumer after which others claim its entries. Work may
+            take longer, because the lease is renewed while the process lives.
+        backoff: how long a failed entry waits: Backoff(initial=1, multiplier=2, maximum=60), in seconds.
+        recreate: `"0"` or `"$"`: recreate a deleted group or stream and start there; what other consumers had
+            pending is lost. False: consumers raise NoSuchGroup.
+
+    Raises:
+        UsageError: if an argument is invalid.
+        CommandError: if the server rejects the group.
     """
 
     def __init__(
@@ -73,7 +87,7 @@ class Group(Generic[T]):
         name: str | bytes,
         start: IdLike = "0",
         *,
-        max_deliveries: int | None = DELIVERIES_DEFAULT,
+        max_deliveries: int | None = MAX_DELIVERIES_DEFAULT,
         dead_letters: str | bytes | Literal[False] | None = None,
         lease: float = LEASE_DEFAULT,
         backoff: Backoff | None = None,
@@ -82,26 +96,28 @@ class Group(Generic[T]):
         if recreate not in ("0", "$", False):
             raise UsageError(f'recreate={recreate!r}: "0" or "$", where it begins, or False')
         if backoff is not None and not isinstance(backoff, Backoff):
-            raise UsageError(f"backoff={backoff!r}: it is Backoff(first=1, factor=2, most=60), in seconds")
+            raise UsageError(
+                f"backoff={backoff!r}: it is Backoff(initial=1, multiplier=2, maximum=60), in seconds"
+            )
         if dead_letters is None:
-            dead_letters = dead_letter_name(stream.key)
-        buried = None if dead_letters is False else name_of(dead_letters)
-        if buried == b"":
+            dead_letters = dead_letter_stream(stream.key)
+        dead_letter_key = None if dead_letters is False else name_of(dead_letters)
+        if dead_letter_key == b"":
             raise UsageError("dead_letters: the name of a stream, or False for none")
-        if buried == stream.key:
+        if dead_letter_key == stream.key:
             raise UsageError("dead_letters: another stream than the one they are from")
         self.stream = stream
-        self.link = stream.link
+        self.backend = stream.backend
         self.key = name_of(name)
-        self.policy = Policy(
+        self.policy = RetryPolicy(
             max_deliveries,
-            buried,
+            dead_letter_key,
             lease,
             Backoff() if backoff is None else backoff,
             recreate.encode() if recreate else None,
         )
         self.handlers: list[Handler] = []
-        self._start = id_word(start)
+        self._start = group_start_id(start)
         self.create()
 
     @property
@@ -113,9 +129,13 @@ class Group(Generic[T]):
         return f"Group({self.name!r} of {self.stream!r})"
 
     def create(self) -> bool:
-        """Make the group, and its stream if there is none; False if it was there. Group() does so."""
+        """Create the group, and its stream if it does not exist. Group() calls this.
+
+        Returns:
+            False if the group already existed.
+        """
         try:
-            self.link.execute(b"XGROUP", b"CREATE", self.stream.key, self.key, self._start, b"MKSTREAM")
+            self.backend.execute(b"XGROUP", b"CREATE", self.stream.key, self.key, self._start, b"MKSTREAM")
         except CommandError as refused:
             if str(refused).startswith("BUSYGROUP"):
                 return False
@@ -133,11 +153,16 @@ class Group(Generic[T]):
         concurrency: int = 1,
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
     ) -> Consumer[T]:
-        """One who handles entries; see Consumer.
+        """Return a consumer of this group; see Consumer.
 
-        Give each its own name, the same after a restart: then it begins with what it had not finished.
-        Without a name it gets one that nobody has, and that is removed when it ends in order; what it leaves
-        behind otherwise is taken over when the lease is over.
+        Args:
+            name: unique in the group, and the same after a restart: the consumer then starts with its
+                unfinished entries. None: a unique name is generated, and removed when the consumer stops
+                normally; after a crash others claim its entries when the lease is over.
+            batch: as in Consumer.
+            block: as in Consumer.
+            concurrency: as in Consumer.
+            ordered_by: as in Consumer.
         """
         return Consumer(self, name, batch=batch, block=block, concurrency=concurrency, ordered_by=ordered_by)
 
@@ -166,16 +191,27 @@ class Group(Generic[T]):
         batch: int | None = None,
         block: float = math.inf,
     ) -> Any:
-        """Have a function called with each entry by run(), or by run_async(), which takes `async def`, too.
+        """Register a function that run() calls with each entry. run_async() also accepts an `async def`.
 
         >>> @billing.handler(consumer="worker-1", concurrency=4, ordered_by=lambda e: e["customer"])
         ... def bill(entry):
         ...     send_invoice(entry.value)
         >>> billing.run()
 
-        When it returns the entry is acknowledged; when it raises, it is tried again after the back-off. It
-        may settle the entry itself by entry.ack(), entry.retry(after=60) or entry.fail("no such customer").
-        Several handlers of a group share its entries.
+        When the function returns, the entry is acknowledged. When it raises, the entry is retried after the
+        back-off. The function may settle the entry itself with entry.ack(), entry.retry(after=60) or
+        entry.fail("no such customer"). Several handlers of a group share its entries.
+
+        Args:
+            function: called with a Delivery.
+            consumer: the name of its consumer, as in consumer().
+            concurrency: as in Consumer.
+            ordered_by: as in Consumer.
+            batch: as in Consumer.
+            block: as in Consumer.
+
+        Raises:
+            UsageError: if the consumer already has a handler, or an argument is invalid.
         """
 
         def register(function: Function) -> Function:
@@ -192,49 +228,58 @@ class Group(Generic[T]):
         return register if function is None else register(function)
 
     def run(self, signals: bool = True) -> None:
-        """Run the handlers until stop(), SIGTERM or SIGINT. Then what runs is finished and acknowledged.
+        """Run the handlers until stop(), SIGTERM or SIGINT.
 
-        What was fetched and not begun is given back: its delivery does not count, and other consumers take it
-        within seconds. What waits for its next try, they take when that is due. A second signal does what it
-        always does. Signals are taken in the main thread only; signals=False leaves them alone.
+        Then running handlers finish and their entries are acknowledged. Fetched entries that no handler has
+        begun are released: their delivery does not count, and other consumers claim them within seconds.
+        Entries that wait for a retry are claimed when it is due. A second signal has its previous effect.
 
-        Raises what made a handler's consumer end, when that was not stop(): NoSuchGroup for example.
+        Args:
+            signals: handle SIGTERM and SIGINT. This works in the main thread only.
+
+        Raises:
+            UsageError: if there is no handler, or one is an `async def`.
+            HeadraceError: the error that ended a handler's consumer, such as NoSuchGroup.
         """
-        handlers.run(self.handlers, signals)
+        handlers.run_handlers(self.handlers, signals)
 
     async def run_async(self, signals: bool = True) -> None:
-        """The same in asyncio: async handlers run in this loop, others in threads."""
+        """Run the handlers in asyncio: `async` handlers in this loop, others in threads. See run()."""
         await import_module("headrace.api.consuming.async_consumer").run_handlers(self, signals)
 
     def stop(self) -> None:
-        """Have run() return, from any thread or a signal handler.
+        """Make run() return. It may be called from any thread or a signal handler.
 
-        It is for good, as a signal is: to run once more open the group anew, with its handlers.
+        It is permanent: to run again, open the group again and register its handlers.
         """
         for one in self.handlers:
             one.consumer.stop()
 
     @property
     def dead_letters(self) -> DeadLetters[T]:
-        """What was given up. UsageError for a group without dead letters."""
+        """The dead letters of this group. Raises UsageError if the group has none."""
         name = self.policy.dead_letters
         if name is None:
             raise UsageError("this group was told to keep no dead letters")
-        return DeadLetters(self.link, name, self.stream.key, self.key, self.stream.codec)
+        return DeadLetters(self.backend, name, self.stream.key, self.key, self.stream.codec)
 
     # What the server knows of it.
 
     def info(self) -> GroupInfo:
-        """Pending, lag and more. NoSuchGroup if it is gone."""
+        """Return pending count, lag and more.
+
+        Raises:
+            NoSuchGroup: if the group does not exist.
+        """
         for one in self.stream.groups():
             if name_of(one.name) == self.key:
                 return one
         raise NoSuchGroup(f"NOGROUP there is no group {self.name!r} of stream {self.stream.name!r}")
 
     def consumers(self) -> list[ConsumerInfo]:
-        """Those who have a name in the group."""
-        reply = self.link.execute(b"XINFO", b"CONSUMERS", self.stream.key, self.key)
-        return [ConsumerInfo.read(one) for one in reply]
+        """Return the consumers of the group."""
+        reply = self.backend.execute(b"XINFO", b"CONSUMERS", self.stream.key, self.key)
+        return [ConsumerInfo.from_reply(one) for one in reply]
 
     def pending(
         self,
@@ -245,44 +290,56 @@ class Group(Generic[T]):
         consumer: str | bytes | None = None,
         idle: float = 0.0,
     ) -> list[PendingEntry]:
-        """Entries delivered and not acknowledged, of one consumer or all, idle for so many seconds."""
+        """Return entries that were delivered and are not acknowledged.
+
+        Args:
+            start: the first ID; None for the oldest.
+            end: the last ID; None for the newest.
+            count: the most entries.
+            consumer: only entries of this consumer; None for all.
+            idle: only entries that have been idle for at least this many seconds.
+        """
         longer = (b"IDLE", b"%d" % round(idle * 1000)) if idle > 0 else ()
         whose = () if consumer is None else (name_of(consumer),)
         bounds = (start_word(start), end_word(end), count_word(count))
-        rows = self.link.execute(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
+        rows = self.backend.execute(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
         return [
-            PendingEntry(from_reply(id), shown(owner), math.inf if ms < 0 else ms / 1000, times)
+            PendingEntry(id_from_reply(id), shown(owner), math.inf if ms < 0 else ms / 1000, times)
             for id, owner, ms, times in rows
         ]
 
-    def set(self, id: IdLike) -> None:
-        """Go on behind this ID: "0" for everything once more, "$" for only what is added from now on.
+    def set_position(self, id: IdLike) -> None:
+        """Continue after this ID: `"0"` to read all entries again, `"$"` to read only new ones.
 
-        A datetime is for what was added at that moment or later. What is pending stays so.
+        A datetime is for entries added at that moment or later. Pending entries stay pending.
         """
-        self.link.execute(b"XGROUP", b"SETID", self.stream.key, self.key, id_word(id))
+        self.backend.execute(b"XGROUP", b"SETID", self.stream.key, self.key, group_start_id(id))
 
-    def remove(self, consumer: str | bytes) -> None:
-        """Remove the name of a consumer that runs no longer. UsageError while it has entries pending.
+    def remove_consumer(self, consumer: str | bytes) -> None:
+        """Remove a consumer that no longer runs.
 
-        They would be lost; let another consumer run until the lease is over, and it takes them over.
+        Raises:
+            UsageError: if it has pending entries, which would be lost. Let another consumer claim them first:
+                it does so when the lease is over.
         """
         if rows := self.pending(count=1, consumer=consumer):
             raise UsageError(f"{shown(name_of(consumer))!r} has entries pending, {rows[0].id} for one")
-        self.link.execute(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, name_of(consumer))
+        self.backend.execute(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, name_of(consumer))
 
     def destroy(self) -> bool:
-        """Remove the group and all that it knows; False if it was not there. The stream stays."""
+        """Delete the group and its pending entries; the stream stays. Returns False if it did not exist."""
         try:
-            return bool(self.link.execute(b"XGROUP", b"DESTROY", self.stream.key, self.key))
+            return bool(self.backend.execute(b"XGROUP", b"DESTROY", self.stream.key, self.key))
         except CommandError as refused:
             if str(refused).startswith("ERR The XGROUP subcommand requires the key to exist"):
                 return False
             raise
 
 
-def id_word(id: IdLike) -> bytes:
-    """Where a group goes on: behind this ID, "0" or "$"; for a datetime, at that moment."""
+def group_start_id(id: IdLike) -> bytes:
+    """Return the ID after which a group starts: this ID, "0" or "$"; for a datetime, the one before that
+    moment.
+    """
     if isinstance(id, datetime):
         moment = StreamID.at(id)
         return bytes(moment.previous() if moment > StreamID.MIN else moment)

@@ -1,4 +1,4 @@
-"""Functions that handle a group's entries, and running them until the process is told to end."""
+"""Functions that handle a group's entries, and running them until a signal or stop()."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ class Handler:
     consumer: Consumer[Any]
 
     @property
-    def asynchronous(self) -> bool:
+    def is_async(self) -> bool:
         """Whether the function is an `async def`."""
         return inspect.iscoroutinefunction(self.function)
 
 
-def run(handlers: Sequence[Handler], signals: bool) -> None:
-    """Run all, each in threads of its own, until they end; raises what ended one of them."""
+def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
+    """Run all handlers, each in threads of its own, until they end.
+
+    Raises the error that ended one of them.
+    """
     if not handlers:
         raise UsageError("there is nothing to run: decorate a function with @group.handler")
     for one in handlers:
-        if one.asynchronous:
+        if one.is_async:
             raise UsageError(f"{one.function.__name__} is an `async def`: `await group.run_async()` runs it")
     errors: list[BaseException] = []
 
@@ -50,7 +53,7 @@ def run(handlers: Sequence[Handler], signals: bool) -> None:
             stop()
 
     threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in handlers]
-    with stopping_by_signal(stop) if signals else nothing():
+    with stop_on_signals(stop) if signals else no_signals():
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -61,14 +64,14 @@ def run(handlers: Sequence[Handler], signals: bool) -> None:
 
 
 @contextmanager
-def nothing() -> Iterator[None]:
-    """Leave signals alone."""
+def no_signals() -> Iterator[None]:
+    """Leave signal handlers unchanged."""
     yield
 
 
 @contextmanager
-def stopping_by_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call stop(), once; the next one does what it did before. Only in the main thread."""
+def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call stop() on the first SIGTERM or SIGINT, then restore the previous handlers. Main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

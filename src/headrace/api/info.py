@@ -1,4 +1,4 @@
-"""What XINFO says of a stream, its groups and their consumers, as objects with names and types."""
+"""Replies of XINFO as objects: a stream, its groups and their consumers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from headrace.api.codecs.codec import Codec
-from headrace.api.entry import Entry, entries_from
-from headrace.api.stream_id import StreamID, from_reply
+from headrace.api.entry import Entry, entries_from_reply
+from headrace.api.stream_id import StreamID, id_from_reply
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class StreamInfo(Generic[T]):
-    """A stream as a whole.
+    """State of a stream.
 
-    length           entries that are there
-    last_id          the largest ID that was ever given: later ones are larger
-    first, last      entries, None if there are none
-    groups           consumer groups
-    entries_added    entries that were ever added; None from servers before Redis 7
-    max_deleted_id   the largest ID that was deleted; None from servers before Redis 7
-    raw              all that the server said, by its own names
+    Attributes:
+        length: the number of entries.
+        last_id: the largest ID ever generated; new IDs are larger.
+        first: the oldest entry; None if there is none.
+        last: the newest entry; None if there is none.
+        groups: the number of consumer groups.
+        entries_added: the number of entries ever added; None from servers before Redis 7.
+        max_deleted_id: the largest deleted ID; None from servers before Redis 7.
+        raw: the whole reply, by the server's names.
     """
 
     length: int
@@ -35,32 +37,34 @@ class StreamInfo(Generic[T]):
     raw: dict[str, Any] = field(repr=False, compare=False)
 
     @staticmethod
-    def read(reply: list[Any], codec: Codec[T]) -> StreamInfo[T]:
-        """From the answer to XINFO STREAM."""
-        raw = pairs(reply)
+    def from_reply(reply: list[Any], codec: Codec[T]) -> StreamInfo[T]:
+        """Build from the reply of XINFO STREAM."""
+        raw = pairs_from_reply(reply)
         deleted = raw.get("max-deleted-entry-id")
         return StreamInfo(
             length=raw["length"],
-            last_id=from_reply(raw["last-generated-id"]),
+            last_id=id_from_reply(raw["last-generated-id"]),
             first=_entry(raw["first-entry"], codec),
             last=_entry(raw["last-entry"], codec),
             groups=raw["groups"],
             entries_added=raw.get("entries-added"),
-            max_deleted_id=None if deleted is None else from_reply(deleted),
+            max_deleted_id=None if deleted is None else id_from_reply(deleted),
             raw=raw,
         )
 
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """A consumer group.
+    """State of a consumer group.
 
-    consumers           how many have a name there
-    pending             entries that were delivered and not acknowledged
-    last_delivered_id   what comes behind it was not delivered yet
-    entries_read        entries that the group has read, as far as the server can tell; else None
-    lag                 entries that it has yet to read, as far as the server can tell; else None
-    raw                 all that the server said, by its own names
+    Attributes:
+        name: the group's name.
+        consumers: the number of consumers.
+        pending: the number of entries delivered and not acknowledged.
+        last_delivered_id: entries after it are not delivered yet.
+        entries_read: the number of entries the group has read; None if the server cannot tell.
+        lag: the number of entries not delivered yet; None if the server cannot tell.
+        raw: the whole reply, by the server's names.
     """
 
     name: str
@@ -72,14 +76,14 @@ class GroupInfo:
     raw: dict[str, Any] = field(repr=False, compare=False)
 
     @staticmethod
-    def read(reply: list[Any]) -> GroupInfo:
-        """From one element of the answer to XINFO GROUPS."""
-        raw = pairs(reply)
+    def from_reply(reply: list[Any]) -> GroupInfo:
+        """Build from one element of the reply of XINFO GROUPS."""
+        raw = pairs_from_reply(reply)
         return GroupInfo(
             name=raw["name"].decode("utf-8", "surrogateescape"),
             consumers=raw["consumers"],
             pending=raw["pending"],
-            last_delivered_id=from_reply(raw["last-delivered-id"]),
+            last_delivered_id=id_from_reply(raw["last-delivered-id"]),
             entries_read=raw.get("entries-read"),
             lag=raw.get("lag"),
             raw=raw,
@@ -88,12 +92,14 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class ConsumerInfo:
-    """A consumer of a group.
+    """State of a consumer.
 
-    pending    entries that were delivered to it and not acknowledged
-    idle       seconds since it last asked for anything
-    inactive   seconds since it last got anything, None if it never did, or from servers before Redis 7.2
-    raw        all that the server said, by its own names
+    Attributes:
+        name: the consumer's name.
+        pending: the number of entries delivered to it and not acknowledged.
+        idle: seconds since its last request.
+        inactive: seconds since it last got an entry; None if it never did, or from servers before Redis 7.2.
+        raw: the whole reply, by the server's names.
     """
 
     name: str
@@ -103,9 +109,9 @@ class ConsumerInfo:
     raw: dict[str, Any] = field(repr=False, compare=False)
 
     @staticmethod
-    def read(reply: list[Any]) -> ConsumerInfo:
-        """From one element of the answer to XINFO CONSUMERS."""
-        raw = pairs(reply)
+    def from_reply(reply: list[Any]) -> ConsumerInfo:
+        """Build from one element of the reply of XINFO CONSUMERS."""
+        raw = pairs_from_reply(reply)
         inactive = raw.get("inactive", -1)
         return ConsumerInfo(
             name=raw["name"].decode("utf-8", "surrogateescape"),
@@ -116,10 +122,10 @@ class ConsumerInfo:
         )
 
 
-def pairs(reply: list[Any]) -> dict[str, Any]:
-    """A reply in which names and values stand in turns."""
+def pairs_from_reply(reply: list[Any]) -> dict[str, Any]:
+    """Return a reply in which names and values alternate as a dict."""
     return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 
 def _entry(reply: Any, codec: Codec[T]) -> Entry[T] | None:
-    return entries_from([reply], codec)[0] if reply else None
+    return entries_from_reply([reply], codec)[0] if reply else None

@@ -1,8 +1,8 @@
-"""What a group does with entries that fail: said once, when the group is opened, and never changed.
+"""How a group treats entries that fail: set when the group is opened, and never changed.
 
-delivered ──fails──▶ waits first · factor^(n-1) seconds ──▶ delivered again ── … ──▶ dead letters
-    │                (still its consumer's, lease renewed)          after max_deliveries
-    └─ consumer dies: idle for `lease` seconds, then any other consumer of the group takes it over
+delivered ──fails──▶ waits initial · multiplier^(n-1) seconds ──▶ delivered again ── … ──▶ dead letters
+    │                (the consumer keeps it, lease renewed)                  after max_deliveries
+    └─ consumer dies: idle for `lease` seconds, then any other consumer of the group claims it
 """
 
 from __future__ import annotations
@@ -11,49 +11,58 @@ from dataclasses import dataclass, field
 
 from headrace.errors import UsageError
 
-DELIVERIES_DEFAULT = 5
+MAX_DELIVERIES_DEFAULT = 5
 LEASE_DEFAULT = 30.0
-SWEEP_MOST = 5.0
+CLAIM_INTERVAL_MAX_S = 5.0
 SECONDS_MAX = 1e9  # thirty years: for ever
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds until an entry that failed is due again: `first`, then `factor` times as long, `most` at most.
+    """Exponential back-off: how long a failed entry waits before its next delivery.
 
-    >>> [Backoff(first=1, factor=2, most=5).after(n) for n in (1, 2, 3, 4)]
+    >>> [Backoff(initial=1, multiplier=2, maximum=5).delay(n) for n in (1, 2, 3, 4)]
     [1.0, 2.0, 4.0, 5.0]
+
+    Args:
+        initial: seconds to wait after the first failure.
+        multiplier: each wait is this many times as long as the one before; at least 1.
+        maximum: the longest wait in seconds.
+
+    Raises:
+        UsageError: unless 0 <= initial <= maximum and multiplier >= 1.
     """
 
-    first: float = 1.0
-    factor: float = 2.0
-    most: float = 60.0
+    initial: float = 1.0
+    multiplier: float = 2.0
+    maximum: float = 60.0
 
     def __post_init__(self) -> None:
-        numbers = all(isinstance(one, int | float) for one in (self.first, self.factor, self.most))
-        if not numbers or not (0 <= self.first <= self.most and self.factor >= 1):
-            raise UsageError("a back-off needs 0 <= first <= most, and a factor of at least 1")
+        numbers = all(isinstance(one, int | float) for one in (self.initial, self.multiplier, self.maximum))
+        if not numbers or not (0 <= self.initial <= self.maximum and self.multiplier >= 1):
+            raise UsageError("a back-off needs 0 <= initial <= maximum and multiplier >= 1")
 
-    def after(self, deliveries: int) -> float:
-        """The seconds to wait after that many deliveries failed, 1 being the first."""
+    def delay(self, deliveries: int) -> float:
+        """Return the seconds to wait after that many failed deliveries, 1 being the first."""
         try:
-            return float(min(self.most, self.first * self.factor ** max(0, deliveries - 1)))
+            return float(min(self.maximum, self.initial * self.multiplier ** max(0, deliveries - 1)))
         except OverflowError:
-            return float(self.most)
+            return float(self.maximum)
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """How a group treats failure. All its consumers should be told the same.
+class RetryPolicy:
+    """How a group treats failures; see Group for the meaning of each setting.
 
-    max_deliveries   how often an entry is handled at most; None: for ever
-    dead_letters     the stream for those that failed so often; None: they are acknowledged, and logged
-    lease            seconds without a sign of life after which an entry may be taken from its consumer
-    backoff          how long an entry that failed waits
-    recreate         b"0" or b"$": where a group starts that was lost and is made again; None: NoSuchGroup
+    Attributes:
+        max_deliveries: the most deliveries of an entry; None: no limit.
+        dead_letters: the stream for entries that failed so often; None: they are acknowledged and logged.
+        lease: seconds without a sign of life after which an entry may be claimed from its consumer.
+        backoff: how long a failed entry waits.
+        recreate: b"0" or b"$": where a recreated group starts; None: raise NoSuchGroup.
     """
 
-    max_deliveries: int | None = DELIVERIES_DEFAULT
+    max_deliveries: int | None = MAX_DELIVERIES_DEFAULT
     dead_letters: bytes | None = None
     lease: float = LEASE_DEFAULT
     backoff: Backoff = field(default_factory=Backoff)
@@ -72,18 +81,18 @@ class Policy:
         return round(self.lease * 1000)
 
     @property
-    def sweep_ms(self) -> int:
-        """How often a consumer looks for entries that others left behind."""
-        return max(1, round(min(self.lease / 2, SWEEP_MOST) * 1000))
+    def claim_interval_ms(self) -> int:
+        """How often a consumer looks for idle entries of others, in milliseconds."""
+        return max(1, round(min(self.lease / 2, CLAIM_INTERVAL_MAX_S) * 1000))
 
 
-def dead_letter_name(stream: bytes) -> bytes:
-    """The stream for a stream's dead letters: of the same slot in a cluster, so that moving there is atomic.
+def dead_letter_stream(stream: bytes) -> bytes:
+    """Return the default stream for dead letters: in the same cluster slot, so that moving there is atomic.
 
-    >>> dead_letter_name(b"orders"), dead_letter_name(b"{shop}orders")
+    >>> dead_letter_stream(b"orders"), dead_letter_stream(b"{shop}orders")
     (b'{orders}:dead', b'{shop}orders:dead')
 
-    A name with a closing brace alone has no such neighbour; it gets `name:dead`, which a cluster refuses.
+    A name with only a closing brace has no such name; it gets `name:dead`, which a cluster rejects.
     """
     _, opened, rest = stream.partition(b"{")
     tag, closed, _ = rest.partition(b"}")

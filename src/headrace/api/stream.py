@@ -1,4 +1,4 @@
-"""A stream as a Python program holds it: add, read, range over it, follow it. Near and far are the same."""
+"""A stream: add entries, read ranges, follow it. The same for a local engine and a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from headrace.api.backend import Link, Stop
+from headrace.api.backend import Backend, Stop
 from headrace.api.codecs.arguments import (
     IdLike,
     References,
@@ -23,11 +23,11 @@ from headrace.api.codecs.arguments import (
     trim_words,
 )
 from headrace.api.codecs.codec import PLAIN, Fields, codec_for
-from headrace.api.entry import Entry, entries_from
+from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.info import GroupInfo, StreamInfo
 from headrace.api.remote.server_errors import not_supported
-from headrace.api.retry_policy import DELIVERIES_DEFAULT, LEASE_DEFAULT, Backoff
-from headrace.api.stream_id import StreamID, from_reply
+from headrace.api.retry_policy import LEASE_DEFAULT, MAX_DELIVERIES_DEFAULT, Backoff
+from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.errors import (
     CommandError,
     InvalidStreamId,
@@ -49,26 +49,26 @@ FOLLOW_COUNT = 256
 
 
 class Stream(Generic[T]):
-    """A stream of one name; it need not be there yet, and is made by the first add().
+    """A stream by name. It need not exist yet: the first add() creates it.
 
     >>> orders = db.stream("orders")
     >>> id = orders.add({"customer": "ada", "cents": 999})
     >>> orders[id]["customer"]
     b'ada'
 
-    With a codec its values are of your own kind, see headrace.api.codecs.codec:
+    A codec converts values of your own type, see headrace.api.codecs.codec:
 
     >>> orders = db.stream("orders", codec=Order)
     >>> orders.add(Order("ada", cents=999))
     >>> [entry.value.cents for entry in orders]
 
-    Wherever an ID is asked for, a StreamID, its text, or a datetime with a time zone will do. Methods may be
-    called from any thread. What is refused raises CommandError, or one of its kinds in headrace.errors; a
-    server that cannot be reached raises ConnectionLost.
+    Wherever an ID is an argument, you may pass a StreamID, its text, or a datetime with a time zone. A stream
+    is thread-safe. All methods raise CommandError, or a subclass in headrace.errors, when the command is
+    rejected, and ConnectionLost when the server cannot be reached.
     """
 
-    def __init__(self, link: Link, name: str | bytes, codec: Any = None) -> None:
-        self.link = link
+    def __init__(self, backend: Backend, name: str | bytes, codec: Any = None) -> None:
+        self.backend = backend
         self.key = name_of(name)
         self.codec = codec_for(codec)
 
@@ -122,25 +122,36 @@ class Stream(Generic[T]):
         idempotency: tuple[str | bytes, str | bytes] | None = None,
         create: bool = True,
     ) -> StreamID:
-        """Add an entry; its ID. When this returns the entry is as durable as the database promises.
+        """Add an entry. When this returns, the entry is as durable as the database promises.
 
         >>> orders.add({"customer": "ada"}, maxlen=1_000_000)
         StreamID(1700000000000, 0)
 
-        id            its ID, larger than all before; by default the stream gives one by the clock.
-                      A datetime, or "ms-*", leaves only the number after the dash to the stream
-        maxlen        trim the stream to so many entries
-        minid         trim what is before this ID
-        approximate   trim only when much can go at once, which is a lot cheaper
-        references    what becomes of trimmed entries in groups' pending lists: "keep" them there, "delete"
-                      them, or trim only what all groups have "acknowledged"
-        idempotency   (producer, request): added twice, it is there once, and both get the same ID. A stream
-                      remembers a producer's last 100 requests, for 100 seconds; the settings
-                      stream_idmp_maxsize and stream_idmp_duration of open() say otherwise
-        create        False: NoSuchStream if the stream is not there
+        Args:
+            value: a mapping of fields, or a value of the stream's codec.
+            id: the entry's ID, larger than all before. `"*"`: the stream generates it from the clock. A
+                datetime or `"ms-*"`: the stream generates only the sequence number.
+            maxlen: trim the stream to this many entries.
+            minid: trim entries before this ID.
+            approximate: trim whole nodes only, which is much cheaper but may leave up to 100 entries too
+                many.
+            references: what happens to trimmed entries in the groups' pending lists: `"keep"` them,
+                `"delete"` them, or trim only entries that all groups have `"acknowledged"`.
+            idempotency: (producer, request). A request added twice is stored once, and both calls return the
+                same ID. A stream remembers the last 100 requests of each producer for 100 seconds; see
+                stream_idmp_maxsize and stream_idmp_duration of open().
+            create: False: do not create the stream.
 
-        Against a server, a lost connection raises ConnectionLost: the entry may have been added or not. With
-        idempotency it is tried again instead.
+        Returns:
+            The ID of the entry.
+
+        Raises:
+            NoSuchStream: if the stream does not exist and `create` is False.
+            IdTooSmall: if `id` is not larger than all IDs before.
+            CodecError: if the value cannot be stored.
+            NotOnDisk: if the entry is in memory but the disk rejected it.
+            ConnectionLost: if the server was lost: the entry may have been added. With `idempotency` the call
+                is retried first.
         """
         options: list[bytes] = []
         if not (maxlen is None and minid is None and references == "keep" and idempotency is None and create):
@@ -149,12 +160,12 @@ class Stream(Generic[T]):
         if idempotency is not None and word != b"*":
             raise UsageError("idempotency and id: the stream gives the ID of such an entry, leave id out")
         try:
-            reply = self.link.add(self.key, word, self.codec.encode(value), options)
+            reply = self.backend.add(self.key, word, self.codec.encode(value), options)
         except CommandError as refused:
             raise _explained(refused, options) from None
         if reply is None:
             raise self._missing()
-        return from_reply(reply)
+        return id_from_reply(reply)
 
     @overload
     def add_many(
@@ -186,21 +197,31 @@ class Stream(Generic[T]):
         approximate: bool = True,
         references: References = "keep",
     ) -> list[StreamID]:
-        """Add entries, all or none, with one sync or one round trip: by far the fastest way. Their IDs.
+        """Add entries, all or none, with one sync or one round trip: by far the fastest way.
 
         >>> orders.add_many({"customer": name} for name in ("ada", "grace"))
         [StreamID(1700000000000, 0), StreamID(1700000000000, 1)]
 
-        Options are those of add(). No reader sees some of the entries without the others.
+        No reader sees some of the entries without the others.
+
+        Args:
+            values: as `value` of add().
+            maxlen: as in add().
+            minid: as in add().
+            approximate: as in add().
+            references: as in add().
+
+        Returns:
+            The IDs, in the order of the values.
         """
         options = add_words(maxlen, minid, approximate, references, None, True)
-        # Plain fields are looked at by the link, once.
+        # Plain fields are looked at by the backend, once.
         entries = values if self.codec is PLAIN else map(self.codec.encode, values)
         try:
-            replies = self.link.add_many(self.key, entries, options)
+            replies = self.backend.add_many(self.key, entries, options)
         except CommandError as refused:
             raise _explained(refused, options) from None
-        return list(map(from_reply, replies))
+        return list(map(id_from_reply, replies))
 
     def trim(
         self,
@@ -210,12 +231,21 @@ class Stream(Generic[T]):
         approximate: bool = False,
         references: References = "keep",
     ) -> int:
-        """Remove the oldest entries: all but maxlen, or those before minid. How many went.
+        """Remove the oldest entries: all but `maxlen`, or those before `minid`. Pass exactly one of them.
 
         >>> orders.trim(minid=datetime.now(UTC) - timedelta(days=30))
 
-        approximate   remove only what can go cheaply: up to a hundred entries too many are kept
-        references    as for add()
+        Args:
+            maxlen: the number of entries to keep.
+            minid: the first ID to keep.
+            approximate: remove whole nodes only: cheaper, but may leave up to 100 entries too many.
+            references: as in add().
+
+        Returns:
+            The number of removed entries.
+
+        Raises:
+            UsageError: if neither or both of `maxlen` and `minid` are given.
         """
         words = trim_words(maxlen, minid, approximate)
         if not words:
@@ -223,53 +253,65 @@ class Stream(Generic[T]):
         if references != "keep":
             words.append(references_word(references))
         try:
-            removed: int = self.link.execute(b"XTRIM", self.key, *words)
+            removed: int = self.backend.execute(b"XTRIM", self.key, *words)
         except CommandError as refused:
             raise _explained(refused, words) from None
         return removed
 
     def delete(self, *ids: IdLike, references: References = "keep") -> int:
-        """Remove entries; how many there were. references: as for add().
+        """Remove entries by ID.
 
         >>> orders.delete("1700000000000-0")
         1
+
+        Args:
+            ids: the IDs of the entries.
+            references: as in add().
+
+        Returns:
+            The number of entries that existed.
         """
         if not ids:
             return 0
         words = [bytes(id_of(id)) for id in ids]
         if references == "keep":
-            removed: int = self.link.execute(b"XDEL", self.key, *words)
+            removed: int = self.backend.execute(b"XDEL", self.key, *words)
             return removed
         policy = references_word(references)
         try:
-            codes = self.link.execute(b"XDELEX", self.key, policy, b"IDS", b"%d" % len(words), *words)
+            codes = self.backend.execute(b"XDELEX", self.key, policy, b"IDS", b"%d" % len(words), *words)
         except NotSupported as refused:
             raise _explained(refused, [policy]) from None
         return sum(code == 1 for code in codes)
 
     def destroy(self) -> bool:
-        """Remove the stream with all its entries and groups; False if it was not there."""
-        return bool(self.link.execute(b"DEL", self.key))
+        """Delete the stream with all its entries and groups. Returns False if it did not exist."""
+        return bool(self.backend.execute(b"DEL", self.key))
 
     # Looking at what is there.
 
     def range(
         self, start: IdLike | None = None, end: IdLike | None = None, count: int | None = None
     ) -> Iterator[Entry[T]]:
-        """The entries from start to end, both included, oldest first; fetched in pages as you go.
+        """Iterate over the entries from `start` to `end`, both included, oldest first.
 
         >>> today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         >>> for entry in orders.range(start=today, count=10):
         ...     print(entry.id.datetime, entry.text)
 
-        Entries that are added or deleted meanwhile are seen if the pages have not passed them yet.
+        Entries are fetched page by page. Changes made meanwhile are seen in pages that are not fetched yet.
+
+        Args:
+            start: the first ID; None for the oldest.
+            end: the last ID; None for the newest.
+            count: the most entries; None for all.
         """
         return self._pages(b"XRANGE", start_word(start), end_word(end), count)
 
     def reverse(
         self, start: IdLike | None = None, end: IdLike | None = None, count: int | None = None
     ) -> Iterator[Entry[T]]:
-        """The same entries as range(start, end), newest first; `count` counts from the newest.
+        """Iterate over the entries of range(start, end), newest first. `count` counts from the newest.
 
         >>> latest = list(orders.reverse(count=10))
         """
@@ -284,8 +326,8 @@ class Stream(Generic[T]):
         last = StreamID.MAX if command == b"XRANGE" else StreamID.MIN
         while left > 0:
             asked = int(min(page, left))
-            reply = self.link.execute(command, self.key, at, to, b"COUNT", b"%d" % asked)
-            entries = entries_from(reply, self.codec)
+            reply = self.backend.execute(command, self.key, at, to, b"COUNT", b"%d" % asked)
+            entries = entries_from_reply(reply, self.codec)
             yield from entries
             if len(entries) < asked or entries[-1].id == last:
                 return
@@ -295,7 +337,7 @@ class Stream(Generic[T]):
             page = min(4 * page, LARGEST_PAGE)
 
     def __iter__(self) -> Iterator[Entry[T]]:
-        """The entries that are there, oldest first; to wait for more, follow()."""
+        """Iterate over the existing entries, oldest first. To wait for new ones, use follow()."""
         return self.range()
 
     def __reversed__(self) -> Iterator[Entry[T]]:
@@ -307,10 +349,14 @@ class Stream(Generic[T]):
     def __getitem__(self, at: IdLike) -> Entry[T]: ...
 
     def __getitem__(self, at: slice | IdLike) -> list[Entry[T]] | Entry[T]:
-        """The entry of an ID, KeyError if there is none; or those of a slice, whose end is not included.
+        """Return the entry of an ID, or the list of entries of a slice, whose end is excluded.
 
         >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
         >>> orders[noon : noon + timedelta(hours=1)]
+
+        Raises:
+            KeyError: if no entry has that ID.
+            UsageError: if the slice has a step.
         """
         if not isinstance(at, slice):
             found = list(self.range(id := id_of(at), id))
@@ -325,31 +371,35 @@ class Stream(Generic[T]):
         return list(self.range(at.start, end.previous())) if end > StreamID.MIN else []
 
     def __contains__(self, id: IdLike) -> bool:
-        """Whether there is an entry of that ID."""
+        """Whether an entry has that ID."""
         whole = id_of(id)
         return any(True for _ in self.range(whole, whole))
 
     def __len__(self) -> int:
-        """How many entries there are."""
-        length: int = self.link.execute(b"XLEN", self.key)
+        """The number of entries."""
+        length: int = self.backend.execute(b"XLEN", self.key)
         return length
 
     def __bool__(self) -> bool:
-        """Whether there are entries."""
+        """Whether the stream has entries."""
         return len(self) > 0
 
     def first(self) -> Entry[T] | None:
-        """The oldest entry, None if there is none."""
+        """Return the oldest entry, or None."""
         return next(self.range(count=1), None)
 
     def last(self) -> Entry[T] | None:
-        """The newest entry, None if there is none."""
+        """Return the newest entry, or None."""
         return next(self.reverse(count=1), None)
 
     def info(self) -> StreamInfo[T]:
-        """Length, IDs and more; NoSuchStream if the stream is not there."""
+        """Return length, IDs and more.
+
+        Raises:
+            NoSuchStream: if the stream does not exist.
+        """
         try:
-            return StreamInfo.read(self.link.execute(b"XINFO", b"STREAM", self.key), self.codec)
+            return StreamInfo.from_reply(self.backend.execute(b"XINFO", b"STREAM", self.key), self.codec)
         except NoSuchKey:
             raise self._missing() from None
 
@@ -362,13 +412,19 @@ class Stream(Generic[T]):
         block: float | None = None,
         stop: Stop | None = None,
     ) -> list[Entry[T]]:
-        """The entries behind an ID, `count` at most; if there are none yet, wait for `block` seconds.
+        """Return the entries after an ID. If there are none yet, wait for them.
 
         >>> entries = orders.read(after="0", count=100)
         >>> more = orders.read(after=entries[-1].id, block=5.0)
 
-        after="$" is for what is added from now on. block None does not wait, math.inf waits for ever. An
-        empty list if time is over, or stop.set() was called.
+        Args:
+            after: entries after this ID; `"$"` for entries added from now on.
+            count: the most entries; None for no limit.
+            block: seconds to wait; None: do not wait; math.inf: no limit.
+            stop: its set() ends the wait.
+
+        Returns:
+            The entries; an empty list after a timeout or `stop.set()`.
         """
         if after == "$":
             if block is None:
@@ -381,25 +437,29 @@ class Stream(Generic[T]):
             words += [b"COUNT", count_word(count)]
         words += [b"STREAMS", self.key, bytes(id_of(after))]
         if block is None:
-            reply = self.link.execute(*words)
+            reply = self.backend.execute(*words)
         elif block >= 0:
-            reply = self.link.wait(words, None if math.isinf(block) else block, stop)
+            reply = self.backend.wait(words, None if math.isinf(block) else block, stop)
         else:
             raise UsageError(f"block={block}: seconds to wait, None for not at all, math.inf for ever")
-        return entries_from(reply[0][1], self.codec) if reply else []
+        return entries_from_reply(reply[0][1], self.codec) if reply else []
 
     def follow(self, after: IdLike = "$", stop: Stop | None = None) -> Iterator[Entry[T]]:
-        """The entries behind an ID, and then whatever is added, for ever, or until stop.set() is called.
+        """Iterate over the entries after an ID, and then over new entries as they are added.
 
         >>> for entry in orders.follow(after="0"):  # all of it; by default from now on
         ...     print(entry.value)
 
-        Nothing is acknowledged or remembered: for work that must be done once use a group.
+        Nothing is acknowledged or recorded. To process every entry at least once, use a group.
+
+        Args:
+            after: entries after this ID; `"$"` for entries added from now on.
+            stop: its set() ends the iteration; without it there is no end.
         """
         return self._follow(self._last_id() if after == "$" else id_of(after), stop)
 
     def follow_async(self, after: IdLike = "$", stop: Stop | None = None) -> AsyncIterator[Entry[T]]:
-        """The same in asyncio: the loop goes on while this waits, and a task that is cancelled ends it.
+        """Follow the stream in asyncio, as follow() does. Cancelling the task ends the wait.
 
         >>> async for entry in orders.follow_async():
         ...     await websocket.send(entry.text["customer"])
@@ -418,7 +478,7 @@ class Stream(Generic[T]):
                 after = entry.id
 
     def _last_id(self) -> StreamID:
-        """The largest ID that was ever given: what is added from now on comes behind it."""
+        """The largest ID ever generated; new entries come after it."""
         try:
             return self.info().last_id
         except NoSuchStream:
@@ -431,21 +491,27 @@ class Stream(Generic[T]):
         name: str | bytes,
         start: IdLike = "0",
         *,
-        max_deliveries: int | None = DELIVERIES_DEFAULT,
+        max_deliveries: int | None = MAX_DELIVERIES_DEFAULT,
         dead_letters: str | bytes | Literal[False] | None = None,
         lease: float = LEASE_DEFAULT,
         backoff: Backoff | None = None,
         recreate: Literal["0", "$", False] = False,
     ) -> Group[T]:
-        """The consumer group of that name, which is made if it is not there, as is the stream.
+        """Return the consumer group of that name. It is created if it does not exist, as is the stream.
 
         >>> billing = orders.group("billing", start="0", max_deliveries=5)
         >>> for entry in billing.consumer("worker-1"):
         ...     send_invoice(entry.value)
 
-        start   where a group that is made begins: "0" at the oldest entry, "$" at what is added from now on
-
-        What becomes of entries that fail, and of entries whose consumer dies, is said by the rest: see Group.
+        Args:
+            name: the name of the group.
+            start: where a new group starts: `"0"` at the oldest entry, `"$"` at entries added from now on, or
+                after an ID.
+            max_deliveries: as in Group.
+            dead_letters: as in Group.
+            lease: as in Group.
+            backoff: as in Group.
+            recreate: as in Group.
         """
         made: Group[T] = import_module("headrace.api.group").Group(
             self,
@@ -460,9 +526,9 @@ class Stream(Generic[T]):
         return made
 
     def groups(self) -> list[GroupInfo]:
-        """The consumer groups that there are; none if the stream is not there."""
+        """Return the consumer groups; an empty list if the stream does not exist."""
         try:
-            return [GroupInfo.read(one) for one in self.link.execute(b"XINFO", b"GROUPS", self.key)]
+            return [GroupInfo.from_reply(one) for one in self.backend.execute(b"XINFO", b"GROUPS", self.key)]
         except NoSuchKey:
             return []
 
@@ -475,7 +541,7 @@ NEWER[b"IDMP"] = ("idempotency", "8.6")
 
 
 def _explained(refused: CommandError, options: list[bytes]) -> CommandError:
-    """The refusal; NotSupported if it is for an option that older servers take for an ID, or for nothing."""
+    """Return the error, or NotSupported if an older server took the option for an ID or a syntax error."""
     if isinstance(refused, InvalidStreamId | InvalidSyntax | NotSupported):
         for word in options:
             if word in NEWER:

@@ -1,4 +1,4 @@
-"""IDs of entries as a Python program holds them: ordered, hashable, with the time that they tell."""
+"""Entry IDs in Python: ordered, hashable, with their time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 class _Extreme:
-    """StreamID.MIN and MAX: a class cannot hold IDs of its own kind before it is made."""
+    """StreamID.MIN and MAX: a class body cannot make instances of its own class."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -30,9 +30,9 @@ class _Extreme:
 @cython.freelist(64)
 @cython.cclass
 class StreamID:
-    """The ID of an entry: `ms` milliseconds since 1970, and `seq` to tell entries of one millisecond apart.
+    """The ID of an entry: milliseconds since 1970, and a sequence number within the millisecond.
 
-    IDs order as the entries do. They are never changed once made.
+    IDs are ordered like the entries. They are immutable.
 
     >>> first, second = StreamID(1700000000000, 0), StreamID.parse("1700000000000-1")
     >>> first < second
@@ -42,7 +42,14 @@ class StreamID:
     >>> second.datetime.isoformat()
     '2023-11-14T22:13:20+00:00'
 
-    MIN and MAX are the smallest and the largest. InvalidID for numbers that do not fit in 64 bits.
+    MIN and MAX are the smallest and the largest ID.
+
+    Args:
+        ms: milliseconds since 1970, an unsigned 64-bit number.
+        seq: the sequence number, an unsigned 64-bit number.
+
+    Raises:
+        InvalidID: if a number is negative or needs more than 64 bits.
     """
 
     MIN = _Extreme(0)
@@ -59,10 +66,13 @@ class StreamID:
 
     @staticmethod
     def parse(text: str | bytes) -> StreamID:
-        """The ID that `ms-seq` says, or `ms` alone; InvalidID for anything else.
+        """Parse `ms-seq`, or `ms` alone, which means `ms-0`.
 
         >>> StreamID.parse("5-1")
         StreamID(5, 1)
+
+        Raises:
+            InvalidID: for any other text.
         """
         if isinstance(text, bytes):
             text = text.decode("ascii", "replace")
@@ -74,11 +84,14 @@ class StreamID:
 
     @staticmethod
     def at(when: DateTime) -> StreamID:
-        """The smallest ID of a moment's millisecond, to begin a range with. InvalidID without a time zone.
+        """Return the smallest ID of the millisecond of a datetime, to start a range with.
 
         >>> from datetime import UTC, datetime
         >>> StreamID.at(datetime(2024, 1, 1, tzinfo=UTC))
         StreamID(1704067200000, 0)
+
+        Raises:
+            InvalidID: if the datetime has no time zone, or is before 1970.
         """
         if when.utcoffset() is None:
             raise InvalidID(f"{when!r} has no time zone: say which, as in datetime.now(timezone.utc)")
@@ -86,24 +99,24 @@ class StreamID:
 
     @property
     def ms(self) -> int:
-        """Milliseconds since 1970, by the clock of whoever gave the ID."""
+        """Milliseconds since 1970, by the clock that generated the ID."""
         return self._ms
 
     @property
     def seq(self) -> int:
-        """The number within the millisecond."""
+        """The sequence number within the millisecond."""
         return self._seq
 
     @property
     def datetime(self) -> DateTime:
-        """The moment that the ID tells, in UTC. InvalidID if Python's calendar does not reach so far."""
+        """The time of the ID, in UTC. Raises InvalidID if it is after the year 9999."""
         try:
             return EPOCH + timedelta(milliseconds=self._ms)
         except OverflowError:
             raise InvalidID(f"{self} lies beyond the year 9999: it is no time") from None
 
     def next(self) -> StreamID:
-        """The smallest ID after this one; InvalidID for MAX."""
+        """Return the smallest ID after this one. Raises InvalidID for MAX."""
         if self._seq < U64_MAX:
             return StreamID(self._ms, self._seq + 1)
         if self._ms < U64_MAX:
@@ -111,7 +124,7 @@ class StreamID:
         raise InvalidID("no ID comes after the largest")
 
     def previous(self) -> StreamID:
-        """The largest ID before this one; InvalidID for MIN."""
+        """Return the largest ID before this one. Raises InvalidID for MIN."""
         if self._seq > 0:
             return StreamID(self._ms, self._seq - 1)
         if self._ms > 0:
@@ -170,7 +183,7 @@ class StreamID:
 
 
 @cython.ccall
-def from_reply(text: bytes) -> StreamID:
-    """The ID in a server's answer."""
+def id_from_reply(text: bytes) -> StreamID:
+    """Return the ID in a server's reply."""
     pair: StreamId = stream_id.parse(text, 0)
     return StreamID(pair.ms, pair.seq)

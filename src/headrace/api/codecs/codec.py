@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
-from headrace.api.codecs.dataclass_codec import RecordCodec
+from headrace.api.codecs.dataclass_codec import DataclassCodec
 from headrace.api.codecs.pydantic_codec import ModelCodec, WholeModelCodec
 from headrace.errors import CodecError
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Word: TypeAlias = bytes | str | int | float
 Fields: TypeAlias = Mapping[Any, Word]  # by names that are str or bytes
-Raw: TypeAlias = dict[bytes, bytes]
+RawFields: TypeAlias = dict[bytes, bytes]
 JSON_FIELD = b"json"
 
 
@@ -45,7 +45,7 @@ class Codec(Protocol[T]):
     def encode(self, value: T, /) -> Fields:
         """The fields, at least one, in the order in which they are stored."""
 
-    def decode(self, fields: Raw, /) -> T:
+    def decode(self, fields: RawFields, /) -> T:
         """The value; fields that it does not know should not disturb it."""
 
 
@@ -56,7 +56,7 @@ class PlainCodec:
         """The mapping itself."""
         return fields_of(value)
 
-    def decode(self, fields: Raw, /) -> Raw:
+    def decode(self, fields: RawFields, /) -> RawFields:
         """The fields."""
         return fields
 
@@ -71,7 +71,7 @@ class TextCodec:
         """The mapping itself."""
         return fields_of(value)
 
-    def decode(self, fields: Raw, /) -> dict[str, str]:
+    def decode(self, fields: RawFields, /) -> dict[str, str]:
         """Names and values as text; UnicodeDecodeError, which is a ValueError, for what is none."""
         return {name.decode(): value.decode() for name, value in fields.items()}
 
@@ -89,7 +89,7 @@ class JsonCodec:
         except (TypeError, ValueError) as wrong:
             raise CodecError(f"{value!r} cannot be stored as JSON: {wrong}") from wrong
 
-    def decode(self, fields: Raw, /) -> Any:
+    def decode(self, fields: RawFields, /) -> Any:
         """The value; KeyError if the entry has no field `json`."""
         return json.loads(fields[JSON_FIELD])
 
@@ -102,7 +102,7 @@ NAMED: dict[str | None, Codec[Any]] = {None: PLAIN, "text": TextCodec(), "json":
 
 
 @overload
-def codec_for(spec: None) -> Codec[Raw]: ...
+def codec_for(spec: None) -> Codec[RawFields]: ...
 @overload
 def codec_for(spec: Literal["text"]) -> Codec[dict[str, str]]: ...
 @overload
@@ -124,7 +124,7 @@ def codec_for(spec: Any) -> Codec[Any]:
             has_fields = bool(getattr(spec, "model_fields", None)) and not rooted
             return ModelCodec(spec) if has_fields else WholeModelCodec(spec)
         if dataclasses.is_dataclass(spec):
-            return RecordCodec(spec)
+            return DataclassCodec(spec)
     elif callable(getattr(spec, "encode", None)) and callable(getattr(spec, "decode", None)):
         return spec  # type: ignore[no-any-return]
     raise CodecError(

@@ -16,7 +16,7 @@ from headrace.errors import CodecError
 T = TypeVar("T")
 
 
-class RecordCodec(Generic[T]):
+class DataclassCodec(Generic[T]):
     """The codec of a dataclass. CodecError for an attribute of a type that it does not know.
 
     >>> from dataclasses import dataclass
@@ -24,7 +24,7 @@ class RecordCodec(Generic[T]):
     ... class Order:
     ...     customer: str
     ...     cents: int
-    >>> RecordCodec(Order).encode(Order("ada", 999))
+    >>> DataclassCodec(Order).encode(Order("ada", 999))
     {b'customer': 'ada', b'cents': 999}
     """
 

@@ -1,10 +1,10 @@
-"""What a Worker wants done next. Who drives it carries that out and says how it went.
+"""What a Worker wants done next. The driver performs the action and reports the result.
 
-Delivery    call the handler with it             then ack(), failed(), retry() or fail() of the Worker
-Ask         link.execute_all(requests, atomic)   then answered(step, replies), or refused(step, error)
-Read        link.wait(words, seconds)            then answered(step, [reply]), or refused(step, error)
-Idle        nothing, for so many seconds or until something changes
-Finished    nothing any more, in this thread
+Delivery       call the handler with it                  then ack(), record_failure(), retry() or fail()
+SendRequests   backend.execute_all(requests, atomic)     then handle_replies() or handle_error()
+BlockingRead   backend.wait(argv, seconds)               then handle_replies() or handle_error()
+Idle           wait for `seconds`, or until a change
+Finished       end this thread
 """
 
 from __future__ import annotations
@@ -13,46 +13,49 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.api.consuming.requests import Words
+from headrace.api.consuming.requests import Argv
 from headrace.api.delivery import Delivery
 
 Replies: TypeAlias = list[Any]
 
 
 @dataclass(slots=True, eq=False)
-class Ask:
-    """Requests to send in one go. done() takes the replies and may want more; undo() is for none."""
+class SendRequests:
+    """Requests to send in one round trip.
 
-    requests: Sequence[Words]
-    done: Callable[[Replies], Ask | None]
+    on_replies() receives the replies and may return further requests. undo() is called if there are none.
+    """
+
+    requests: Sequence[Argv]
+    on_replies: Callable[[Replies], SendRequests | None]
     undo: Callable[[], None]
     atomic: bool = False
-    judges: bool = False  # done() looks at refusals itself
+    handles_errors: bool = False  # done() looks at refusals itself
 
 
 @dataclass(slots=True, eq=False)
-class Read:
-    """Wait for new entries, at most for so long; None for ever. `changes` as of Idle."""
+class BlockingRead:
+    """Wait for new entries, at most `seconds`; None: no limit. `revision` as in Idle."""
 
-    words: Words
+    argv: Argv
     seconds: float | None
-    changes: int
-    done: Callable[[Replies], Ask | None]
+    revision: int
+    on_replies: Callable[[Replies], SendRequests | None]
     undo: Callable[[], None]
-    judges: bool = False
+    handles_errors: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Idle:
-    """Wait, but not if the Worker's `changes` are no longer these; None for ever."""
+    """Wait for `seconds` (None: no limit), unless the Worker's `revision` has changed."""
 
     seconds: float | None
-    changes: int
+    revision: int
 
 
 class Finished:
-    """This thread has no more to do."""
+    """This thread has nothing more to do."""
 
 
 FINISHED = Finished()
-Step: TypeAlias = Delivery[Any] | Ask | Read | Idle | Finished
+Action: TypeAlias = Delivery[Any] | SendRequests | BlockingRead | Idle | Finished

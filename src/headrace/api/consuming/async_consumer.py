@@ -1,14 +1,13 @@
-"""A group's consumer in asyncio: handlers are tasks of the loop, requests that wait are in threads beside it.
+"""A group's consumer in asyncio: handlers are tasks of the loop; blocking requests run in threads.
 
-    async for entry in consumer       one after the other
-    await run(consumer, function)     up to `concurrency` at the same time
+    async for entry in consumer       one entry after the other
+    await run(consumer, function)     up to `concurrency` entries at the same time
 
-A runner is a task that does whatever the Worker says is next (see worker.py): handles an entry, asks, waits.
-One is enough to begin with. Who gets an entry while nobody waits for more begins another runner, and who
-would wait while another does already ends: so one thread waits, however large the concurrency.
+A runner is a task that performs the Worker's next action (see worker.py): handle an entry, send requests,
+wait. It starts with one runner. A runner that gets an entry starts another one if none is polling. A runner
+that would poll beside another exits. So one thread waits, whatever the concurrency.
 
-A task that is cancelled leaves nothing in mid-air: its thread is told to stop, and what the server answers
-all the same still reaches the Worker.
+When a task is cancelled, its thread is told to stop, and the Worker still receives the server's reply.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.api.backend import Stop
-from headrace.api.consuming.actions import FINISHED, Ask, Idle, Read, Step
-from headrace.api.consuming.consumer import not_handled, unbegun
+from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
+from headrace.api.consuming.consumer import is_unawaited, unawaited_handler_error
 from headrace.api.consuming.in_flight import log
-from headrace.api.consuming.lease_renewer import Keeper
+from headrace.api.consuming.lease_renewer import LeaseRenewer
 from headrace.api.consuming.runner import perform, wait
 from headrace.api.delivery import Delivery
-from headrace.api.handlers import nothing, stopping_by_signal
+from headrace.api.handlers import no_signals, stop_on_signals
 from headrace.errors import HeadraceError, UsageError
 
 if TYPE_CHECKING:
@@ -38,31 +37,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ASKING = 3  # threads for requests, beside the one that waits
+REQUEST_THREADS = 3  # threads for requests, beside the one that waits
 
 
 class AsyncDriver:
-    """Carries out what a Worker wants, for as many tasks as call next()."""
+    """Performs the actions of a Worker for as many tasks as call next()."""
 
     def __init__(self, consumer: Consumer[Any]) -> None:
-        self.worker = consumer.begin()
+        self.worker = consumer.start_worker()
         self.worker.on_change = self._changed
         self._consumer = consumer
-        self._link = consumer.group.link
-        self._keeper = Keeper(self._link, self.worker)
-        self._threads = ThreadPoolExecutor(1 + ASKING, thread_name_prefix=f"headrace {self.worker}")
+        self._backend = consumer.group.backend
+        self._lease_renewer = LeaseRenewer(self._backend, self.worker)
+        self._threads = ThreadPoolExecutor(1 + REQUEST_THREADS, thread_name_prefix=f"headrace {self.worker}")
         self._waits: list[Stop] = []  # of tasks that wait
-        self._at_work: set[asyncio.Future[None]] = set()  # in threads, for tasks that may be gone by now
-        self._home = threading.get_ident()
-        self._quick = not (self._link.far or getattr(self._link, "durable", True))  # microseconds: no thread
-        self._settling = False  # by a task of this loop, which looks for the next step itself
+        self._running_calls: set[asyncio.Future[None]] = (
+            set()
+        )  # in threads, for tasks that may be gone by now
+        self._loop_thread = threading.get_ident()
+        self._runs_inline = not (
+            self._backend.is_remote or getattr(self._backend, "durable", True)
+        )  # microseconds: no thread
+        self._settling = False  # by a task of this loop, which looks for the next action itself
 
     async def __aenter__(self) -> AsyncDriver:
-        self._keeper.start()
+        self._lease_renewer.start()
         return self
 
     async def __aexit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Acknowledge and give back, even if the task is cancelled once more meanwhile."""
+        """Acknowledge and release entries, even if the task is cancelled again meanwhile."""
         self.worker.stop()
         self.wake()
         end = asyncio.ensure_future(self._end())
@@ -73,45 +76,49 @@ class AsyncDriver:
             except asyncio.CancelledError as again:
                 cancelled = again
             except HeadraceError as late:
-                log.warning("%s: stopped, and could not say so: %s", self.worker, late)
+                log.warning("%s: stopped, but could not release its entries: %s", self.worker, late)
         if cancelled is not None:
             raise cancelled
 
     async def _end(self) -> None:
         try:
-            while self._at_work:  # what is still answered is given back, too
-                await asyncio.wait(self._at_work)
+            while self._running_calls:  # what is still answered is given back, too
+                await asyncio.wait(self._running_calls)
             await self._in_thread(self._finish)
         finally:
-            self._keeper.stop()
+            self._lease_renewer.stop()
             self._threads.shutdown(wait=False)
-            self._consumer.end()
+            self._consumer.finish_worker()
 
     def _finish(self) -> None:
-        """In a thread."""
-        while (step := self.worker.next()) is not FINISHED:
-            if isinstance(step, Ask):
-                perform(self._link, self.worker, step)
-            elif isinstance(step, Read | Idle):
-                wait(self._link, self.worker, step, Stop())
-        if self._consumer.nameless:  # nobody else has that name, so nothing becomes pending with it now
+        """Perform the last actions. Runs in a thread."""
+        while (action := self.worker.next()) is not FINISHED:
+            if isinstance(action, SendRequests):
+                perform(self._backend, self.worker, action)
+            elif isinstance(action, BlockingRead | Idle):
+                wait(self._backend, self.worker, action, Stop())
+        if (
+            self._consumer.has_generated_name
+        ):  # the name is unique, so no entry can become pending with it now
             with suppress(UsageError):  # it has left something behind
-                self._consumer.group.remove(self._consumer.name)
+                self._consumer.group.remove_consumer(self._consumer.name)
 
     # Waking.
 
     def _changed(self) -> None:
-        """The Worker's mind has changed. From any thread, with the Worker's lock held."""
-        if not (self._settling and threading.get_ident() == self._home):
+        """Called when the next action may have changed: from any thread, with the Worker's lock held."""
+        if not (self._settling and threading.get_ident() == self._loop_thread):
             self.wake()
 
     def wake(self) -> None:
-        """End the waits: what is next may be something else by now."""
+        """End all waits, because the next action may have changed."""
         for stop in self._waits[:]:
             stop.set()
 
     def settle(self, how: Callable[..., None], *arguments: Any) -> None:
-        """Tell the Worker how it went with an entry: who waits need not hear of it, for this task goes on."""
+        """Report an entry's result to the Worker without waking waiters, because this task asks for the next
+        action.
+        """
         self._settling = True
         try:
             how(*arguments)
@@ -121,68 +128,72 @@ class AsyncDriver:
     # Steps.
 
     async def next(self) -> Delivery[Any] | None:
-        """The next entry to handle, None when it is time to end. Waits."""
-        while (step := self.worker.next()) is not FINISHED:
-            if isinstance(step, Delivery):
-                return step
-            await self.do(step)
+        """Wait for the next entry to handle and return it; None when the loop should end."""
+        while (action := self.worker.next()) is not FINISHED:
+            if isinstance(action, Delivery):
+                return action
+            await self.do(action)
         return None
 
-    async def do(self, step: Step) -> None:
-        """One step that is no delivery."""
-        if isinstance(step, Ask):
-            if self._quick:
-                perform(self._link, self.worker, step)
+    async def do(self, action: Action) -> None:
+        """Perform an action that is not a delivery."""
+        if isinstance(action, SendRequests):
+            if self._runs_inline:
+                perform(self._backend, self.worker, action)
                 await asyncio.sleep(0)
             else:
-                await self._in_thread(partial(perform, self._link, self.worker, step))
+                await self._in_thread(partial(perform, self._backend, self.worker, action))
             return
-        assert isinstance(step, Read | Idle)
+        assert isinstance(action, BlockingRead | Idle)
         stop = Stop()
         self._waits.append(stop)
-        if self.worker.changes != step.changes:  # between the decision and now
+        if self.worker.revision != action.revision:  # between the decision and now
             stop.set()
         try:
-            await self._in_thread(partial(wait, self._link, self.worker, step, stop))
+            await self._in_thread(partial(wait, self._backend, self.worker, action, stop))
         finally:
             stop.set()
             self._waits.remove(stop)
 
     async def _in_thread(self, call: Callable[[], None]) -> None:
-        """Have it done to its end, whether or not the task that asks for it is cancelled."""
+        """Run `call` in a thread to its end, even if this task is cancelled."""
         work = asyncio.get_running_loop().run_in_executor(self._threads, call)
-        self._at_work.add(work)
-        work.add_done_callback(self._at_work.discard)
+        self._running_calls.add(work)
+        work.add_done_callback(self._running_calls.discard)
         await asyncio.shield(work)
 
 
 async def entries(consumer: Consumer[T]) -> AsyncIterator[Delivery[T]]:
-    """The entries as they come; each is acknowledged when the next is asked for."""
+    """Iterate over the entries; each is acknowledged when the next one is requested."""
     async with AsyncDriver(consumer) as driver:
         while (delivery := await driver.next()) is not None:
             try:
                 yield delivery
             except BaseException:  # GeneratorExit: the loop was left
-                driver.worker.leave(delivery)
+                driver.worker.abandon(delivery)
                 raise
             driver.settle(driver.worker.ack, delivery)
 
 
 async def run(consumer: Consumer[T], function: Callable[[Delivery[T]], Any]) -> None:
-    """Call function with each entry, `concurrency` at a time, until consumer.stop(); if it raises, it failed.
+    """Call `function` with each entry, `concurrency` at a time, until consumer.stop(). An exception is a
+    failure.
 
-    A coroutine function runs in the loop, any other in a thread. When this task is cancelled so are the
-    handlers; what they had begun is delivered again. Raises what ended one of the runners.
+    A coroutine function runs in the loop, any other one in a thread. Cancelling this task cancels the
+    handlers, and their entries are delivered again. Raises the error that ended a runner.
     """
     async with AsyncDriver(consumer) as driver:
-        await Crew(driver, function, consumer.concurrency).run()
+        await TaskPool(driver, function, consumer.concurrency).run()
 
 
 async def run_handlers(group: Group[Any], signals: bool) -> None:
-    """Run a group's handlers until they end; what ends one of them stops the others and is raised."""
+    """Run a group's handlers until they end.
+
+    An error that ends one of them stops the others and is raised.
+    """
     if not group.handlers:
         raise UsageError("there is nothing to run: decorate a function with @group.handler")
-    with stopping_by_signal(group.stop) if signals else nothing():
+    with stop_on_signals(group.stop) if signals else no_signals():
         tasks = [asyncio.ensure_future(run(one.consumer, one.function)) for one in group.handlers]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -198,17 +209,17 @@ async def run_handlers(group: Group[Any], signals: bool) -> None:
         task.result()
 
 
-class Crew:
-    """The runners."""
+class TaskPool:
+    """The runners of one consumer: at most `concurrency` tasks."""
 
     def __init__(
         self, driver: AsyncDriver, function: Callable[[Delivery[Any]], Any], concurrency: int
     ) -> None:
         self._driver = driver
         self._worker = driver.worker
-        self._most = concurrency
+        self._max_runners = concurrency
         self._runners: set[asyncio.Task[None]] = set()
-        self._waiting: Step | None = None  # what the one who waits does
+        self._waiting_action: Action | None = None  # what the one who waits does
         self._error: BaseException | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._function = function
@@ -218,8 +229,8 @@ class Crew:
             self._call = partial(self._in_thread, function)
 
     async def run(self) -> None:
-        """Until all is done that was begun, after stop()."""
-        self._begin_another()
+        """Run until stop() was called and all begun entries are finished."""
+        self._start_runner()
         try:
             while self._runners:
                 await asyncio.wait(self._runners)
@@ -235,49 +246,49 @@ class Crew:
         if self._error is not None:
             raise self._error
 
-    def _begin_another(self) -> None:
-        if len(self._runners) < self._most:
-            runner = asyncio.get_running_loop().create_task(self._run())
+    def _start_runner(self) -> None:
+        if len(self._runners) < self._max_runners:
+            runner = asyncio.get_running_loop().create_task(self._run_one())
             self._runners.add(runner)
-            runner.add_done_callback(self._ended)
+            runner.add_done_callback(self._on_runner_done)
 
-    def _ended(self, runner: asyncio.Task[None]) -> None:
+    def _on_runner_done(self, runner: asyncio.Task[None]) -> None:
         self._runners.discard(runner)
         if not runner.cancelled() and (error := runner.exception()) is not None:
             self._error = self._error or error
             self._worker.stop()
 
-    async def _run(self) -> None:
-        """One runner."""
-        while (step := self._worker.next()) is not FINISHED:
-            if isinstance(step, Delivery):
-                self._look_after_the_next()
-                await self._handle(step)
-            elif isinstance(step, Ask):
-                await self._driver.do(step)
-            elif isinstance(step, Idle) and self._waiting is not None:
+    async def _run_one(self) -> None:
+        """Run one runner."""
+        while (action := self._worker.next()) is not FINISHED:
+            if isinstance(action, Delivery):
+                self._ensure_poller()
+                await self._handle(action)
+            elif isinstance(action, SendRequests):
+                await self._driver.do(action)
+            elif isinstance(action, Idle) and self._waiting_action is not None:
                 self._driver.wake()  # whoever waits looks anew for how long
                 return
             else:
-                await self._wait(step)
+                await self._wait(action)
         self._driver.wake()  # who still waits is to hear of it
 
-    def _look_after_the_next(self) -> None:
-        """Someone should wait for entries while this runner handles one."""
-        if self._waiting is None:
-            self._begin_another()
-        elif isinstance(self._waiting, Idle):
+    def _ensure_poller(self) -> None:
+        """Make sure that a runner waits for entries while this one handles an entry."""
+        if self._waiting_action is None:
+            self._start_runner()
+        elif isinstance(self._waiting_action, Idle):
             self._driver.wake()
 
-    async def _wait(self, step: Step) -> None:
-        if self._waiting is not None:  # he idles, and this one reads
+    async def _wait(self, action: Action) -> None:
+        if self._waiting_action is not None:  # he idles, and this one reads
             self._driver.wake()
-        self._waiting = step
+        self._waiting_action = action
         try:
-            await self._driver.do(step)
+            await self._driver.do(action)
         finally:
-            if self._waiting is step:
-                self._waiting = None
+            if self._waiting_action is action:
+                self._waiting_action = None
 
     async def _handle(self, delivery: Delivery[Any]) -> None:
         driver, worker = self._driver, self._worker
@@ -287,30 +298,34 @@ class Crew:
             result = await self._call(delivery)
         except asyncio.CancelledError as error:
             if task.cancelling():
-                worker.leave(delivery)
+                worker.abandon(delivery)
                 raise
-            driver.settle(worker.failed, delivery, error)  # the handler was cancelled by something of its own
+            driver.settle(
+                worker.record_failure, delivery, error
+            )  # the handler was cancelled by something of its own
         except Exception as error:
-            driver.settle(worker.failed, delivery, error)
+            driver.settle(worker.record_failure, delivery, error)
         except BaseException:
-            worker.leave(delivery)
+            worker.abandon(delivery)
             raise
         else:
-            if result is not None and unbegun(result):
-                worker.leave(delivery)
-                raise not_handled(self._function, result)
+            if result is not None and is_unawaited(result):
+                worker.abandon(delivery)
+                raise unawaited_handler_error(self._function, result)
             driver.settle(worker.ack, delivery)
         await asyncio.sleep(0)  # a handler that never waits would keep the loop from everything else
 
     async def _in_thread(self, function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> Any:
-        result = await asyncio.get_running_loop().run_in_executor(self._threads, called, function, delivery)
+        result = await asyncio.get_running_loop().run_in_executor(
+            self._threads, call_handler, function, delivery
+        )
         if inspect.isawaitable(result):  # it did not look like a coroutine function, and is one
             return await result
         return result
 
 
-def called(function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> Any:
-    """What the function returns. A StopIteration, which no future takes, becomes a RuntimeError."""
+def call_handler(function: Callable[[Delivery[Any]], Any], delivery: Delivery[Any]) -> Any:
+    """Return the function's result. Convert StopIteration, which a future rejects, into RuntimeError."""
     try:
         return function(delivery)
     except StopIteration as error:

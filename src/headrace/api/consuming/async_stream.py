@@ -1,4 +1,4 @@
-"""Following a stream in asyncio: the wait is in a thread of its own, the entries are the loop's."""
+"""Follow a stream in asyncio: a thread waits, and the loop receives the entries."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ T = TypeVar("T")
 COUNT = 256  # entries at a time
 
 
-class Following(Stop):
-    """Set by whoever leaves the loop, and by the user's Stop, which takes it for a bell."""
+class FollowStop(Stop):
+    """Ends one follow: set when its iteration ends, or by the user's Stop, where it is registered as a
+    wakeup.
+    """
 
     __slots__ = ()
 
-    def ring(self) -> None:
-        """The user's was set."""
+    def wake(self) -> None:
+        """Called when the user's Stop is set."""
         self.set()
 
 
 async def follow(stream: Stream[T], after: IdLike, stop: Stop | None) -> AsyncIterator[Entry[T]]:
     """See Stream.follow_async."""
     loop = asyncio.get_running_loop()
-    halt = Following()
+    follow_stop = FollowStop()
     if stop is not None:
-        stop.listen(halt)
+        stop.add_wakeup(follow_stop)
     thread = ThreadPoolExecutor(1, thread_name_prefix=f"headrace follow {stream.name}")
     waiting: asyncio.Future[list[Entry[T]]] | None = None
     try:
         at = await loop.run_in_executor(thread, stream._last_id) if after == "$" else id_of(after)
-        while not halt.is_set():
-            waiting = loop.run_in_executor(thread, stream.read, at, COUNT, math.inf, halt)
+        while not follow_stop.is_set():
+            waiting = loop.run_in_executor(thread, stream.read, at, COUNT, math.inf, follow_stop)
             for entry in await asyncio.shield(waiting):
-                if halt.is_set():
+                if follow_stop.is_set():
                     return
                 yield entry
                 at = entry.id
     finally:
-        halt.set()
+        follow_stop.set()
         if stop is not None:
-            stop.forget(halt)
+            stop.remove_wakeup(follow_stop)
         if waiting is not None and not waiting.done():  # cancelled: the thread ends within moments
             await asyncio.wait([waiting])
             waiting.exception()  # whatever it was, nobody asks for it now

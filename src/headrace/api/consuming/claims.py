@@ -1,8 +1,9 @@
-"""Which entries in hand are whose: begun, renewed, buried and given back without taking them from anybody.
+"""Redeliver, renew, release and give up entries without taking them from another consumer.
 
-A consumer owns an entry as long as the server heard of it less than a lease ago: until then nobody takes it.
-After that (its process stood still, its connection was lost) it looks before it does anything with the entry.
-Between the look and the deed another may take it over: then both handle it, and none is lost.
+A consumer owns an entry while the server heard of it less than a lease ago: until then no other one claims
+it. After that (its process stopped, or its connection was lost) it checks the owner before it touches the
+entry. Another consumer may claim the entry between the check and the request: then both handle it, and none
+is lost.
 """
 
 from __future__ import annotations
@@ -11,177 +12,189 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headrace.api.codecs.arguments import shown
-from headrace.api.consuming.actions import Ask, Replies
-from headrace.api.consuming.dead_letters import burial_fields
-from headrace.api.consuming.in_flight import Hand
+from headrace.api.consuming.actions import Replies, SendRequests
+from headrace.api.consuming.dead_letters import dead_letter_fields
+from headrace.api.consuming.in_flight import InFlight
 from headrace.api.consuming.requests import Requests
-from headrace.api.delivery import DONE, DYING, LOST, WAITING, Delivery
-from headrace.api.retry_policy import Policy
+from headrace.api.delivery import DONE, GIVEN_UP, LOST, WAITING, Delivery
+from headrace.api.retry_policy import RetryPolicy
 from headrace.errors import CommandError, HeadraceError
 
 
 class Claims:
-    """The requests about entries that are pending with this consumer. Under the Worker's lock."""
+    """Requests about entries that are pending with this consumer. Used under the Worker's lock."""
 
     def __init__(
         self,
-        hand: Hand,
+        in_flight: InFlight,
         requests: Requests,
-        policy: Policy,
+        policy: RetryPolicy,
         clock: Callable[[], int],
-        judge: Callable[[Exception], None],
+        retry_or_raise: Callable[[Exception], None],
     ) -> None:
-        self._hand = hand
+        self._in_flight = in_flight
         self._requests = requests
         self._policy = policy
         self._clock = clock
-        self._judge = judge
+        self._retry_or_raise = retry_or_raise
         self._lease_ms = policy.lease_ms
 
-    def begin(self, delivery: Delivery[Any], now: int) -> Ask:
-        """Deliver once more an entry that is pending with this consumer: this is what counts."""
+    def redeliver(self, delivery: Delivery[Any], now: int) -> SendRequests:
+        """Deliver an entry pending with this consumer again. This counts as a delivery."""
 
         def undo() -> None:
             if delivery.state == WAITING:
-                self._hand.wait(delivery, delivery.due)
+                self._in_flight.schedule(delivery, delivery.due_ms)
 
-        if not self.sure(delivery, now):
-            return self.renewal([delivery], now, undo)
+        if not self.lease_is_valid(delivery, now):
+            return self.renew_leases([delivery], now, undo)
 
-        def done(replies: Replies) -> None:
+        def on_replies(replies: Replies) -> None:
             claimed, pending = replies
             if delivery.state != WAITING:
                 return
             if (
                 not claimed or not claimed[0] or claimed[0][1] is None
-            ):  # an old server gives nil for a deleted one
-                self._hand.counters.gone += 1
+            ):  # an old server returns nil for a deleted entry
+                self._in_flight.counters.missing += 1
                 if pending:
-                    self._hand.acks[delivery.key] = None
-                self._hand.drop(delivery, LOST)
+                    self._in_flight.acks[delivery.raw_id] = None
+                self._in_flight.remove(delivery, LOST)
             elif not pending or pending[0][1] != self._requests.consumer:
-                self._hand.lose(delivery)
+                self._in_flight.mark_lost(delivery)
             else:
-                delivery.again(claimed[0][1], pending[0][3], now)
-                self._begun(delivery)
+                delivery.redeliver(claimed[0][1], pending[0][3], now)
+                self._on_redelivered(delivery)
 
-        return Ask(self._requests.begin(delivery.key), done, undo)
+        return SendRequests(self._requests.redeliver(delivery.raw_id), on_replies, undo)
 
-    def _begun(self, delivery: Delivery[Any]) -> None:
-        """It was delivered once more: to the handler, or if that never ended, to the dead letters."""
+    def _on_redelivered(self, delivery: Delivery[Any]) -> None:
+        """Pass a redelivered entry to the handler; give it up if it was never settled within its delivery
+        limit.
+        """
         now = self._clock()
         deliveries = delivery.times_delivered
         most = self._policy.max_deliveries
         if most is not None and deliveries > most:
             never = f"delivered {deliveries - 1} times and never settled: its consumers died or were stopped"
-            self._hand.give_up(delivery, delivery.error or never, now)
+            self._in_flight.give_up(delivery, delivery.error or never, now)
         else:
-            self._hand.enqueue(delivery, now)
+            self._in_flight.enqueue(delivery, now)
 
-    def burial(self, delivery: Delivery[Any], now: int) -> Ask:
-        """To the dead letters. A transaction goes on when a part of it is refused: look at that first.
+    def move_to_dead_letters(self, delivery: Delivery[Any], now: int) -> SendRequests:
+        """Move the entry to the dead letters. Check their key's type first: EXEC continues after an error.
 
-        Who replaces the stream of dead letters by a key of another type between the look and the transaction
-        makes it acknowledge and not add. Then the entry is made pending again at once; it is lost if this
-        process dies before that. XADD and XACK one after the other would lose nothing even then, and bury an
-        entry twice in every death between the two, which is far likelier.
+        If another client replaces the dead-letter stream with a key of another type between check and
+        transaction, the entry is acknowledged and not added. It is then made pending again at once; it is
+        lost only if this process dies before that. XADD followed by XACK would lose nothing even then, but
+        would add a dead letter twice after every crash between the two, which is far more likely.
         """
         target = self._policy.dead_letters
         assert target is not None
-        hand = self._hand
+        in_flight = self._in_flight
 
         def undo() -> None:
-            if delivery.state == DYING:
-                hand.dead.append(delivery)
+            if delivery.state == GIVEN_UP:
+                in_flight.dead_letters.append(delivery)
 
-        if not self.sure(delivery, now):
-            return self.renewal([delivery], now, undo)
+        if not self.lease_is_valid(delivery, now):
+            return self.renew_leases([delivery], now, undo)
 
         def unknown() -> None:
-            delivery.seen = now - self._lease_ms  # it may have been done: look before it is done again
+            delivery.renewed_ms = (
+                now - self._lease_ms
+            )  # it may have been executed: check before it is repeated
             undo()
 
-        def looked(replies: Replies) -> Ask:
+        def looked(replies: Replies) -> SendRequests:
             if replies[0] not in (b"none", b"stream"):
                 undo()
                 raise HeadraceError(
-                    f"{shown(target)!r} holds no stream, so dead letters cannot go there: delete that key, or"
+                    f"{shown(target)!r} is not a stream, so it cannot hold dead letters: delete that key, or"
                     " give the group another name with dead_letters="
                 )
-            fields = burial_fields(delivery, self._requests)
-            return Ask(
-                self._requests.bury(target, delivery.key, fields), moved, unknown, atomic=True, judges=True
+            fields = dead_letter_fields(delivery, self._requests)
+            return SendRequests(
+                self._requests.move_to_dead_letters(target, delivery.raw_id, fields),
+                moved,
+                unknown,
+                atomic=True,
+                handles_errors=True,
             )
 
-        def moved(replies: Replies) -> Ask | None:
+        def moved(replies: Replies) -> SendRequests | None:
             refused = next((reply for reply in replies if isinstance(reply, CommandError)), None)
             if refused is None:
-                hand.drop(delivery, DONE)
+                in_flight.remove(delivery, DONE)
                 return None
 
             def restored(_: Replies) -> None:
                 undo()
-                self._judge(refused)
+                self._retry_or_raise(refused)
 
-            again = self._requests.restore(delivery.key, delivery.times_delivered)
-            return Ask([again], restored, unknown)
+            again = self._requests.restore(delivery.raw_id, delivery.times_delivered)
+            return SendRequests([again], restored, unknown)
 
-        return Ask([(b"TYPE", target)], looked, undo)
+        return SendRequests([(b"TYPE", target)], looked, undo)
 
-    def give_back(self, rest: list[Delivery[Any]], now: int, then: Callable[[], None]) -> Ask:
-        """For others to take at once; what waits for its next try, when that is due."""
-        if not all(self.sure(one, now) for one in rest):
-            return self.renewal(rest, now, then)
+    def release(self, rest: list[Delivery[Any]], now: int, then: Callable[[], None]) -> SendRequests:
+        """Release entries for other consumers: at once, or when a waiting one is due."""
+        if not all(self.lease_is_valid(one, now) for one in rest):
+            return self.renew_leases(rest, now, then)
         requests = []
         for one in rest:
-            left = max(0, one.due - now) if one.state == WAITING else 0
+            left = max(0, one.due_ms - now) if one.state == WAITING else 0
             before = None if one.state == WAITING else max(0, one.times_delivered - 1)
-            requests.append(self._requests.give_back(one.key, max(0, self._lease_ms - left), before))
+            requests.append(self._requests.release(one.raw_id, max(0, self._lease_ms - left), before))
 
-        def done(replies: Replies) -> None:
+        def on_replies(replies: Replies) -> None:
             for one in rest:
-                if self._hand.all.get(one.key) is one:
-                    self._hand.counters.given_back += 1
-                    self._hand.drop(one, LOST)
+                if self._in_flight.by_id.get(one.raw_id) is one:
+                    self._in_flight.counters.released += 1
+                    self._in_flight.remove(one, LOST)
             then()
 
-        return Ask(requests, done, then)
+        return SendRequests(requests, on_replies, then)
 
-    # Whose is it?
+    # Ownership.
 
-    def sure(self, delivery: Delivery[Any], now: int) -> bool:
-        """Whether nobody can have taken it: the server heard of this consumer less than a lease ago."""
-        return 0 <= now - delivery.seen < self._lease_ms
+    def lease_is_valid(self, delivery: Delivery[Any], now: int) -> bool:
+        """Whether no other consumer can have claimed it: it was renewed less than a lease ago."""
+        return 0 <= now - delivery.renewed_ms < self._lease_ms
 
-    def renewal(self, old: list[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None) -> Ask:
-        """A sign of life for each. After a stall it is asked first which of them others have taken."""
-        doubtful = [one for one in old if not self.sure(one, now)]
+    def renew_leases(
+        self, old: list[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None
+    ) -> SendRequests:
+        """Renew leases. After a stall, first check which entries other consumers have claimed."""
+        doubtful = [one for one in old if not self.lease_is_valid(one, now)]
         if not doubtful:
-            return self.claim(old, now, then)
+            return self.renew(old, now, then)
 
-        def looked(replies: Replies) -> Ask | None:
+        def looked(replies: Replies) -> SendRequests | None:
             for one, rows in zip(doubtful, replies, strict=True):
                 if not rows or rows[0][1] != self._requests.consumer:
-                    self._hand.lose(one)
+                    self._in_flight.mark_lost(one)
             ours = [one for one in old if not one.lost]
             if ours:
-                return self.claim(ours, self._clock(), then)
+                return self.renew(ours, self._clock(), then)
             then()
             return None
 
-        return Ask([self._requests.look(one.key) for one in doubtful], looked, then)
+        return SendRequests([self._requests.pending_entry(one.raw_id) for one in doubtful], looked, then)
 
-    def claim(self, ours: Iterable[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None) -> Ask:
-        """The lease of these begins anew; the count of their deliveries stays."""
-        by_key = {one.key: one for one in ours}
+    def renew(
+        self, ours: Iterable[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None
+    ) -> SendRequests:
+        """Renew the leases of these entries; the delivery counts stay."""
+        by_key = {one.raw_id: one for one in ours}
 
-        def done(replies: Replies) -> None:
+        def on_replies(replies: Replies) -> None:
             renewed = set(replies[0])
             for key, one in by_key.items():
                 if key in renewed:
-                    one.seen = now
-                elif one.state not in (DONE, LOST):  # deleted, or acknowledged by someone else
-                    self._hand.lose(one)
+                    one.renewed_ms = now
+                elif one.state not in (DONE, LOST):  # deleted, or acknowledged by another client
+                    self._in_flight.mark_lost(one)
             then()
 
-        return Ask([self._requests.renew(by_key)], done, then)
+        return SendRequests([self._requests.renew(by_key)], on_replies, then)

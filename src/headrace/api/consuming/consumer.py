@@ -1,9 +1,9 @@
-"""A group's consumer in threads: the loop that fetches, hands out, acknowledges, tries again and gives back.
+"""A group's consumer in threads: fetch, deliver, acknowledge, retry and release entries.
 
-    for entry in consumer:        the loop's thread does everything; another renews the leases
-    consumer.run(function)        `concurrency` threads do the same, each whatever is next (see worker.py)
+    for entry in consumer:        the thread of the loop does everything; another one renews the leases
+    consumer.run(function)        `concurrency` threads each perform the next action (see worker.py)
 
-What is decided is the Worker's; here it is carried out.
+The Worker decides; this module executes its decisions.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.api.backend import Stop
 from headrace.api.codecs.arguments import name_of, shown
-from headrace.api.consuming.actions import FINISHED, Ask, Idle, Read, Step
+from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.in_flight import Counters, log
-from headrace.api.consuming.lease_renewer import Keeper
+from headrace.api.consuming.lease_renewer import LeaseRenewer
 from headrace.api.consuming.requests import Requests
 from headrace.api.consuming.runner import perform, wait
-from headrace.api.consuming.worker import IN_HAND_MAX, Worker
+from headrace.api.consuming.worker import IN_FLIGHT_MAX, Worker
 from headrace.api.delivery import Delivery
 from headrace.errors import HeadraceError, UsageError
 
@@ -37,31 +37,38 @@ T = TypeVar("T")
 
 
 class Consumer(Generic[T]):
-    """One name among those that share the entries of a group: `group.consumer("worker-1")`.
+    """A consumer of a group: `group.consumer("worker-1")`.
 
     >>> for entry in group.consumer("worker-1"):
     ...     send_invoice(entry.value)
 
-    An entry is acknowledged when the loop asks for the next one. When the loop is left by `break`, by an
-    exception or with the process, the entry that it was at is not: it stays pending, and is delivered again,
-    to this consumer when it begins anew or to another when the lease is over. What was fetched and not begun
-    is given back, and others take it within seconds.
+    An entry is acknowledged when the loop asks for the next one. If `break`, an exception or the end of the
+    process leaves the loop, the current entry stays pending. It is delivered again: to this consumer when it
+    restarts, or to another one when the lease is over. Fetched entries that were not begun are released, and
+    other consumers claim them within seconds.
 
-    Every entry is handled at least once. Twice it is after a crash between the end of the work and its
-    acknowledgement (which is sent after 20 ms, before the loop waits, and at least every 256 entries), after
-    the process stood still for longer than the lease, or when two consumers that run have the same name. So
-    let what you do with an entry be such that twice does no harm; `entry.id` is the same each time.
+    Every entry is handled at least once. It is handled twice after a crash between the end of the work and
+    its acknowledgement, after a process stopped for longer than the lease, or when two running consumers have
+    the same name. An acknowledgement is sent after 20 ms, before the loop waits, and at least every 256
+    entries. So make the work idempotent: `entry.id` is the same each time.
 
-    batch        entries to fetch at a time; None: as many as are handled in about a tenth of a second, from
-                 one on, at most 512
-    block        seconds without anything to do after which the loop ends: 0 when nothing is there; by default
-                 it never does
-    concurrency  how many threads run(), or tasks, at the same time
-    ordered_by   a function of an entry: those for which it returns the same are handled one after the other,
-                 in the order of the stream, also when one is tried again. Only one consumer of a group may
-                 run then, for others take their share of the entries regardless.
+    Args:
+        group: the group.
+        name: the consumer's name; None: a generated one.
+        batch: entries to fetch at a time, up to 1024. None: as many as are handled in about a tenth of a
+            second, from one to 512.
+        block: seconds without anything to do after which the loop ends; 0: when no entry is left; the default
+            is never.
+        concurrency: how many threads run() uses, or tasks in asyncio.
+        ordered_by: a function of an entry that returns an order key. Entries with an equal key are handled
+            one after the other in the order of the stream, also when one is retried. Then only one consumer
+            of the group may run, because others get their share of the entries regardless.
 
-    counters     what it has done so far
+    Attributes:
+        counters: what it has done so far, see Counters.
+
+    Raises:
+        UsageError: if an argument is invalid.
     """
 
     def __init__(
@@ -76,8 +83,8 @@ class Consumer(Generic[T]):
     ) -> None:
         if name == "" or name == b"":
             raise UsageError("a consumer's name cannot be empty; without one it gets its own")
-        if batch is not None and not (isinstance(batch, int) and 1 <= batch <= IN_HAND_MAX):
-            raise UsageError(f"batch: from 1 to {IN_HAND_MAX} entries")
+        if batch is not None and not (isinstance(batch, int) and 1 <= batch <= IN_FLIGHT_MAX):
+            raise UsageError(f"batch: from 1 to {IN_FLIGHT_MAX} entries")
         if not (isinstance(concurrency, int) and concurrency >= 1):
             raise UsageError("concurrency: how many entries at the same time, at least 1")
         if not (isinstance(block, int | float) and block >= 0):
@@ -87,8 +94,8 @@ class Consumer(Generic[T]):
                 f"ordered_by: a function of an entry, such as lambda entry: entry[{ordered_by!r}]"
             )
         self.group = group
-        self.nameless = name is None
-        self.name = name_of_its_own() if name is None else shown(name_of(name))
+        self.has_generated_name = name is None
+        self.name = generate_consumer_name() if name is None else shown(name_of(name))
         self.concurrency = concurrency
         self.counters = Counters()
         self._batch = batch
@@ -100,15 +107,18 @@ class Consumer(Generic[T]):
     def __repr__(self) -> str:
         return f"Consumer({self.name!r} of {self.group.name!r}, {self.group.stream!r})"
 
-    def begin(self) -> Worker:
-        """The decisions of a loop, for whoever drives one; end() when it is over. UsageError if one runs."""
+    def start_worker(self) -> Worker:
+        """Return the Worker of a new loop; call finish_worker() after it.
+
+        Raises UsageError if a loop runs already.
+        """
         if self._worker is not None:
             raise UsageError(f"{self!r} is at work already: one loop at a time; for more, concurrency=")
         group = self.group
         worker = Worker(
             Requests(group.stream.key, group.key, name_of(self.name)),
             group.policy,
-            group.link.now_ms,
+            group.backend.now_ms,
             batch=self._batch,
             block=self._block,
             concurrency=self.concurrency,
@@ -121,14 +131,15 @@ class Consumer(Generic[T]):
             worker.stop()
         return worker
 
-    def end(self) -> None:
-        """The loop is over."""
+    def finish_worker(self) -> None:
+        """Forget the Worker of the loop that ended."""
         self._worker = None
 
     def stop(self) -> None:
-        """Have the loop end, from any thread or a signal handler: what runs is finished, nothing is begun.
+        """End the loop, from any thread or a signal handler. Running handlers finish; no other entry is
+        begun.
 
-        It is for good: another loop ends at once.
+        It is permanent: a later loop ends at once.
         """
         self._stopped = True
         if (worker := self._worker) is not None:
@@ -137,18 +148,18 @@ class Consumer(Generic[T]):
     # Loops.
 
     def __iter__(self) -> Iterator[Delivery[T]]:
-        """The entries, as they come."""
-        with Driver(self) as driver:
+        """Iterate over the entries as they arrive."""
+        with ThreadDriver(self) as driver:
             while (delivery := driver.next()) is not None:
                 try:
                     yield delivery
                 except BaseException:  # GeneratorExit: the loop was left
-                    driver.worker.leave(delivery)
+                    driver.worker.abandon(delivery)
                     raise
                 driver.worker.ack(delivery)
 
     def __aiter__(self) -> AsyncIterator[Delivery[T]]:
-        """The same in asyncio: `async for entry in consumer`."""
+        """Iterate in asyncio: `async for entry in consumer`."""
         made: AsyncIterator[Delivery[T]] = import_module("headrace.api.consuming.async_consumer").entries(
             self
         )
@@ -156,40 +167,45 @@ class Consumer(Generic[T]):
 
     @contextmanager
     def handling(self, delivery: Delivery[T]) -> Iterator[Delivery[T]]:
-        """Within a loop: acknowledge at the end, and if it is an exception, log it and try again later.
+        """Acknowledge the entry at the end of a `with` block; log an exception and retry the entry later.
 
         >>> for entry in consumer:
         ...     with consumer.handling(entry):
-        ...         send_invoice(entry.value)  # may raise: the loop goes on
+        ...         send_invoice(entry.value)  # may raise: the loop continues
         """
         try:
             yield delivery
         except Exception as error:
-            delivery.failed(error)
+            delivery.record_failure(error)
         else:
             delivery.ack()
 
     def run(self, function: Callable[[Delivery[T]], Any]) -> None:
-        """Call function with each entry, `concurrency` at a time, until stop(). An exception is a failure.
+        """Call `function` with each entry, `concurrency` at a time, until stop().
 
-        Returns when all that was begun is finished, acknowledged, and the rest given back.
+        An exception of the function is a failure of the entry. This returns when all begun entries are
+        finished and acknowledged, and the others released.
+
+        Raises:
+            UsageError: if the function returns something that must be awaited, or a generator.
+            HeadraceError: the error that ended the loop, such as NoSuchGroup.
         """
-        with Driver(self) as driver:
+        with ThreadDriver(self) as driver:
             driver.run(function, self.concurrency)
 
 
-def name_of_its_own() -> str:
-    """A name that no other consumer has, and that tells where it runs."""
+def generate_consumer_name() -> str:
+    """Return a unique name that shows the host and the process."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def unbegun(result: object) -> bool:
-    """Whether a function that has returned this has yet to do what it is for."""
+def is_unawaited(result: object) -> bool:
+    """Whether a handler returned an awaitable or a generator, so that its body has not run."""
     return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
 
 
-def not_handled(function: object, result: object) -> UsageError:
-    """What to raise then."""
+def unawaited_handler_error(function: object, result: object) -> UsageError:
+    """Return the error for such a handler."""
     name = getattr(function, "__name__", repr(function))
     return UsageError(
         f"{name} has only returned a {type(result).__name__}, and the entry is not handled: what is"
@@ -197,73 +213,78 @@ def not_handled(function: object, result: object) -> UsageError:
     )
 
 
-class Driver:
-    """Carries out what a Worker wants, in as many threads as call next()."""
+class ThreadDriver:
+    """Performs the actions of a Worker, in as many threads as call next()."""
 
     def __init__(self, consumer: Consumer[Any]) -> None:
-        self.worker = consumer.begin()
+        self.worker = consumer.start_worker()
         self._consumer = consumer
-        self._link = consumer.group.link
+        self._backend = consumer.group.backend
         self._waits: list[Stop] = []  # of threads that wait
         self._error: BaseException | None = None
-        self._keeper = Keeper(self._link, self.worker)
+        self._lease_renewer = LeaseRenewer(self._backend, self.worker)
         self.worker.on_change = self._wake
 
-    def __enter__(self) -> Driver:
-        self._keeper.start()
+    def __enter__(self) -> ThreadDriver:
+        self._lease_renewer.start()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Acknowledge and give back; an error on the way out is only logged if there was one before."""
+        """Acknowledge and release entries. Errors here are only logged."""
         try:
             self.worker.stop()
             self._finish()
-            if self._consumer.nameless:  # nobody else has that name, so nothing becomes pending with it now
+            if (
+                self._consumer.has_generated_name
+            ):  # nobody else has that name, so nothing becomes pending with it now
                 with suppress(UsageError):  # it has left something behind
-                    self._consumer.group.remove(self._consumer.name)
+                    self._consumer.group.remove_consumer(self._consumer.name)
         except HeadraceError as late:
-            log.warning("%s: stopped, and could not say so: %s", self.worker, late)
+            log.warning("%s: stopped, but could not release its entries: %s", self.worker, late)
         finally:
-            self._keeper.stop()
-            self._consumer.end()
+            self._lease_renewer.stop()
+            self._consumer.finish_worker()
 
     def _finish(self) -> None:
-        while (step := self.worker.next()) is not FINISHED:
-            self._do(step)
+        while (action := self.worker.next()) is not FINISHED:
+            self._do(action)
 
     def _wake(self) -> None:
         for stop in self._waits[:]:
             stop.set()
 
     def next(self) -> Delivery[Any] | None:
-        """The next entry to handle, None when it is time to end. Waits."""
+        """Wait for the next entry to handle and return it; None when the loop should end."""
         while True:
-            step = self.worker.next()
-            if isinstance(step, Delivery):
-                return step
-            if step is FINISHED:
+            action = self.worker.next()
+            if isinstance(action, Delivery):
+                return action
+            if action is FINISHED:
                 return None
-            self._do(step)
+            self._do(action)
 
-    def _do(self, step: Step) -> None:
-        """One step that is no delivery."""
-        if isinstance(step, Ask):
-            perform(self._link, self.worker, step)
+    def _do(self, action: Action) -> None:
+        """Perform an action that is not a delivery."""
+        if isinstance(action, SendRequests):
+            perform(self._backend, self.worker, action)
             return
-        assert isinstance(step, Read | Idle)
+        assert isinstance(action, BlockingRead | Idle)
         stop = Stop()
         self._waits.append(stop)
         try:
-            if self.worker.changes != step.changes:  # between the decision and now
+            if self.worker.revision != action.revision:  # between the decision and now
                 stop.set()
-            wait(self._link, self.worker, step, stop)
+            wait(self._backend, self.worker, action, stop)
         finally:
             self._waits.remove(stop)
 
     # Threads.
 
     def run(self, function: Callable[[Delivery[Any]], Any], concurrency: int) -> None:
-        """Handle entries in this thread and others until it is time to end. Raises what ended one of them."""
+        """Handle entries in this thread and others until the loop should end.
+
+        Raises the error that ended one of them.
+        """
         threads = [
             threading.Thread(target=self._handle, args=(function,), name=f"headrace {self.worker} {n}")
             for n in range(1, concurrency)
@@ -286,14 +307,14 @@ class Driver:
                 try:
                     result = function(delivery)
                 except Exception as error:
-                    worker.failed(delivery, error)
+                    worker.record_failure(delivery, error)
                 except BaseException:
-                    worker.leave(delivery)
+                    worker.abandon(delivery)
                     raise
                 else:
-                    if result is not None and unbegun(result):
-                        worker.leave(delivery)
-                        raise not_handled(function, result)
+                    if result is not None and is_unawaited(result):
+                        worker.abandon(delivery)
+                        raise unawaited_handler_error(function, result)
                     worker.ack(delivery)
         except BaseException as error:
             self._error = self._error or error

@@ -1,12 +1,12 @@
-"""What a consumer has in hand: entries that run, are ready, wait for another try, or stand in line.
+"""Entries in flight: running, ready, waiting for a retry, or queued.
 
-    ready       handed out next, in order
-    waiting     due at a time: after a failure, or taken over and not begun
-    lanes       with ordered_by: a line for each key of which an entry is ready, runs or waits for another try
-    dead        on their way to the dead letters
-    acks        done with; the server is to be told
+    ready          to be delivered next, in order
+    waiting        due at a time: after a failure, or claimed and not begun
+    queues by key  with ordered_by: the later entries of each key that has an entry ready, running or waiting
+    dead letters   given up, to be moved to the dead-letter stream
+    acks           done, and not acknowledged on the server yet
 
-The Worker's, under the Worker's lock.
+Used only by the Worker, under the Worker's lock.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from headrace.api.delivery import DONE, DYING, HELD, LOST, READY, RUNNING, WAITING, Delivery
-from headrace.api.retry_policy import SECONDS_MAX, Policy
+from headrace.api.delivery import DONE, GIVEN_UP, LOST, QUEUED, READY, RUNNING, WAITING, Delivery
+from headrace.api.retry_policy import SECONDS_MAX, RetryPolicy
 
 log = logging.getLogger("headrace.consumer")
 
 
-def told(error: BaseException) -> str:
-    """What an exception says; those whose own text fails have a name, too."""
+def describe_error(error: BaseException) -> str:
+    """Return type and text of an exception; only the type if its text cannot be made."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -36,130 +36,130 @@ def told(error: BaseException) -> str:
 class Counters:
     """What a consumer has done so far, in entries."""
 
-    handled: int = 0  # and acknowledged, or about to be
+    handled: int = 0  # acknowledged, or about to be
     retried: int = 0  # failures after which an entry is delivered again
-    dead: int = 0  # for the dead letters, or given up where there are none
-    taken_over: int = 0  # from consumers that were silent for longer than the lease
-    given_back: int = 0  # not finished when it stopped
-    lost: int = 0  # taken over by others while in this one's hand
-    gone: int = 0  # pending, but deleted from the stream, or acknowledged by others
+    dead_lettered: int = 0  # moved to the dead letters, or given up without them
+    claimed: int = 0  # claimed from consumers that were idle for longer than the lease
+    released: int = 0  # unfinished when it stopped, for other consumers
+    lost: int = 0  # claimed by others while this consumer had them
+    missing: int = 0  # pending, but deleted from the stream, or acknowledged by another client
 
 
-class Hand:
-    """Entries in hand, and the ways from one state to another; see delivery.py for the states."""
+class InFlight:
+    """Entries in flight and their state transitions; see delivery.py for the states."""
 
     def __init__(
         self,
         name: str,
-        policy: Policy,
+        policy: RetryPolicy,
         ordered_by: Callable[[Delivery[Any]], Any] | None,
         counters: Counters | None,
     ) -> None:
         self.counters = Counters() if counters is None else counters
-        self.all: dict[bytes, Delivery[Any]] = {}  # by ID, those that are not DONE or LOST
-        self.dead: deque[Delivery[Any]] = deque()
+        self.by_id: dict[bytes, Delivery[Any]] = {}  # by ID, without those that are DONE or LOST
+        self.dead_letters: deque[Delivery[Any]] = deque()
         self.acks: dict[bytes, None] = {}
-        self.acks_since = 0  # when the first of them began
-        self.acks_urgent = False  # at once: another death, and what is done might be buried as never settled
+        self.acks_since_ms = 0  # when the first of them began (ms)
+        self.acks_urgent = False  # at once: after another crash the entry might count as never settled
         self.running = 0
         self._name = name
         self._policy = policy
         self._ordered_by = ordered_by
         self._ready: deque[Delivery[Any]] = deque()
         self._waiting: list[tuple[int, int, Delivery[Any]]] = []  # a heap
-        self._waited = 0
-        self._lanes: dict[Any, deque[Delivery[Any]]] = {}
+        self._schedule_count = 0
+        self._queues_by_key: dict[Any, deque[Delivery[Any]]] = {}
 
     def has(self, key: bytes) -> bool:
-        """Whether the entry is in hand, or done with and not yet acknowledged."""
-        return key in self.all or key in self.acks
+        """Whether the entry is in flight, or done and not acknowledged yet."""
+        return key in self.by_id or key in self.acks
 
-    # Into the hand.
+    # Adding entries.
 
     def add(self, delivery: Delivery[Any], now: int) -> None:
-        """A new entry, as it was fetched."""
-        self.all[delivery.key] = delivery
+        """Add a newly fetched entry."""
+        self.by_id[delivery.raw_id] = delivery
         if self._ordered_by is None:
             self._ready.append(delivery)
         else:
             self.enqueue(delivery, now)
 
-    def wait(self, delivery: Delivery[Any], due: int) -> None:
-        """It is to be delivered again, at the time `due`."""
-        self.all[delivery.key] = delivery
+    def schedule(self, delivery: Delivery[Any], due: int) -> None:
+        """Deliver the entry again at the time `due` (milliseconds)."""
+        self.by_id[delivery.raw_id] = delivery
         delivery.state = WAITING
-        delivery.due = due
-        self._waited += 1
-        heappush(self._waiting, (due, self._waited, delivery))
+        delivery.due_ms = due
+        self._schedule_count += 1
+        heappush(self._waiting, (due, self._schedule_count, delivery))
 
     def enqueue(self, delivery: Delivery[Any], now: int) -> None:
-        """It can be handled, as soon as those with its key are that came before."""
-        if self._ordered_by is not None and delivery.lane is None:
+        """Make the entry ready, or queue it after earlier entries of its order key."""
+        if self._ordered_by is not None and delivery.order_key is None:
             try:
                 lane = (self._ordered_by(delivery),)
-                behind = self._lanes.get(lane)
+                behind = self._queues_by_key.get(lane)
             except Exception as error:  # of the user's function, or its key is not hashable
                 delivery.state = RUNNING
                 self.running += 1
-                self.retry(delivery, None, f"ordered_by: {told(error)}", now, error)
+                self.retry(delivery, None, f"ordered_by: {describe_error(error)}", now, error)
                 return
-            delivery.lane = lane
+            delivery.order_key = lane
             if behind is not None:
-                delivery.state = HELD
+                delivery.state = QUEUED
                 behind.append(delivery)
                 return
-            self._lanes[lane] = deque()
+            self._queues_by_key[lane] = deque()
         delivery.state = READY
         self._ready.append(delivery)
 
-    # Out to the handler.
+    # Delivering to the handler.
 
     def first_ready(self) -> Delivery[Any] | None:
-        """The next to run."""
+        """Return the next entry to run, or None."""
         while self._ready:
             if self._ready[0].state == READY:
                 return self._ready[0]
             self._ready.popleft()
         return None
 
-    def run_first(self, now: int) -> None:
-        """It runs."""
+    def start_first(self, now: int) -> None:
+        """Mark the first ready entry as running."""
         delivery = self._ready.popleft()
         delivery.state = RUNNING
-        delivery.begun = now
+        delivery.started_ms = now
         self.running += 1
 
-    def several_ready(self) -> bool:
-        """Whether more than one thread finds something to do."""
+    def has_several_ready(self) -> bool:
+        """Whether more than one thread would find an entry to run."""
         return len(self._ready) > 1
 
-    def next_due(self) -> int | None:
-        """When the first of those that wait is due."""
+    def next_due_ms(self) -> int | None:
+        """Return when the first waiting entry is due; None if none waits."""
         while self._waiting and self._waiting[0][2].state != WAITING:
             heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else None
 
     def pop_due(self, now: int) -> Delivery[Any] | None:
-        """One that waits and is due."""
-        due = self.next_due()
+        """Remove and return a waiting entry that is due, or None."""
+        due = self.next_due_ms()
         return heappop(self._waiting)[2] if due is not None and due <= now else None
 
-    # And what became of it.
+    # Results.
 
     def ack(self, delivery: Delivery[Any]) -> None:
-        """It is done."""
+        """Record that the entry is done."""
         if not self.acks:
-            self.acks_since = delivery.begun
-        self.acks[delivery.key] = None
+            self.acks_since_ms = delivery.started_ms
+        self.acks[delivery.raw_id] = None
         if delivery.times_delivered > 1 or self._policy.max_deliveries == 1:
             self.acks_urgent = True
         self.counters.handled += 1
-        self.drop(delivery, DONE)
+        self.remove(delivery, DONE)
 
     def retry(
         self, delivery: Delivery[Any], after: float | None, error: str, now: int, cause: BaseException | None
     ) -> None:
-        """It failed: to wait, or to the dead letters if that was the last time."""
+        """Record a failure: schedule a retry, or give the entry up after the last delivery."""
         delivery.error = error
         most = self._policy.max_deliveries
         count = delivery.times_delivered
@@ -168,71 +168,71 @@ class Hand:
             return
         log.warning("%s: %s failed, delivery %d: %s", self._name, delivery.id, count, error, exc_info=cause)
         if delivery.lost:
-            self.drop(delivery, LOST)
+            self.remove(delivery, LOST)
             return
         self.running -= 1
         self.counters.retried += 1
-        seconds = self._policy.backoff.after(count) if after is None else max(0.0, after)
-        self.wait(delivery, now + round(min(seconds, SECONDS_MAX) * 1000))
+        seconds = self._policy.backoff.delay(count) if after is None else max(0.0, after)
+        self.schedule(delivery, now + round(min(seconds, SECONDS_MAX) * 1000))
 
     def give_up(
         self, delivery: Delivery[Any], error: str, now: int, cause: BaseException | None = None
     ) -> None:
-        """No further delivery: to the dead letters, if there are any and it is still ours."""
+        """Move the entry to the dead letters, if there are any and its lease is not lost."""
         delivery.error = error
         count = delivery.times_delivered
         log.error("%s: %s given up, delivery %d: %s", self._name, delivery.id, count, error, exc_info=cause)
         if delivery.lost:
-            self.drop(delivery, LOST)
+            self.remove(delivery, LOST)
             return
-        self.counters.dead += 1
+        self.counters.dead_lettered += 1
         if self._policy.dead_letters is None:
             if not self.acks:
-                self.acks_since = now
-            self.acks[delivery.key] = None
-            self.drop(delivery, DONE)
+                self.acks_since_ms = now
+            self.acks[delivery.raw_id] = None
+            self.remove(delivery, DONE)
             return
         if delivery.state == RUNNING:
             self.running -= 1
-        delivery.state = DYING
-        self.dead.append(delivery)
+        delivery.state = GIVEN_UP
+        self.dead_letters.append(delivery)
 
-    def lose(self, delivery: Delivery[Any]) -> None:
-        """Another consumer has it."""
+    def mark_lost(self, delivery: Delivery[Any]) -> None:
+        """Record that another consumer claimed the entry."""
         if delivery.state in (DONE, LOST):
             return
         delivery.lost = True
         self.counters.lost += 1
         if delivery.state != RUNNING:
-            self.drop(delivery, LOST)
+            self.remove(delivery, LOST)
 
-    def drop(self, delivery: Delivery[Any], state: int) -> None:
-        """Out of hand, if it is not yet; whoever stood in line behind it may go."""
+    def remove(self, delivery: Delivery[Any], state: int) -> None:
+        """Remove the entry; the next one of its order key becomes ready."""
         if delivery.state in (DONE, LOST):
             return
         if delivery.state == RUNNING:
             self.running -= 1
         delivery.state = state
-        self.all.pop(delivery.key, None)
-        if delivery.lane is not None:
-            self._release(delivery)
+        self.by_id.pop(delivery.raw_id, None)
+        if delivery.order_key is not None:
+            self._release_next(delivery)
 
-    def forget(self) -> None:
-        """Nothing is in hand any more but what runs."""
-        self.all = {key: one for key, one in self.all.items() if one.state == RUNNING}
-        for collection in (self.dead, self.acks, self._ready, self._waiting, self._lanes):
+    def clear(self) -> None:
+        """Remove all entries except running ones."""
+        self.by_id = {key: one for key, one in self.by_id.items() if one.state == RUNNING}
+        for collection in (self.dead_letters, self.acks, self._ready, self._waiting, self._queues_by_key):
             collection.clear()
-        for one in self.all.values():
-            one.lane = None
+        for one in self.by_id.values():
+            one.order_key = None
 
-    def _release(self, delivery: Delivery[Any]) -> None:
-        """The first in line behind it is ready."""
-        behind = self._lanes[delivery.lane]
-        if delivery in behind:  # it stood in line itself
+    def _release_next(self, delivery: Delivery[Any]) -> None:
+        """Make the next entry of the order key ready."""
+        behind = self._queues_by_key[delivery.order_key]
+        if delivery in behind:  # it was queued itself
             behind.remove(delivery)
         elif behind:
             following = behind.popleft()
             following.state = READY
             self._ready.append(following)
         else:
-            del self._lanes[delivery.lane]
+            del self._queues_by_key[delivery.order_key]

@@ -1,76 +1,97 @@
-"""The words of every request that a consumer makes, for one stream, group and consumer.
+"""The arguments of every request of a consumer, for one stream, group and consumer name.
 
-A claim without JUSTID counts as a delivery; with it, only the lease is renewed. Redis 6.2 understands all.
+XCLAIM without JUSTID counts as a delivery; with JUSTID it only renews the lease. Redis 6.2 supports all of
+these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-Words = Sequence[bytes]
-NONE_YET = b"0-0"
+Argv = Sequence[bytes]
+FIRST_ID = b"0-0"
 
 
 class Requests:
-    """What a consumer says to its server."""
+    """Builds the requests of one consumer."""
 
-    __slots__ = ("_key", "_me", "_start", "consumer", "group", "stream")
+    __slots__ = ("_consumer_key", "_group_key", "_read_prefix", "consumer", "group", "stream")
 
     def __init__(self, stream: bytes, group: bytes, consumer: bytes) -> None:
         self.stream = stream
         self.group = group
         self.consumer = consumer
-        self._key = (stream, group)
-        self._me = (stream, group, consumer)
-        self._start = (b"XREADGROUP", b"GROUP", group, consumer, b"COUNT")
+        self._group_key = (stream, group)
+        self._consumer_key = (stream, group, consumer)
+        self._read_prefix = (b"XREADGROUP", b"GROUP", group, consumer, b"COUNT")
 
-    def read(self, count: int) -> Words:
-        """New entries."""
-        return (*self._start, b"%d" % count, b"STREAMS", self.stream, b">")
+    def read_new(self, count: int) -> Argv:
+        """Read new entries."""
+        return (*self._read_prefix, b"%d" % count, b"STREAMS", self.stream, b">")
 
-    def own(self, after: bytes, count: int) -> Words:
-        """What this consumer has pending, behind an ID."""
-        return (b"XPENDING", *self._key, b"(" + after, b"+", b"%d" % count, self.consumer)
+    def own_pending(self, after: bytes, count: int) -> Argv:
+        """List the entries pending with this consumer after an ID."""
+        return (b"XPENDING", *self._group_key, b"(" + after, b"+", b"%d" % count, self.consumer)
 
-    def sweep(self, idle_ms: int, start: bytes, count: int) -> Words:
-        """Take what has been idle for so long, from an ID on; no delivery yet, so it is not counted."""
-        return (b"XAUTOCLAIM", *self._me, b"%d" % idle_ms, start, b"COUNT", b"%d" % count, b"JUSTID")
+    def claim_idle(self, idle_ms: int, start: bytes, count: int) -> Argv:
+        """Claim entries that have been idle for `idle_ms`, from an ID on.
 
-    def begin(self, id: bytes) -> list[Words]:
-        """Deliver a pending entry once more, and tell how often that was."""
-        return [(b"XCLAIM", *self._me, b"0", id), self.look(id)]
+        This is not counted as a delivery.
+        """
+        return (
+            b"XAUTOCLAIM",
+            *self._consumer_key,
+            b"%d" % idle_ms,
+            start,
+            b"COUNT",
+            b"%d" % count,
+            b"JUSTID",
+        )
 
-    def look(self, id: bytes) -> Words:
-        """Whose an entry is, for how long, and how often it was delivered."""
-        return (b"XPENDING", *self._key, id, id, b"1")
+    def redeliver(self, id: bytes) -> list[Argv]:
+        """Deliver a pending entry again, and read its delivery count."""
+        return [(b"XCLAIM", *self._consumer_key, b"0", id), self.pending_entry(id)]
 
-    def renew(self, ids: Iterable[bytes]) -> Words:
-        """A sign of life: these are being worked on."""
-        return (b"XCLAIM", *self._me, b"0", *ids, b"JUSTID")
+    def pending_entry(self, id: bytes) -> Argv:
+        """Read an entry's consumer, idle time and delivery count."""
+        return (b"XPENDING", *self._group_key, id, id, b"1")
 
-    def give_back(self, id: bytes, idle_ms: int, deliveries: int | None) -> Words:
-        """Leave an entry pending as if silent for idle_ms: with the lease, others take it at once.
+    def renew(self, ids: Iterable[bytes]) -> Argv:
+        """Renew the leases of these entries."""
+        return (b"XCLAIM", *self._consumer_key, b"0", *ids, b"JUSTID")
 
-        deliveries: what the count was before, when this one never began.
+    def release(self, id: bytes, idle_ms: int, deliveries: int | None) -> Argv:
+        """Leave an entry pending with an idle time of idle_ms; the full lease makes it claimable at once.
+
+        deliveries: the count to restore for an entry that was not begun; None keeps the count.
         """
         count = () if deliveries is None else (b"RETRYCOUNT", b"%d" % deliveries)
-        return (b"XCLAIM", *self._me, b"0", id, b"IDLE", b"%d" % idle_ms, *count, b"JUSTID")
+        return (b"XCLAIM", *self._consumer_key, b"0", id, b"IDLE", b"%d" % idle_ms, *count, b"JUSTID")
 
-    def restore(self, id: bytes, deliveries: int) -> Words:
-        """Make an entry pending that no longer is."""
-        return (b"XCLAIM", *self._me, b"0", id, b"RETRYCOUNT", b"%d" % deliveries, b"FORCE", b"JUSTID")
+    def restore(self, id: bytes, deliveries: int) -> Argv:
+        """Make an entry pending again."""
+        return (
+            b"XCLAIM",
+            *self._consumer_key,
+            b"0",
+            id,
+            b"RETRYCOUNT",
+            b"%d" % deliveries,
+            b"FORCE",
+            b"JUSTID",
+        )
 
-    def acknowledge(self, ids: Iterable[bytes]) -> Words:
-        """These are done with."""
-        return (b"XACK", *self._key, *ids)
+    def acknowledge(self, ids: Iterable[bytes]) -> Argv:
+        """Acknowledge these entries."""
+        return (b"XACK", *self._group_key, *ids)
 
-    def bury(self, dead_letters: bytes, id: bytes, fields: Iterable[bytes]) -> list[Words]:
-        """To the dead letters, and done with: to be executed as one."""
+    def move_to_dead_letters(self, dead_letters: bytes, id: bytes, fields: Iterable[bytes]) -> list[Argv]:
+        """Add a dead letter and acknowledge the entry; execute both as a transaction."""
         return [(b"XADD", dead_letters, b"*", *fields), self.acknowledge((id,))]
 
-    def create(self, start: bytes) -> Words:
-        """Make the group, and its stream if there is none."""
-        return (b"XGROUP", b"CREATE", *self._key, start, b"MKSTREAM")
+    def create_group(self, start: bytes) -> Argv:
+        """Create the group, and its stream if there is none."""
+        return (b"XGROUP", b"CREATE", *self._group_key, start, b"MKSTREAM")
 
     def __str__(self) -> str:
-        return " ".join(word.decode(errors="replace") for word in self._me)
+        return " ".join(word.decode(errors="replace") for word in self._consumer_key)

@@ -1,46 +1,49 @@
-"""Steps of a Worker (see actions.py) carried out on a link, and the Worker told how they went.
+"""Performs the actions of a Worker (see actions.py) on a backend, and reports the results to the Worker.
 
-perform(link, worker, ask)           requests, and what follows from the answers
-wait(link, worker, step, stop)       for entries, or for nothing: until `stop` at the latest
+perform(backend, worker, request)       requests, and those that follow from the replies
+wait(backend, worker, action, stop)     wait for entries or idle, until `stop` at the latest
 """
 
 from __future__ import annotations
 
-from headrace.api.backend import Link, Stop
-from headrace.api.consuming.actions import Ask, Idle, Read
+from headrace.api.backend import Backend, Stop
+from headrace.api.consuming.actions import BlockingRead, Idle, SendRequests
 from headrace.api.consuming.worker import Worker
 from headrace.errors import HeadraceError
 
 LONG_S = 3600.0  # for want of a pause without an end
 
 
-def perform(link: Link, worker: Worker, ask: Ask) -> None:
-    """Ask, and what follows from the answers. Raises what the worker will not live with."""
-    step: Ask | None = ask
-    while step is not None:
+def perform(backend: Backend, worker: Worker, ask: SendRequests) -> None:
+    """Send requests, and those that follow from the replies. Raises errors that the Worker does not retry."""
+    action: SendRequests | None = ask
+    while action is not None:
         try:
-            replies = link.execute_all(step.requests, step.atomic)
+            replies = backend.execute_all(action.requests, action.atomic)
         except HeadraceError as error:
-            worker.refused(step, error)
+            worker.handle_error(action, error)
             return
         except BaseException:  # a KeyboardInterrupt: nobody will hear the answers
-            step.undo()
+            action.undo()
             raise
-        step = worker.answered(step, replies)
+        action = worker.handle_replies(action, replies)
 
 
-def wait(link: Link, worker: Worker, step: Read | Idle, stop: Stop) -> None:
-    """Read what comes, or idle; not at all if `stop` is set. Raises what the worker will not live with."""
-    if isinstance(step, Idle):
+def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: Stop) -> None:
+    """Wait for entries or idle; return at once if `stop` is set.
+
+    Raises errors that the Worker does not retry.
+    """
+    if isinstance(action, Idle):
         if not stop.is_set():
-            link.pause(LONG_S if step.seconds is None else step.seconds, stop)
+            backend.pause(LONG_S if action.seconds is None else action.seconds, stop)
         return
     try:
-        reply = None if stop.is_set() else link.wait(step.words, step.seconds, stop)
+        reply = None if stop.is_set() else backend.wait(action.argv, action.seconds, stop)
     except HeadraceError as error:
-        worker.refused(step, error)
+        worker.handle_error(action, error)
         return
     except BaseException:
-        step.undo()
+        action.undo()
         raise
-    worker.answered(step, [reply])
+    worker.handle_replies(action, [reply])

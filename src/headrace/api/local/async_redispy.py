@@ -1,10 +1,10 @@
-"""redis.asyncio on the engine in this process: redis-py's connection over asyncio's own streams.
+"""redis.asyncio on the engine in this process: redis-py's connection over asyncio's streams.
 
-    redis.asyncio.Redis ── EngineConnection ── StreamReader, StreamWriter ── EngineTransport ── Conversation
+    redis.asyncio.Redis ── EngineConnection ── StreamReader, StreamWriter ── EngineTransport ── EngineSession
 
-The requests run where they are written, in the loop's thread; with a log that is synced at every request they
-run in a thread of the loop's executor, for the disk would stop the loop. Answers that come later, to blocking
-commands and channels, wake the loop from whichever thread gave them.
+Requests run where they are written, in the loop's thread. With a log that is synced at every request they run
+in a thread of the loop's executor, because the disk would block the loop. Later replies, to blocking commands
+and subscriptions, wake the loop from any thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import redis.asyncio
 from redis.asyncio.connection import UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 
-from headrace.api.local.redispy import Local, check_near, settings_of
+from headrace.api.local.redispy import EngineConnectionBase, pool_settings, require_local
 from headrace.api.remote import remote_clients
 from headrace.errors import DatabaseClosed
 
@@ -33,7 +33,7 @@ READ_LIMIT = 1 << 16  # twice so many bytes unread in the stream, and the answer
 class EngineTransport(asyncio.Transport):
     """An asyncio transport whose other end is the engine.
 
-    All its methods are the loop's; only _answered() is called from other threads.
+    Only the loop calls its methods, except _on_reply(), which other threads call.
     """
 
     def __init__(
@@ -45,125 +45,132 @@ class EngineTransport(asyncio.Transport):
         self._thread = threading.get_ident()
         self._sending = False  # the loop's own thread executes: what is answered is taken afterwards
         self._unsent: list[bytes] = []  # written while the executor was at work
-        self._at_work = False
-        self._called = False  # _hear() is on its way
+        self._executor_busy = False
+        self._delivery_scheduled = False  # _hear() is on its way
         self._paused = False
-        self._closing = True  # until there is a conversation
+        self._closing = True  # until there is a engine_session
         self._durable = database.durable
-        self._conversation = database.conversation(weakly(self._answered))
+        self._engine_session = database.engine_session(weak_callback(self._on_reply))
         self._closing = False
 
     def __del__(self) -> None:
         if not self._closing:
-            self._conversation.close()
+            self._engine_session.close()
 
     # Requests.
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Have the requests in data executed."""
+        """Execute the requests in data."""
         if self._closing:
             return
         if self._durable:
             self._unsent.append(bytes(data))
-            if not self._at_work:
-                self._send_elsewhere()
+            if not self._executor_busy:
+                self._send_in_executor()
             return
         self._sending = True
         try:
-            self._conversation.send(bytes(data))
+            self._engine_session.send(bytes(data))
         except DatabaseClosed as gone:
             raise BrokenPipeError(errno.EPIPE, str(gone)) from gone
         finally:
             self._sending = False
-        self._hear()
+        self._deliver_replies()
 
     def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
-        """The pieces at once, so that they are synced together."""
+        """Write all pieces at once, so that they are synced together."""
         self.write(b"".join(pieces))
 
-    def _send_elsewhere(self) -> None:
-        """Send all that was written, in a thread that may wait for the disk."""
+    def _send_in_executor(self) -> None:
+        """Send everything written so far, in a thread that may wait for the disk."""
         data = b"".join(self._unsent)
         self._unsent.clear()
-        self._at_work = True
-        self._loop.run_in_executor(None, self._conversation.send, data).add_done_callback(self._sent)
+        self._executor_busy = True
+        self._loop.run_in_executor(None, self._engine_session.send, data).add_done_callback(self._on_sent)
 
-    def _sent(self, done: asyncio.Future[None]) -> None:
-        self._at_work = False
+    def _on_sent(self, done: asyncio.Future[None]) -> None:
+        self._executor_busy = False
         try:
             done.result()
         except Exception as wrong:  # and the loop lets nothing else through
-            self._end(wrong)
+            self._close(wrong)
             return
-        self._hear()
+        self._deliver_replies()
         if self._unsent and not self._closing:
-            self._send_elsewhere()
+            self._send_in_executor()
 
     # Answers.
 
-    def _answered(self) -> None:
-        """There is something to receive, or the conversation is over. Called from any thread."""
-        if self._called or self._closing or (self._sending and threading.get_ident() == self._thread):
+    def _on_reply(self) -> None:
+        """Schedule delivery: there is something to receive, or the session is closed.
+
+        Called from any thread.
+        """
+        if (
+            self._delivery_scheduled
+            or self._closing
+            or (self._sending and threading.get_ident() == self._thread)
+        ):
             return
-        self._called = True
+        self._delivery_scheduled = True
         try:
-            self._loop.call_soon_threadsafe(self._hear)
+            self._loop.call_soon_threadsafe(self._deliver_replies)
         except RuntimeError:  # the loop is closed: nobody listens any more
             self._closing = True
-            self._conversation.close()
+            self._engine_session.close()
 
-    def _hear(self) -> None:
-        """Hand over what was answered."""
-        self._called = False
+    def _deliver_replies(self) -> None:
+        """Pass the replies to the protocol."""
+        self._delivery_scheduled = False
         while not self._paused and not self._closing:
-            data = self._conversation.receive(0)
+            data = self._engine_session.receive(0)
             if data:
                 self._protocol.data_received(data)
             else:
-                if self._conversation.closed:
-                    self._end(None)
+                if self._engine_session.closed:
+                    self._close(None)
                 return
 
     def pause_reading(self) -> None:
-        """Leave answers where they are."""
+        """Stop delivering replies."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Go on handing answers over."""
+        """Continue delivering replies."""
         self._paused = False
-        self._loop.call_soon(self._hear)
+        self._loop.call_soon(self._deliver_replies)
 
     def is_reading(self) -> bool:
-        """Whether answers are handed over."""
+        """Whether replies are delivered."""
         return not self._paused and not self._closing
 
     # The end.
 
     def is_closing(self) -> bool:
-        """Whether close() was called, or the other end is gone."""
+        """Whether close() was called, or the other end is closed."""
         return self._closing
 
     def close(self) -> None:
-        """End the session: what it waited for, watched and listened to is let go."""
-        self._end(None)
+        """End the session: its waits, watches and subscriptions."""
+        self._close(None)
 
     def abort(self) -> None:
-        """The same: nothing is buffered on the way out."""
-        self._end(None)
+        """Close at once; as close(), because nothing is buffered."""
+        self._close(None)
 
-    def _end(self, wrong: Exception | None) -> None:
+    def _close(self, wrong: Exception | None) -> None:
         if self._closing:
             return
         self._closing = True
         self._unsent.clear()
-        self._conversation.close()
+        self._engine_session.close()
         reason = BrokenPipeError(errno.EPIPE, str(wrong)) if isinstance(wrong, DatabaseClosed) else wrong
         if not self._loop.is_closed():
             self._loop.call_soon(self._protocol.connection_lost, reason)
 
 
-def weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """Calls the method as long as its object is there, and keeps nobody alive."""
+def weak_callback(method: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls the method while its object exists, without keeping it alive."""
     weak = weakref.WeakMethod(method)
 
     def call() -> None:
@@ -174,7 +181,7 @@ def weakly(method: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-class AsyncEngineConnection(Local, UnixDomainSocketConnection):
+class AsyncEngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
     """redis-py's asynchronous connection to the engine."""
 
     async def _connect(self) -> None:
@@ -191,11 +198,11 @@ class AsyncEngineConnection(Local, UnixDomainSocketConnection):
 
 
 def connection_class(database: Database) -> type[AsyncEngineConnection]:
-    """redis-py's asynchronous connection class bound to the database, for whoever makes a pool.
+    """Return redis-py's asynchronous connection class bound to the database.
 
-    UsageError if the database is a server elsewhere: redis-py's own classes lead there.
+    Raises UsageError for a server.
     """
-    check_near(database)
+    require_local(database)
     named = {"database": database, "__module__": __name__}
     return type("AsyncEngineConnection", (AsyncEngineConnection,), named)
 
@@ -207,14 +214,14 @@ def async_client(
     single_connection_client: bool = False,
     **settings: Any,
 ) -> redis.asyncio.Redis:
-    """A redis.asyncio client of the engine; its settings are those of redis-py's connections and pools.
+    """Return a redis.asyncio client of the engine. Settings are those of redis-py's connections and pools.
 
-    `await client.aclose()` closes its connections, not the database. Of a database that is a server elsewhere
-    it is redis-py's client of that server, with the settings of its URL.
+    `await client.aclose()` closes its connections, not the database. For a database on a server it is
+    redis-py's client of that server, with the settings of its URL.
     """
-    if database.link.far:
-        return remote_clients.async_client(cast(Any, database.link).server, **settings)  # type: ignore[no-any-return]
-    pool = pool_class(connection_class=connection_class(database), **settings_of(settings, Retry))
+    if database.backend.is_remote:
+        return remote_clients.async_client(cast(Any, database.backend).server, **settings)  # type: ignore[no-any-return]
+    pool = pool_class(connection_class=connection_class(database), **pool_settings(settings, Retry))
     made = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single_connection_client)
     made.auto_close_connection_pool = True
     return made

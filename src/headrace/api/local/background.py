@@ -1,4 +1,4 @@
-"""What a database does in another thread: syncs that nobody waits for, and rewrites of the log."""
+"""Work of a database in another thread: background syncs, and rewrites of the log."""
 
 from __future__ import annotations
 
@@ -8,39 +8,44 @@ from collections.abc import Callable
 from headrace.persistence.data_directory import File
 
 
-class Sync:
-    """A sync while others go on writing: the keeper does it, or the log, if it must wait for it sooner."""
+class BackgroundSync:
+    """A sync while other threads write: run by the timer thread, or by the log if it needs the result
+    earlier.
+    """
 
     def __init__(self, file: File) -> None:
         self.file = file
         self.lock = threading.Lock()
-        self.over = False
+        self.finished = False
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Do it, or wait for who does. What goes wrong is told by result()."""
+        """Run once; concurrent callers wait for that run. Errors are raised by result()."""
         with self.lock:
-            if self.over:
+            if self.finished:
                 return
             try:
                 self.file.sync()
             except Exception as error:
                 self.error = error
-            self.over = True
+            self.finished = True
 
     def done(self) -> bool:
-        """Whether result() would not wait."""
-        return self.over
+        """Whether result() would return at once."""
+        return self.finished
 
     def result(self) -> None:
-        """Wait for it; OSError if it failed."""
+        """Wait for the sync. Raises OSError if it failed."""
         self.run()
         if self.error is not None:
             raise self.error
 
 
-def in_peace(work: Callable[[], None]) -> None:
-    """Run it where no signal handler can break it off. If one raises here meanwhile, it still goes on."""
+def run_uninterrupted(work: Callable[[], None]) -> None:
+    """Run `work` where no signal handler can interrupt it.
+
+    If one raises here meanwhile, `work` still continues.
+    """
     if threading.current_thread() is not threading.main_thread():
         work()
         return

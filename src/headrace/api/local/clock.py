@@ -1,4 +1,4 @@
-"""The clock of a database: what IDs, expiry, idle times and every wait go by. Tests set their own."""
+"""The clock of a database, for IDs, expiry, idle times and all waits. Tests use a manual one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headrace import system
-from headrace.api.backend import Bell
+from headrace.api.backend import Wakeup
 from headrace.engine.clock import RealClock
 from headrace.engine.clock_watch import ClockWatch
 
@@ -16,89 +16,97 @@ NEVER_MS = -1
 
 
 class Clock(Protocol):
-    """Milliseconds since 1970, and how to sleep by them."""
+    """Milliseconds since 1970, and sleeping by them."""
 
     def now_ms(self) -> int:
-        """The time now."""
+        """The current time."""
 
-    def sleep(self, bell: Bell, until_ms: int) -> None:
-        """Return when the bell is rung, or it is until_ms (NEVER_MS: for ever); sooner does no harm."""
+    def sleep(self, wakeup: Wakeup, until_ms: int) -> None:
+        """Return on wakeup.wake(), or at until_ms (NEVER_MS: no limit). It may return earlier."""
 
 
 class SystemClock:
     """The real time."""
 
     def now_ms(self) -> int:
-        """The time now."""
+        """The current time."""
         now = time.time_ns() // 1_000_000
         return now if now >= 0 else system.now_ms()
 
-    def sleep(self, bell: Bell, until_ms: int) -> None:
-        """Sleep until the bell is rung, or the time has come."""
+    def sleep(self, wakeup: Wakeup, until_ms: int) -> None:
+        """Sleep until wakeup.wake(), or until_ms."""
         if until_ms == NEVER_MS:
-            bell.wait(None)
+            wakeup.wait(None)
         else:
-            bell.wait((until_ms - self.now_ms()) / 1000)
+            wakeup.wait((until_ms - self.now_ms()) / 1000)
 
     def elapsed_ms(self) -> int:
-        """Return milliseconds since some moment, whatever the clock is set to."""
+        """Return monotonic milliseconds, which setting the clock does not change."""
         return system.monotonic_ns() // 1_000_000
 
 
 class ManualClock:
-    """Stands still until it is advanced; whoever sleeps to a moment that it passes wakes up."""
+    """A clock that stands still until advance(); then sleeps that end by the new time return.
+
+    Args:
+        start_ms: the first time, in milliseconds since 1970.
+    """
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now = start_ms
         self._lock = threading.Lock()
-        self._sleepers: dict[Bell, int] = {}
+        self._sleepers: dict[Wakeup, int] = {}
 
     def __repr__(self) -> str:
         return f"ManualClock({self._now})"
 
     def now_ms(self) -> int:
-        """The time it was set to."""
+        """The current time in milliseconds since 1970."""
         return self._now
 
-    def sleep(self, bell: Bell, until_ms: int) -> None:
-        """Sleep until the bell is rung, or the clock is advanced so far."""
+    def sleep(self, wakeup: Wakeup, until_ms: int) -> None:
+        """Sleep until wakeup.wake(), or until the clock is advanced to until_ms."""
         with self._lock:
             if until_ms != NEVER_MS and until_ms <= self._now:
                 return
             if until_ms != NEVER_MS:
-                self._sleepers[bell] = until_ms
+                self._sleepers[wakeup] = until_ms
         try:
-            bell.wait(None)
+            wakeup.wait(None)
         finally:
             with self._lock:
-                self._sleepers.pop(bell, None)
+                self._sleepers.pop(wakeup, None)
 
     def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Move on, and wake whoever slept until then."""
+        """Advance the time, and wake threads whose sleep is over.
+
+        Raises:
+            ValueError: if the sum is negative.
+        """
         ms = round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
         if ms < 0:
             raise ValueError("a clock does not go backwards")
         with self._lock:
             self._now += ms
-            due = [bell for bell, until in self._sleepers.items() if until <= self._now]
-        for bell in due:
-            bell.ring()
+            due = [wakeup for wakeup, until in self._sleepers.items() if until <= self._now]
+        for wakeup in due:
+            wakeup.wake()
 
-    def sleeping(self) -> int:
-        """How many threads sleep until a moment: a test waits for them before it advances."""
+    def sleeping_threads(self) -> int:
+        """Return how many threads sleep until a time. A test waits for them before it calls advance()."""
         with self._lock:
-            return sum(not bell.background for bell in self._sleepers)
+            return sum(not wakeup.background for wakeup in self._sleepers)
 
 
-def elapsed_by(clock: Clock) -> Callable[[], int]:
-    """Return a function that counts milliseconds, however the clock is set."""
+def elapsed_ms_of(clock: Clock) -> Callable[[], int]:
+    """Return a function that returns elapsed milliseconds, however the clock is set."""
     return clock.elapsed_ms if isinstance(clock, SystemClock) else clock.now_ms
 
 
-def follower_of(clock: Clock, listener: Callable[[int], None]) -> Callable[[], None]:
-    """Return a function that tells the listener by how many milliseconds the clock was set since then."""
-    return ClockWatch(RealClock(), listener).follow if isinstance(clock, SystemClock) else nothing
+def clock_change_checker(clock: Clock, listener: Callable[[int], None]) -> Callable[[], None]:
+    """Return a function that reports to the listener by how many milliseconds the clock was set meanwhile."""
+    return ClockWatch(RealClock(), listener).follow if isinstance(clock, SystemClock) else do_nothing
 
 
-def nothing() -> None:
-    """Do nothing: the clock is never set."""
+def do_nothing() -> None:
+    """Do nothing: a manual clock is never set."""

@@ -1,8 +1,8 @@
-"""A client of the engine without a socket: requests in as bytes, answers out as bytes, in either protocol.
+"""A client of the engine without a socket: requests in as bytes, replies out as bytes, RESP2 or RESP3.
 
-What a connection is to a server this is to the engine in this process: it has a session of its own (MULTI,
-SELECT, SUBSCRIBE, HELLO and CLIENT mean what they mean there), requests may be sent ahead of answers, and
-those behind one that waits are executed when its wait is over, by whichever thread ended it.
+It corresponds to a connection of a server: it has a session of its own for MULTI, SELECT, SUBSCRIBE, HELLO
+and CLIENT. Requests may be sent ahead of replies. Requests after a blocked one are executed when it is
+unblocked, by the thread that unblocked it.
 """
 
 from __future__ import annotations
@@ -11,62 +11,65 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from headrace.api.backend import Bell
-from headrace.api.local.local_engine import Door
+from headrace.api.backend import Wakeup
+from headrace.api.local.local_engine import LocalEngine
 from headrace.commands.session import Session
 from headrace.errors import DatabaseClosed, ProtocolError
 from headrace.resp.parser import RequestParser
 
 
-class Conversation:
-    """One session. One thread sends and one (or the same) receives; close() may come from any.
+class EngineSession:
+    """One session. One thread sends and one (or the same) receives; any thread may call close().
 
-    on_answer() is called from any thread, and often in vain, when there may be something to receive(), or
-    when the conversation is over. It must not block and not come back to the database.
+    on_reply() is called from any thread, when there may be something to receive() or the session may be
+    closed. It must not block, and must not call the database.
     """
 
-    def __init__(self, door: Door, on_answer: Callable[[], None] | None = None) -> None:
-        self._door = door
-        self._on_answer = on_answer
-        self._bell = Bell()
+    def __init__(self, local_engine: LocalEngine, on_reply: Callable[[], None] | None = None) -> None:
+        self._local_engine = local_engine
+        self._on_reply = on_reply
+        self._wakeup = Wakeup()
         self._parser = RequestParser()
-        self._ended = False
-        self._settled = -1  # what the session wrote last, when settle() has returned
-        self._session: Session = door.do(lambda: door.engine.session(now_ms=door.now_ms()))
+        self._closed = False
+        self._committed = -1  # what the session wrote last, when settle() has returned
+        self._session: Session = local_engine.run_locked(
+            lambda: local_engine.engine.session(now_ms=local_engine.now_ms())
+        )
         self._session.transport = self
 
     @property
     def closed(self) -> bool:
-        """Whether it is over, and there is nothing more to receive."""
+        """Whether it is closed and nothing is left to receive."""
         session = self._session
-        if self._ended or session.killed or self._door.refusal is not None:
+        if self._closed or session.killed or self._local_engine.closed_reason is not None:
             return True
         return session.closing and session.answer.pending() == 0
 
     def __repr__(self) -> str:
-        return f"Conversation({'closed' if self.closed else 'open'})"
+        return f"EngineSession({'closed' if self.closed else 'open'})"
 
     def send(self, data: bytes) -> None:
-        """Execute the requests in data, which may be cut anywhere; what they changed is durable.
+        """Execute the requests in data, which may be split anywhere. On return their changes are durable.
 
-        NotOnDisk: they are in memory, and not yet that. DatabaseClosed.
+        Raises NotOnDisk if the changes are in memory but not durable, DatabaseClosed if the database is
+        closed.
         """
-        answered = self._door.do(partial(self._execute, data))
-        self._settle()
+        answered = self._local_engine.run_locked(partial(self._execute, data))
+        self._commit()
         if answered:
-            self.ring()
+            self.wake()
 
     def _execute(self, data: bytes) -> bool:
         session = self._session
         self._parser.feed(data)
-        self.go_on(self._door.now_ms())
+        self.resume(self._local_engine.now_ms())
         return session.answer.pending() > 0 or session.closing
 
     def receive(self, timeout: float | None) -> bytes:
-        """What was answered and not received yet, all of it; b"" when there was nothing for timeout seconds.
+        """Return all replies that were not received yet; b"" after `timeout` seconds without any.
 
-        None waits for ever. When it is over (`closed`) b"" comes at once. NotOnDisk: a request that had
-        waited has changed data since, and that is not durable yet.
+        None waits without limit. b"" is returned at once when `closed`. Raises NotOnDisk if a request that
+        was blocked has since changed data, and that is not durable yet.
         """
         until = 0.0 if timeout is None else time.monotonic() + timeout
         while True:
@@ -76,43 +79,43 @@ class Conversation:
             left = None if timeout is None else until - time.monotonic()
             if left is not None and left <= 0:
                 return b""
-            self._bell.wait(left)
+            self._wakeup.wait(left)
 
     def _take(self) -> bytes:
         try:
-            data: bytes = self._door.do(self._answers)
+            data: bytes = self._local_engine.run_locked(self._take_replies)
         except DatabaseClosed:
             return b""
-        self._settle()
+        self._commit()
         return data
 
-    def _answers(self) -> bytes:
+    def _take_replies(self) -> bytes:
         session = self._session
-        return b"" if self._ended or session.killed else session.answer.take()
+        return b"" if self._closed or session.killed else session.answer.take()
 
-    def _settle(self) -> None:
-        """Return when what the session has written is durable, or was said not to be."""
+    def _commit(self) -> None:
+        """Return when the session's changes are durable, or raise NotOnDisk once."""
         written = self._session.last_write_offset
         try:
-            self._door.settle(written if written != self._settled else -1)
+            self._local_engine.commit_and_wake(written if written != self._committed else -1)
         finally:
-            self._settled = written
+            self._committed = written
 
     def close(self) -> None:
-        """End the session: what it waits for, watches and listens to is let go. Twice does nothing.
+        """End the session: its waits, watches and subscriptions. A second call does nothing.
 
-        Waits for nobody, so that a finalizer may call it wherever the garbage collector runs.
+        It takes no lock, so that a finalizer may call it wherever the garbage collector runs.
         """
-        if not self._ended:
-            self._ended = True
-            self._door.let_go(self._session)
-        self.ring()
+        if not self._closed:
+            self._closed = True
+            self._local_engine.discard_session(self._session)
+        self.wake()
 
-    # For the door, which has the engine's lock when it calls go_on(), and not when it calls ring().
+    # For the local_engine, which has the engine's lock when it calls go_on(), and not when it calls ring().
 
-    def go_on(self, now_ms: int) -> None:
-        """Execute what was sent, up to a request that waits."""
-        session, execute, next_request = self._session, self._door.engine.execute, self._parser.next
+    def resume(self, now_ms: int) -> None:
+        """Execute buffered requests up to one that blocks. Called with the engine's lock."""
+        session, execute, next_request = self._session, self._local_engine.engine.execute, self._parser.next
         try:
             while session.waiting is None and not session.closing:
                 words = next_request()
@@ -123,8 +126,8 @@ class Conversation:
             session.answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
             session.closing = True
 
-    def ring(self) -> None:
-        """There may be something to receive."""
-        self._bell.ring()
-        if self._on_answer is not None:
-            self._on_answer()
+    def wake(self) -> None:
+        """Report that there may be something to receive. Called without the engine's lock."""
+        self._wakeup.wake()
+        if self._on_reply is not None:
+            self._on_reply()

@@ -1,12 +1,12 @@
-"""The engine of this process behind a lock: the near Link.
+"""The engine of this process behind a lock: the local Backend.
 
-    a thread  ─ lock ─ execute ─ unlock ─ commit (wait for the disk) ─ reply
-    a waiter  ─ lock ─ execute: it waits ─ unlock ─ sleep on its bell ─ lock ─ take the answer ─ unlock ─ ...
+    a thread          ─ lock ─ execute ─ unlock ─ commit (wait for the disk) ─ reply
+    a blocked thread  ─ lock ─ execute: blocked ─ unlock ─ sleep on its wakeup ─ lock ─ take reply ─ unlock
 
-Two locks, and one order: `lock` is the engine's and held for one request; whoever waits for the disk holds
-the storage's commit lock, and takes the engine's inside of it, never the other way round. Nobody sleeps,
-syncs or calls a stranger's code with the engine's lock. Who is answered by another's request is rung after
-the lock is given back, and commits what it was given before it returns.
+Two locks with one order: `lock` is the engine's and is held for one request. A thread that waits for the disk
+holds the storage's commit lock and takes the engine's inside of it, never the other way round. No thread
+sleeps, syncs or calls foreign code while it holds the engine's lock. Threads that a request unblocked are
+woken after the lock is released, and commit their own changes before they return.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 import cython
 
-from headrace.api.backend import Bell, Fields, Stop
+from headrace.api.backend import Fields, Stop, Wakeup
 from headrace.api.codecs import field_encoding
-from headrace.api.local.clock import NEVER_MS, Clock, elapsed_by, follower_of
-from headrace.api.local.timer_thread import Keeper
-from headrace.api.remote.server_errors import as_error
+from headrace.api.local.clock import NEVER_MS, Clock, clock_change_checker, elapsed_ms_of
+from headrace.api.local.timer_thread import TimerThread
+from headrace.api.remote.server_errors import command_error
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.engine.stats import CommandRow
@@ -32,157 +32,163 @@ from headrace.visibility import Public
 
 XADD = b"XADD"
 STREAMS = b"STREAMS"
-IDLE_MAX = cython.declare(cython.Py_ssize_t, 64)  # sessions kept for the next request
-FAR_MS = cython.declare(cython.longlong, 1 << 62)  # no clock comes that far
-FAR_S = 1e9  # thirty years: for ever
+IDLE_SESSIONS_MAX = cython.declare(cython.Py_ssize_t, 64)  # sessions kept for the next request
+NEVER_DUE_MS = cython.declare(cython.longlong, 1 << 62)  # no clock comes that far
+FOREVER_S = 1e9  # thirty years: for ever
 CLOSED = "the database is closed"
 PAUSED = "ERR CLIENT PAUSE holds this back: use a client of its own to wait for the end of the pause"
 
 
 @cython.final
 @cython.cclass
-class Door:
-    """All ways into one engine. Every method may be called from any thread."""
+class LocalEngine:
+    """All access to one engine. Every method may be called from any thread."""
 
     __weakref__: object
     engine: Engine
     clock: Clock
-    follow_clock: Callable[[], None]  # have waits last as long as they were to, if the clock was set
-    elapsed: Callable[[], int]  # milliseconds that pass however the clock is set
+    adjust_to_clock: Callable[[], None]  # have waits last as long as they were to, if the clock was set
+    elapsed_ms: Callable[[], int]  # milliseconds that pass however the clock is set
     now: Callable[[], int]
     lock: Any
     storage: Public[Any]  # what makes durable, or None in memory
-    far: bool
-    gone: Any  # a deque of sessions to be closed by whoever has the engine next: see let_go()
-    idle: list[Session]
-    keeper: Public[Any]  # who looks after what is due, once something is
-    safe: Public[cython.longlong]  # what sessions wrote before that is durable: see settle()
+    is_remote: bool
+    discarded: Any  # a deque of sessions to be closed by whoever has the engine next: see discard_session()
+    idle_sessions: list[Session]
+    timer: Public[Any]  # who looks after what is due, once something is
+    durable_before: Public[cython.longlong]  # what sessions wrote before that is durable: see settle()
     reader: Reader
-    refusal: str | None  # why nothing goes any more
-    ringing: list[Any]  # who is to be rung once the lock is free
-    sleepers: dict[Any, None]  # bells of those in pause()
-    watched_ms: cython.longlong  # when the keeper comes again by itself
+    closed_reason: str | None  # why nothing goes any more
+    to_wake: list[Any]  # who is to be rung once the lock is free
+    sleepers: dict[Any, None]  # wakeups of those in pause()
+    timer_due_ms: cython.longlong  # when the keeper comes again by itself
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.engine, self.clock, self.now = engine, clock, clock.now_ms
-        self.elapsed, self.follow_clock = elapsed_by(clock), follower_of(clock, engine.adjust_clock)
+        self.elapsed_ms, self.adjust_to_clock = (
+            elapsed_ms_of(clock),
+            clock_change_checker(clock, engine.adjust_clock),
+        )
         self.lock, self.reader = Lock(), Reader()
-        self.storage = self.keeper = self.refusal = None
-        self.far, self.safe, self.watched_ms = False, 0, FAR_MS
-        self.gone, self.idle, self.ringing = deque(), [], []
+        self.storage = self.timer = self.closed_reason = None
+        self.is_remote, self.durable_before, self.timer_due_ms = False, 0, NEVER_DUE_MS
+        self.discarded, self.idle_sessions, self.to_wake = deque(), [], []
         self.sleepers = {}
 
     # The lock.
 
     @cython.ccall
-    def enter(self) -> cython.void:
-        """Take the engine. DatabaseClosed if it is gone; leave() gives it back, whatever happens."""
-        if self.refusal is not None:
-            raise DatabaseClosed(self.refusal)
+    def acquire(self) -> cython.void:
+        """Take the engine's lock. Call release() in any case. Raises DatabaseClosed."""
+        if self.closed_reason is not None:
+            raise DatabaseClosed(self.closed_reason)
         self.lock.acquire()
-        if self.refusal is not None:
+        if self.closed_reason is not None:
             self.lock.release()
-            raise DatabaseClosed(self.refusal)
-        if self.gone:
-            self._close_gone()
+            raise DatabaseClosed(self.closed_reason)
+        if self.discarded:
+            self._close_discarded()
 
     @cython.ccall
-    def leave(self) -> cython.void:
-        """Give the engine back. Then comes settle(), in any case."""
+    def release(self) -> cython.void:
+        """Release the engine's lock. Call commit_and_wake() after it in any case."""
         due: cython.longlong = -1
         try:
             if self.engine.woken or self.engine.killed_sessions:
-                self._serve_woken()
+                self._resume_woken()
             due = self.engine.next_deadline()
         finally:
             self.lock.release()
-        if 0 <= due < self.watched_ms:
-            self.watched_ms = due
-            self.rouse()
+        if 0 <= due < self.timer_due_ms:
+            self.timer_due_ms = due
+            self.wake_timer()
 
     @cython.cfunc
-    def _leave_quickly(self) -> cython.void:
-        """leave(), after a request that makes nothing due by the clock."""
+    def _release_without_timer(self) -> cython.void:
+        """Release the lock after a request that makes nothing due by the clock."""
         try:
             if self.engine.woken or self.engine.killed_sessions:
-                self._serve_woken()
+                self._resume_woken()
         finally:
             self.lock.release()
 
-    def do(self, work: Callable[[], Any]) -> Any:
-        """What work() returns, done with the engine in hand. Then comes settle(), in any case.
+    def run_locked(self, work: Callable[[], Any]) -> Any:
+        """Return work(), run with the engine's lock. Call commit_and_wake() after it in any case.
 
-        For who is not compiled: where Python runs, a signal handler may raise between enter() and its `try`.
+        For interpreted callers: there a signal handler may raise between acquire() and its `try`.
         """
-        self.enter()
+        self.acquire()
         try:
             return work()
         finally:
-            self.leave()
+            self.release()
 
     @cython.ccall
-    def settle(self, written: cython.longlong) -> cython.void:
-        """Return when what a session wrote, by its `written`, is as durable as promised; ring the woken.
+    def commit_and_wake(self, written: cython.longlong) -> cython.void:
+        """Return when batch `written` of a session is as durable as promised; wake unblocked threads.
 
-        NotOnDisk if that cannot be now.
+        Raises NotOnDisk if that is not possible now.
         """
         try:
-            if written >= self.safe and self.storage is not None:
+            if written >= self.durable_before and self.storage is not None:
                 self.storage.commit(written)
         finally:
-            while self.ringing:
+            while self.to_wake:
                 try:
-                    bell = self.ringing.pop()
+                    wakeup = self.to_wake.pop()
                 except IndexError:  # another thread, that is here too, was quicker
                     break
-                bell.ring()
+                wakeup.wake()
 
-    def let_go(self, session: Session) -> None:
-        """Close the session, now or before the next request runs. Never waits for the lock.
+    def discard_session(self, session: Session) -> None:
+        """Close the session, now or before the next request. It never waits for the lock.
 
-        A connection may be given up by the garbage collector, in a thread that has the engine's lock.
+        The garbage collector may drop a connection in a thread that holds the engine's lock.
         """
-        self.gone.append(session)
-        if self.refusal is None and self.lock.acquire(False):
-            self._close_gone()
-            self._leave_quickly()
-            self.settle(-1)
+        self.discarded.append(session)
+        if self.closed_reason is None and self.lock.acquire(False):
+            self._close_discarded()
+            self._release_without_timer()
+            self.commit_and_wake(-1)
 
     @cython.cfunc
-    def _close_gone(self) -> cython.void:
+    def _close_discarded(self) -> cython.void:
         session: Session
-        while self.gone:
-            session = self.gone.popleft()
+        while self.discarded:
+            session = self.discarded.popleft()
             session.transport = None
             self.engine.close(session)
 
     @cython.ccall
-    def rouse(self) -> cython.void:
-        """Something is due sooner than the keeper knows."""
-        if self.keeper is None:
-            self.keeper = Keeper(self)
-        self.keeper.rouse()
+    def wake_timer(self) -> cython.void:
+        """Wake the timer thread, because something is due earlier than it knows."""
+        if self.timer is None:
+            self.timer = TimerThread(self)
+        self.timer.wake()
 
     def tick(self, now_ms: int) -> int:
-        """For the keeper: do what is due by the clock; when there is something again, or NEVER_MS."""
+        """Do what is due by the clock; return the next time when something is due, or NEVER_MS.
+
+        For the timer thread.
+        """
         engine: Engine = self.engine
         due: cython.longlong
-        self.enter()
+        self.acquire()
         try:
-            self.follow_clock()
+            self.adjust_to_clock()
             due = engine.next_deadline()
             if 0 <= due <= now_ms:
                 engine.tick(now_ms)
                 due = engine.next_deadline()
-            self.watched_ms = due if due >= 0 else FAR_MS
+            self.timer_due_ms = due if due >= 0 else NEVER_DUE_MS
         finally:
-            self.leave()
-        self.settle(-1)
+            self.release()
+        self.commit_and_wake(-1)
         return due if due >= 0 else NEVER_MS
 
     @cython.cfunc
-    def _serve_woken(self) -> cython.void:
-        """Those who were answered by another's request go on with their own."""
+    def _resume_woken(self) -> cython.void:
+        """Execute the buffered requests of sessions that another session's request unblocked."""
         engine: Engine = self.engine
         session: Session
         while engine.woken or engine.killed_sessions:
@@ -192,19 +198,19 @@ class Door:
             for session in dropped:
                 engine.close(session)
             for session in [*dropped, *woken]:
-                bell = session.transport
-                if bell is not None:
-                    bell.go_on(engine.keyspace.now)
-                    self.ringing.append(bell)
+                wakeup = session.transport
+                if wakeup is not None:
+                    wakeup.resume(engine.keyspace.now)
+                    self.to_wake.append(wakeup)
 
     @cython.cfunc
-    def _session(self) -> Session:
-        """A session for one request, or for one wait."""
-        return self.idle.pop() if self.idle else self.engine.session(now_ms=self.now())
+    def _take_session(self) -> Session:
+        """Return a session for one request or one wait."""
+        return self.idle_sessions.pop() if self.idle_sessions else self.engine.session(now_ms=self.now())
 
     @cython.cfunc
-    def _put_back(self, session: Session) -> cython.void:
-        """The session has nothing left to say. One that has a state of its own is of no use to others."""
+    def _return_session(self, session: Session) -> cython.void:
+        """Keep the session for the next request; close it if it has state of its own."""
         session.transport = None
         stateful: cython.bint = (
             session.queue is not None or session.watch is not None or session.subscription_count != 0
@@ -216,30 +222,30 @@ class Door:
             or session.closing
             or session.answer.protocol != 2
             or session.answer.pending() > 0
-            or len(self.idle) >= IDLE_MAX
+            or len(self.idle_sessions) >= IDLE_SESSIONS_MAX
         ):
             self.engine.close(session)
         else:
-            self.idle.append(session)
+            self.idle_sessions.append(session)
 
     # One request.
 
     def execute(self, *words: bytes) -> Any:
-        """Carry out one command. One that waits does so here, as long as it says."""
+        """Execute one command. A blocking command blocks this thread."""
         return self.run(list(words), None)
 
     def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
-        """Carry out a read that waits for something to read; None when there was nothing."""
+        """Execute a read that waits for entries. Returns None after a timeout."""
         argv = list(words)
         if seconds is None or seconds > 0:
-            ms = 0 if seconds is None or seconds > FAR_S else max(1, round(seconds * 1000))
+            ms = 0 if seconds is None or seconds > FOREVER_S else max(1, round(seconds * 1000))
             at = argv.index(STREAMS)
             argv[at:at] = [b"BLOCK", b"%d" % ms]
         return self.run(argv, stop)
 
     @cython.ccall
     def run(self, argv: list[bytes], stop: object) -> object:
-        """Execute, sleep if the command does, commit, and return the reply; CommandError."""
+        """Execute a command, sleep if it blocks, commit, and return the reply. Raises CommandError."""
         if not argv:
             raise ValueError("a command has at least a name")
         return self._run(argv, stop, False)
@@ -247,83 +253,83 @@ class Door:
     @cython.cfunc
     def _run(self, argv: list[bytes], stop: object, quick: cython.bint) -> object:
         reply: object = None
-        bell: object = None
+        wakeup: object = None
         written: cython.longlong = -1
-        self.enter()
+        self.acquire()
         try:
-            session: Session = self._session()
+            session: Session = self._take_session()
             before: cython.longlong = session.last_write_offset
             self.engine.execute(session, argv, self.now())
             if session.waiting is None:
-                written = self._written(session, before)
+                written = self._written_batch(session, before)
                 reply = self._reply(session)
             else:
-                bell = session.transport = Bell()
+                wakeup = session.transport = Wakeup()
                 quick = True  # the one who waits looks after that himself
         finally:
             if quick:
-                self._leave_quickly()
+                self._release_without_timer()
             else:
-                self.leave()
-        self.settle(written)
-        if bell is not None:
-            return self._sleep(session, bell, stop, before)
-        return raised(reply)
+                self.release()
+        self.commit_and_wake(written)
+        if wakeup is not None:
+            return self._sleep(session, wakeup, stop, before)
+        return raise_error_reply(reply)
 
     @cython.cfunc
-    def _written(self, session: Session, before: cython.longlong) -> cython.longlong:
-        """In which batch the session has written since it stood at before; -1 if it has not."""
+    def _written_batch(self, session: Session, before: cython.longlong) -> cython.longlong:
+        """Return the batch in which the session has written since `before`; -1 if it has not."""
         written: cython.longlong = session.last_write_offset
         return written if written != before or written == self.engine.effects.offset else -1
 
     @cython.cfunc
     def _reply(self, session: Session) -> object:
-        """What the session was answered; it is put back."""
+        """Take the session's reply and return the session."""
         killed: cython.bint = session.answer.pending() == 0
         reply: object = None if killed else self.reader.take(session.answer)
-        self._put_back(session)
+        self._return_session(session)
         if killed and session.closing:
             return HeadraceError("the command was cut off: CLIENT KILL has closed its session")
         return reply
 
     @cython.cfunc
-    def _sleep(self, session: Session, bell: Any, stop: Any, before: cython.longlong) -> object:
-        """Wait for the session's answer outside of the lock, and return it."""
+    def _sleep(self, session: Session, wakeup: Any, stop: Any, before: cython.longlong) -> object:
+        """Wait for the session's reply outside of the lock, and return it."""
         answered: cython.bint = False
         reply: object = None
         written: cython.longlong = -1
         if stop is not None:
-            stop.listen(bell)
+            stop.add_wakeup(wakeup)
         try:
             while not answered:
                 waiter = session.waiting
                 if waiter is not None:
-                    self.clock.sleep(bell, waiter.deadline or NEVER_MS)
-                self.enter()
+                    self.clock.sleep(wakeup, waiter.deadline or NEVER_MS)
+                self.acquire()
                 try:
                     if session.waiting is not None and stop is not None and stop.is_set():
                         self.engine.unblock(session)
                     if session.waiting is not None:
-                        self.follow_clock()
+                        self.adjust_to_clock()
                         self.engine.tick(self.now())
                     answered = session.waiting is None
                     if answered:
-                        written = self._written(session, before)
+                        written = self._written_batch(session, before)
                         reply = self._reply(session)
                 finally:
-                    self.leave()
-                self.settle(written)
+                    self.release()
+                self.commit_and_wake(written)
         finally:
             if stop is not None:
-                stop.forget(bell)
+                stop.remove_wakeup(wakeup)
             if not answered:
-                self._abandon(session)
-        return raised(reply)
+                self._abandon_session(session)
+        return raise_error_reply(reply)
 
     @cython.cfunc
-    def _abandon(self, session: Session) -> cython.void:
-        """The thread that waited is called away: nothing is served to the session any more."""
-        if self.refusal is None:
+    def _abandon_session(self, session: Session) -> cython.void:
+        """Close the session of a thread whose wait was interrupted."""
+        if self.closed_reason is None:
             self.lock.acquire()
             self.engine.close(session)
             self.lock.release()
@@ -331,37 +337,40 @@ class Door:
     # Many requests.
 
     def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
-        """Carry out many commands in a row, as one if atomic; nothing else comes between them."""
+        """Execute many commands in a row, as a transaction if atomic; no other request comes between them."""
         batch: list[Any] = [list(words) for words in requests]
         replies: list[Any] = []
-        refused: object = None
+        rejection: object = None
         written: cython.longlong = -1
-        self.enter()
+        self.acquire()
         try:
             now: cython.longlong = self.now()
-            session: Session = self._session()
+            session: Session = self._take_session()
             before: cython.longlong = session.last_write_offset
             if atomic:
-                self._at_once(session, [b"MULTI"], now)
+                self._execute_without_waiting(session, [b"MULTI"], now)
             for words in batch:
-                replies.append(self._at_once(session, words, now))
+                replies.append(self._execute_without_waiting(session, words, now))
             if atomic:
-                done = self._at_once(session, [b"EXEC"], now)
+                done = self._execute_without_waiting(session, [b"EXEC"], now)
                 if isinstance(done, CommandError):
-                    refused = next(filter(is_refusal, replies), done)
+                    rejection = next(filter(is_error_reply, replies), done)
                 else:
                     replies = done
-            written = self._written(session, before)
-            self._put_back(session)
+            written = self._written_batch(session, before)
+            self._return_session(session)
         finally:
-            self.leave()
-        self.settle(written)
-        raised(refused)
-        return [as_error(str(reply)) if isinstance(reply, CommandError) else reply for reply in replies]
+            self.release()
+        self.commit_and_wake(written)
+        raise_error_reply(rejection)
+        return [command_error(str(reply)) if isinstance(reply, CommandError) else reply for reply in replies]
 
     @cython.cfunc
-    def _at_once(self, session: Session, argv: list[bytes], now: cython.longlong) -> Any:
-        """The reply. What would wait gives up, as inside of MULTI: nobody else is let in to end the wait."""
+    def _execute_without_waiting(self, session: Session, argv: list[bytes], now: cython.longlong) -> Any:
+        """Return the reply.
+
+        A blocking command times out at once, as in MULTI: no other request could unblock it.
+        """
         self.engine.execute(session, argv, now)
         if session.waiting is not None and not self.engine.unblock(session):
             self.engine.close(session)
@@ -377,14 +386,14 @@ class Door:
         fields: Fields,
         options: Sequence[bytes] = (),
     ) -> bytes | None:
-        """XADD; the new ID."""
+        """Execute XADD; return the new ID."""
         argv: list[bytes] = [XADD, key, *options, id] if options else [XADD, key, id]
         field_encoding.put(argv, fields)
         reply: Any = self._run(argv, None, not options)
         return reply  # type: ignore[no-any-return]
 
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
-        """An XADD each, as one transaction; the IDs."""
+        """Execute one XADD for each entry as a transaction; return the IDs."""
         head: list[bytes] = [XADD, key, *options, b"*"]
         queue: list[Any] = []
         row: CommandRow = self.engine.rows[XADD]
@@ -395,19 +404,19 @@ class Door:
         if not queue:
             return []
         written: cython.longlong = -1
-        self.enter()
+        self.acquire()
         try:
-            session: Session = self._session()
+            session: Session = self._take_session()
             before: cython.longlong = session.last_write_offset
             session.queue = queue
-            replies = self._at_once(session, [b"EXEC"], self.now())
-            written = self._written(session, before)
-            self._put_back(session)
+            replies = self._execute_without_waiting(session, [b"EXEC"], self.now())
+            written = self._written_batch(session, before)
+            self._return_session(session)
         finally:
-            self.leave()
-        self.settle(written)
-        ids: list[bytes] = raised(replies)
-        raised(next(filter(is_refusal, ids), None))
+            self.release()
+        self.commit_and_wake(written)
+        ids: list[bytes] = raise_error_reply(replies)
+        raise_error_reply(next(filter(is_error_reply, ids), None))
         return ids
 
     # Time.
@@ -417,23 +426,26 @@ class Door:
         return self.now()
 
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
-        """Sleep; True if stop ended it. DatabaseClosed if the database is closed meanwhile."""
-        bell = Bell()
-        until = self.elapsed() + round(max(0.0, min(seconds, FAR_S)) * 1000)
-        self.sleepers[bell] = None
+        """Sleep.
+
+        Returns True if stop ended the sleep. Raises DatabaseClosed if the database is closed meanwhile.
+        """
+        wakeup = Wakeup()
+        until = self.elapsed_ms() + round(max(0.0, min(seconds, FOREVER_S)) * 1000)
+        self.sleepers[wakeup] = None
         if stop is not None:
-            stop.listen(bell)
+            stop.add_wakeup(wakeup)
         try:
-            while self.refusal is None and (left := until - self.elapsed()) > 0:
+            while self.closed_reason is None and (left := until - self.elapsed_ms()) > 0:
                 if stop is not None and stop.is_set():
                     break
-                self.clock.sleep(bell, self.now() + left)
+                self.clock.sleep(wakeup, self.now() + left)
         finally:
-            del self.sleepers[bell]
+            del self.sleepers[wakeup]
             if stop is not None:
-                stop.forget(bell)
-        if self.refusal is not None:
-            raise DatabaseClosed(self.refusal)
+                stop.remove_wakeup(wakeup)
+        if self.closed_reason is not None:
+            raise DatabaseClosed(self.closed_reason)
         return stop is not None and stop.is_set()
 
     # The end.
@@ -444,36 +456,39 @@ class Door:
         return self.storage is not None and self.storage.policy == "always"
 
     def close(self) -> None:
-        """Let go of the engine, with all on the disk; who waits gets DatabaseClosed. Twice does nothing."""
-        if self.refusal is None:
+        """Sync everything and release the engine; waiting threads get DatabaseClosed.
+
+        A second call does nothing.
+        """
+        if self.closed_reason is None:
             with self.lock:
-                self.refusal = self.refusal or CLOSED
-                bells = [session.transport for session in self.engine.clients.values()]
-            for bell in [*bells, *self.sleepers]:
-                if bell is not None:
-                    bell.ring()
-            if self.keeper is not None:
-                self.keeper.bell.ring()
+                self.closed_reason = self.closed_reason or CLOSED
+                wakeups = [session.transport for session in self.engine.clients.values()]
+            for wakeup in [*wakeups, *self.sleepers]:
+                if wakeup is not None:
+                    wakeup.wake()
+            if self.timer is not None:
+                self.timer.wakeup.wake()
         if self.storage is not None and not self.storage.closed:
             self.storage.close()
 
-    def forked(self, refusal: str) -> None:
-        """Refuse everything in the child of a fork: a thread that is not here may hold the lock."""
-        self.refusal = refusal
+    def close_after_fork(self, reason: str) -> None:
+        """Close it in a forked child. It takes no lock, because a thread of the parent may hold it."""
+        self.closed_reason = reason
         if self.storage is not None:
             self.storage.abandon()
 
 
-def is_refusal(reply: object) -> bool:
-    """Whether the reply stands for a command that was refused."""
+def is_error_reply(reply: object) -> bool:
+    """Whether the reply is an error."""
     return isinstance(reply, CommandError)
 
 
 @cython.cfunc
-def raised(reply: Any) -> Any:
-    """The reply, unless it is a refusal."""
+def raise_error_reply(reply: Any) -> Any:
+    """Return the reply; raise it if it is an error."""
     if isinstance(reply, CommandError):
-        raise as_error(str(reply))
+        raise command_error(str(reply))
     if isinstance(reply, HeadraceError):
         raise reply
     return reply

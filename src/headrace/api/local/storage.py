@@ -1,24 +1,25 @@
-"""The disk under a database in this process: a lock on the directory, the log, and who waits for it.
+"""The disk of a database in this process: a lock on the directory, the log, and the threads that wait for it.
 
-    thread 1  execute ─┐ commit: takes what all three did ─ one write ─ one sync ─┐ done
-    thread 2  execute ─┤ waits for thread 1's commit                              ├ done, nothing left to do
-    thread 3  execute ─┘ waits                                                    └ done
+    thread 1  execute ─┐ commit: takes the effects of all three ─ one write ─ one sync ─┐ done
+    thread 2  execute ─┤ waits for thread 1's commit                                    ├ done, nothing left
+    thread 3  execute ─┘ waits                                                          └ done
 
-Requests are counted by `batches`: the engine's offset is the number of the batch that its effects will be
-taken in, so a session that has written in batch 7 is safe as soon as `safe` is more than 7.
+`batch_count` counts batches: the engine's offset is the number of the batch that will contain its next
+effects. So the changes of a session in batch 7 are durable once `durable_before` is more than 7.
 
-The files of the log are compared with what was written to them before a commit, about once a second, and
-before close() and compact(): an idle program learns at its next write that they were removed or replaced.
+The log's files are checked before a commit about once a second, and before close() and compact(): an idle
+program learns at its next write that they were removed or replaced.
 
-The disk refuses: what is in memory stays there and is tried again by the keeper (or the next commit), the
-thread that wrote it gets NotOnDisk, and writes are refused before they are done until the disk has it all.
+When the disk rejects a write, memory keeps the change and the timer thread (or the next commit) retries it.
+The thread that wrote gets NotOnDisk, and writes are rejected before they are executed until the disk has
+everything.
 
-A signal handler may raise in the main thread, at any call it makes (KeyboardInterrupt). A commit that is
-broken off by that is simply done again, by whoever commits next, or by the keeper: the log sees to it that
-nothing is there twice. A rewrite is not, so it runs where no signal handler does: in another thread.
+A signal handler may raise in the main thread, at any call it makes (KeyboardInterrupt). An interrupted commit
+is repeated by the next commit or by the timer thread; the log prevents duplicates. A rewrite cannot be
+repeated, so it runs where no signal handler does: in another thread.
 
-The files are those of `headrace serve`: a directory that one has written the other can open, never both.
-Locks: `lock` is held by who commits; the door's, the engine's, is taken inside of it and never around it.
+The files are those of `headrace serve`: either can open a directory of the other, but not at the same time.
+Locks: a commit holds `lock`; the engine's lock is taken inside of it and never around it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.api.local.background import Sync, in_peace
+from headrace.api.local.background import BackgroundSync, run_uninterrupted
 from headrace.commands.server.saving import SYNCED
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
@@ -47,37 +48,37 @@ from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import Recovered, recover
 
 if TYPE_CHECKING:
-    from headrace.api.local.local_engine import Door
+    from headrace.api.local.local_engine import LocalEngine
 
 SNAPSHOT = "dump.rdb"  # as the server calls it
 RETRY_MS = 100  # in trouble the disk is tried so often
 REWRITE_RETRY_MS = 1000
-GROWN_MIN = 64 << 20  # a smaller log is not rewritten by itself
+REWRITE_MIN_BYTES = 64 << 20  # a smaller log is not rewritten by itself
 NEVER_MS = -1
-OPENED = "by headrace.open"  # who holds a directory says how
+HOLDER_NOTE = "by headrace.open"  # who holds a directory says how
 
 
 class Storage:
     """The log of one database. Any thread may commit."""
 
-    def __init__(self, files: Files, policy: str, grown_min: int = GROWN_MIN) -> None:
+    def __init__(self, files: Files, policy: str, rewrite_min_bytes: int = REWRITE_MIN_BYTES) -> None:
         self.files = files
         self.names = Names()
         self.policy = policy
-        self.grown_min = grown_min
+        self.rewrite_min_bytes = rewrite_min_bytes
         self.lock = threading.Lock()
         self.log = Log(files, self.names, policy=policy, sync_later=self._sync_later)
-        self.batches = 0  # taken of the engine
-        self.taken: list[tuple[int, list[bytes]]] = []  # of the engine, and not the log's yet
+        self.batch_count = 0  # taken of the engine
+        self.uncommitted: list[tuple[int, list[bytes]]] = []  # of the engine, and not the log's yet
         self.synced = 0  # batches before that one are on the disk
-        self.trouble = ""
-        self.wanted = False  # BGREWRITEAOF
-        self.watched = False  # the keeper knows that there is something to do
+        self.disk_error = ""
+        self.rewrite_requested = False  # BGREWRITEAOF
+        self.timer_scheduled = False  # the keeper knows that there is something to do
         self.closed = False
-        self._door: Door | None = None
-        self._sync: Sync | None = None
+        self._local_engine: LocalEngine | None = None
+        self._sync: BackgroundSync | None = None
         self._sync_offset = 0
-        self._sync_batches = 0
+        self._sync_batch_count = 0
         self._rewrite_at = 0  # bytes of log that call for a rewrite
         self._retry_ms = 0
         self._rewrite_error = ""  # logged already
@@ -85,9 +86,9 @@ class Storage:
     # From the start to the end.
 
     def load(self, engine: Engine, now_ms: int) -> Recovered:
-        """What is on the disk becomes the empty engine's, and the log goes on behind it. HeadraceError."""
+        """Load the files into the empty engine; the log continues after them. Raises HeadraceError."""
         try:
-            with plain_errors(self.files):
+            with explain_disk_errors(self.files):
                 self.files.lock()
                 found = self._recover(engine, now_ms)
         except BaseException:
@@ -95,7 +96,7 @@ class Storage:
             raise
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
-        self._measure()
+        self._set_rewrite_threshold()
         engine.stats.reset()
         engine.record_effects(True)
         return found
@@ -116,12 +117,15 @@ class Storage:
             self.log.create(lambda file: write_base(engine, file, now_ms))
         return found
 
-    def attach(self, door: Door) -> None:
-        """The door whose engine it is."""
-        self._door = door
+    def attach(self, local_engine: LocalEngine) -> None:
+        """Set the LocalEngine whose changes it stores."""
+        self._local_engine = local_engine
 
     def close(self) -> None:
-        """Sync everything and let go of the directory. NotOnDisk: the end is lost. Twice does nothing."""
+        """Sync everything and release the directory.
+
+        A second call does nothing. Raises NotOnDisk if the end is lost.
+        """
         with self.lock:
             if self.closed:
                 return
@@ -132,7 +136,7 @@ class Storage:
                 self._write()
                 trouble = "" if self.log.close(True) else self.log.trouble
                 if not trouble:
-                    self.door.safe = self.synced = self.batches
+                    self.local_engine.durable_before = self.synced = self.batch_count
             finally:
                 self.closed = True
                 self.files.unlock()
@@ -140,7 +144,7 @@ class Storage:
             raise NotOnDisk(f"the database was closed, and the disk has not taken the end of it: {trouble}")
 
     def abandon(self) -> None:
-        """In the child of a fork: let go of the files, which are the parent's; no lock is touched."""
+        """Release the parent's files in a forked child; takes no lock."""
         self.closed = True
         self.log.abandon()
         self.files.unlock()
@@ -148,33 +152,33 @@ class Storage:
     # Commits.
 
     @property
-    def door(self) -> Door:
-        """The engine's door."""
-        assert self._door is not None
-        return self._door
+    def local_engine(self) -> LocalEngine:
+        """The LocalEngine."""
+        assert self._local_engine is not None
+        return self._local_engine
 
     def commit(self, written: int) -> None:
-        """Return when what a session wrote in that batch is as durable as promised; else NotOnDisk."""
+        """Return when batch `written` is as durable as promised; otherwise raise NotOnDisk."""
         with self.lock:
-            if self.door.safe > written:
+            if self.local_engine.durable_before > written:
                 return
             if self.closed:
                 raise DatabaseClosed("the database was closed before this was on the disk")
             self._commit()
             grown = self.log.size > self._rewrite_at
         if grown:
-            in_peace(self._rewrite_if_grown)
+            run_uninterrupted(self._rewrite_if_grown)
 
     def _commit(self) -> None:
-        """Take what was done, write it, and sync it if that is promised. The lock is held."""
+        """Take the effects, write them, and sync them if the policy promises it. The lock is held."""
         try:
             whole = self._write()
             if whole:
-                self._whole()
+                self._on_log_complete()
             else:
-                self._begin_trouble()
+                self._on_disk_failure()
         except BaseException:
-            self._have_watched()
+            self._schedule_timer()
             raise
         if not whole:
             raise NotOnDisk(
@@ -183,134 +187,140 @@ class Storage:
             )
 
     def _write(self) -> bool:
-        """Have the log take what was done; whether it has it all."""
-        with self.door.lock:
-            self._take()
-        now_ms = self.door.engine.keyspace.now
+        """Write the effects to the log; return whether it has all of them."""
+        with self.local_engine.lock:
+            self._take_effects()
+        now_ms = self.local_engine.engine.keyspace.now
         self.log.check_files(now_ms)
-        return self.log.commit(self.taken, now_ms)
+        return self.log.commit(self.uncommitted, now_ms)
 
-    def _take(self) -> None:
-        """The next batch. In one statement that calls nothing: see persistence/aof/log.py, 7."""
-        effects = self.door.engine.effects
-        effects.offset = self.batches + 1
-        self.batches, self.taken, effects.items[:] = effects.offset, self.taken + effects.items, ()
+    def _take_effects(self) -> None:
+        """Take the next batch. One statement without a call: see persistence/aof/log.py, 7."""
+        effects = self.local_engine.engine.effects
+        effects.offset = self.batch_count + 1
+        self.batch_count, self.uncommitted, effects.items[:] = (
+            effects.offset,
+            self.uncommitted + effects.items,
+            (),
+        )
 
-    def _whole(self) -> None:
-        """The log has all batches."""
-        self.door.safe = self.batches
+    def _on_log_complete(self) -> None:
+        """Record that the log has all batches."""
+        self.local_engine.durable_before = self.batch_count
         if self.log.synced == self.log.written:
-            self.synced = self.batches
-        if self.trouble:
+            self.synced = self.batch_count
+        if self.disk_error:
             logging.getLogger("headrace").warning("the log is whole again: writes are taken")
-            with self.door.lock:
-                self.door.engine.write_gate.reject_writes(None)
-            self.trouble = ""
-        if not self.watched and self.policy == "everysec" and self.log.synced < self.log.written:
-            self._have_watched()
+            with self.local_engine.lock:
+                self.local_engine.engine.write_gate.reject_writes(None)
+            self.disk_error = ""
+        if not self.timer_scheduled and self.policy == "everysec" and self.log.synced < self.log.written:
+            self._schedule_timer()
 
-    def _begin_trouble(self) -> None:
-        if not self.watched:
-            self._have_watched()  # first: once writes are refused nobody else comes by to see to it
-        if not self.trouble:
+    def _on_disk_failure(self) -> None:
+        if not self.timer_scheduled:
+            self._schedule_timer()  # first: once writes are refused nobody else comes by to see to it
+        if not self.disk_error:
             logging.getLogger("headrace").error("%s; until it is whole, writes are refused", self.log.trouble)
-        if self.trouble != self.log.trouble:
-            self.trouble = self.log.trouble
-            with self.door.lock:
-                self.door.engine.write_gate.reject_writes(refusal_of(self.trouble))
+        if self.disk_error != self.log.trouble:
+            self.disk_error = self.log.trouble
+            with self.local_engine.lock:
+                self.local_engine.engine.write_gate.reject_writes(refusal_of(self.disk_error))
 
-    def _have_watched(self) -> None:
-        self.door.rouse()
-        self.watched = True
+    def _schedule_timer(self) -> None:
+        self.local_engine.wake_timer()
+        self.timer_scheduled = True
 
     # What the keeper does.
 
     def tick(self, now_ms: int) -> int:
-        """Sync what is due, try again what failed; when to come again, or NEVER_MS."""
+        """Sync what is due and retry what failed; return the next time when something is due, or NEVER_MS."""
         with self.lock:
             if self.closed:
                 return NEVER_MS
-            self._see_to(now_ms)
+            self._maintain(now_ms)
             sync, self._sync = self._sync, None
         if sync is not None:
             sync.run()
             with self.lock:
                 if not self.closed:
-                    self._see_to(now_ms)
-        self._tell_synced(now_ms)
+                    self._maintain(now_ms)
+        self._wake_sync_waiters(now_ms)
         with self.lock:
             if self.closed:
                 return NEVER_MS
             due = self._due_ms(now_ms)
-            self.watched = due != NEVER_MS
+            self.timer_scheduled = due != NEVER_MS
             return due
 
-    def _see_to(self, now_ms: int) -> None:
+    def _maintain(self, now_ms: int) -> None:
         log = self.log
-        waited_for = (0, SYNCED) in self.door.engine.keyspace.blocking.queues
+        waited_for = (0, SYNCED) in self.local_engine.engine.keyspace.blocking.queues
         log.set_policy("everysec" if waited_for and self.policy == "no" else self.policy)
-        broken_off = self.door.safe < self.batches
-        if (self.door.engine.effects.items or broken_off) and not self.trouble:  # or keys have died of age
+        broken_off = self.local_engine.durable_before < self.batch_count
+        if (
+            self.local_engine.engine.effects.items or broken_off
+        ) and not self.disk_error:  # or keys have died of age
             with contextlib.suppress(NotOnDisk):
                 self._commit()
         if log.size > self._rewrite_at:
-            self.wanted = True
+            self.rewrite_requested = True
         log.tick(now_ms)
         if self._sync is None and log.synced >= self._sync_offset:
-            self.synced = max(self.synced, self._sync_batches)
-        if (log.needs_rewrite and now_ms >= self._retry_ms) or self.wanted:
-            self.wanted = False
+            self.synced = max(self.synced, self._sync_batch_count)
+        if (log.needs_rewrite and now_ms >= self._retry_ms) or self.rewrite_requested:
+            self.rewrite_requested = False
             self._retry_ms = now_ms + REWRITE_RETRY_MS
             self._rewrite_if_possible()
         if log.trouble:
-            self._begin_trouble()
-        elif self.trouble:
-            self._whole()
+            self._on_disk_failure()
+        elif self.disk_error:
+            self._on_log_complete()
 
     def _due_ms(self, now_ms: int) -> int:
-        if self.trouble:
+        if self.disk_error:
             return now_ms + RETRY_MS
-        if self.wanted:
+        if self.rewrite_requested:
             return now_ms
         unsynced = self.log.synced < self.log.written
         return now_ms + SYNC_EVERY_MS if unsynced and self.log.policy == "everysec" else NEVER_MS
 
-    def _sync_later(self, file: File) -> Sync:
-        """The log wants a sync in another thread: it is the keeper's, once it has let go of the lock."""
-        self._sync = Sync(file)
+    def _sync_later(self, file: File) -> BackgroundSync:
+        """Called by the log: have the timer thread sync, after it has released the lock."""
+        self._sync = BackgroundSync(file)
         self._sync_offset = self.log.written
-        self._sync_batches = self.door.safe
+        self._sync_batch_count = self.local_engine.durable_before
         return self._sync
 
-    def _tell_synced(self, now_ms: int) -> None:
-        """WAITAOF: those who wait are tried again."""
-        door = self.door
-        if (0, SYNCED) in door.engine.keyspace.blocking.queues:
+    def _wake_sync_waiters(self, now_ms: int) -> None:
+        """Run waiting WAITAOF commands again."""
+        local_engine = self.local_engine
+        if (0, SYNCED) in local_engine.engine.keyspace.blocking.queues:
             with contextlib.suppress(DatabaseClosed):
-                door.enter()
+                local_engine.acquire()
                 try:
-                    door.engine.on_log_synced(now_ms)
+                    local_engine.engine.on_log_synced(now_ms)
                 finally:
-                    door.leave()
-                door.settle(-1)
+                    local_engine.release()
+                local_engine.commit_and_wake(-1)
 
     # Rewrites.
 
     def compact(self) -> None:
-        """Write the log anew: what there is, no longer how it came to be. HeadraceError if it cannot be."""
-        in_peace(self._compact)
+        """Rewrite the log from the data in memory. Raises HeadraceError if that fails."""
+        run_uninterrupted(self._compact)
 
     def _compact(self) -> None:
         with self.lock:
             if self.closed:
                 raise DatabaseClosed("the database is closed")
-            with plain_errors(self.files):
+            with explain_disk_errors(self.files):
                 self._rewrite()
 
-    def ask_for_rewrite(self) -> None:
-        """Have the keeper write the log anew. Called with the engine's lock."""
-        self.wanted = True
-        self.door.rouse()
+    def request_rewrite(self) -> None:
+        """Have the timer thread rewrite the log. Called with the engine's lock."""
+        self.rewrite_requested = True
+        self.local_engine.wake_timer()
 
     def _rewrite_if_grown(self) -> None:
         with self.lock:
@@ -328,20 +338,20 @@ class Storage:
             self._rewrite_at = self.log.size + self.log.size // 4
 
     def _rewrite(self) -> None:
-        """A snapshot, in the place of all that the log said so far.
+        """Replace the log with a snapshot.
 
-        Nobody changes data while it is written, and nobody waits for the disk to sync it but who writes.
+        The engine's lock is held while the snapshot is written. Only writers wait for the fsync.
         """
         name = self.names.temporary(f"{self.names.base}.rewrite")
         self.log.check_files(0, force=True)
         try:
             if self.log.needs_rewrite:
                 restore_directory(self.files, self.names)
-            with self.door.lock:
-                self._take()
-                now_ms = self.door.engine.keyspace.now
+            with self.local_engine.lock:
+                self._take_effects()
+                now_ms = self.local_engine.engine.keyspace.now
                 error = self._write_snapshot(name, now_ms)
-            self.log.commit(self.taken, now_ms)
+            self.log.commit(self.uncommitted, now_ms)
             if error is not None:
                 raise error
             rewrite = self.log.begin_rewrite()
@@ -353,7 +363,7 @@ class Storage:
                 done = self.log.finish_rewrite(rewrite, whole)
             if not done:
                 raise HeadraceError(rewrite.trouble)
-            self._measure()
+            self._set_rewrite_threshold()
         except (OSError, HeadraceError):
             raise
         except BaseException as error:
@@ -363,24 +373,26 @@ class Storage:
             with contextlib.suppress(OSError):
                 self.files.remove(name)
             if self.log.trouble:
-                self._begin_trouble()
+                self._on_disk_failure()
             else:
-                self._whole()
+                self._on_log_complete()
 
     def _write_snapshot(self, name: str, now_ms: int) -> OSError | None:
-        """Write memory to a file, which is not synced; what went wrong."""
+        """Write memory to a file without a sync; return the error, if any."""
         try:
             with contextlib.closing(self.files.create(name)) as file:
-                write_base(self.door.engine, file, now_ms)
+                write_base(self.local_engine.engine, file, now_ms)
         except OSError as error:
             return error
         return None
 
-    def _measure(self) -> None:
-        self._rewrite_at = max(self.grown_min, 2 * self.log.base_size)
+    def _set_rewrite_threshold(self) -> None:
+        self._rewrite_at = max(self.rewrite_min_bytes, 2 * self.log.base_size)
 
 
 class NoSnapshot(CommandError):
+    """A snapshot was requested of a database that has a log."""
+
     text = (
         "ERR a database inside a program keeps a log and no snapshot beside it, so there is nothing to save:"
         " compact(), or BGREWRITEAOF, writes the log anew; for a copy close it and copy its directory"
@@ -388,43 +400,43 @@ class NoSnapshot(CommandError):
 
 
 class LibraryHost(ServerInterface):
-    """What commands may ask of a program that has the engine in it."""
+    """What commands may ask of a program that contains the engine."""
 
     storage: Storage | None = None
 
     def directives(self) -> dict[bytes, bytes]:
-        """As CONFIG GET shows them."""
+        """Return the directives for CONFIG GET."""
         known = super().directives()
         if self.storage is not None:
             known |= {b"appendonly": b"yes", b"appendfsync": self.storage.policy.encode()}
         return known
 
     def save(self, now_ms: int) -> None:
-        """SAVE: there is no snapshot beside the log."""
+        """SAVE: rejected with NoSnapshot if there is a log."""
         if self.storage is not None:
             raise NoSnapshot()
         super().save(now_ms)
 
     def background_save(self, schedule: bool) -> bytes:
-        """BGSAVE."""
+        """BGSAVE: rejected with NoSnapshot if there is a log."""
         if self.storage is not None:
             raise NoSnapshot()
         return super().background_save(schedule)
 
     def rewrite_log(self) -> bytes:
-        """BGREWRITEAOF: the keeper does it."""
+        """BGREWRITEAOF: the timer thread performs it."""
         if self.storage is None:
             return super().rewrite_log()
-        self.storage.ask_for_rewrite()
+        self.storage.request_rewrite()
         return b"Background append only file rewriting started"
 
     def log_synced(self) -> int:
-        """Which batches are on the disk."""
+        """The number of synced batches; -1 without a log."""
         return -1 if self.storage is None else self.storage.synced
 
 
 def write_base(engine: Engine, file: File, now_ms: int) -> None:
-    """All that is in memory, as a snapshot that a log may begin with."""
+    """Write memory as a snapshot that a log can start with."""
     write_rdb(
         engine.keyspace,
         lambda data: write_all(file, data),
@@ -436,10 +448,10 @@ def write_base(engine: Engine, file: File, now_ms: int) -> None:
     )
 
 
-def directory(path: str | os.PathLike[str]) -> DiskFiles:
-    """The directory to keep a database in, made if it is missing. HeadraceError.
+def open_directory(path: str | os.PathLike[str]) -> DiskFiles:
+    """Open the directory of a database; create it if it is missing. Raises HeadraceError.
 
-    It stays that one when the program goes to another directory, or a link leads elsewhere.
+    The path is resolved once, so a later chdir() or a changed symbolic link has no effect.
     """
     given = os.fsdecode(path)
     if not given:
@@ -453,27 +465,27 @@ def directory(path: str | os.PathLike[str]) -> DiskFiles:
         raise HeadraceError(f"{given}: {error.strerror}: a database needs a directory of its own") from error
     except ValueError as error:  # UnicodeEncodeError is one
         raise UsageError(f"{given!r} is no directory's name: {error}") from error
-    return DiskFiles(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {OPENED}")
+    return DiskFiles(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {HOLDER_NOTE}")
 
 
 @contextlib.contextmanager
-def plain_errors(files: Files) -> Iterator[None]:
-    """What goes wrong is a HeadraceError that says what to do."""
+def explain_disk_errors(files: Files) -> Iterator[None]:
+    """Convert errors of the disk into a HeadraceError that says what to do."""
     try:
         yield
     except DirectoryInUse as used:
-        raise HeadraceError(in_use(used)) from None
+        raise HeadraceError(in_use_message(used)) from None
     except OSError as error:
         where = error.filename or getattr(files, "root", "the database")
         raise HeadraceError(f"{where}: {error.strerror or error}") from error
 
 
-def in_use(used: DirectoryInUse) -> str:
-    """Who has the directory, and how to share it."""
+def in_use_message(used: DirectoryInUse) -> str:
+    """Return which process has the directory, and how to share it."""
     who = "this process" if used.pid == str(os.getpid()) else f"process {used.pid}"
     holder = f" ({used.holder})" if used.holder else ""
     text = f"{used.root} is in use by {who}{holder}, and one process has it at a time"
-    if used.holder and OPENED not in used.holder:  # a server says its addresses
+    if used.holder and HOLDER_NOTE not in used.holder:  # a server says its addresses
         address = used.holder.partition(",")[0]
         return f'{text}: that is a server, use headrace.connect("redis://{address}") instead'
     if who == "this process":

@@ -1,12 +1,12 @@
-"""The far link: a server elsewhere, or several, through redis-py's connections.
+"""The remote backend: one or more servers, through redis-py's connections.
 
-    not sent yet         no connection could be made     tried again, whatever it is
-    sent, no answer      it may have been carried out    tried again if that does no harm, else ConnectionLost
-    refused: elsewhere   MOVED, READONLY, LOADING ...    tried again, there or later
+    not sent yet          no connection could be made      retried, whatever the request
+    sent, no reply        it may have been executed        retried if it is idempotent, else ConnectionLost
+    redirected, not now   MOVED, READONLY, LOADING ...     retried, there or later
 
-What does no harm twice: reads; removals and acknowledgements, whose count may then come out too small; XADD
-with an idempotent ID. For all else ConnectionLost is raised, and says so, for only the caller knows what to
-do: an entry that is added again may be there twice.
+Idempotent are: reads; removals and acknowledgements, whose count may then be too small; XADD with an
+idempotent ID. For all others ConnectionLost is raised, because only the caller knows what to do: an entry
+that is added again may be there twice.
 """
 
 from __future__ import annotations
@@ -28,44 +28,52 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from headrace.api.backend import Bell, Stop
+from headrace.api.backend import Stop, Wakeup
 from headrace.api.codecs.arguments import shown
 from headrace.api.codecs.field_encoding import words_of
-from headrace.api.remote.server_errors import as_error
-from headrace.api.remote.topology import place_of
+from headrace.api.remote.server_errors import command_error
+from headrace.api.remote.topology import topology_of
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed, HeadraceError
 from headrace.retry import CONNECTION_ERRORS, ReconnectDelay
 
-POLL_S = 0.1  # between looks at a Stop
-BLOCK_S = 10.0  # a read that waits for longer is asked again, so that a dead connection is noticed
+POLL_S = 0.1  # between checks of a Stop
+BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
 
-ELSEWHERE = (AskError, MovedError, TryAgainError, ClusterDownError, ReadOnlyError, BusyLoadingError)
+REDIRECTED = (AskError, MovedError, TryAgainError, ClusterDownError, ReadOnlyError, BusyLoadingError)
 DENIED = (AuthenticationError, AuthorizationError)
 
-READS = frozenset(
+READ_COMMANDS = frozenset(
     b"XRANGE XREVRANGE XLEN XREAD XINFO XPENDING PING TIME EXISTS TYPE TTL PTTL GET MGET SCAN INFO".split()
 )
-HARMLESS = frozenset(b"XACK XACKDEL XDEL XDELEX XTRIM XGROUP XSETID XCFGSET DEL UNLINK EXPIRE".split())
-SECOND_WORD = frozenset(b"XINFO XGROUP OBJECT MEMORY".split())  # their key comes behind a subcommand
-KEYLESS = frozenset(b"PING TIME INFO CONFIG CLIENT SCAN KEYS DBSIZE FLUSHALL FLUSHDB COMMAND".split())
+IDEMPOTENT_WRITES = frozenset(
+    b"XACK XACKDEL XDEL XDELEX XTRIM XGROUP XSETID XCFGSET DEL UNLINK EXPIRE".split()
+)
+KEY_AFTER_SUBCOMMAND = frozenset(b"XINFO XGROUP OBJECT MEMORY".split())  # their key follows a subcommand
+KEYLESS_COMMANDS = frozenset(
+    b"PING TIME INFO CONFIG CLIENT SCAN KEYS DBSIZE FLUSHALL FLUSHDB COMMAND".split()
+)
 
 
-class RemoteLink:
-    """A link to the servers at a URL (see headrace.server_url), or of a redis-py client.
+class RemoteBackend:
+    """A backend on the servers of a URL (see headrace.server_url) or of a redis-py client.
 
-    patience   seconds to wait for a lost server, by default as long as a restart or a failover may take. The
-               first connection is not waited for: who calls learns at once that nobody is there.
+    ConnectionLost.maybe_executed tells whether the server may have executed the request.
 
-    Errors: ConnectionLost; its maybe_executed tells whether the server may have carried out the request.
+    Args:
+        server: the URL or the client.
+        reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart or a failover.
+            The first connection is not retried.
     """
 
-    far = True
+    is_remote = True
 
-    def __init__(self, server: Any, *, patience: float | None = None) -> None:
+    def __init__(self, server: Any, *, reconnect_timeout: float | None = None) -> None:
         self.server = server
-        self.place = place_of(server)
-        self.patience = self.place.patience if patience is None else patience
-        self._met = False  # the server has answered before
+        self.topology = topology_of(server)
+        self.reconnect_timeout = (
+            self.topology.reconnect_timeout if reconnect_timeout is None else reconnect_timeout
+        )
+        self._was_connected = False  # the server has replied before
         self._closed = False
 
     @property
@@ -74,39 +82,39 @@ class RemoteLink:
         return self._closed
 
     def __repr__(self) -> str:
-        return f"RemoteLink({self.place!r})"
+        return f"RemoteBackend({self.topology!r})"
 
     def execute(self, *words: bytes) -> Any:
-        """One command; its reply."""
-        return raised(self._carry_out(key_of(words), [words], is_repeatable(words))[0])
+        """Execute one command and return its reply."""
+        return raise_error_reply(self._send_with_retries(key_of(words), [words], is_repeatable(words))[0])
 
     def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
-        """Many commands in one round trip, one a server; a refusal stands in its place in the list."""
+        """Execute many commands, with one round trip per server. Errors are elements of the returned list."""
         if not requests:
             return []
-        again = all(map(is_repeatable, requests))
+        repeatable = all(map(is_repeatable, requests))
         if atomic:
-            if len({self.place.slot(key_of(words)) for words in requests}) > 1:
-                raise as_error("CROSSSLOT the keys of a transaction are not in one slot of the cluster")
+            if len({self.topology.slot_of(key_of(words)) for words in requests}) > 1:
+                raise command_error("CROSSSLOT the keys of a transaction are not in one slot of the cluster")
             whole = [(b"MULTI",), *requests, (b"EXEC",)]
-            *queued, replies = self._carry_out(key_of(requests[0]), whole, again)
+            *queued, replies = self._send_with_retries(key_of(requests[0]), whole, repeatable)
             if isinstance(replies, CommandError):
                 raise next((one for one in queued if isinstance(one, CommandError)), replies)
-            return [refusal(one) if isinstance(one, redis.RedisError) else one for one in replies]
+            return [as_command_error(one) if isinstance(one, redis.RedisError) else one for one in replies]
         found: list[Any] = [None] * len(requests)
         for key, numbers in self._by_owner(requests).items():
-            replies = self._carry_out(key, [requests[n] for n in numbers], again)
+            replies = self._send_with_retries(key, [requests[n] for n in numbers], repeatable)
             for n, reply in zip(numbers, replies, strict=True):
                 found[n] = reply
         return found
 
     def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
-        """A read that waits; None when there was nothing. Looks at stop ten times a second."""
+        """Execute a read that waits. Returns None after a timeout. Checks `stop` ten times a second."""
         at = words.index(b"STREAMS")
         end = None if seconds is None else time.monotonic() + seconds
         longest = POLL_S if stop is not None else BLOCK_S
-        if self.place.timeout is not None:
-            longest = min(longest, self.place.timeout / 2)
+        if self.topology.timeout is not None:
+            longest = min(longest, self.topology.timeout / 2)
         while stop is None or not stop.is_set():
             left = longest if end is None else min(longest, end - time.monotonic())
             block = (b"BLOCK", b"%d" % max(1, round(left * 1000))) if left > 0 else ()
@@ -118,118 +126,124 @@ class RemoteLink:
     def add(
         self, key: bytes, id: bytes, fields: Mapping[Any, Any], options: Sequence[bytes] = ()
     ) -> bytes | None:
-        """XADD; the new ID. ConnectionLost may mean that the entry is there; with IDMP it is tried again."""
+        """Execute XADD; return the new ID. With IDMP it is retried when the reply is lost."""
         words = (b"XADD", key, *options, id, *words_of(fields))
-        reply: bytes | None = raised(self._carry_out(key, [words], again=b"IDMP" in options)[0])
+        reply: bytes | None = raise_error_reply(
+            self._send_with_retries(key, [words], repeatable=b"IDMP" in options)[0]
+        )
         return reply
 
     def add_many(
         self, key: bytes, entries: Iterable[Mapping[Any, Any]], options: Sequence[bytes] = ()
     ) -> list[bytes]:
-        """An XADD each, as one transaction in one round trip; the IDs."""
+        """Execute one XADD for each entry, as a transaction in one round trip; return the IDs."""
         requests = [(b"XADD", key, *options, b"*", *words_of(fields)) for fields in entries]
-        return [raised(reply) for reply in self.execute_all(requests, atomic=len(requests) > 1)]
+        return [raise_error_reply(reply) for reply in self.execute_all(requests, atomic=len(requests) > 1)]
 
     def now_ms(self) -> int:
-        """The clock of this machine."""
+        """The clock of this machine, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def pause(self, seconds: float, stop: Stop | None = None) -> bool:
-        """Sleep; True if stop ended it."""
+        """Sleep. Returns True if stop ended the sleep."""
         if stop is None:
             time.sleep(max(0.0, seconds))
             return False
-        bell = Bell()
-        stop.listen(bell)
+        wakeup = Wakeup()
+        stop.add_wakeup(wakeup)
         try:
-            bell.wait(seconds)
+            wakeup.wait(seconds)
         finally:
-            stop.forget(bell)
+            stop.remove_wakeup(wakeup)
         return stop.is_set()
 
     def close(self) -> None:
-        """Close all connections; who still waits gets a DatabaseClosed."""
+        """Close all connections. Waiting threads get DatabaseClosed."""
         self._closed = True
-        self.place.close()
+        self.topology.close()
 
-    # How requests get there.
+    # Sending requests.
 
     def _by_owner(self, requests: Sequence[Sequence[bytes]]) -> dict[bytes | None, list[int]]:
-        """The numbers of requests that may share a connection, by a key of theirs."""
+        """Return the indexes of requests that may share a connection, by one of their keys."""
         owners: dict[int, bytes | None] = {}
         found: dict[bytes | None, list[int]] = {}
         for n, words in enumerate(requests):
             key = key_of(words)
             try:
-                owner = id(self.place.pool(key))
-            except CONNECTION_ERRORS:  # asked again, with more patience, when it is this one's turn
+                owner = id(self.topology.pool_for_key(key))
+            except CONNECTION_ERRORS:  # retried when this request is sent
                 owner = n
             found.setdefault(owners.setdefault(owner, key), []).append(n)
         return found
 
-    def _carry_out(self, key: bytes | None, requests: Sequence[Sequence[bytes]], again: bool) -> list[Any]:
-        """The replies, refusals as CommandErrors among them; asked again where it is safe and hopeful."""
-        patience = ReconnectDelay(self.patience if self._met else 0)
+    def _send_with_retries(
+        self, key: bytes | None, requests: Sequence[Sequence[bytes]], repeatable: bool
+    ) -> list[Any]:
+        """Return the replies, including errors as CommandErrors. Retries where that is safe."""
+        delay = ReconnectDelay(self.reconnect_timeout if self._was_connected else 0)
         asked: tuple[str, int] | None = None
         maybe_executed = False
         while True:
             try:
-                replies = self._attempt(key, requests, asked)
-            except _Unanswered as lost:
+                replies = self._send_once(key, requests, asked)
+            except _NoReply as lost:
                 maybe_executed = maybe_executed or lost.sent
-                if self._closed or (lost.sent and not again):
+                if self._closed or (lost.sent and not repeatable):
                     raise self._lost(requests, lost.cause, maybe_executed) from lost.cause
                 failure = lost.cause
             else:
-                if not self._met:
-                    self._met = True
-                    patience = ReconnectDelay(self.patience)
-                moved = next((reply for reply in replies if isinstance(reply, ELSEWHERE)), None)
+                if not self._was_connected:
+                    self._was_connected = True
+                    delay = ReconnectDelay(self.reconnect_timeout)
+                moved = next((reply for reply in replies if isinstance(reply, REDIRECTED)), None)
                 if moved is None:
-                    return [refusal(one) if isinstance(one, redis.RedisError) else one for one in replies]
+                    return [
+                        as_command_error(one) if isinstance(one, redis.RedisError) else one for one in replies
+                    ]
                 if len(replies) > 1 and requests[0][0] != b"MULTI":
-                    return self._each_elsewhere(requests, replies)
+                    return self._resend_redirected(requests, replies)
                 if isinstance(moved, AskError):  # MovedError is one
-                    self.place.sent_elsewhere()
+                    self.topology.on_redirect()
                 failure = moved
                 asked = (moved.host, moved.port) if type(moved) is AskError else None
             try:
-                patience.wait(failure)
+                delay.wait(failure)
             except DENIED as denied:
-                raise refusal(denied) from None
-            except CONNECTION_ERRORS + ELSEWHERE as given_up:
+                raise as_command_error(denied) from None
+            except CONNECTION_ERRORS + REDIRECTED as given_up:
                 raise self._lost(requests, given_up, maybe_executed) from given_up
             if asked is None:
-                self.place.look_again()
+                self.topology.refresh()
 
-    def _each_elsewhere(self, requests: Sequence[Sequence[bytes]], replies: list[Any]) -> list[Any]:
-        """Of several requests some were refused because another server is to be asked: ask it for those."""
+    def _resend_redirected(self, requests: Sequence[Sequence[bytes]], replies: list[Any]) -> list[Any]:
+        """Send those requests again that were redirected to another server; return all replies."""
         found = []
         for words, reply in zip(requests, replies, strict=True):
-            if isinstance(reply, ELSEWHERE):
-                found += self._carry_out(key_of(words), [words], is_repeatable(words))
+            if isinstance(reply, REDIRECTED):
+                found += self._send_with_retries(key_of(words), [words], is_repeatable(words))
             else:
-                found.append(refusal(reply) if isinstance(reply, redis.RedisError) else reply)
+                found.append(as_command_error(reply) if isinstance(reply, redis.RedisError) else reply)
         return found
 
-    def _attempt(
+    def _send_once(
         self, key: bytes | None, requests: Sequence[Sequence[bytes]], asked: tuple[str, int] | None
     ) -> list[Any]:
-        """Send all, read all replies; what the server refused stands among them as redis-py's exception."""
+        """Send all requests and read all replies; error replies are exceptions of redis-py in the list."""
         try:
             if self._closed:
                 raise redis.ConnectionError("the database is closed")
-            pool = self.place.pool(key) if asked is None else self.place.pool_at(asked)
+            pool = self.topology.pool_for_key(key) if asked is None else self.topology.pool_for_address(asked)
             connection = pool.get_connection()
         except CONNECTION_ERRORS as cause:
-            raise _Unanswered(cause, sent=False) from cause
-        except ResponseError as refused:  # while the connection was made: there is no such database, say
-            raise refusal(refused) from None
+            raise _NoReply(cause, sent=False) from cause
+        except ResponseError as refused:  # while connecting: the database number does not exist, for example
+            raise as_command_error(refused) from None
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
-            replies = _conversation(connection, words)
+            replies = _exchange(connection, words)
         except CONNECTION_ERRORS as cause:
-            raise _Unanswered(cause, sent=True) from cause
+            raise _NoReply(cause, sent=True) from cause
         finally:
             pool.release(connection)
         return replies if asked is None else replies[1:]
@@ -238,19 +252,19 @@ class RemoteLink:
         self, requests: Sequence[Sequence[bytes]], cause: Exception, maybe_executed: bool
     ) -> HeadraceError:
         if self._closed:
-            return DatabaseClosed(f"the database on {self.place!r} was closed")
+            return DatabaseClosed(f"the database on {self.topology!r} was closed")
         name = shown(requests[requests[0][0] == b"MULTI"][0])
         why = str(cause).rstrip(".")
         if not maybe_executed:
-            return ConnectionLost(f"{self.place!r} cannot be reached: {why}. {name} was not carried out.")
+            return ConnectionLost(f"{self.topology!r} cannot be reached: {why}. {name} was not executed.")
         return ConnectionLost(
-            f"{self.place!r} was lost before it answered: {why}. {name} may have been carried out, or not.",
+            f"{self.topology!r} was lost before it replied: {why}. {name} may have been executed or not.",
             True,
         )
 
 
-class _Unanswered(Exception):
-    """No answer came. sent: whether any of the request may have reached the server."""
+class _NoReply(Exception):
+    """No reply arrived. sent: whether the server may have received any of the request."""
 
     def __init__(self, cause: Exception, sent: bool) -> None:
         super().__init__()
@@ -258,8 +272,8 @@ class _Unanswered(Exception):
         self.sent = sent
 
 
-def _conversation(connection: Any, requests: Sequence[Sequence[bytes]]) -> list[Any]:
-    """The replies to requests that are sent all at once. Whatever goes wrong closes the connection."""
+def _exchange(connection: Any, requests: Sequence[Sequence[bytes]]) -> list[Any]:
+    """Send all requests at once and return the replies. Any other error closes the connection."""
     try:
         connection.send_packed_command(connection.pack_commands(requests))
         replies = []
@@ -275,33 +289,33 @@ def _conversation(connection: Any, requests: Sequence[Sequence[bytes]]) -> list[
 
 
 def key_of(words: Sequence[bytes]) -> bytes | None:
-    """The first key of a request, by which the server that owns it is found."""
+    """Return the first key of a request, which determines the server; None if it has none."""
     name = words[0].upper()
-    if name in KEYLESS or len(words) < 2:
+    if name in KEYLESS_COMMANDS or len(words) < 2:
         return None
     if name in (b"XREAD", b"XREADGROUP"):
         return words[words.index(b"STREAMS") + 1]
     if name in (b"EVAL", b"EVALSHA"):
         return words[3] if len(words) > 3 and words[2] != b"0" else None
-    return words[2 if name in SECOND_WORD and len(words) > 2 else 1]
+    return words[2 if name in KEY_AFTER_SUBCOMMAND and len(words) > 2 else 1]
 
 
 def is_repeatable(words: Sequence[bytes]) -> bool:
-    """Whether a request that was carried out may be carried out again."""
+    """Whether a request may be executed twice."""
     name = words[0].upper()
-    if name == b"XCLAIM":  # of entries however fresh, and without counting a delivery
+    if name == b"XCLAIM":  # with an idle time of 0, and without counting a delivery
         return b"JUSTID" in words and words[4] == b"0"
-    return name in READS or name in HARMLESS
+    return name in READ_COMMANDS or name in IDEMPOTENT_WRITES
 
 
-def refusal(error: Exception) -> CommandError:
-    """A server's error with its code, of which redis-py has made a class."""
+def as_command_error(error: Exception) -> CommandError:
+    """Convert redis-py's exception to a CommandError with the server's error code."""
     code = getattr(error, "status_code", None)
-    return as_error(f"{code} {error}" if code else str(error))
+    return command_error(f"{code} {error}" if code else str(error))
 
 
-def raised(reply: Any) -> Any:
-    """The reply, unless it is a refusal."""
+def raise_error_reply(reply: Any) -> Any:
+    """Return the reply; raise it if it is an error."""
     if isinstance(reply, CommandError):
         raise reply
     return reply

@@ -1,8 +1,8 @@
-"""redis-py's own clients of a database that is a server elsewhere: by its URL, or through the client it has.
+"""redis-py's own clients for a database on a server: from its URL, or the client it was given.
 
 redis://, rediss://, unix://   one server
 sentinel://                    the master that the Sentinels name
-cluster://                     all of a cluster
+cluster://                     a cluster
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.server_url import parse_server_url
 
 
 def client(server: Any, **settings: Any) -> Any:
-    """A client of the servers at a URL; settings are redis-py's, over those of the URL."""
+    """Return a client of the servers at a URL. `settings` are redis-py's; they override those of the URL."""
     if not isinstance(server, str):
         return _through(server, settings)
     url = parse_server_url(server)
@@ -36,7 +36,10 @@ def client(server: Any, **settings: Any) -> Any:
 
 
 def async_client(server: Any, **settings: Any) -> Any:
-    """The same of redis.asyncio. UsageError when the database was given a client and no URL."""
+    """Return a client of redis.asyncio.
+
+    Raises UsageError if connect() was given a client instead of a URL.
+    """
     if not isinstance(server, str):
         raise UsageError("async_client() needs the server's URL: connect() was given a client")
     url = parse_server_url(server)
@@ -50,7 +53,7 @@ def async_client(server: Any, **settings: Any) -> Any:
 
 
 def _through(server: Any, settings: dict[str, Any]) -> Any:
-    """The client that the database was given. It has its settings already."""
+    """Return the client that connect() was given. Raises UsageError if there are settings."""
     if settings:
         raise UsageError("connect() was given a client: it keeps the settings that it has")
     return server

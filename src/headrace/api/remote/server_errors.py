@@ -1,6 +1,6 @@
-"""What a server refused, as the exception that a Python program can catch, with a word on what to do.
+"""Error replies of a server as exceptions that a program can catch, with advice.
 
-The text of the exception is the server's, code first; the advice is a note, which tracebacks show below it.
+The exception's text is the server's, code first. The advice is a note, which tracebacks show below it.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ ADVICE: dict[type[CommandError], str] = {
 NO_DISK = "The disk does not take what is written: make room. It is tried again by itself, and reads go on."
 
 
-def as_error(text: str) -> CommandError:
-    """The exception for a refusal's text; a plain CommandError where nothing more is known.
+def command_error(text: str) -> CommandError:
+    """Return the exception for an error text; a plain CommandError if the text is unknown.
 
-    >>> type(as_error("NOGROUP No such consumer group 'g' for key name 's'")).__name__
+    >>> type(command_error("NOGROUP No such consumer group 'g' for key name 's'")).__name__
     'NoSuchGroup'
     """
     kind = BY_CODE.get(text.partition(" ")[0])
@@ -75,7 +75,9 @@ def as_error(text: str) -> CommandError:
 
 
 def not_supported(refused: CommandError, what: str, since: str) -> NotSupported:
-    """The refusal of an option that the server does not know: what it is, and which Redis has it."""
+    """Return the error for an option that the server does not know: its name, and the Redis version that has
+    it.
+    """
     error = NotSupported(
         f"{refused} (asked for {what}: Redis {since} and Headrace know it, older servers do not)"
     )
