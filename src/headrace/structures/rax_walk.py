@@ -63,7 +63,7 @@ class RaxCursor:
 
     @cython.ccall
     def seek(self, op: str, key: bytes = b"") -> cython.bint:
-        """Move to the first key ("^"), the last ("$"), key itself ("=") or the nearest by ">", ">=", "<", "<=".
+        """Move to the first key ("^"), last ("$"), key itself ("=") or the nearest by ">", ">=", "<", "<=".
 
         Returns False if there is none. Raises ValueError for another op.
         """
