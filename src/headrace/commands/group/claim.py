@@ -1,4 +1,4 @@
-"""Pending entries get another owner: those that are named, or whatever has been idle for long.
+"""XCLAIM and XAUTOCLAIM: pending entries get another owner, by ID or because they were idle for long.
 
 XCLAIM key group consumer min-idle-time id [id …] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] [FORCE]
        [JUSTID] [LASTID id]
@@ -29,18 +29,18 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 NOT_GIVEN = cython.declare(cython.longlong, -1)
 COUNT_DEFAULT = cython.declare(cython.longlong, 100)
 COUNT_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF // 16)
-SCANNED_PER_COUNT = cython.declare(cython.longlong, 10)  # entries XAUTOCLAIM examines for each it may give
+SCANNED_PER_COUNT = cython.declare(cython.longlong, 10)  # entries examined by XAUTOCLAIM
 
 
 class InvalidOption(CommandError):
-    """A value of XCLAIM or XAUTOCLAIM that is no integer; `what` names it."""
+    """A value of XCLAIM or XAUTOCLAIM is not an integer; `what` names the value."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"ERR Invalid {what}")
 
 
 class UnrecognizedOption(CommandError):
-    """A word that is no option of XCLAIM; it is said as the client typed it."""
+    """XCLAIM does not have the option; the error repeats it as the client wrote it."""
 
     def __init__(self, word: bytes) -> None:
         super().__init__(f"ERR Unrecognized XCLAIM option '{word.decode('utf-8', 'surrogateescape')}'")
@@ -52,7 +52,7 @@ class CountNotPositive(CommandError):
 
 @cython.cfunc
 def parse_milliseconds(word: bytes, what: str) -> cython.longlong:
-    """An integer; what it is, for the refusal."""
+    """Parse an integer; `what` names it in the error."""
     try:
         return arguments.parse_i64(word)
     except NotAnInteger:
@@ -62,7 +62,7 @@ def parse_milliseconds(word: bytes, what: str) -> cython.longlong:
 @cython.final
 @cython.cclass
 class ClaimOperation:
-    """Claiming for one consumer: how, and of which group."""
+    """One XCLAIM or XAUTOCLAIM: options, group and consumer, and what was changed."""
 
     call: Call
     key: bytes
@@ -70,14 +70,14 @@ class ClaimOperation:
     group: Group
     consumer: Consumer
     min_idle: cython.longlong  # milliseconds
-    time: cython.longlong  # of delivery, from now on
-    retry_count: cython.longlong  # NOT_GIVEN: one delivery more than before
-    just_id: cython.bint  # answer IDs alone, and do not count this as a delivery
-    force: cython.bint  # also what is not pending
+    time: cython.longlong  # the new time of delivery
+    retry_count: cython.longlong  # NOT_GIVEN: the present count plus one
+    just_id: cython.bint  # reply with IDs only, and do not count a delivery
+    force: cython.bint  # also claim entries that are not pending
     claimed: cython.longlong
     changes: cython.longlong
-    consumer_created: cython.bint  # the consumer is new
-    last_id_recorded: cython.bint  # an effect says what the group's last ID is
+    consumer_created: cython.bint  # the consumer was created
+    last_id_recorded: cython.bint  # an effect contains the group's last ID
     effects_start: cython.Py_ssize_t
 
     def __init__(self, call: Call, stream: Stream, group: Group, min_idle: cython.longlong) -> None:
@@ -98,7 +98,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def begin(self) -> cython.void:
-        """The consumer is seen, and made when there is none; what follows is one effect."""
+        """Look up or create the consumer, and set its seen-time. What follows is one atomic effect."""
         self.consumer_created = self.group.consumer(self.call.argv[3]) is None
         self.consumer = members.touch_consumer(self.call, self.key, self.group, self.call.argv[3])
         if self.call.recording:
@@ -106,7 +106,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def end(self) -> cython.void:
-        """Count what was changed; readers that claim may find an older entry than they knew of."""
+        """Count and record the changes; wake readers with CLAIM, which may find older entries now."""
         if self.call.recording:
             if self.consumer_created and self.claimed == 0:
                 members.record_consumer(self.call, self.key, self.group, self.consumer)
@@ -117,7 +117,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def is_idle(self, slot: cython.Py_ssize_t) -> cython.bint:
-        """Whether the pending entry has been idle for long enough. Nobody's entry always has."""
+        """Return whether the pending entry has been idle long enough. An entry without owner always has."""
         pending: PendingEntries = self.group.pending
         if self.min_idle == 0 or pending.owner_of(slot) is None:
             return True
@@ -127,7 +127,7 @@ class ClaimOperation:
     def claim_entry(
         self, answer: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
     ) -> cython.void:
-        """Give the consumer the pending entry of slot, and answer it; word is the ID for the log."""
+        """Make the consumer the owner of the pending entry, and write it; `word` is its ID for the log."""
         pending: PendingEntries = self.group.pending
         deliveries: cython.longlong = pending.delivery_count_of(slot)
         if self.retry_count >= 0:
@@ -147,7 +147,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def remove_deleted(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
-        """The entry is gone from the stream: it is pending no longer."""
+        """Remove a pending entry that no longer exists in the stream."""
         if self.call.recording:
             self.record(slot, word)
         self.group.pending.remove(slot)
@@ -155,7 +155,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def record(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
-        """Tell the log what the pending entry is like."""
+        """Record the state of the pending entry."""
         group: Group = self.group
         if word is None:
             word = stream_id.text_of(group.pending.ms_of(slot), group.pending.seq_of(slot))
@@ -195,7 +195,7 @@ def run_claim(call: Call) -> None:
 
 @cython.cfunc
 def _leading_ids(argv: list[bytes]) -> list[StreamId]:
-    """The words that are IDs, up to the first that is none."""
+    """Parse the arguments up to the first that is not an ID."""
     ids: list[StreamId] = []
     at: cython.Py_ssize_t
     for at in range(5, len(argv)):
@@ -208,7 +208,7 @@ def _leading_ids(argv: list[bytes]) -> list[StreamId]:
 
 @cython.cfunc
 def _read_claim_options(claim: ClaimOperation, argv: list[bytes], at: cython.Py_ssize_t) -> StreamId | None:
-    """Read the options of XCLAIM; returns the ID of LASTID."""
+    """Read the options of XCLAIM; return the ID of LASTID, or None."""
     last: StreamId | None = None
     now: cython.longlong = claim.call.now
     latest: cython.longlong = I64_MAX if claim.call.replayed() else now  # a clock may have been set back
@@ -244,7 +244,7 @@ def _read_claim_options(claim: ClaimOperation, argv: list[bytes], at: cython.Py_
 
 @cython.cfunc
 def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.void:
-    """Do what XCLAIM does with one of its IDs."""
+    """Claim one of the IDs of an XCLAIM."""
     pending: PendingEntries = claim.group.pending
     slot: cython.Py_ssize_t = pending.find(wanted.ms, wanted.seq)
     if slot < 0 and not claim.force:
@@ -261,7 +261,7 @@ def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.v
 
 
 def run_autoclaim(call: Call) -> None:
-    """XAUTOCLAIM: give the consumer what has been idle for long, from an ID on, and say where to go on."""
+    """XAUTOCLAIM: give the consumer idle entries from an ID on; the reply begins with the next start ID."""
     argv: list[bytes] = call.argv
     min_idle: cython.longlong = parse_milliseconds(argv[4], "min-idle-time argument for XAUTOCLAIM")
     start: StreamId = stream_id.parse_start(argv[5])
@@ -298,9 +298,9 @@ def _parse_count(word: bytes) -> cython.longlong:
 
 @cython.cfunc
 def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) -> cython.void:
-    """Look at the pending entries from start on until there are count results or too many were looked at."""
+    """Examine pending entries from `start` on, until `count` were changed or too many were examined."""
     answer: ReplyWriter = claim.call.answer
-    claimed: ReplyWriter = ReplyWriter(answer.protocol)  # the cursor, which comes first, is known last
+    claimed: ReplyWriter = ReplyWriter(answer.protocol)  # the reply's first item, the cursor, is known last
     pending: PendingEntries = claim.group.pending
     scanned: cython.longlong = 0
     deleted: list[StreamId] = []

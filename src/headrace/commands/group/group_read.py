@@ -1,8 +1,8 @@
 """XREADGROUP GROUP group consumer [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]
            [CLAIM min-idle-time] [NOACK] STREAMS key [key …] id [id …]
 
-An ID of `>` hands out what the group has not had yet, and with CLAIM first what others have left lying;
-any other ID shows the consumer what is pending for it.
+The ID `>` delivers new entries of the group; with CLAIM, entries that were pending for long come first.
+Any other ID returns the consumer's own pending entries.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from headrace.structures.stream_id import StreamId
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-# A reader that claims and finds nothing pending looks again after its min-idle-time, but not more often.
+# A reader with CLAIM that finds nothing retries when entries become idle, but not more often than this.
 CLAIM_RETRY_MIN_MS = cython.declare(cython.longlong, 10)
 
 
 class MeaninglessId(CommandError):
-    """`$` or `+` where a group is read."""
+    """`$` or `+` is not a valid ID in XREADGROUP."""
 
     def __init__(self, word: str) -> None:
         super().__init__(
@@ -49,12 +49,12 @@ class MeaninglessId(CommandError):
 @cython.freelist(8)
 @cython.cclass
 class XReadGroupRequest:
-    """What an XREADGROUP asks for. It is also what waits: `serve` is run again when a key has news."""
+    """A parsed XREADGROUP. It is also the waiter: `serve` runs again when a key has new data."""
 
     options: ReadOptions
     keys: list[bytes]
-    after: list[StreamId | None]  # per key; None is `>`
-    streams: list[Stream]  # per key, while an answer is being made
+    after: list[StreamId | None]  # for each key; None is `>`
+    streams: list[Stream]  # for each key, while a reply is written
     groups: list[Group]
 
     def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
@@ -69,7 +69,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
-        """Find streams and groups and, the first time, read the IDs, pair by pair; refuse what is wrong."""
+        """Look up streams and groups; the first time also parse the IDs. Raises the first key's error."""
         pairs: cython.Py_ssize_t = len(self.keys)
         first: cython.bint = len(self.after) == 0
         name: bytes | None = self.options.group
@@ -93,7 +93,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def try_serve(self, call: Call) -> cython.bint:
-        """Answer what there is for the consumer, as resolved; False, and nothing said, when nothing is."""
+        """Write the reply; return False, and write nothing, if there are no entries. Call resolve() first."""
         answer: ReplyWriter = call.answer
         mark: cython.Py_ssize_t = answer.open_array()
         budget: ReplyBudget = ReplyBudget(self.options, answer)
@@ -117,7 +117,7 @@ class XReadGroupRequest:
 
     @cython.ccall
     def serve(self, call: Call) -> cython.bint:
-        """For one who waits: try again, and if it is in vain, look when to try next."""
+        """Retry for a blocked session; if it is in vain, schedule the next retry of CLAIM."""
         self.resolve(call)
         served: cython.bint = self.try_serve(call)
         if not served:
@@ -126,7 +126,7 @@ class XReadGroupRequest:
 
     @cython.ccall
     def may_be_served(self, database: Database, key: bytes) -> cython.bint:
-        """Return whether the group at key has something to give, or is gone, or may be claimed from."""
+        """Return whether the group has entries to deliver, no longer exists, or may have idle entries."""
         stream: Stream
         value: object = database.values.get(key) if database.contains(key) else None
         if self.options.claim != read_options.NO_CLAIM or not isinstance(value, Stream):
@@ -140,7 +140,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def schedule_claim_retry(self, call: Call) -> cython.void:
-        """Have a waiting reader that claims tried again when the oldest pending entry is idle for long."""
+        """With CLAIM: schedule a retry for when the oldest pending entry is idle long enough."""
         oldest: cython.longlong = call.now
         time: cython.longlong
         i: cython.Py_ssize_t
@@ -158,7 +158,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def _answer_stream(self, call: Call, i: cython.Py_ssize_t, budget: ReplyBudget) -> cython.Py_ssize_t:
-        """Answer the i-th key and its entries; 0, and nothing said, when there is nothing new, else 1."""
+        """Write the i-th key and its entries; return 1, or 0 and write nothing if there are no new ones."""
         answer: ReplyWriter = call.answer
         key: bytes = self.keys[i]
         group: Group = self.groups[i]
@@ -197,20 +197,20 @@ class XReadGroupRequest:
 
 @cython.cfunc
 def _parse_id(word: bytes) -> StreamId | None:
-    """What the ID of a pair says; None for `>`."""
+    """Parse the ID of one key; None for `>`."""
     if word == b">":
         return None
     if word == b"$" or word == b"+":
         raise MeaninglessId(word.decode())
     after: StreamId = stream_id.parse(word, 0)
     if after.ms == U64_MAX and after.seq == U64_MAX:
-        return None  # Redis keeps `>` as this very ID
+        return None  # Redis stores `>` as this ID
     return after
 
 
 @cython.cfunc
 def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
-    """When the pending entry that is claimed next was delivered; -1 when there is none."""
+    """Return when the next entry to be claimed was delivered, in milliseconds; -1 if there is none."""
     pending: PendingEntries = group.pending
     slot: cython.Py_ssize_t = pending.oldest()
     while slot >= 0:
@@ -224,7 +224,7 @@ def _oldest_delivery(stream: Stream, group: Group) -> cython.longlong:
 @cython.freelist(8)
 @cython.cclass
 class StreamReply:
-    """One stream's turn in a reply: what it gives to one consumer of one group."""
+    """One stream's part of the reply: the entries that one consumer of one group gets."""
 
     call: Call
     key: bytes
@@ -232,9 +232,9 @@ class StreamReply:
     group: Group
     consumer: Consumer
     budget: ReplyBudget
-    limit: cython.longlong  # entries that may be answered
-    found: cython.longlong  # those that were
-    delivered: cython.longlong  # those that are the consumer's since now
+    limit: cython.longlong  # maximum number of entries
+    found: cython.longlong  # entries written
+    delivered: cython.longlong  # entries that became the consumer's
 
     def __init__(
         self, call: Call, key: bytes, stream: Stream, group: Group, consumer: Consumer, budget: ReplyBudget
@@ -251,7 +251,7 @@ class StreamReply:
 
     @cython.cfunc
     def answer_history(self, after: StreamId) -> cython.void:
-        """Answer what is pending for the consumer above the ID; what is gone from the stream as null."""
+        """Write the consumer's pending entries above the ID; an entry no longer in the stream as null."""
         answer: ReplyWriter = self.call.answer
         pending: PendingEntries = self.group.pending
         first: StreamId = after.successor()
@@ -280,12 +280,12 @@ class StreamReply:
 
     @cython.cfunc
     def answer_claimed(self, min_idle: cython.longlong) -> cython.void:
-        """Answer and take over what has been pending for long, the oldest first; what is gone stays."""
+        """Write and claim entries that were pending for long, oldest first; deleted ones stay pending."""
         call: Call = self.call
         pending: PendingEntries = self.group.pending
         slot: cython.Py_ssize_t = pending.oldest()
         following: cython.Py_ssize_t
-        rest: cython.Py_ssize_t = pending.count  # what is taken over comes last, and is not met again
+        rest: cython.Py_ssize_t = pending.count  # claimed entries move to the end, and are not met again
         idle: cython.longlong
         lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
@@ -315,7 +315,7 @@ class StreamReply:
 
     @cython.cfunc
     def answer_new(self, noack: cython.bint, claiming: cython.bint) -> cython.void:
-        """Answer and deliver what lies above the group's last ID."""
+        """Write and deliver the entries above the group's last ID."""
         call: Call = self.call
         group: Group = self.group
         stream: Stream = self.stream
@@ -323,7 +323,7 @@ class StreamReply:
         ms: cython.ulonglong = group.last_ms
         seq: cython.ulonglong = group.last_seq
         if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
-            return  # the usual case of one who polls
+            return  # the usual case of a client that polls
         last: bytes = stream_id.text_of(ms, seq) if call.recording else b""
         if seq == U64_MAX:
             ms += 1
@@ -354,7 +354,7 @@ class StreamReply:
     def _answer_with_delivery(
         self, entry: StreamIterator, idle: cython.longlong, deliveries: cython.longlong
     ) -> cython.void:
-        """Answer an entry, and how it had been delivered before."""
+        """Write an entry with its idle time and its delivery count before this delivery."""
         answer: ReplyWriter = self.call.answer
         answer.array(4)
         entries.answer_parts(answer, entry)
@@ -372,7 +372,7 @@ class StreamReply:
 @cython.final
 @cython.cclass
 class RedeliveryLog:
-    """Effects of reading history: runs of entries that now have the same delivery count, one effect each."""
+    """Effects of reading history: one for each run of entries with the same delivery count."""
 
     stream_reply: StreamReply
     slot: cython.Py_ssize_t  # the last entry of the run
@@ -385,7 +385,7 @@ class RedeliveryLog:
 
     @cython.cfunc
     def add(self, slot: cython.Py_ssize_t) -> cython.void:
-        """The entry of slot was delivered again."""
+        """Add the entry of the slot, which was delivered again."""
         pending: PendingEntries = self.stream_reply.group.pending
         if self.ids and pending.delivery_count_of(slot) != pending.delivery_count_of(self.slot):
             self.flush()
@@ -394,7 +394,7 @@ class RedeliveryLog:
 
     @cython.cfunc
     def flush(self) -> cython.void:
-        """The run is over."""
+        """Record the run."""
         if self.ids:
             members.record_redelivery(
                 self.stream_reply.call, self.stream_reply.key, self.stream_reply.group, self.slot, self.ids
@@ -403,7 +403,7 @@ class RedeliveryLog:
 
 
 def run(call: Call) -> None:
-    """XREADGROUP: answer what the group has for the consumer, or wait for it."""
+    """XREADGROUP: reply with the entries for the consumer, or wait for some."""
     request: XReadGroupRequest = XReadGroupRequest(call.argv, call.now)
     request.resolve(call)
     if request.try_serve(call):

@@ -26,7 +26,7 @@ from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
-UNKNOWN = cython.declare(cython.longlong, -1)  # entries read: nobody can know
+UNKNOWN = cython.declare(cython.longlong, -1)  # entries-read is unknown
 
 
 class KeyRequired(CommandError):
@@ -47,11 +47,11 @@ class EntriesReadNegative(CommandError):
 @cython.final
 @cython.cclass
 class GroupOptions:
-    """The options behind the ID of CREATE and SETID."""
+    """The options of CREATE and SETID after the ID."""
 
     make_stream: cython.bint
     entries_read: cython.longlong
-    read_at: cython.Py_ssize_t  # where entries_read stands among the words; 0: nowhere
+    read_at: cython.Py_ssize_t  # index of entries_read in argv; 0: not given
 
     def __init__(self) -> None:
         self.make_stream = False
@@ -60,7 +60,7 @@ class GroupOptions:
 
     @cython.cfunc
     def read(self, argv: list[bytes], creating: cython.bint) -> cython.void:
-        """Read all words behind the ID."""
+        """Read all arguments after the ID."""
         at: cython.Py_ssize_t = 5
         while at < len(argv):
             if creating and arguments.is_keyword(argv[at], b"MKSTREAM"):
@@ -77,9 +77,9 @@ class GroupOptions:
 
     @cython.cfunc
     def cap(self, call: Call, stream: Stream) -> cython.void:
-        """Let the counter be at most what was ever added, in the words too, for the log repeats those.
+        """Limit the counter to the number of entries ever added, also in argv, which the log repeats.
 
-        What a log says stays: it was right, but XSETID may have lowered since what was added.
+        A logged value stays: it was right, although an XSETID may have lowered that number since.
         """
         most: cython.longlong = max(UNKNOWN, mem.as_signed(stream.entries_added))
         if self.entries_read > most and not call.replayed():
@@ -90,7 +90,7 @@ class GroupOptions:
 
 @cython.cfunc
 def stream_at(call: Call) -> Stream:
-    """The stream the subcommand names; KeyRequired when there is none."""
+    """Return the stream that the subcommand names. Raises KeyRequired if it does not exist."""
     stream: Stream | None = call.database.stream(call.argv[2])
     if stream is None:
         raise KeyRequired()
@@ -99,7 +99,7 @@ def stream_at(call: Call) -> Stream:
 
 @cython.cfunc
 def group_at(call: Call) -> Group:
-    """The group the subcommand names; KeyRequired, NoSuchGroup."""
+    """Return the group that the subcommand names. Raises KeyRequired or NoSuchGroupForKey."""
     group: Group | None = stream_at(call).group(call.argv[3])
     if group is None:
         raise NoSuchGroupForKey(call.argv[3], call.argv[2])
@@ -108,7 +108,7 @@ def group_at(call: Call) -> Group:
 
 @cython.cfunc
 def changed(call: Call, event: bytes) -> cython.void:
-    """A group has changed: the log repeats it as it was said, and who listens is told."""
+    """Count a change of a group, record the request and publish the event."""
     call.keyspace.changes += 1
     if call.recording:
         call.record_verbatim()
@@ -116,7 +116,7 @@ def changed(call: Call, event: bytes) -> cython.void:
 
 
 def run_create(call: Call) -> None:
-    """XGROUP CREATE: make a group, with MKSTREAM also its stream."""
+    """XGROUP CREATE: create a group, with MKSTREAM also its stream."""
     argv: list[bytes] = call.argv
     key: bytes = argv[2]
     options: GroupOptions = GroupOptions()
@@ -140,13 +140,13 @@ def run_create(call: Call) -> None:
 
 @cython.cfunc
 def place_stream(call: Call, key: bytes, stream: Stream) -> cython.void:
-    """Key holds the new, empty stream from now on; it and its group are one change."""
+    """Store the new, empty stream. It and its group count as one change."""
     call.database.put(key, stream)
     call.database.invalidate_watchers(key)
 
 
 def run_set_id(call: Call) -> None:
-    """XGROUP SETID: let a group go on from another ID; what is pending stays."""
+    """XGROUP SETID: set the group's last ID; pending entries stay."""
     argv: list[bytes] = call.argv
     options: GroupOptions = GroupOptions()
     options.read(argv, False)
@@ -164,7 +164,7 @@ def run_set_id(call: Call) -> None:
 
 
 def run_destroy(call: Call) -> None:
-    """XGROUP DESTROY: remove a group; who waits for it hears that it is gone."""
+    """XGROUP DESTROY: remove a group; clients that wait for it get an error."""
     if not stream_at(call).drop_group(call.argv[3]):
         call.answer.integer(0)
         return
@@ -174,7 +174,7 @@ def run_destroy(call: Call) -> None:
 
 
 def run_create_consumer(call: Call) -> None:
-    """XGROUP CREATECONSUMER: make a consumer; answer whether there was none."""
+    """XGROUP CREATECONSUMER: create a consumer; reply whether it is new."""
     group: Group = group_at(call)
     if group.consumer(call.argv[4]) is not None:
         call.answer.integer(0)
@@ -185,7 +185,7 @@ def run_create_consumer(call: Call) -> None:
 
 
 def run_delete_consumer(call: Call) -> None:
-    """XGROUP DELCONSUMER: remove a consumer; answer how many entries were pending for it."""
+    """XGROUP DELCONSUMER: remove a consumer; reply with the number of its pending entries."""
     group: Group = group_at(call)
     consumer: Consumer | None = group.consumer(call.argv[4])
     if consumer is None:

@@ -1,8 +1,7 @@
-"""Groups and their consumers as the commands need them: found, joined, and written down for the log.
+"""Groups and consumers for the commands: look-up, creation, and their effects.
 
-What a log or a replica must repeat is never the reading itself but what it did: one XCLAIM for each
-delivered entry, one XGROUP SETID for how far the group has come, one XGROUP CREATECONSUMER for a
-consumer that nothing else tells of.
+The effects of a read are not the read itself but its changes: one XCLAIM for each delivered entry, one XGROUP
+SETID for the group's position, and one XGROUP CREATECONSUMER for a consumer that no other effect creates.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
 
 class NoSuchKeyOrGroup(CommandError):
-    """The stream, or its group, is not there; `where` ends the sentence."""
+    """The stream or its group does not exist; `where` ends the sentence."""
 
     def __init__(self, key: bytes, group: bytes, where: str = "") -> None:
         key_name = key.decode("utf-8", "surrogateescape")
@@ -30,7 +29,7 @@ class NoSuchKeyOrGroup(CommandError):
 
 
 class NoSuchGroupForKey(CommandError):
-    """A key has no group of that name."""
+    """The key has no group of that name."""
 
     def __init__(self, group: bytes, key: bytes) -> None:
         group_name = group.decode("utf-8", "surrogateescape")
@@ -40,7 +39,7 @@ class NoSuchGroupForKey(CommandError):
 
 @cython.ccall
 def stream_of_group(call: Call) -> Stream:
-    """The stream of argv[1], which has the group of argv[2]; WrongType, NoSuchKeyOrGroup."""
+    """Return the stream argv[1], which has the group argv[2]. Raises WrongType or NoSuchKeyOrGroup."""
     argv: list[bytes] = call.argv
     stream: Stream | None = call.database.stream(argv[1])
     if stream is None:
@@ -52,7 +51,7 @@ def stream_of_group(call: Call) -> Stream:
 
 @cython.ccall
 def create_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
-    """A new consumer of the group; who listens to events is told, the log is not."""
+    """Create a consumer and publish the event. The caller must record it, if no other effect creates it."""
     made: Consumer = group.make_consumer(name, call.now)
     call.keyspace.changes += 1
     call.notify("t", b"xgroup-createconsumer", key)
@@ -61,7 +60,7 @@ def create_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consum
 
 @cython.ccall
 def touch_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
-    """The consumer of that name, made when there is none; it has been seen now."""
+    """Return the consumer of that name, created if needed, and set its seen-time."""
     found: Consumer | None = group.consumer(name)
     if found is None:
         return create_consumer(call, key, group, name)
@@ -72,18 +71,18 @@ def touch_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consume
 @cython.ccall
 @cython.exceptval(check=False)
 def saturating_increment(deliveries: cython.longlong) -> cython.longlong:
-    """A delivery count after one delivery more; at its maximum it stays."""
+    """Return the delivery count plus one, at most the maximum."""
     return deliveries if deliveries == I64_MAX else deliveries + 1
 
 
-# The words of effects. Ask call.recording before: they are built of objects.
+# Effects. Check call.recording first: they create objects.
 
 
 @cython.ccall
 def record_claim(
     call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, word: bytes, last: bytes
 ) -> cython.void:
-    """The pending entry of slot, word its ID, is as it is now; last is the group's last ID to be said."""
+    """Record the state of the pending entry; `word` is its ID, `last` the group's last ID."""
     pending: PendingEntries = group.pending
     owner: Consumer | None = pending.owner_of(slot)
     if owner is None:
@@ -100,7 +99,7 @@ def record_claim(
 def record_redelivery(
     call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, ids: list[bytes]
 ) -> cython.void:
-    """These entries were given to their owner again, as that of slot was: at one time, and as often."""
+    """Record that these entries were delivered again to their owner, with the time and count of the slot."""
     pending: PendingEntries = group.pending
     owner: Consumer | None = pending.owner_of(slot)
     assert owner is not None
@@ -117,7 +116,7 @@ def record_redelivery(
 
 @cython.ccall
 def record_last_id(call: Call, key: bytes, group: Group) -> cython.void:
-    """How far the group has come."""
+    """Record the group's position."""
     last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
     read: bytes = stream_id.decimal(group.entries_read)
     call.record([b"XGROUP", b"SETID", key, group.name, last, b"ENTRIESREAD", read])
@@ -125,5 +124,5 @@ def record_last_id(call: Call, key: bytes, group: Group) -> cython.void:
 
 @cython.ccall
 def record_consumer(call: Call, key: bytes, group: Group, consumer: Consumer) -> cython.void:
-    """There is a new consumer."""
+    """Record a new consumer."""
     call.record([b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name])

@@ -1,8 +1,8 @@
-"""XNACK: a consumer gives pending entries back to the group, not done with.
+"""XNACK: a consumer returns pending entries to the group without acknowledging them.
 
 XNACK key group <SILENT | FAIL | FATAL> IDS numids id [id …] [RETRYCOUNT count] [FORCE]
 
-They are nobody's then, and the first that a reader with CLAIM gets.
+They have no owner then, and a reader with CLAIM gets them first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from headrace.structures.stream_id import StreamId
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 NOT_GIVEN = cython.declare(cython.longlong, -1)
 
-SILENT = cython.declare(cython.int, 0)  # as if it had not been delivered this time
+SILENT = cython.declare(cython.int, 0)  # the delivery does not count
 FAIL = cython.declare(cython.int, 1)  # the delivery counts
-FATAL = cython.declare(cython.int, 2)  # no delivery will ever do
+FATAL = cython.declare(cython.int, 2)  # the delivery count becomes the maximum
 
 
 class BadMode(CommandError):
@@ -45,7 +45,7 @@ class RetryCountNegative(CommandError):
 
 
 class UnrecognizedOption(CommandError):
-    """A word that is no option, as the client typed it."""
+    """XNACK does not have the option; the error repeats it as the client wrote it."""
 
     def __init__(self, word: bytes) -> None:
         super().__init__(f"ERR Unrecognized XNACK option '{word.decode('utf-8', 'surrogateescape')}'")
@@ -58,13 +58,13 @@ class NoIds(CommandError):
 @cython.final
 @cython.cclass
 class XNackRequest:
-    """What an XNACK asks for."""
+    """A parsed XNACK."""
 
     mode: cython.int
     count: cython.Py_ssize_t  # how many IDs
     ids_at: cython.Py_ssize_t
-    retry_count: cython.longlong  # NOT_GIVEN: by the mode
-    force: cython.bint  # also what is not pending
+    retry_count: cython.longlong  # NOT_GIVEN: depends on the mode
+    force: cython.bint  # also entries that are not pending
 
     def __init__(self, argv: list[bytes]) -> None:
         self.mode = _mode_of(argv[3])
@@ -80,7 +80,7 @@ class XNackRequest:
 
     @cython.cfunc
     def _read_option(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read the option at `at`; returns the place behind it."""
+        """Read the option at `at`; return the index after it."""
         if arguments.is_keyword(argv[at], b"FORCE"):
             self.force = True
             return at + 1
@@ -98,7 +98,7 @@ class XNackRequest:
     @cython.cfunc
     @cython.exceptval(check=False)
     def deliveries_after(self, deliveries: cython.longlong) -> cython.longlong:
-        """The delivery count of an entry that is given back."""
+        """Return the delivery count of a returned entry."""
         if self.retry_count >= 0:
             return self.retry_count
         if self.mode == FATAL:
@@ -118,7 +118,7 @@ def _mode_of(word: bytes) -> cython.int:
 
 
 def run(call: Call) -> None:
-    """XNACK: give entries back; answer how many. One named twice is given back twice, and comes last."""
+    """XNACK: return entries; reply how many. An entry named twice is returned twice, and comes last."""
     argv: list[bytes] = call.argv
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(argv[2])

@@ -1,4 +1,4 @@
-"""XPENDING: what a group's consumers have been given and not acknowledged.
+"""XPENDING: the entries that a group has delivered and that were not acknowledged.
 
 XPENDING key group
 XPENDING key group [IDLE min-idle-time] start end count [consumer]
@@ -22,7 +22,7 @@ from headrace.structures.stream_id import StreamId
 
 
 def run(call: Call) -> None:
-    """XPENDING: sum up what is pending, or list it."""
+    """XPENDING: reply with a summary or a list of the pending entries."""
     argv: list[bytes] = call.argv
     if len(argv) == 3:
         group: Group | None = members.stream_of_group(call).group(argv[2])
@@ -36,7 +36,7 @@ def run(call: Call) -> None:
 
 @cython.cfunc
 def answer_summary(answer: ReplyWriter, group: Group) -> cython.void:
-    """Answer how many there are, the first and the last ID, and how many each consumer has."""
+    """Write the number of pending entries, the first and last ID, and the number for each consumer."""
     pending: PendingEntries = group.pending
     answer.array(4)
     answer.integer(pending.count)
@@ -63,7 +63,7 @@ def answer_summary(answer: ReplyWriter, group: Group) -> cython.void:
 
 @cython.cfunc
 def answer_list(call: Call) -> cython.void:
-    """Answer the pending entries between two IDs, of one consumer or of all."""
+    """Write the pending entries between two IDs, of one consumer or of all."""
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t = 3
     min_idle: cython.longlong = 0
@@ -98,7 +98,7 @@ def answer_from(
     min_idle: cython.longlong,
     count: cython.longlong,
 ) -> cython.void:
-    """Answer at most count entries from slot to the last ID, of the consumer or (None) of all."""
+    """Write at most `count` entries from slot to the last ID, of the consumer, or of all if it is None."""
     answer: ReplyWriter = call.answer
     mark: cython.Py_ssize_t = answer.open_array()
     found: cython.longlong = 0

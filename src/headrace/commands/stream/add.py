@@ -26,10 +26,10 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 STAR = cython.declare(cython.uchar, 42)
 DASH = cython.declare(cython.uchar, 45)
 
-# Who chooses the ID.
+# How the ID is chosen.
 CLIENT = cython.declare(cython.int, 0)  # `ms-seq` or `ms`
 CLOCK = cython.declare(cython.int, 1)  # `*`
-SEQUENCE = cython.declare(cython.int, 2)  # `ms-*`: the client the milliseconds, we the rest
+SEQUENCE = cython.declare(cython.int, 2)  # `ms-*`: the client gives the milliseconds, the server the rest
 
 
 class IdZero(CommandError):
@@ -57,16 +57,16 @@ class IdmpOfChosenId(CommandError):
 @cython.freelist(8)
 @cython.cclass
 class XAddRequest:
-    """What an XADD asks for; the key is the first word after the command, the pairs follow the ID."""
+    """A parsed XADD. The key is argv[1]; the field-value pairs follow the ID."""
 
     make_stream: cython.bint
-    trim: TrimOptions | None  # None when there are no options at all
+    trim: TrimOptions | None  # None if there are no options
     source: cython.int
     ms: cython.ulonglong
     seq: cython.ulonglong
     id_at: cython.Py_ssize_t
-    pid_at: cython.Py_ssize_t  # where the producer of an idempotent request stands; 0: it is none
-    iid_at: cython.Py_ssize_t  # 0: the iid is to be made of the pairs
+    pid_at: cython.Py_ssize_t  # index of the producer ID of an idempotent request; 0: not idempotent
+    iid_at: cython.Py_ssize_t  # 0: the iid is computed from the pairs
 
     def __init__(self) -> None:
         self.make_stream = True
@@ -80,7 +80,7 @@ class XAddRequest:
 
     @cython.cfunc
     def read_id(self, word: bytes) -> cython.void:
-        """Take the word that is no option for the ID."""
+        """Parse the ID: the first argument that is not an option."""
         p: cython.p_const_uchar = word
         n: cython.Py_ssize_t = len(word)
         if n == 1 and p[0] == STAR:
@@ -88,7 +88,7 @@ class XAddRequest:
             return
         if 2 < n <= ID_TEXT_MAX and p[n - 1] == STAR and p[n - 2] == DASH:
             word = mem.to_bytes(p, 0, n - 2)
-            if b"-" in word:  # the first dash is the one that counts
+            if b"-" in word:  # the first dash separates
                 raise InvalidStreamId()
             self.source = SEQUENCE
         wanted: StreamId = stream_id.parse(word, 0)
@@ -97,7 +97,7 @@ class XAddRequest:
 
     @cython.cfunc
     def read_option(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read the option at `at`, of those that are not a trim's; the place after it, or `at` for none."""
+        """Read the option at `at` unless it is a trim option; return the index after it, or `at` for none."""
         left: cython.Py_ssize_t = len(argv) - at - 1
         word: bytes = argv[at]
         if arguments.is_keyword(word, b"NOMKSTREAM"):
@@ -124,12 +124,12 @@ class XAddRequest:
 
     @cython.cfunc
     def iid(self, argv: list[bytes]) -> bytes:
-        """What the producer calls this request, or what it is called after its pairs."""
+        """Return the request's idempotent ID: the producer's, or one computed from the pairs."""
         return argv[self.iid_at] if self.iid_at != 0 else idempotent_requests.iid_of(argv, self.id_at + 1)
 
     @cython.cfunc
     def choose_id(self, stream: Stream, now: cython.longlong) -> cython.void:
-        """Settle ms and seq; refuse what does not lie above the stream's last ID."""
+        """Determine ms and seq. Raises IdTooSmall or IdsExhausted unless they exceed the stream's last ID."""
         if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
             raise IdsExhausted()
         if self.source == CLOCK:
@@ -144,7 +144,7 @@ class XAddRequest:
 
     @cython.cfunc
     def _set_id_from_clock(self, stream: Stream, now: cython.ulonglong) -> cython.void:
-        """The ID that `*` means now: the time, or the last ID's successor when that is not later."""
+        """Set the ID for `*`: the time, or the successor of the last ID if that is greater."""
         if now > stream.last_ms:
             self.ms = now
             self.seq = 0
@@ -158,7 +158,7 @@ class XAddRequest:
 
 @cython.cfunc
 def parse(call: Call) -> XAddRequest:
-    """What the client asks for; refuses before anything is touched."""
+    """Parse the request. All errors are raised before anything is changed."""
     argv: list[bytes] = call.argv
     n: cython.Py_ssize_t = len(argv)
     request: XAddRequest = XAddRequest()
@@ -176,14 +176,14 @@ def parse(call: Call) -> XAddRequest:
 
 @cython.cfunc
 def _is_no_option(word: bytes) -> cython.bint:
-    """True for what begins with a digit or `*`: most IDs do, no option does; the rest must be compared."""
+    """Return True if the argument begins with a digit or `*`: then it is an ID. Others must be compared."""
     p: cython.p_const_uchar = word
     return len(word) == 0 or p[0] <= 57
 
 
 @cython.cfunc
 def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython.Py_ssize_t:
-    """Read options and the ID behind them; returns the ID's place, the end when there is none."""
+    """Read the options and the ID after them; return the ID's index, or the end if there is none."""
     n: cython.Py_ssize_t = len(argv)
     at: cython.Py_ssize_t = 2
     after: cython.Py_ssize_t
@@ -205,7 +205,7 @@ def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython
 
 
 def run(call: Call) -> None:
-    """Add the entry, answer its ID, then cut the stream; record the ID and the cut as they came out."""
+    """XADD: append the entry, reply with its ID, trim the stream; record the ID and the exact trim."""
     request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
@@ -250,10 +250,10 @@ def run(call: Call) -> None:
 
 @cython.cfunc
 def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) -> cython.bint:
-    """Whether the producer's request has become an entry before: then its ID is the answer, and that is all.
+    """Reply with the ID of the existing entry and return True if the producer has sent the request before.
 
-    Request and log agree on it whatever this stream still remembers: what a log gives an ID was new once,
-    and a duplicate is in the log as it came, with `*`.
+    A replayed request gives the same result whatever the stream still remembers: one logged with an ID was
+    new; a duplicate is logged as it came, with `*`.
     """
     memory: IdempotencyStore | None = stream.idempotency
     known: StreamId | None = None
@@ -275,7 +275,7 @@ def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) 
 
 @cython.cfunc
 def _effect(request: XAddRequest, argv: list[bytes], stream: Stream) -> list[bytes]:
-    """The XADD that does again what this one did, whatever the clock then says."""
+    """Return the XADD that repeats this one, independently of the clock."""
     if request.source == CLIENT and request.trim is None:
         return argv
     words: list[bytes] = argv[:]

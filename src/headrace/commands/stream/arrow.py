@@ -1,18 +1,18 @@
-"""Reading a stream as columns: a command that Redis does not have.
+"""XARROW: read a stream as columns. Redis does not have this command.
 
 XARROW key start end [COUNT count] [ANCHOR] [MODE mode] COLUMNS n [name type …]
 
-It answers the entries from start to end, as many as fit one batch, with the named fields only, as an Arrow
-IPC record batch: who reads them has columns without parsing a word. The types are in arrow/column_types.py;
-a column made of the entry as a whole has the name *. The mode says, as Spark's readers do, what becomes of a
-value that is not of its type:
+The reply contains the entries from start to end, as many as fit one batch, with the named fields only, as an
+Arrow IPC record batch. A client gets columns without parsing entries. The types are in arrow/column_types.py.
+A column of the entry as a whole has the name *. As in Spark's readers, the mode selects what happens to a
+value that does not fit its type:
 
-    PERMISSIVE      it is null, and the whole entry stands in the column of type CORRUPT, if there is one
-    DROPMALFORMED   the entry is left out
-    FAILFAST        an error of code MALFORMED
+    PERMISSIVE      it becomes null; the column of type CORRUPT, if there is one, gets the whole entry
+    DROPMALFORMED   the entry is dropped
+    FAILFAST        the reply is an error of code MALFORMED
 
-With ANCHOR the entry start is left out, and the answer says whether it is still there: a reader that goes on
-where it stopped learns so whether entries were trimmed in between.
+With ANCHOR the entry `start` is not returned; the reply says whether it still exists. A reader that continues
+where it stopped thus detects that entries were trimmed in between.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COUNT_DEFAULT = cython.declare(cython.longlong, 10_000)
 @cython.final
 @cython.cclass
 class XArrowRequest:
-    """What an XARROW asks for, beside the range."""
+    """A parsed XARROW, without the range."""
 
     count: cython.longlong
     anchor: cython.bint
@@ -74,11 +74,11 @@ class XArrowRequest:
 
 
 def run_arrow(call: Call) -> None:
-    """XARROW: answer a range as a record batch.
+    """XARROW: reply with a range of entries as a record batch.
 
-    The last entry looked at (or null), whether the anchor is gone, whether more entries may follow, how many
-    were left out as malformed, how many rows the batch has, and the batch. If values became null, or maps had
-    to be escaped, an array comes before the batch: for each column how many.
+    The reply: the last entry read (or null), whether the anchor is missing, whether more entries may follow,
+    the number of malformed entries that were dropped, the number of rows, and the batch. If values became
+    null or maps had to be escaped, an array precedes the batch, with their number for each column.
     """
     first: StreamId = stream_id.parse_start(call.argv[2])
     last: StreamId = stream_id.parse_end(call.argv[3])
@@ -118,7 +118,7 @@ def run_arrow(call: Call) -> None:
 
 @cython.cfunc
 def _answer_message(answer: ReplyWriter, message: BatchMessage, rows: cython.Py_ssize_t) -> cython.void:
-    """Answer the message as a string, from its pieces."""
+    """Write the message as a bulk string, from its pieces."""
     head: bytearray = message.head(rows)
     piece: GrowableBuffer
     answer.open_bulk(len(head) + message.size)

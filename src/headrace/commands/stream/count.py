@@ -1,4 +1,4 @@
-"""Counting exactly and quickly: commands that Redis does not have.
+"""XCOUNT and XLAG: exact and fast counts. Redis does not have these commands.
 
 XCOUNT key start end
 XLAG key group
@@ -18,11 +18,11 @@ from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
-HEADRACE_VERSION = "headrace 0.1.0"  # in the place of the version of Redis since which a command is there
+HEADRACE_VERSION = "headrace 0.1.0"  # given as `since` of the commands that Redis does not have
 
 
 def run_count(call: Call) -> None:
-    """XCOUNT: answer how many entries lie from an ID to another; 0 without a stream."""
+    """XCOUNT: reply with the number of entries between two IDs; 0 without a stream."""
     first: StreamId = stream_id.parse_start(call.argv[2])
     last: StreamId = stream_id.parse_end(call.argv[3])
     stream: Stream | None = call.database.stream(call.argv[1])
@@ -33,7 +33,7 @@ def run_count(call: Call) -> None:
 
 
 def run_lag(call: Call) -> None:
-    """XLAG: answer how many entries lie after the last one that the group was given."""
+    """XLAG: reply with the number of entries after the last one that the group was given."""
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(call.argv[2])
     assert group is not None

@@ -1,4 +1,4 @@
-"""Deleting single entries.
+"""XDEL and XDELEX: delete single entries.
 
 XDEL key id [id …]
 XDELEX key [KEEPREF | DELREF | ACKED] IDS numids id [id …]
@@ -34,9 +34,9 @@ class IdCountMismatch(CommandError):
 @cython.final
 @cython.cclass
 class DeleteOptions:
-    """What XDELEX asks for after its key, and XACKDEL after its group."""
+    """The options of XDELEX after its key, and of XACKDEL after its group."""
 
-    policy: cython.int  # of references.py
+    policy: cython.int  # a policy of references.py
     count: cython.Py_ssize_t  # how many IDs
     ids_at: cython.Py_ssize_t
 
@@ -47,15 +47,15 @@ class DeleteOptions:
 
     @cython.ccall
     def ids(self, argv: list[bytes]) -> list[StreamId]:
-        """The IDs, all of them read before the first is used; InvalidStreamId."""
+        """Parse all IDs before the first is used. Raises InvalidStreamId."""
         return [stream_id.parse(word, 0) for word in argv[self.ids_at : self.ids_at + self.count]]
 
 
 @cython.cfunc
 def parse_delete_options(argv: list[bytes], at: cython.Py_ssize_t) -> DeleteOptions:
-    """Read [KEEPREF | DELREF | ACKED] IDS numids id [id …] in any order; the IDs are not yet looked at.
+    """Read [KEEPREF | DELREF | ACKED] IDS numids id [id …] in any order; the IDs are not parsed yet.
 
-    A policy may be said once; of several blocks of IDs the last one counts.
+    Only one policy may be given. Of several blocks of IDs the last one counts.
     """
     request: DeleteOptions = DeleteOptions()
     policy: cython.int
@@ -79,7 +79,7 @@ def parse_delete_options(argv: list[bytes], at: cython.Py_ssize_t) -> DeleteOpti
 
 @cython.cfunc
 def answer_missing(call: Call, count: cython.Py_ssize_t) -> cython.void:
-    """The answer when there is nothing to delete from: -1 for each ID, valid or not."""
+    """Write -1 for each ID, valid or not: the stream or the group does not exist."""
     _: cython.Py_ssize_t
     call.answer.array(count)
     for _ in range(count):
@@ -87,7 +87,7 @@ def answer_missing(call: Call, count: cython.Py_ssize_t) -> cython.void:
 
 
 def run(call: Call) -> None:
-    """Delete entries: all IDs are read before the first is deleted, so a bad one means that none is."""
+    """XDEL: parse all IDs before the first is deleted, so an invalid one changes nothing."""
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
     stream: Stream | None = call.database.stream(key)
@@ -110,9 +110,10 @@ def run(call: Call) -> None:
 
 
 def run_by_policy(call: Call) -> None:
-    """XDELEX: for each ID 1 when its entry was deleted, -1 when there is none, 2 when groups still need it.
+    """XDELEX: delete entries by the policy.
 
-    References may go without an entry: that is a change, and recorded, but no key was touched by it.
+    The reply for each ID: 1 if the entry was deleted, -1 if there is none, 2 if groups still need it.
+    References may be removed without an entry: that is a change, and recorded, but no key was modified.
     """
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)

@@ -1,6 +1,6 @@
-"""Entries of a stream as answers: [id, [field, value, …]], in both protocols.
+"""Entries of a stream in replies: [id, [field, value, …]], in both protocols.
 
-The pieces go from the listpack straight into the session's answer; no Python object is made on the way.
+Fields and values go from the listpack straight into the session's reply, without a Python object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def answer_entry(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
-    """Answer the entry the iterator stands on. Returns 0, as ReplyWriter does, and for its reason."""
+    """Write the iterator's present entry. Returns 0, as ReplyWriter does, and for the same reason."""
     answer.array(2)
     return answer_parts(answer, entry)
 
@@ -28,7 +28,7 @@ def answer_entry(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def answer_parts(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
-    """Answer its ID and its pieces: what an entry's array begins with, however long that is."""
+    """Write the ID and the fields of the iterator's present entry, without the array around them."""
     walk: EntryWalk | None = entry.walk
     assert walk is not None
     answer.stream_id(entry.ms, entry.seq)
@@ -40,7 +40,7 @@ def answer_parts(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
 
 @cython.cfunc
 def answer_entries(answer: ReplyWriter, entries: StreamIterator, count: cython.longlong) -> cython.longlong:
-    """Answer an array of the iterator's next entries, at most count (0: all); returns how many."""
+    """Write an array of the iterator's next entries, at most `count` (0: all); return how many."""
     found: cython.longlong = 0
     mark: cython.Py_ssize_t = answer.open_array()
     while (count == 0 or found < count) and entries.next():
@@ -54,7 +54,7 @@ def answer_entries(answer: ReplyWriter, entries: StreamIterator, count: cython.l
 def answer_after(
     answer: ReplyWriter, stream: Stream, after: StreamId, budget: ReplyBudget
 ) -> cython.longlong:
-    """Answer an array of what there is room for above an ID that is not the last possible one."""
+    """Write an array of the entries above the ID (not the greatest one) that fit the budget."""
     first: StreamId = after.successor()
     entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
     found: cython.longlong = 0
@@ -70,7 +70,7 @@ def answer_after(
 
 @cython.cfunc
 def answer_edge(answer: ReplyWriter, stream: Stream, reverse: cython.bint) -> cython.void:
-    """Answer the first entry, or with reverse the last; null when there is none."""
+    """Write the first entry, or with `reverse` the last; null if there is none."""
     entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
     if entries.next():
         answer_entry(answer, entries)

@@ -1,7 +1,7 @@
-"""Single entries of a stream, by ID: quick when they are asked for in order and lie close together.
+"""Look-up of single entries by ID: fast if they are requested in order and lie close together.
 
-Pending entries do: a consumer's history, or what an XAUTOCLAIM goes through. The iterator that stands on
-one entry steps to the next; only when that is too far away is it sought from the beginning of its node.
+That is so for pending entries: a consumer's history, or the entries that XAUTOCLAIM examines. The iterator
+steps from one entry to the next. Only a distant entry is searched from the beginning of its node.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STEPS_MAX = cython.declare(cython.int, 32)
 @cython.final
 @cython.cclass
 class EntryLookup:
-    """While it is used the stream's entries must not change."""
+    """Looks up entries by ID. While it is used, the stream's entries must not change."""
 
     stream: Stream
-    _entry: StreamIterator | None  # stands on an entry
-    _untouched: cython.bint  # which was not given to anybody yet
+    _entry: StreamIterator | None  # at an entry
+    _untouched: cython.bint  # that entry has not been returned yet
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -33,7 +33,7 @@ class EntryLookup:
 
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> StreamIterator | None:
-        """An iterator that stands on the entry ms-seq, good until the next call; None when there is none."""
+        """Return an iterator at the entry ms-seq, valid until the next call; None if there is none."""
         entry: StreamIterator | None = self._entry
         steps: cython.int = 0
         if entry is not None:

@@ -1,4 +1,4 @@
-"""What a stream remembers of XADD … IDMP: how long and how much, and how a log brings it back.
+"""XCFGSET and XIDMPRECORD: how a stream remembers idempotent requests, and how a log restores them.
 
 XCFGSET key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]
 XIDMPRECORD key pid iid id
@@ -58,7 +58,7 @@ class IidTaken(CommandError):
 
 @cython.cfunc
 def new_stream(call: Call) -> Stream:
-    """An empty stream of the keyspace; it remembers as long and as much as the settings now say."""
+    """Create an empty stream with the present settings for idempotent requests."""
     stream: Stream = Stream()
     stream.compaction = call.keyspace.compaction
     stream.idmp_duration_s = call.keyspace.settings.stream_idmp_duration
@@ -68,7 +68,7 @@ def new_stream(call: Call) -> Stream:
 
 @cython.cfunc
 def ensure_idempotency(call: Call, stream: Stream) -> IdempotencyStore:
-    """What the stream remembers; from now on it does."""
+    """Return the stream's record of idempotent requests, created if needed."""
     memory: IdempotencyStore | None = stream.idempotency
     if memory is None:
         memory = IdempotencyStore(stream.idmp_duration_s, call.keyspace.idempotency_sweeper)
@@ -79,11 +79,11 @@ def ensure_idempotency(call: Call, stream: Stream) -> IdempotencyStore:
 @cython.final
 @cython.cclass
 class XCfgSetRequest:
-    """The parameters of an XCFGSET."""
+    """The options of an XCFGSET."""
 
     duration_s: cython.longlong
     maxsize: cython.longlong
-    added: cython.longlong  # the lifetime counters: only a log sets them
+    added: cython.longlong  # the lifetime counters: set only by a log
     duplicates: cython.longlong
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class XCfgSetRequest:
 
     @cython.cfunc
     def read(self, argv: list[bytes], replayed: cython.bint) -> cython.void:
-        """Read them from left to right; each may stand there once."""
+        """Read the options from left to right; each may be given once."""
         at: cython.Py_ssize_t = 2
         while at < len(argv):
             if at + 1 == len(argv):
@@ -123,10 +123,10 @@ class XCfgSetRequest:
 
 
 def run_configure(call: Call) -> None:
-    """XCFGSET: when a value really changes, everything remembered so far is forgotten.
+    """XCFGSET: set the options; if a value changes, all remembered requests are forgotten.
 
-    A log written anew may also say IIDS-ADDED and IIDS-DUPLICATES: how much was remembered ever, and how
-    often in vain.
+    A rewritten log may also contain IIDS-ADDED and IIDS-DUPLICATES: the lifetime numbers of remembered
+    requests and of duplicates.
     """
     stream: Stream | None = call.database.stream(call.argv[1])
     if stream is None:
@@ -154,7 +154,7 @@ def run_configure(call: Call) -> None:
 
 @cython.cfunc
 def restore_counters(call: Call, stream: Stream, request: XCfgSetRequest) -> cython.void:
-    """The lifetime counters are those of a stream that was written down."""
+    """Restore the lifetime counters of a stream from a rewritten log."""
     memory: IdempotencyStore = ensure_idempotency(call, stream)
     memory.added = mem.as_unsigned(request.added)
     memory.duplicates = mem.as_unsigned(request.duplicates)
@@ -164,10 +164,10 @@ def restore_counters(call: Call, stream: Stream, request: XCfgSetRequest) -> cyt
 
 
 def run_record(call: Call) -> None:
-    """XIDMPRECORD: remember an iid for an entry that is there; for whoever restores a stream.
+    """XIDMPRECORD: remember a request for an existing entry, to restore a stream.
 
-    Replayed, it succeeded once: the entry may be gone since, and what the iid stood for may have been
-    forgotten, which a log does not say.
+    In a replay it always succeeds, as it did before: the entry or the iid may be gone since, which a log does
+    not say.
     """
     argv: list[bytes] = call.argv
     pid: bytes = argv[2]

@@ -1,4 +1,4 @@
-"""XINFO: what a stream is made of.
+"""XINFO: information about a stream, its groups and its consumers.
 
 XINFO STREAM key [FULL [COUNT count]]
 XINFO GROUPS key
@@ -28,12 +28,12 @@ from headrace.streams.pending import PendingEntries
 from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-FULL_COUNT = cython.declare(cython.longlong, 10)  # entries shown by FULL when COUNT does not say
+FULL_COUNT = cython.declare(cython.longlong, 10)  # entries shown by FULL without COUNT
 
 
 @cython.cfunc
 def existing_stream(call: Call) -> Stream:
-    """The stream the subcommand names; NoSuchKey when there is none."""
+    """Return the stream that the subcommand names. Raises NoSuchKey if it does not exist."""
     stream: Stream | None = call.database.stream(call.argv[2])
     if stream is None:
         raise NoSuchKey()
@@ -41,7 +41,7 @@ def existing_stream(call: Call) -> Stream:
 
 
 def run_stream(call: Call) -> None:
-    """XINFO STREAM: answer the stream's counters and its ends, or with FULL all it holds."""
+    """XINFO STREAM: reply with the stream's counters, first and last entry, or with FULL all it holds."""
     stream: Stream = existing_stream(call)
     argv: list[bytes] = call.argv
     n: cython.Py_ssize_t = len(argv)
@@ -70,7 +70,7 @@ def run_stream(call: Call) -> None:
 
 @cython.cfunc
 def parse_full(argv: list[bytes]) -> cython.longlong:
-    """The COUNT of `XINFO STREAM key FULL [COUNT count]`; 0 shows all."""
+    """Return the COUNT of `XINFO STREAM key FULL [COUNT count]`; 0 shows all."""
     n: cython.Py_ssize_t = len(argv)
     if n not in (4, 6) or not arguments.is_keyword(argv[3], b"FULL"):
         raise UnknownSubcommand("XINFO", argv[1])
@@ -84,7 +84,7 @@ def parse_full(argv: list[bytes]) -> cython.longlong:
 
 @cython.cfunc
 def answer_counters(answer: ReplyWriter, stream: Stream) -> cython.void:
-    """The thirteen pairs that both forms of XINFO STREAM begin with."""
+    """Write the thirteen pairs with which both forms of XINFO STREAM begin."""
     answer.bulk(b"length")
     answer.integer(mem.as_signed(stream.length))
     answer.bulk(b"radix-tree-keys")
@@ -116,7 +116,7 @@ def answer_counters(answer: ReplyWriter, stream: Stream) -> cython.void:
 
 @cython.cfunc
 def answer_progress(answer: ReplyWriter, stream: Stream, group: Group) -> cython.void:
-    """How far the group has come, and how far it is behind; null for what nobody can know."""
+    """Write the group's position and its lag; null for an unknown number."""
     lag: cython.longlong = delivery.lag(stream, group)
     answer.bulk(b"last-delivered-id")
     answer.stream_id(group.last_ms, group.last_seq)
@@ -134,7 +134,7 @@ def answer_progress(answer: ReplyWriter, stream: Stream, group: Group) -> cython
 
 @cython.cfunc
 def answer_group(answer: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
-    """A group as FULL shows it, with at most count (0: all) pending entries each time."""
+    """Write a group as FULL shows it, with at most `count` (0: all) pending entries in each list."""
     pending: PendingEntries = group.pending
     slot: cython.Py_ssize_t = pending.from_id(0, 0)
     shown: cython.longlong = 0
@@ -170,7 +170,7 @@ def answer_group(answer: ReplyWriter, stream: Stream, group: Group, count: cytho
 def answer_consumer(
     answer: ReplyWriter, pending: PendingEntries, consumer: Consumer, count: cython.longlong
 ) -> cython.void:
-    """A consumer as FULL shows it, with at most count (0: all) of its pending entries."""
+    """Write a consumer as FULL shows it, with at most `count` (0: all) of its pending entries."""
     slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
     shown: cython.longlong = 0
     answer.map(5)
@@ -195,7 +195,7 @@ def answer_consumer(
 
 
 def run_groups(call: Call) -> None:
-    """XINFO GROUPS: answer the stream's groups, in byte order of their names."""
+    """XINFO GROUPS: reply with the stream's groups, in byte order of their names."""
     stream: Stream = existing_stream(call)
     answer: ReplyWriter = call.answer
     group: Group
@@ -212,7 +212,7 @@ def run_groups(call: Call) -> None:
 
 
 def run_consumers(call: Call) -> None:
-    """XINFO CONSUMERS: answer the group's consumers, in byte order of their names."""
+    """XINFO CONSUMERS: reply with the group's consumers, in byte order of their names."""
     group: Group | None = existing_stream(call).group(call.argv[3])
     if group is None:
         raise NoSuchGroupForKey(call.argv[3], call.argv[2])

@@ -1,4 +1,4 @@
-"""Reading a stream without a group.
+"""XLEN, XRANGE, XREVRANGE and XREAD: reads without a group.
 
 XLEN key
 XRANGE key start end [COUNT count]
@@ -34,20 +34,20 @@ class NewOnlyForGroups(CommandError):
 
 
 def run_length(call: Call) -> None:
-    """XLEN: answer how many entries the stream has."""
+    """XLEN: reply with the number of entries."""
     stream: Stream | None = call.database.stream(call.argv[1])
     call.answer.integer(0 if stream is None else stream.length)
 
 
 def run_range(call: Call) -> None:
-    """XRANGE: answer the entries from an ID to another, oldest first."""
+    """XRANGE: reply with the entries between two IDs, oldest first."""
     first: StreamId = stream_id.parse_start(call.argv[2])
     last: StreamId = stream_id.parse_end(call.argv[3])
     _answer_range(call, first, last, False)
 
 
 def run_reverse_range(call: Call) -> None:
-    """XREVRANGE: the same, newest first, its bounds the other way round."""
+    """XREVRANGE: as XRANGE, newest first, with the bounds swapped."""
     first: StreamId = stream_id.parse_start(call.argv[3])
     last: StreamId = stream_id.parse_end(call.argv[2])
     _answer_range(call, first, last, True)
@@ -68,7 +68,7 @@ def _answer_range(call: Call, first: StreamId, last: StreamId, reverse: cython.b
 
 @cython.cfunc
 def _parse_range_count(argv: list[bytes]) -> cython.longlong:
-    """The last COUNT behind the bounds, a negative one as 0; NO_COUNT when there is none."""
+    """Return the last COUNT after the bounds, 0 for a negative one; NO_COUNT if there is none."""
     count: cython.longlong = NO_COUNT
     at: cython.Py_ssize_t = 4
     while at < len(argv):
@@ -84,12 +84,12 @@ def _parse_range_count(argv: list[bytes]) -> cython.longlong:
 @cython.final
 @cython.cclass
 class XReadRequest:
-    """What an XREAD asks for. It is also what waits: `serve` is run again when a key has news."""
+    """A parsed XREAD. It is also the waiter: `serve` runs again when a key has new data."""
 
     options: ReadOptions
     keys: list[bytes]
-    after: list[StreamId | None]  # per key; None is `+`: whatever comes before the last entry then
-    lowest: dict[bytes, StreamId | None]  # per key, the lowest of its IDs, once it waits
+    after: list[StreamId | None]  # for each key; None is `+`: the ID before the last entry at that time
+    lowest: dict[bytes, StreamId | None]  # for each key the lowest of its IDs, once the session is blocked
 
     def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
         self.options = ReadOptions(False)
@@ -100,7 +100,7 @@ class XReadRequest:
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
-        """Read keys and IDs, pair by pair. `$` becomes an ID here, once: while we wait it must not move."""
+        """Read keys and IDs. `$` becomes an ID here, once: it must not move during the wait."""
         argv: list[bytes] = call.argv
         at: cython.Py_ssize_t = self.options.streams_at
         pairs: cython.Py_ssize_t = (len(argv) - at) // 2
@@ -122,10 +122,10 @@ class XReadRequest:
 
     @cython.ccall
     def serve(self, call: Call) -> cython.bint:
-        """Answer the streams that have entries above their ID; False, and nothing said, when none has.
+        """Write the streams that have entries above their ID; return False, and write nothing, if none has.
 
-        For one who waits this is tried again. A key that has become another type since is no news by
-        itself, but no answer passes over it.
+        Retried for a blocked session. A key that has become another type does not wake the session; but if
+        another key does, the reply is an error.
         """
         answered: cython.Py_ssize_t = 0
         wrong_type: cython.bint = False
@@ -154,7 +154,7 @@ class XReadRequest:
 
     @cython.cfunc
     def index_lowest_ids(self) -> cython.void:
-        """Prepare has_news()."""
+        """Compute `lowest`, for may_be_served()."""
         i: cython.Py_ssize_t
         after: StreamId | None
         lowest: StreamId | None
@@ -168,7 +168,7 @@ class XReadRequest:
 
     @cython.ccall
     def may_be_served(self, database: Database, key: bytes) -> cython.bint:
-        """Return whether the stream at key has an ID above the lowest one that is waited for there."""
+        """Return whether the stream at the key has an ID above the lowest one waited for."""
         stream: Stream
         after: StreamId | None
         value: object = database.values.get(key) if database.contains(key) else None
@@ -182,7 +182,7 @@ class XReadRequest:
     def _answer_stream(
         self, answer: ReplyWriter, stream: Stream, i: cython.Py_ssize_t, budget: ReplyBudget
     ) -> cython.Py_ssize_t:
-        """Answer the i-th key and its entries; 0, and nothing said, when there are none, else 1."""
+        """Write the i-th key and its entries; return 1, or 0 and write nothing if there are none."""
         after: StreamId | None = self.after[i]
         if after is None:
             after = stream.last_entry_id()
@@ -190,7 +190,7 @@ class XReadRequest:
                 return 0
             after = after.predecessor()
         elif not stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq):
-            return 0  # the usual case of one who polls, and the end of all IDs
+            return 0  # the usual case of a client that polls; also the greatest ID
         mark: cython.Py_ssize_t = answer.mark()
         if answer.protocol == 2:
             answer.array(2)
@@ -202,7 +202,7 @@ class XReadRequest:
 
 
 def run_read(call: Call) -> None:
-    """XREAD: answer what lies above the IDs, or wait for it."""
+    """XREAD: reply with the entries above the IDs, or wait for some."""
     request: XReadRequest = XReadRequest(call.argv, call.now)
     request.resolve(call)
     if request.serve(call):
@@ -216,7 +216,7 @@ def run_read(call: Call) -> None:
 
 
 def stream_keys(argv: list[bytes]) -> list[int]:
-    """The places of the keys among the words of an XREAD or XREADGROUP."""
+    """Return the indices of the keys of an XREAD or XREADGROUP."""
     skip = {b"BLOCK": 2, b"COUNT": 2, b"MAXCOUNT": 2, b"MAXSIZE": 2, b"CLAIM": 2, b"GROUP": 3, b"NOACK": 1}
     at = 1
     while at < len(argv):

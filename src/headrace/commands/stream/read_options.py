@@ -1,7 +1,7 @@
-"""What XREAD and XREADGROUP have in common: the words before STREAMS, and the limits of one reply.
+"""Options that XREAD and XREADGROUP share, and the limits of one reply.
 
 [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds], and for groups
-GROUP group consumer [CLAIM min-idle-time] [NOACK], in any order; what is repeated counts as said last.
+GROUP group consumer [CLAIM min-idle-time] [NOACK], in any order; the last of repeated options counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class IdleNegative(CommandError):
 
 
 class Unbalanced(CommandError):
-    """Keys and IDs that do not pair up."""
+    """The keys and IDs do not pair up."""
 
     def __init__(self, grouped: bool) -> None:
         command, ids = ("xreadgroup", "an ID or '>'") if grouped else ("xread", "an ID, '+', or '$'")
@@ -36,7 +36,7 @@ class Unbalanced(CommandError):
 
 
 class OnlyForGroups(CommandError):
-    """An option of XREADGROUP in an XREAD."""
+    """An option of XREADGROUP was given to XREAD."""
 
     def __init__(self, option: str) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class GroupMissing(CommandError):
 
 
 class LimitNotPositive(CommandError):
-    """MAXCOUNT or MAXSIZE of zero or less."""
+    """MAXCOUNT or MAXSIZE is zero or less."""
 
     def __init__(self, option: str) -> None:
         super().__init__(f"ERR {option} must be a positive integer")
@@ -63,18 +63,18 @@ class CountAboveMaxcount(CommandError):
 @cython.freelist(8)
 @cython.cclass
 class ReadOptions:
-    """The options of one XREAD or, when grouped, XREADGROUP."""
+    """The options of one XREAD or, if grouped, XREADGROUP."""
 
     grouped: cython.bint
-    count: cython.longlong  # entries of one stream; 0: no limit
-    maxcount: cython.longlong  # entries of all streams; 0: no limit
+    count: cython.longlong  # maximum entries of one stream; 0: no limit
+    maxcount: cython.longlong  # maximum entries of all streams; 0: no limit
     maxsize: cython.longlong  # bytes of the reply; 0: no limit
-    block: cython.longlong  # milliseconds, 0: for ever; NO_BLOCK: not at all
-    claim: cython.longlong  # milliseconds that a pending entry must have been idle; NO_CLAIM: do not claim
+    block: cython.longlong  # milliseconds; 0: without a limit; NO_BLOCK: not at all
+    claim: cython.longlong  # minimum idle time in milliseconds of entries to claim; NO_CLAIM: do not claim
     noack: cython.bint
     group: bytes | None
     consumer: bytes | None
-    streams_at: cython.Py_ssize_t  # the first key
+    streams_at: cython.Py_ssize_t  # index of the first key
 
     def __init__(self, grouped: cython.bint) -> None:
         self.grouped = grouped
@@ -90,7 +90,7 @@ class ReadOptions:
 
     @cython.ccall
     def read(self, argv: list[bytes], now: cython.longlong) -> cython.void:
-        """Read up to STREAMS, behind which everything is keys and IDs."""
+        """Read all arguments up to STREAMS; keys and IDs follow it."""
         at: cython.Py_ssize_t = 1
         while self.streams_at == 0:
             if at >= len(argv):
@@ -105,7 +105,7 @@ class ReadOptions:
     def _read_option(
         self, argv: list[bytes], at: cython.Py_ssize_t, now: cython.longlong
     ) -> cython.Py_ssize_t:
-        """Read the option at `at`; returns the place behind it."""
+        """Read the option at `at`; return the index after it."""
         word: bytes = argv[at]
         left: cython.Py_ssize_t = len(argv) - at - 1
         if left >= 1 and arguments.is_keyword(word, b"STREAMS"):
@@ -144,7 +144,7 @@ class ReadOptions:
     @cython.ccall
     @cython.exceptval(check=False)
     def deadline(self, now: cython.longlong) -> cython.longlong:
-        """When a wait that begins now is over, 0 for never."""
+        """Return the deadline of a wait that begins now; 0 means never."""
         return now + self.block if self.block > 0 else 0
 
 
@@ -171,10 +171,10 @@ def _parse_idle(word: bytes) -> cython.longlong:
 @cython.freelist(8)
 @cython.cclass
 class ReplyBudget:
-    """What one reply may still hold. The first entry is always let in, however large."""
+    """The limits of one reply. The first entry always fits, however large."""
 
     answer: ReplyWriter
-    entries: cython.longlong  # let in so far
+    entries: cython.longlong  # entries so far
     _left: cython.longlong
     _per_stream: cython.longlong
     _maxsize: cython.longlong
@@ -191,7 +191,7 @@ class ReplyBudget:
     @cython.cfunc
     @cython.exceptval(check=False)
     def stream_limit(self) -> cython.longlong:
-        """How many entries the next stream may give; 0: the reply is full."""
+        """Return how many entries the next stream may add; 0 if the reply is full."""
         if self.is_full():
             return 0
         return self._per_stream if self._per_stream < self._left else self._left
@@ -199,7 +199,7 @@ class ReplyBudget:
     @cython.cfunc
     @cython.exceptval(check=False)
     def is_full(self) -> cython.bint:
-        """Whether nothing more fits, be it by size or by count."""
+        """Return whether the reply is full, by size or by count."""
         if self._left <= 0:
             return True
         if self._maxsize == 0 or self.entries == 0:
@@ -209,6 +209,6 @@ class ReplyBudget:
     @cython.cfunc
     @cython.exceptval(check=False)
     def count_entry(self) -> cython.void:
-        """One entry more."""
+        """Count one more entry."""
         self.entries += 1
         self._left -= 1

@@ -25,9 +25,9 @@ NO_TRIM = cython.declare(cython.int, 0)
 MAXLEN = cython.declare(cython.int, 1)
 MINID = cython.declare(cython.int, 2)
 
-# An approximate trim without LIMIT visits about a hundred nodes: it must not stall others.
+# An approximate trim without LIMIT visits about a hundred nodes, so that it does not delay other clients.
 NODES_PER_TRIM = cython.declare(cython.longlong, 100)
-LIMIT_UNKNOWN = cython.declare(cython.longlong, 10_000)  # when a node may hold any number of entries
+LIMIT_UNKNOWN = cython.declare(cython.longlong, 10_000)  # if nodes may hold any number of entries
 LIMIT_MAX = cython.declare(cython.longlong, 1_000_000)
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -83,19 +83,19 @@ class AddedBelowLength(CommandError):
 @cython.final
 @cython.cclass
 class TrimOptions:
-    """How much of a stream is to go: the words of XTRIM and XADD that say so."""
+    """The trim options of XTRIM and XADD, and their execution."""
 
     strategy: cython.int
     approximate: cython.bint
     maxlen: cython.longlong
-    ms: cython.ulonglong  # MINID's threshold
+    ms: cython.ulonglong  # the threshold of MINID
     seq: cython.ulonglong
-    limit: cython.longlong  # entries that an approximate trim may remove; 0: no limit
+    limit: cython.longlong  # maximum entries an approximate trim removes; 0: no limit
     limit_given: cython.bint
-    strategy_at: cython.Py_ssize_t  # where the strategy stands among the words, and where its threshold
+    strategy_at: cython.Py_ssize_t  # index of the strategy, and of its threshold, in argv
     threshold_at: cython.Py_ssize_t
-    removed: cython.longlong  # how many entries went, once it was applied
-    policy: cython.int  # what becomes of references; NO_POLICY: not said, which means KEEPREF
+    removed: cython.longlong  # entries removed, after apply()
+    policy: cython.int  # for references of groups; NO_POLICY: not given, which means KEEPREF
 
     def __init__(self) -> None:
         self.strategy = NO_TRIM
@@ -112,7 +112,7 @@ class TrimOptions:
 
     @cython.cfunc
     def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read the option at `at`; the place after it, or `at` when it is none or lacks its value."""
+        """Read the option at `at`; return the index after it, or `at` if it is none or has no value."""
         word: bytes = argv[at]
         if at + 1 < len(argv):
             after: cython.Py_ssize_t = self._read_valued(word, argv, at)
@@ -126,7 +126,7 @@ class TrimOptions:
 
     @cython.cfunc
     def _read_valued(self, word: bytes, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read the option `word` at `at`, with the value that follows it; the place after it, or `at`."""
+        """Read the option `word` at `at` and its value; return the index after it, or `at`."""
         if arguments.is_keyword(word, b"MAXLEN"):
             self._begin(MAXLEN, argv, at)
             self.maxlen = arguments.parse_i64(argv[self.threshold_at])
@@ -149,7 +149,7 @@ class TrimOptions:
 
     @cython.cfunc
     def _begin(self, strategy: cython.int, argv: list[bytes], at: cython.Py_ssize_t) -> cython.void:
-        """Step over `~` or `=`, which count as such only when a threshold follows."""
+        """Set the strategy; step over `~` or `=`, which count only if a threshold follows."""
         if self.strategy != NO_TRIM:
             raise TwoStrategies()
         self.strategy = strategy
@@ -167,9 +167,9 @@ class TrimOptions:
     def check_options(
         self, required: cython.bint, node_entries_max: cython.longlong, replayed: cython.bint
     ) -> cython.void:
-        """Refuse what does not fit together, once all options are read, and choose the limit.
+        """Check the options against each other, after all were read, and choose the default LIMIT.
 
-        What a log or a master says was exact already, whatever LIMIT is still among its words.
+        Logged trims are exact already, even if they still contain a LIMIT.
         """
         if self.strategy == NO_TRIM:
             if self.limit != 0:
@@ -186,7 +186,7 @@ class TrimOptions:
 
     @cython.cfunc
     def apply(self, stream: Stream) -> cython.longlong:
-        """Cut the stream; returns how many entries went."""
+        """Trim the stream; return how many entries were removed."""
         policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
         if self.strategy == MAXLEN:
             maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
@@ -198,7 +198,7 @@ class TrimOptions:
 
     @cython.cfunc
     def make_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
-        """Turn a trim among words, already applied to the stream, into an exact one that does the same."""
+        """Change the trim in `words`, already applied to the stream, to an exact one with the same result."""
         if self.policy == references.ACKED and self.strategy == MAXLEN:
             self._make_acked_exact(stream, words)
         elif self.approximate:
@@ -213,9 +213,9 @@ class TrimOptions:
 
     @cython.cfunc
     def _make_acked_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
-        """Where MAXLEN with ACKED stops depends on the nodes, which a log does not know: it gets an ID.
+        """Replace MAXLEN with ACKED by a MINID: where it stops depends on the nodes, which are not logged.
 
-        All that could go before that ID has gone, and nothing after it.
+        All entries before that ID that could be removed were removed, and none after it.
         """
         if self.threshold_at > self.strategy_at + 1:
             words[self.strategy_at + 1] = b"="
@@ -229,11 +229,10 @@ class TrimOptions:
     def _trimmed_through(
         self, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, most: bytes
     ) -> bytes:
-        """How far a trim that heeds references has come: to the oldest entry up to ms-seq that it left
-        though it could go, or to `most`.
+        """Return the ID of the oldest removable entry up to ms-seq that the trim kept; `most` if none.
 
-        The first record would not do: it may be an entry that is still referenced, or a tombstone, and
-        what was removed may lie behind it.
+        The first record is no substitute: it may be an entry that is still referenced, or a tombstone, and
+        removed entries may lie after it.
         """
         entries: StreamIterator = StreamIterator(stream, 0, 0, ms, seq, False)
         while entries.next():
@@ -246,7 +245,7 @@ class TrimOptions:
 
 @cython.cfunc
 def parse_policy(word: bytes) -> cython.int:
-    """Which of the three policies the word is; NO_POLICY when it is none."""
+    """Return the policy that the argument names; NO_POLICY if it names none."""
     if arguments.is_keyword(word, b"KEEPREF"):
         return references.KEEPREF
     if arguments.is_keyword(word, b"DELREF"):
@@ -258,7 +257,7 @@ def parse_policy(word: bytes) -> cython.int:
 
 @cython.cfunc
 def default_limit(node_entries_max: cython.longlong) -> cython.longlong:
-    """Entries an approximate trim may remove when LIMIT does not say."""
+    """Return how many entries an approximate trim may remove without LIMIT."""
     if node_entries_max <= 0:
         return LIMIT_UNKNOWN
     if node_entries_max > LIMIT_MAX // NODES_PER_TRIM:
@@ -268,14 +267,14 @@ def default_limit(node_entries_max: cython.longlong) -> cython.longlong:
 
 @cython.cfunc
 def first_record(stream: Stream) -> bytes:
-    """The ID of the oldest record, live or not; the greatest ID when none is left."""
+    """Return the ID of the oldest record, live or deleted; the greatest ID if there is none."""
     first: Node | None = stream.first_node()
     return ID_MAX_TEXT if first is None else stream_id.text_of(first.ms, first.seq)
 
 
 @cython.cfunc
 def parse_trim(call: Call) -> TrimOptions:
-    """The options of an XTRIM."""
+    """Parse the options of an XTRIM."""
     argv: list[bytes] = call.argv
     trim: TrimOptions = TrimOptions()
     at: cython.Py_ssize_t = 2
@@ -290,7 +289,7 @@ def parse_trim(call: Call) -> TrimOptions:
 
 @cython.ccall
 def execute_trim(call: Call) -> cython.longlong:
-    """Carry out the XTRIM in call.argv: how many entries went. What they were is recorded, exactly."""
+    """Execute the XTRIM in call.argv and record it exactly; return how many entries were removed."""
     trim: TrimOptions = parse_trim(call)
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)
@@ -309,18 +308,18 @@ def execute_trim(call: Call) -> cython.longlong:
 
 
 def run_trim(call: Call) -> None:
-    """XTRIM: answer how many entries went."""
+    """XTRIM: reply with the number of removed entries."""
     call.answer.integer(execute_trim(call))
 
 
 @cython.final
 @cython.cclass
 class XSetIdRequest:
-    """What an XSETID asks for."""
+    """A parsed XSETID."""
 
     last: StreamId
-    entries_added: cython.longlong  # -1: leave it
-    max_deleted: StreamId  # 0-0: leave it
+    entries_added: cython.longlong  # -1: unchanged
+    max_deleted: StreamId  # 0-0: unchanged
 
     def __init__(self, last: StreamId) -> None:
         self.last = last
@@ -330,9 +329,9 @@ class XSetIdRequest:
 
 @cython.cfunc
 def parse_set_id(argv: list[bytes], replayed: cython.bint) -> XSetIdRequest:
-    """The words of an XSETID; options may repeat, and each is checked where it stands.
+    """Parse an XSETID; options may repeat, and each is checked when it is read.
 
-    What a log says of deleted IDs was right: servers up to 7.0 let the last ID go below them.
+    Logged values are not checked: servers up to 7.0 allowed a last ID below a deleted one.
     """
     request: XSetIdRequest = XSetIdRequest(stream_id.parse(argv[2], 0))
     at: cython.Py_ssize_t = 3
@@ -355,7 +354,7 @@ def parse_set_id(argv: list[bytes], replayed: cython.bint) -> XSetIdRequest:
 
 @cython.cfunc
 def check_set_id(request: XSetIdRequest, stream: Stream, replayed: cython.bint) -> cython.void:
-    """Refuse an ID or a count that what the stream holds belies."""
+    """Raise an error if the ID or the count contradicts the stream's contents."""
     if request.last.precedes(stream.max_deleted_id()) and not replayed:
         raise IdBelowDeleted()
     top: StreamId | None = stream.last_entry_id()
@@ -368,7 +367,7 @@ def check_set_id(request: XSetIdRequest, stream: Stream, replayed: cython.bint) 
 
 
 def run_set_id(call: Call) -> None:
-    """XSETID: set the last ID and the counters. It wakes nobody, spoils no transaction: no entry changes."""
+    """XSETID: set the last ID and the counters. It wakes no client and fails no transaction."""
     request: XSetIdRequest = parse_set_id(call.argv, call.replayed())
     stream: Stream | None = call.database.stream(call.argv[1])
     if stream is None:
