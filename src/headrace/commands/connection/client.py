@@ -1,4 +1,4 @@
-"""CLIENT: who is connected, and what becomes of them."""
+"""CLIENT: list, name, pause, unblock and close connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand
 
-# The kinds of clients Redis tells apart; ours are of the first and the last.
+# The kinds of clients that Redis distinguishes; here all are `normal` or `pubsub`.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
 
 
@@ -44,13 +44,13 @@ class BadPauseMode(CommandError):
 
 
 def parse_deadline(text: bytes, now: int) -> int:
-    """The moment a timeout in milliseconds from now ends; 0 for one of 0, which means never."""
+    """Parse a timeout in milliseconds; return the deadline, or 0 for a timeout of 0, which means never."""
     timeout = parse_timeout(text, now)
     return now + timeout if timeout else 0
 
 
 def check_type(word: bytes) -> bytes:
-    """The kind of client, lower case; `slave` is `replica`."""
+    """Parse the kind of client; return it in lower case, `replica` for `slave`."""
     kind = word.lower()
     if kind not in CLIENT_TYPES:
         raise CommandError(f"ERR Unknown client type '{word.decode('utf-8', 'surrogateescape')}'")
@@ -58,12 +58,12 @@ def check_type(word: bytes) -> bytes:
 
 
 def kind_of(session: Session) -> bytes:
-    """Which of CLIENT_TYPES the session is of."""
+    """Return the session's kind, one of CLIENT_TYPES."""
     return b"pubsub" if session.subscription_count else b"normal"
 
 
 def on_or_off(call: Call) -> bool:
-    """The argument ON or OFF."""
+    """Parse the argument ON or OFF."""
     arguments: Arguments = call.arguments()
     if arguments.take_flag(b"ON"):
         return True
@@ -73,18 +73,18 @@ def on_or_off(call: Call) -> bool:
 
 
 def run_id(call: Call) -> None:
-    """The caller's number."""
+    """CLIENT ID: reply with the connection's ID."""
     call.answer.integer(call.session.id)
 
 
 def run_setname(call: Call) -> None:
-    """Name the caller; the empty name takes the name away."""
+    """CLIENT SETNAME: name the connection; an empty name removes the name."""
     call.session.name = check_name(call.argv[2])
     call.answer.ok()
 
 
 def run_getname(call: Call) -> None:
-    """The caller's name, or null."""
+    """CLIENT GETNAME: reply with the connection's name, or null."""
     if call.session.name:
         call.answer.bulk(call.session.name)
     else:
@@ -92,7 +92,7 @@ def run_getname(call: Call) -> None:
 
 
 def run_setinfo(call: Call) -> None:
-    """Which library the caller uses, in which version."""
+    """CLIENT SETINFO: set the name or the version of the client's library."""
     option, value = call.argv[2], call.argv[3]
     shown = option.decode("utf-8", "surrogateescape")
     if not is_keyword(option, b"LIB-NAME") and not is_keyword(option, b"LIB-VER"):
@@ -107,17 +107,17 @@ def run_setinfo(call: Call) -> None:
 
 
 def describe(call: Call, session: Session) -> bytes:
-    """The session's line."""
+    """Return the session's line of CLIENT LIST."""
     return client_list.line(session, call.now, call.server.client_buffers(session))
 
 
 def run_info(call: Call) -> None:
-    """The caller's line of CLIENT LIST."""
+    """CLIENT INFO: reply with the connection's line of CLIENT LIST."""
     call.answer.verbatim(describe(call, call.session) + b"\n")
 
 
 def run_list(call: Call) -> None:
-    """A line for every client, for those of a kind, or for those with these IDs."""
+    """CLIENT LIST: reply with a line for each client, of one kind, or with these IDs."""
     arguments: Arguments = call.arguments()
     chosen: list[Session] = list(call.engine.clients.values())
     if arguments.take_option(b"TYPE"):
@@ -139,7 +139,7 @@ def _listed_id(word: bytes) -> int:
 
 
 def run_kill(call: Call) -> None:
-    """CLIENT KILL address, or with options: how many were killed."""
+    """CLIENT KILL: close the client of an address, or those that match the options."""
     if len(call.argv) == 3:
         found = [s for s in call.engine.clients.values() if s.address == call.argv[2]]
         if not found:
@@ -158,7 +158,7 @@ def run_kill(call: Call) -> None:
 
 
 def _kill(call: Call, found: list[Session]) -> None:
-    """Others are closed now; the caller hears the answer first."""
+    """Close the sessions; the caller's is closed after its reply."""
     for session in found:
         if session is call.session:
             session.closing = True
@@ -167,7 +167,7 @@ def _kill(call: Call, found: list[Session]) -> None:
 
 
 def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
-    """What must hold of those to kill, and whether the caller is spared."""
+    """Parse the options of CLIENT KILL: the conditions, and whether to spare the caller."""
     arguments: Arguments = call.arguments()
     keep: list[Callable[[Session], bool]] = []
     skip_me = True
@@ -198,12 +198,12 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
 
 
 def _having(trait: Callable[[Session], object], value: object) -> Callable[[Session], bool]:
-    """Whether a session's trait is that value."""
+    """Return a condition: a session's trait has that value."""
     return lambda session: trait(session) == value
 
 
 def _there_since(moment: int) -> Callable[[Session], bool]:
-    """Whether a session was made at that moment, in milliseconds, or before."""
+    """Return a condition: the session was created at that time, in milliseconds, or before."""
     return lambda session: session.created_ms <= moment
 
 
@@ -218,7 +218,7 @@ def _positive(word: bytes, error: type[CommandError]) -> int:
 
 
 def run_unblock(call: Call) -> None:
-    """End another client's wait, as if its time were up, or with an error."""
+    """CLIENT UNBLOCK: end another client's wait, as by a timeout or with an error."""
     argv = call.argv
     if len(argv) > 4:
         raise UnknownSubcommand("CLIENT", argv[1])
@@ -230,7 +230,7 @@ def run_unblock(call: Call) -> None:
 
 
 def run_pause(call: Call) -> None:
-    """Hold back requests for some milliseconds, all of them or those that write."""
+    """CLIENT PAUSE: hold all requests, or writes only, for some milliseconds."""
     argv = call.argv
     if len(argv) > 4:
         raise UnknownSubcommand("CLIENT", argv[1])
@@ -244,13 +244,13 @@ def run_pause(call: Call) -> None:
 
 
 def run_unpause(call: Call) -> None:
-    """End the pause."""
+    """CLIENT UNPAUSE: end the pause."""
     call.engine.write_gate.end_pause()
     call.answer.ok()
 
 
 def run_reply(call: Call) -> None:
-    """Whether the caller gets answers."""
+    """CLIENT REPLY: turn replies on or off."""
     arguments: Arguments = call.arguments()
     session: Session = call.session
     if arguments.take_flag(b"ON"):
@@ -265,19 +265,19 @@ def run_reply(call: Call) -> None:
 
 
 def run_no_evict(call: Call) -> None:
-    """Accepted and shown; nobody is ever evicted here."""
+    """CLIENT NO-EVICT: stored and shown; clients are never evicted here."""
     call.session.no_evict = on_or_off(call)
     call.answer.ok()
 
 
 def run_no_touch(call: Call) -> None:
-    """Accepted and shown; keys have no access time here."""
+    """CLIENT NO-TOUCH: stored and shown; keys have no access time here."""
     call.session.no_touch = on_or_off(call)
     call.answer.ok()
 
 
 def run_getredir(call: Call) -> None:
-    """No tracking, so nothing is redirected."""
+    """CLIENT GETREDIR: reply -1; tracking is not supported."""
     call.answer.integer(-1)
 
 
@@ -290,7 +290,7 @@ def row(
     syntax: str = "",
     flags: str = "",
 ) -> Command:
-    """A subcommand's row."""
+    """Return a subcommand's row."""
     return Command(
         f"client|{name}",
         arity,

@@ -1,4 +1,4 @@
-"""How CLIENT LIST and CLIENT INFO describe a session, one line of name=value each."""
+"""The lines of CLIENT LIST and CLIENT INFO: one for each session, of name=value pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import cython
 
 from headrace.commands.session import Session
 
-# Counted for a session that has neither transport nor buffers of its own.
+# For a session without a connection.
 NO_BUFFERS = (0, 0)
 LINE = (
     b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=0 multi=%d"
@@ -16,7 +16,7 @@ LINE = (
 
 
 def line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> bytes:
-    """The session at now (milliseconds); buffers: bytes in its query buffer, and free there."""
+    """Return the session's line. buffers: bytes in its read buffer, and bytes free there."""
     held, free = buffers
     queue, watch, command = session.queue, session.watch, session.last_command
     cap, unsent = session.answer.cap, session.answer.pending()
@@ -51,7 +51,7 @@ def line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> b
 
 
 def flags(session: Session) -> bytes:
-    """What the session is up to, a letter each, as Redis has them; N for nothing."""
+    """Return the session's flags as Redis's letters; N for none."""
     watch = session.watch
     marks = (
         (b"O", session.monitoring),

@@ -1,4 +1,4 @@
-"""PING ECHO HELLO AUTH SELECT QUIT RESET: the caller's own connection."""
+"""PING, ECHO, HELLO, AUTH, SELECT, QUIT and RESET: the client's own connection."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ class BadClientName(CommandError):
 
 
 def is_printable(text: bytes) -> bool:
-    """Whether all of text can stand in CLIENT LIST: visible ASCII."""
+    """Return whether the text is visible ASCII, which CLIENT LIST can show."""
     return all(33 <= c <= 126 for c in text)
 
 
 def check_name(name: bytes) -> bytes:
-    """The client name as given; refuses what would garble CLIENT LIST."""
+    """Return the client name. Raises BadClientName if CLIENT LIST could not show it."""
     if not is_printable(name):
         raise BadClientName()
     return name
 
 
 def run_ping(call: Call) -> None:
-    """PONG, or the message back."""
+    """PING: reply PONG, or the message."""
     if len(call.argv) > 2:
         raise WrongArgumentCount("ping")
-    if call.session.subscription_count and call.answer.protocol == 2:  # among messages it must look like one
+    if call.session.subscription_count and call.answer.protocol == 2:  # it must look like a message
         call.answer.array(2)
         call.answer.bulk(b"pong")
         call.answer.bulk(call.argv[1] if len(call.argv) == 2 else b"")
@@ -80,18 +80,18 @@ def run_ping(call: Call) -> None:
 
 
 def run_echo(call: Call) -> None:
-    """The message back."""
+    """ECHO: reply with the message."""
     call.answer.bulk(call.argv[1])
 
 
 def authenticate(call: Call, user: bytes, password: bytes) -> None:
-    """The session is the user's from now on, if the password is."""
+    """Log the session in as the user. Raises WrongPassword."""
     if not call.engine.auth.authenticate(call.session, user, password, call.command.name, call.now):
         raise WrongPassword()
 
 
 def run_auth(call: Call) -> None:
-    """AUTH password is the default user's, who must have one then."""
+    """AUTH: log in. Without a name it is the default user, which must have a password then."""
     if len(call.argv) > 3:
         raise InvalidSyntax()
     if len(call.argv) == 3:
@@ -104,7 +104,7 @@ def run_auth(call: Call) -> None:
 
 
 def run_hello(call: Call) -> None:
-    """Choose the protocol, and authenticate and name the client in the same breath."""
+    """HELLO: choose the protocol; optionally authenticate and name the connection."""
     session: Session = call.session
     arguments: Arguments = call.arguments()
     protocol: cython.longlong = session.answer.protocol
@@ -134,7 +134,7 @@ def run_hello(call: Call) -> None:
 
 
 def _introduce(call: Call) -> None:
-    """What a client wants to know of the server first; clients expect it to call itself redis."""
+    """Write the server's description; clients expect the name redis."""
     call.answer.map(7)
     for name, value in (
         (b"server", b"redis"),
@@ -150,7 +150,7 @@ def _introduce(call: Call) -> None:
 
 
 def run_select(call: Call) -> None:
-    """The caller's database from now on."""
+    """SELECT: set the connection's database."""
     index: cython.longlong = parse_i64(call.argv[1])
     if not -I32_MAX - 1 <= index <= I32_MAX:
         raise DatabaseNotI32()
@@ -161,13 +161,13 @@ def run_select(call: Call) -> None:
 
 
 def run_quit(call: Call) -> None:
-    """OK, and then the connection closes."""
+    """QUIT: reply OK and close the connection."""
     call.session.closing = True
     call.answer.ok()
 
 
 def run_reset(call: Call) -> None:
-    """The connection as it was when it was new."""
+    """RESET: set the connection back to its initial state."""
     call.engine.unwatch(call.session)
     call.engine.pubsub.unsubscribe_all(call.session)
     call.session.reset()

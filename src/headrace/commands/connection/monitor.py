@@ -1,4 +1,4 @@
-"""MONITOR: a line for every request of everybody's, from now on."""
+"""MONITOR: show every request of all clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MonitorNotAllowed(CommandError):
 
 
 def run_monitor(call: Call) -> None:
-    """Show the caller all requests, until RESET or the end of the connection."""
+    """MONITOR: show the client all requests, until RESET or until the connection ends."""
     if not call.may_block:
         raise MonitorNotAllowed()
     call.engine.pubsub.monitor(call.session)

@@ -1,6 +1,6 @@
-"""Channels: SUBSCRIBE and PSUBSCRIBE with their opposites, PUBLISH, PUBSUB.
+"""Pub/sub: SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE, PUNSUBSCRIBE, PUBLISH and PUBSUB.
 
-Subscribing answers one push for each channel, not one reply for the request. Shard channels belong to
+Subscribing replies with one push for each channel, not one reply for the request. Shard channels belong to
 clusters: there are none.
 """
 
@@ -19,7 +19,7 @@ from headrace.keyspace.glob import Glob
 
 @cython.cfunc
 def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.void:
-    """Say what has been done with a channel or pattern, and how many subscriptions there are now."""
+    """Write the confirmation for a channel or pattern, with the client's number of subscriptions."""
     session: Session = call.session
     call.answer.push(3)
     call.answer.bulk(kind)
@@ -32,7 +32,7 @@ def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.vo
 
 
 def run_subscribe(call: Call) -> None:
-    """SUBSCRIBE: hear these channels."""
+    """SUBSCRIBE: subscribe to channels."""
     pubsub: PubSub = call.engine.pubsub
     for name in call.argv[1:]:
         pubsub.subscribe(call.session, name)
@@ -40,17 +40,17 @@ def run_subscribe(call: Call) -> None:
 
 
 def run_psubscribe(call: Call) -> None:
-    """PSUBSCRIBE: hear all channels that one of these patterns describes."""
+    """PSUBSCRIBE: subscribe to all channels that match one of the patterns."""
     pubsub: PubSub = call.engine.pubsub
     for glob in call.argv[1:]:
-        Glob(glob)  # refuses what is too complex before anything is subscribed to
+        Glob(glob)  # raises an error before anything is subscribed to
     for glob in call.argv[1:]:
         pubsub.subscribe_pattern(call.session, glob)
         reply_subscription(call, b"psubscribe", glob)
 
 
 def run_unsubscribe(call: Call) -> None:
-    """UNSUBSCRIBE: hear these channels no more; without any, all of them."""
+    """UNSUBSCRIBE: unsubscribe from these channels, or from all."""
     pubsub: PubSub = call.engine.pubsub
     names = call.argv[1:] or list(call.session.channels)
     for name in names:
@@ -61,7 +61,7 @@ def run_unsubscribe(call: Call) -> None:
 
 
 def run_punsubscribe(call: Call) -> None:
-    """PUNSUBSCRIBE: drop these patterns; without any, all of them."""
+    """PUNSUBSCRIBE: unsubscribe from these patterns, or from all."""
     pubsub: PubSub = call.engine.pubsub
     globs = call.argv[1:] or list(call.session.patterns)
     for glob in globs:
@@ -72,13 +72,13 @@ def run_punsubscribe(call: Call) -> None:
 
 
 def run_publish(call: Call) -> None:
-    """PUBLISH: send a message; answer how many subscriptions it reached."""
+    """PUBLISH: send a message; reply with the number of subscriptions it reached."""
     pubsub: PubSub = call.engine.pubsub
     call.answer.integer(pubsub.publish(call.argv[1], call.argv[2]))
 
 
 def run_channels(call: Call) -> None:
-    """PUBSUB CHANNELS: those that someone has subscribed to by name, or those of them a pattern describes."""
+    """PUBSUB CHANNELS: reply with the channels subscribed to by name, or those that match a pattern."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("PUBSUB", call.argv[1])
     names = list(call.engine.pubsub.names)
@@ -89,7 +89,7 @@ def run_channels(call: Call) -> None:
 
 
 def run_numsub(call: Call) -> None:
-    """PUBSUB NUMSUB: each channel named, and how many have subscribed to it by name."""
+    """PUBSUB NUMSUB: reply with each channel and its number of subscribers by name."""
     names = call.argv[2:]
     listeners = call.engine.pubsub.names
     call.answer.array(2 * len(names))
@@ -99,19 +99,19 @@ def run_numsub(call: Call) -> None:
 
 
 def run_numpat(call: Call) -> None:
-    """PUBSUB NUMPAT: how many different patterns there are."""
+    """PUBSUB NUMPAT: reply with the number of different patterns."""
     call.answer.integer(len(call.engine.pubsub.patterns))
 
 
 def run_shardchannels(call: Call) -> None:
-    """PUBSUB SHARDCHANNELS: none."""
+    """PUBSUB SHARDCHANNELS: reply with an empty list."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("PUBSUB", call.argv[1])
     call.answer.array(0)
 
 
 def run_shardnumsub(call: Call) -> None:
-    """PUBSUB SHARDNUMSUB: nobody for each channel named."""
+    """PUBSUB SHARDNUMSUB: reply with 0 for each channel."""
     call.answer.array(2 * (len(call.argv) - 2))
     for name in call.argv[2:]:
         call.answer.bulk(name)

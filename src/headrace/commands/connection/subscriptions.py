@@ -1,11 +1,11 @@
-"""Who listens to which channels and patterns, and the messages on their way there.
+"""Subscriptions to channels and patterns, monitors, and the delivery of messages.
 
     names:     channel -> sessions        a message to the channel goes to each of them
-    patterns:  glob -> sessions           and to each whose glob matches the channel, once per glob
-    monitors:  sessions                   a line for every request of anybody's goes to each
+    patterns:  glob -> sessions           and to each whose glob matches the channel, once for each glob
+    monitors:  sessions                   a line for every request of any client goes to each
 
-A message waits in the outbox until the request that caused it has been answered; so what a client is
-told comes behind its own reply, and never inside of one.
+A message waits in the outbox until the request that caused it has its reply. So a client receives messages
+after its own reply, and never inside of it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headrace.resp.writer import ReplyWriter
 @cython.final
 @cython.cclass
 class PubSub:
-    """All subscriptions of one engine. While there are none, the keyspace's events are not even worded."""
+    """All subscriptions of one engine. While there are none, no keyspace events are formatted."""
 
     names: dict[bytes, dict[Session, None]]
     patterns: dict[bytes, dict[Session, None]]
-    globs: dict[bytes, Glob]  # of the same patterns
+    globs: dict[bytes, Glob]  # compiled, for the same patterns
     monitors: dict[Session, None]
-    outbox: list[tuple[Session, bytes | None, bytes | None, bytes]]  # to whom, pattern, channel, message
+    outbox: list[tuple[Session, bytes | None, bytes | None, bytes]]  # recipient, pattern, channel, message
     events: Events
 
     def __init__(self, events: Events) -> None:
@@ -40,14 +40,14 @@ class PubSub:
 
     @cython.ccall
     def subscribe(self, session: Session, name: bytes) -> cython.void:
-        """The session hears the channel from now on."""
+        """Subscribe the session to the channel."""
         self.names.setdefault(name, {})[session] = None
         session.channels[name] = None
         self._count(session)
 
     @cython.ccall
     def subscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
-        """The session hears every channel that the glob describes from now on."""
+        """Subscribe the session to all channels that match the glob."""
         if glob not in self.globs:
             self.globs[glob] = Glob(glob)
         self.patterns.setdefault(glob, {})[session] = None
@@ -56,7 +56,7 @@ class PubSub:
 
     @cython.ccall
     def unsubscribe(self, session: Session, name: bytes) -> cython.void:
-        """The session hears the channel no more."""
+        """Unsubscribe the session from the channel."""
         if name in session.channels:
             del session.channels[name]
             remove_listener(self.names, name, session)
@@ -64,7 +64,7 @@ class PubSub:
 
     @cython.ccall
     def unsubscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
-        """The session has no use for the glob any more."""
+        """Unsubscribe the session from the pattern."""
         if glob in session.patterns:
             del session.patterns[glob]
             remove_listener(self.patterns, glob, session)
@@ -74,7 +74,7 @@ class PubSub:
 
     @cython.ccall
     def unsubscribe_all(self, session: Session) -> cython.void:
-        """The session hears nothing any more."""
+        """Remove all subscriptions of the session, and its MONITOR."""
         for name in list(session.channels):
             self.unsubscribe(session, name)
         for glob in list(session.patterns):
@@ -85,7 +85,7 @@ class PubSub:
 
     @cython.ccall
     def monitor(self, session: Session) -> cython.void:
-        """The session is shown what everybody asks for, from now on."""
+        """Send all further requests to the session, as MONITOR does."""
         session.monitoring = True
         self.monitors[session] = None
 
@@ -98,7 +98,7 @@ class PubSub:
 
     @cython.ccall
     def publish(self, channel: bytes, message: bytes) -> cython.longlong:
-        """Send the message to the channel; how many subscriptions it reaches."""
+        """Send the message to the channel; return how many subscriptions it reaches."""
         before: cython.longlong = len(self.outbox)
         session: Session
         for session in self.names.get(channel, ()):
@@ -112,7 +112,7 @@ class PubSub:
 
     @cython.ccall
     def deliver(self, woken: list[Session]) -> cython.void:
-        """Write what waits to the answers of those it is for, and add them to woken."""
+        """Write the messages of the outbox to the recipients' replies; append those sessions to `woken`."""
         session: Session
         glob: bytes | None
         batch = self.outbox
@@ -138,13 +138,13 @@ class PubSub:
 
     @cython.cfunc
     def _count(self, session: Session) -> cython.void:
-        """The session's subscriptions have changed."""
+        """Update the session's number of subscriptions; enable or disable keyspace events."""
         session.subscription_count = len(session.channels) + len(session.patterns)
         self.events.publish = self.publish if self.names or self.patterns else None
 
 
 def remove_listener(listeners: dict[bytes, dict[Session, None]], name: bytes, session: Session) -> None:
-    """The session is none of the listeners of that name any more."""
+    """Remove the session from the listeners of that name."""
     others = listeners[name]
     del others[session]
     if not others:

@@ -1,4 +1,4 @@
-"""MULTI EXEC DISCARD WATCH UNWATCH: requests queued and run as one, unless a watched key has changed."""
+"""MULTI, EXEC, DISCARD, WATCH and UNWATCH: transactions, with optimistic locking."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TransactionAborted(CommandError):
 
 
 def run_multi(call: Call) -> None:
-    """From now on requests are queued."""
+    """MULTI: queue further requests."""
     session: Session = call.session
     if session.queue is not None:
         raise NestedMulti()
@@ -43,7 +43,7 @@ def run_multi(call: Call) -> None:
 
 
 def run_exec(call: Call) -> None:
-    """Run what was queued, or nothing of it."""
+    """EXEC: run all queued requests, or none."""
     session: Session = call.session
     queue = session.queue
     if queue is None:
@@ -62,7 +62,7 @@ def run_exec(call: Call) -> None:
 
 @cython.cfunc
 def watched_keys_unchanged(call: Call) -> cython.bint:
-    """Whether nothing the caller watches has changed; a key that has died since then has."""
+    """Return whether no watched key has changed or expired."""
     watch: Watch | None = call.session.watch
     if watch is None:
         return True
@@ -75,14 +75,14 @@ def watched_keys_unchanged(call: Call) -> cython.bint:
 
 @cython.cfunc
 def end_transaction(call: Call) -> cython.void:
-    """Out of MULTI, and nothing is watched any more."""
+    """End MULTI and remove all watches."""
     call.session.queue = None
     call.session.transaction_failed = False
     call.engine.unwatch(call.session)
 
 
 def run_discard(call: Call) -> None:
-    """Forget what was queued."""
+    """DISCARD: drop the queued requests."""
     if call.session.queue is None:
         raise DiscardWithoutMulti()
     end_transaction(call)
@@ -90,7 +90,7 @@ def run_discard(call: Call) -> None:
 
 
 def run_watch(call: Call) -> None:
-    """A change of one of these keys from now on makes the next EXEC do nothing."""
+    """WATCH: make the next EXEC fail if one of these keys changes first."""
     session: Session = call.session
     if session.queue is not None:
         raise WatchInMulti()
@@ -102,7 +102,7 @@ def run_watch(call: Call) -> None:
 
 
 def run_unwatch(call: Call) -> None:
-    """Watch nothing any more."""
+    """UNWATCH: remove all watches."""
     call.engine.unwatch(call.session)
     call.answer.ok()
 

@@ -1,1 +1,1 @@
-"""Commands on keys of any type, and on databases as a whole."""
+"""Commands on keys of any type, and on whole databases."""

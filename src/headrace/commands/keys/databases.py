@@ -1,4 +1,4 @@
-"""A database as a whole: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB."""
+"""Commands on whole databases: KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB, FLUSHALL, SWAPDB."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace import keyspace
 from headrace.keyspace.glob import Glob
 
-# As Redis 8 reads it: a plus sign and leading zeros are allowed, a number below zero is not.
+# As in Redis 8: a plus sign and leading zeros are allowed, a negative number is not.
 CURSOR = re.compile(rb"-0+|\+?0*([0-9]{1,20})")
 U64_MAX = 0xFFFFFFFFFFFFFFFF
 
@@ -35,7 +35,7 @@ class InvalidCursor(CommandError):
 
 
 def run_keys(call: Call) -> None:
-    """KEYS: every key that the pattern describes."""
+    """KEYS: reply with every key that matches the pattern."""
     pattern: Glob | None = None if call.argv[1] == b"*" else Glob(call.argv[1])
     mark: cython.Py_ssize_t = call.answer.open_array()
     found: cython.Py_ssize_t = 0
@@ -49,7 +49,7 @@ def run_keys(call: Call) -> None:
 
 
 def parse_cursor(text: bytes) -> int:
-    """The place where a SCAN goes on."""
+    """Parse the cursor of a SCAN."""
     found = CURSOR.fullmatch(text)
     cursor = int(found[1] or b"0") if found is not None else -1
     if not 0 <= cursor <= U64_MAX:
@@ -58,7 +58,7 @@ def parse_cursor(text: bytes) -> int:
 
 
 def run_scan(call: Call) -> None:
-    """SCAN: a few keys from the cursor on, those of them that are wanted, and the next cursor."""
+    """SCAN: reply with the next cursor and some keys, filtered by pattern and type."""
     argv: list[bytes] = call.argv
     cursor: int = parse_cursor(argv[1])
     count: cython.longlong = COUNT_DEFAULT
@@ -90,18 +90,18 @@ def run_scan(call: Call) -> None:
 
 
 def run_randomkey(call: Call) -> None:
-    """RANDOMKEY: any key, or null."""
+    """RANDOMKEY: reply with a random key, or null."""
     call.answer.value(call.database.random_key())
 
 
 def run_dbsize(call: Call) -> None:
-    """DBSIZE: how many keys there are."""
+    """DBSIZE: reply with the number of keys."""
     call.answer.integer(call.database.size())
 
 
 @cython.cfunc
 def check_flush(argv: list[bytes]) -> cython.void:
-    """ASYNC and SYNC may be said and mean nothing: memory is given back at once."""
+    """Check the options. ASYNC and SYNC have no effect: memory is freed at once."""
     if len(argv) > 2:
         raise InvalidSyntax()
     if len(argv) == 2 and not (
@@ -111,7 +111,7 @@ def check_flush(argv: list[bytes]) -> cython.void:
 
 
 def run_flushdb(call: Call) -> None:
-    """FLUSHDB: take all keys of this database away."""
+    """FLUSHDB: remove all keys of the database."""
     check_flush(call.argv)
     call.database.flush()
     if call.recording:
@@ -120,7 +120,7 @@ def run_flushdb(call: Call) -> None:
 
 
 def run_flushall(call: Call) -> None:
-    """FLUSHALL: take all keys of all databases away."""
+    """FLUSHALL: remove all keys of all databases."""
     check_flush(call.argv)
     call.keyspace.flush_all()
     if not call.replayed():
@@ -132,7 +132,7 @@ def run_flushall(call: Call) -> None:
 
 @cython.cfunc
 def parse_i32(text: bytes) -> cython.Py_ssize_t:
-    """The integer of 32 bits that text says."""
+    """Parse a 32-bit integer."""
     number: cython.longlong = arguments.parse_i64(text)
     if not -I32_MAX - 1 <= number <= I32_MAX:
         raise NotI32()
@@ -141,7 +141,7 @@ def parse_i32(text: bytes) -> cython.Py_ssize_t:
 
 @cython.cfunc
 def parse_index(text: bytes, error: str) -> cython.Py_ssize_t:
-    """The number of a database; refusal is what to say when it is none."""
+    """Parse the number of a database. Raises CommandError with the text `error`."""
     try:
         return parse_i32(text)
     except CommandError:
@@ -149,7 +149,7 @@ def parse_index(text: bytes, error: str) -> cython.Py_ssize_t:
 
 
 def run_swapdb(call: Call) -> None:
-    """SWAPDB: exchange the keys of two databases; clients stay where they are."""
+    """SWAPDB: exchange the keys of two databases; clients stay in theirs."""
     first: cython.Py_ssize_t = parse_index(call.argv[1], "ERR invalid first DB index")
     second: cython.Py_ssize_t = parse_index(call.argv[2], "ERR invalid second DB index")
     if call.keyspace.database(first) is None or call.keyspace.database(second) is None:

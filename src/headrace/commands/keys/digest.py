@@ -1,10 +1,10 @@
-"""A keyspace in 20 bytes: the same data give the same digest, whatever happened on the way to them.
+"""A digest of a keyspace in 20 bytes: the same data gives the same digest, however it was written.
 
-    value     SHA-1 of its facts in a fixed order, each with its length before it
+    value     SHA-1 of its fields in a fixed order, each with its length before it
     key       SHA-1 of database, key, expiry, the value's digest
-    keyspace  the keys' digests, exclusive-ored: their order does not matter; 0 when empty
+    keyspace  XOR of the keys' digests, so their order does not matter; 0 if empty
 
-What is not in it: how entries are packed, and when consumers were last seen and active, which no log tells.
+Not included: how entries are packed, and when consumers were last seen and active, which no log contains.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ U64_MAX = (1 << 64) - 1
 
 
 class Facts:
-    """A hash that can tell where one fact ends and the next begins."""
+    """A hash over fields, each with its length, so that their boundaries count."""
 
     def __init__(self, kind: bytes) -> None:
         self._sha = hashlib.sha1(kind, usedforsecurity=False)
 
     def add(self, *facts: bytes | bytearray | int) -> None:
-        """One more fact or several, numbers as digits."""
+        """Add fields; numbers as decimal text."""
         for fact in facts:
             data = b"%d" % fact if isinstance(fact, int) else fact
             self._sha.update(b"%d:" % len(data))
             self._sha.update(data)
 
     def digest(self) -> bytes:
-        """Of all facts so far."""
+        """Return the digest of all fields so far."""
         return self._sha.digest()
 
 
 def of_keyspace(keyspace: Keyspace) -> bytes:
-    """The digest of all keys that are alive."""
+    """Return the digest of all keys that have not expired."""
     total = 0
     for database in keyspace.databases:
         alive = database.keys()
@@ -54,7 +54,7 @@ def of_keyspace(keyspace: Keyspace) -> bytes:
 
 
 def of_value(value: object, now_ms: int) -> bytes:
-    """The digest of one value, without key and expiry."""
+    """Return the digest of one value, without key and expiry."""
     if isinstance(value, Stream):
         return of_stream(value, now_ms)
     assert isinstance(value, bytes | bytearray)
@@ -64,7 +64,7 @@ def of_value(value: object, now_ms: int) -> bytes:
 
 
 def of_stream(stream: Stream, now_ms: int) -> bytes:
-    """Entries, counters, groups by name, what producers have sent lately."""
+    """Return the digest of a stream: entries, counters, groups, remembered idempotent requests."""
     facts = Facts(b"stream")
     facts.add(stream.length, stream.entries_added, stream.last_ms, stream.last_seq)
     facts.add(stream.max_deleted_ms, stream.max_deleted_seq)
@@ -79,13 +79,13 @@ def of_stream(stream: Stream, now_ms: int) -> bytes:
 
 
 def name_of(named: Any) -> bytes:
-    """The name of a group or consumer."""
+    """Return the name of a group or consumer."""
     name: bytes = named.name
     return name
 
 
 def add_group(facts: Facts, group: Group) -> None:
-    """Where the group stands, its consumers by name, what is pending."""
+    """Add a group: its position, its consumers by name, its pending entries."""
     facts.add(b"group", group.name, group.last_ms, group.last_seq, group.entries_read)
     for consumer in sorted(group.consumers(), key=name_of):
         facts.add(b"consumer", consumer.name)
@@ -97,12 +97,12 @@ def add_group(facts: Facts, group: Group) -> None:
         (unowned if pending.owner_of(slot) is None else owned).append(slot)
         slot = pending.newer(slot)
     owned.sort(key=lambda slot: (pending.ms_of(slot), pending.seq_of(slot)))
-    for slot in [*unowned, *owned]:  # what was given back is handed out in its order, the rest by time and ID
+    for slot in [*unowned, *owned]:  # returned entries in their order, the others by time and ID
         add_pending(facts, pending, slot)
 
 
 def add_pending(facts: Facts, pending: PendingEntries, slot: int) -> None:
-    """One entry that was delivered and not acknowledged."""
+    """Add a pending entry."""
     owner = pending.owner_of(slot)
     facts.add(b"unowned" if owner is None else b"owned", b"" if owner is None else owner.name)
     facts.add(
@@ -114,7 +114,7 @@ def add_pending(facts: Facts, pending: PendingEntries, slot: int) -> None:
 
 
 def add_producers(facts: Facts, stream: Stream, now_ms: int) -> None:
-    """Each producer's requests, oldest first, without those that are too old whether forgotten yet or not."""
+    """Add each producer's requests, oldest first, except expired ones, forgotten or not."""
     facts.add(b"idmp", stream.idmp_duration_s, stream.idmp_maxsize)
     memory = stream.idempotency
     if memory is None:

@@ -1,9 +1,9 @@
-"""DUMP and RESTORE: a value as one string that any server of the family takes, and back.
+"""DUMP and RESTORE: a value as one string that Redis and its relatives accept, and back.
 
     type byte | the value as in a snapshot | version, 2 bytes | CRC-64 of all before, 8 bytes
 
-The key and its expiry are not in it. Recorded is RESTORE with the moment of death, REPLACE and ABSTTL as they
-came or are needed; DEL when that moment is past already.
+Key and expiry are not included. The effect of RESTORE is itself with an absolute expiry and ABSTTL, or DEL if
+that time has passed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BadData(CommandError):
 
 
 def payload_of(call: Call, value: object) -> bytes:
-    """What DUMP answers for a value."""
+    """Return the payload that DUMP replies with."""
     return dump(
         value,
         call.server.rdb_version(),
@@ -56,7 +56,7 @@ def payload_of(call: Call, value: object) -> bytes:
 
 
 def run_dump(call: Call) -> None:
-    """The value, wrapped up; null without the key."""
+    """DUMP: reply with the serialized value, or null without the key."""
     value = call.database.find(call.argv[1])
     if value is None:
         call.answer.null()
@@ -65,7 +65,7 @@ def run_dump(call: Call) -> None:
 
 
 def options(call: Call) -> tuple[bool, bool]:
-    """Whether REPLACE and ABSTTL are given. IDLETIME and FREQ are checked, and not kept."""
+    """Return whether REPLACE and ABSTTL are given. IDLETIME and FREQ are checked, but not stored."""
     arguments: Arguments = call.arguments()
     arguments.at += 3
     replace = absolute = idle = frequency = False
@@ -88,7 +88,7 @@ def options(call: Call) -> tuple[bool, bool]:
 
 
 def moment_of(call: Call, absolute: bool) -> int:
-    """When the key is to die, in milliseconds since 1970; -1 for never, which a ttl of 0 means."""
+    """Return when the key is to expire, in milliseconds since 1970; -1 means never (a ttl of 0)."""
     ttl = parse_i64(call.argv[2])
     if ttl < 0:
         raise BadTtl()
@@ -98,7 +98,7 @@ def moment_of(call: Call, absolute: bool) -> int:
 
 
 def unpacked(call: Call) -> object:
-    """The value that the payload holds."""
+    """Return the value in the payload. Raises WrongPayload or BadData."""
     try:
         return restore(call.argv[3], call.keyspace, call.now)
     except WrongChecksum:
@@ -108,7 +108,7 @@ def unpacked(call: Call) -> object:
 
 
 def run_restore(call: Call) -> None:
-    """Let the key hold what the payload holds, until its time comes. Every byte of it is checked."""
+    """RESTORE: store the value of the payload, with its expiry. Every byte is checked."""
     replace, absolute = options(call)
     key = call.argv[1]
     former = call.database.find(key)
@@ -128,7 +128,7 @@ def run_restore(call: Call) -> None:
 
 
 def delete_expired(call: Call, key: bytes) -> None:
-    """The key comes too late to live, and takes what was there with it."""
+    """Remove the key's old value: the new one has expired already."""
     if call.database.remove(key):
         call.notify("g", b"del", key)
         call.database.mark_modified(key)
@@ -137,7 +137,7 @@ def delete_expired(call: Call, key: bytes) -> None:
 
 
 def record(call: Call, moment: int, absolute: bool) -> None:
-    """The effect: as it came, but for a time to live, which becomes a moment."""
+    """Record the RESTORE with its expiry as an absolute time."""
     if moment < 0 or absolute:
         call.record_verbatim()
     elif call.recording:

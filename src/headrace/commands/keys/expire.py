@@ -1,7 +1,7 @@
-"""When a key dies: EXPIRE and TTL with their relatives, PERSIST.
+"""Expiry of keys: EXPIRE, TTL and their variants, PERSIST.
 
-Recorded is always the moment, `PEXPIREAT key moment`, or DEL when that is past already. Replayed, a moment
-that has passed since does not end the key at once: what the key went through before its end follows.
+The effect is always the absolute time, `PEXPIREAT key time`, or DEL if that has passed. In a replay a time
+that has passed does not remove the key at once: the log contains later changes of the key, and its removal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GtAndLt(CommandError):
 
 @cython.cfunc
 def parse_conditions(argv: list[bytes]) -> cython.int:
-    """The options from the fourth word on, together; refuses those that contradict."""
+    """Parse the conditions from argv[3] on. Raises an error if they contradict each other."""
     conditions: cython.int = 0
     at: cython.Py_ssize_t
     for at in range(3, len(argv)):
@@ -57,7 +57,7 @@ def parse_conditions(argv: list[bytes]) -> cython.int:
 
 @cython.cfunc
 def conditions_hold(conditions: cython.int, moment: cython.longlong, current: cython.longlong) -> cython.bint:
-    """Whether a key that dies at current (-1: never, which is later than any moment) may die at moment."""
+    """Return whether the expiry may change from `current` (-1: never, later than any time) to `moment`."""
     if conditions & NX and current != -1:
         return False
     if conditions & XX and current == -1:
@@ -69,7 +69,7 @@ def conditions_hold(conditions: cython.int, moment: cython.longlong, current: cy
 
 @cython.cfunc
 def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython.void:
-    """Let the key die at base plus the amount given, if the conditions hold; answer whether they did."""
+    """Set the expiry to base plus the given amount, if the conditions hold; reply whether they did."""
     database: Database = call.database
     key: bytes = call.argv[1]
     conditions: cython.int = parse_conditions(call.argv)
@@ -100,28 +100,28 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
 
 
 def run_expire(call: Call) -> None:
-    """EXPIRE: die in so many seconds."""
+    """EXPIRE: expire after so many seconds."""
     expire(call, call.now, True)
 
 
 def run_pexpire(call: Call) -> None:
-    """PEXPIRE: die in so many milliseconds."""
+    """PEXPIRE: expire after so many milliseconds."""
     expire(call, call.now, False)
 
 
 def run_expireat(call: Call) -> None:
-    """EXPIREAT: die at a moment given in seconds since 1970."""
+    """EXPIREAT: expire at a time in seconds since 1970."""
     expire(call, 0, True)
 
 
 def run_pexpireat(call: Call) -> None:
-    """PEXPIREAT: die at a moment given in milliseconds since 1970."""
+    """PEXPIREAT: expire at a time in milliseconds since 1970."""
     expire(call, 0, False)
 
 
 @cython.cfunc
 def expiry_of(call: Call) -> cython.longlong:
-    """When the key dies; -1 for never, -2 without the key: what TTL and its relatives answer."""
+    """Return when the key expires, in milliseconds; -1 means never, -2 that there is no key."""
     if call.database.find(call.argv[1]) is None:
         return -2
     return call.database.expiry(call.argv[1])
@@ -129,35 +129,35 @@ def expiry_of(call: Call) -> cython.longlong:
 
 @cython.cfunc
 def seconds(ms: cython.longlong) -> cython.longlong:
-    """The nearest second."""
+    """Round milliseconds to the nearest second."""
     return ms // 1000 + (1 if ms % 1000 >= 500 else 0)
 
 
 def run_ttl(call: Call) -> None:
-    """TTL: seconds to live."""
+    """TTL: reply with the seconds until the key expires."""
     moment: cython.longlong = expiry_of(call)
     call.answer.integer(moment if moment < 0 else seconds(moment - call.now))
 
 
 def run_pttl(call: Call) -> None:
-    """PTTL: milliseconds to live."""
+    """PTTL: reply with the milliseconds until the key expires."""
     moment: cython.longlong = expiry_of(call)
     call.answer.integer(moment if moment < 0 else moment - call.now)
 
 
 def run_expiretime(call: Call) -> None:
-    """EXPIRETIME: the moment of death in seconds since 1970."""
+    """EXPIRETIME: reply with the expiry in seconds since 1970."""
     moment: cython.longlong = expiry_of(call)
     call.answer.integer(moment if moment < 0 else seconds(moment))
 
 
 def run_pexpiretime(call: Call) -> None:
-    """PEXPIRETIME: the moment of death in milliseconds since 1970."""
+    """PEXPIRETIME: reply with the expiry in milliseconds since 1970."""
     call.answer.integer(expiry_of(call))
 
 
 def run_persist(call: Call) -> None:
-    """PERSIST: live for good; answer whether the key was to die."""
+    """PERSIST: remove the expiry; reply whether there was one."""
     database: Database = call.database
     key: bytes = call.argv[1]
     if database.find(key) is None or not database.clear_expiry(key):

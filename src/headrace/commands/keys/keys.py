@@ -1,4 +1,4 @@
-"""Keys, whatever they hold: DEL, UNLINK, EXISTS, TOUCH, TYPE."""
+"""Commands on keys of any type: DEL, UNLINK, EXISTS, TOUCH, TYPE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.keyspace.keyspace import Database
 
 
 def run_del(call: Call) -> None:
-    """DEL and UNLINK: take keys away; answer how many there were."""
+    """DEL and UNLINK: remove keys; reply how many existed."""
     database: Database = call.database
     argv: list[bytes] = call.argv
     removed: cython.longlong = 0
@@ -28,7 +28,7 @@ def run_del(call: Call) -> None:
 
 
 def run_exists(call: Call) -> None:
-    """EXISTS and TOUCH: how many of the words are keys that exist; a key named twice counts twice."""
+    """EXISTS and TOUCH: reply how many of the keys exist; a key named twice counts twice."""
     argv: list[bytes] = call.argv
     found: cython.longlong = 0
     at: cython.Py_ssize_t
@@ -39,7 +39,7 @@ def run_exists(call: Call) -> None:
 
 
 def run_type(call: Call) -> None:
-    """TYPE: string, stream or none."""
+    """TYPE: reply string, stream or none."""
     call.answer.simple(keyspace.type_name(call.database.find(call.argv[1])))
 
 

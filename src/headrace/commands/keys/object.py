@@ -1,4 +1,4 @@
-"""OBJECT: how a value is kept. The names are Redis's own, for the clients that ask."""
+"""OBJECT: the encoding of a value, with Redis's names, for clients that ask."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger
 from headrace.streams.stream import Stream
 
-EMBEDDED_MAX = 44  # bytes of a string that Redis keeps in one piece with its header
-SHARED_REFERENCES = 2147483647  # of the integers 0 to 9999, which Redis keeps once for all
+EMBEDDED_MAX = 44  # maximum size of a string that Redis stores in one piece with its header
+SHARED_REFERENCES = 2147483647  # of the integers 0 to 9999, which Redis stores once
 MINUS = cython.declare(cython.int, 45)
 
 
@@ -25,7 +25,7 @@ class NoFrequency(CommandError):
 
 @cython.ccall
 def encoding(value: object) -> bytes:
-    """Redis's name for the way in which it would keep the value."""
+    """Return Redis's name for the encoding of the value."""
     if isinstance(value, Stream):
         return b"stream"
     if not isinstance(value, bytes):
@@ -39,7 +39,7 @@ def encoding(value: object) -> bytes:
 
 @cython.cfunc
 def value_of(call: Call) -> object:
-    """The value at the key, or None: a miss that, unlike others, is no event."""
+    """Return the key's value, or None: a miss that, unlike others, is no event."""
     if call.database.contains(call.argv[2]):
         return call.database.find(call.argv[2])
     call.keyspace.misses += 1
@@ -48,20 +48,20 @@ def value_of(call: Call) -> object:
 
 @cython.cfunc
 def is_shared(value: object) -> cython.bint:
-    """Whether Redis would keep the value once for all keys that hold it."""
+    """Return whether Redis would share the value between all keys that hold it."""
     if not isinstance(value, bytes) or len(value) > len(b"9999"):
         return False
     return encoding(value) == b"int" and value[0] != MINUS
 
 
 def run_encoding(call: Call) -> None:
-    """OBJECT ENCODING: the encoding, or null."""
+    """OBJECT ENCODING: reply with the encoding, or null."""
     value = value_of(call)
     call.answer.value(None if value is None else encoding(value))
 
 
 def run_refcount(call: Call) -> None:
-    """OBJECT REFCOUNT: how many share the value, or null."""
+    """OBJECT REFCOUNT: reply with the number of references, or null."""
     value = value_of(call)
     if value is None:
         call.answer.null()
@@ -70,12 +70,12 @@ def run_refcount(call: Call) -> None:
 
 
 def run_idletime(call: Call) -> None:
-    """OBJECT IDLETIME: 0, or null."""
+    """OBJECT IDLETIME: reply 0, or null."""
     call.answer.value(None if value_of(call) is None else 0)
 
 
 def run_freq(call: Call) -> None:
-    """OBJECT FREQ: refused, or null."""
+    """OBJECT FREQ: reply with an error, or null."""
     if value_of(call) is not None:
         raise NoFrequency()
     call.answer.null()

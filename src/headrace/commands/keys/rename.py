@@ -1,6 +1,6 @@
-"""A value under another key, or in another database: RENAME, RENAMENX, COPY, MOVE.
+"""Moving and copying values: RENAME, RENAMENX, COPY, MOVE.
 
-Its expiry goes with it. Readers blocked on either key hear of it: a stream has come, or gone.
+The expiry is moved, too. Readers blocked on either key are retried: a stream has appeared or disappeared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SameObject(CommandError):
 
 @cython.cfunc
 def database_at(call: Call, text: bytes) -> Database:
-    """The database whose number text says."""
+    """Return the database of that number. Raises NoSuchDatabase."""
     database: Database | None = call.keyspace.database(databases.parse_i32(text))
     if database is None:
         raise NoSuchDatabase()
@@ -33,7 +33,7 @@ def database_at(call: Call, text: bytes) -> Database:
 
 @cython.ccall
 def put_with_expiry(database: Database, key: bytes, value: object, moment: cython.longlong) -> cython.void:
-    """Key holds value until the moment (-1: for good), whatever it held before: that has gone first."""
+    """Remove the key's old value, then store the new one with its expiry in milliseconds (-1: none)."""
     database.remove(key)
     database.put(key, value)
     if moment >= 0:
@@ -44,7 +44,7 @@ def put_with_expiry(database: Database, key: bytes, value: object, moment: cytho
 
 @cython.cfunc
 def remove_moved(database: Database, key: bytes) -> cython.void:
-    """Key is gone: its value is elsewhere now, and that is the change that counts."""
+    """Remove a key whose value was moved; the change is counted at its new place."""
     database.remove(key)
     database.invalidate_watchers(key)
     database.signal_ready(key)
@@ -52,14 +52,14 @@ def remove_moved(database: Database, key: bytes) -> cython.void:
 
 @cython.cfunc
 def notify_in(database: Database, event: bytes, key: bytes) -> cython.void:
-    """As Call.notify, of a key in a database that need not be the caller's."""
+    """As Call.notify, for a key of another database."""
     if database.keyspace.settings.notify_keyspace_events:
         database.keyspace.events.notify("g", event, key, database.index)
 
 
 @cython.ccall
 def notify_overwritten(database: Database, key: bytes, former: bytes, value: object) -> cython.void:
-    """Tell what became of the value that key held before, former being its type."""
+    """Publish that the value was overwritten, and its type changed; `former` is the old type."""
     if former == b"none" or not database.keyspace.settings.notify_keyspace_events:
         return
     database.keyspace.events.notify("o", b"overwritten", key, database.index)
@@ -69,7 +69,7 @@ def notify_overwritten(database: Database, key: bytes, former: bytes, value: obj
 
 @cython.cfunc
 def rename(call: Call, replace: cython.bint) -> cython.bint:
-    """Move the value to the other key; False, and nothing done, when that exists and may not be replaced."""
+    """Move the value to the other key; return False, and do nothing, if that exists and `replace` is off."""
     database: Database = call.database
     key: bytes = call.argv[1]
     target: bytes = call.argv[2]
@@ -93,18 +93,18 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
 
 
 def run_rename(call: Call) -> None:
-    """RENAME: give the value another key, which loses what it held."""
+    """RENAME: move the value to another key, whose value is replaced."""
     rename(call, True)
     call.answer.ok()
 
 
 def run_renamenx(call: Call) -> None:
-    """RENAMENX: give the value another key if that does not exist; answer whether."""
+    """RENAMENX: move the value to another key if that does not exist; reply whether it was moved."""
     call.answer.integer(1 if rename(call, False) else 0)
 
 
 def run_copy(call: Call) -> None:
-    """COPY: put a copy under another key; answer whether it was done."""
+    """COPY: store a copy under another key; reply whether it was stored."""
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
     target: bytes = argv[2]
@@ -139,7 +139,7 @@ def run_copy(call: Call) -> None:
 
 @cython.cfunc
 def duplicate(value: object) -> object:
-    """A value that changes independently of this one."""
+    """Return an independent copy of the value."""
     if isinstance(value, Stream):
         stream: Stream = value
         return stream.copy()
@@ -147,7 +147,7 @@ def duplicate(value: object) -> object:
 
 
 def run_move(call: Call) -> None:
-    """MOVE: put the value into another database if that has no such key; answer whether it was done."""
+    """MOVE: move the value to another database, unless the key exists there; reply whether it was moved."""
     key: bytes = call.argv[1]
     database: Database = database_at(call, call.argv[2])
     if database is call.database:

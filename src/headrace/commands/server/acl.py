@@ -1,4 +1,4 @@
-"""ACL: users and their rules."""
+"""ACL: users, their rules, and the log of denied requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount
 GENPASS_BITS = 256
 GENPASS_BITS_MAX = 4096
 LOG_SHOWN = 10
-KEY_REASON, CHANNEL_REASON = 2, 4  # in a verdict's upper half
+KEY_REASON, CHANNEL_REASON = 2, 4  # the upper half of a verdict
 
 
 class BadUserName(CommandError):
@@ -38,28 +38,28 @@ class BadBits(CommandError):
 
 
 def users_of(call: Call) -> Users:
-    """The users of the engine."""
+    """Return the users of the engine."""
     users: Users = call.engine.auth.users
     return users
 
 
 def run_whoami(call: Call) -> None:
-    """The caller's name as a user."""
+    """ACL WHOAMI: reply with the session's user."""
     call.answer.bulk(call.session.user)
 
 
 def run_users(call: Call) -> None:
-    """Everybody's name."""
+    """ACL USERS: reply with the names of all users."""
     call.answer.value(users_of(call).names())
 
 
 def run_list(call: Call) -> None:
-    """Everybody, as a line that would make him."""
+    """ACL LIST: reply with all users as lines of an ACL file."""
     call.answer.value(users_of(call).lines())
 
 
 def run_cat(call: Call) -> None:
-    """The categories, or the commands of one."""
+    """ACL CAT: reply with the categories, or the commands of one."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("ACL", call.argv[1])
     named = users_of(call).catalogue.names_by_category
@@ -73,7 +73,7 @@ def run_cat(call: Call) -> None:
 
 
 def run_setuser(call: Call) -> None:
-    """Make a user, or change one, by all of the rules or none."""
+    """ACL SETUSER: create or change a user; all rules are applied, or none."""
     name = call.argv[2]
     if has_blanks(name):
         raise BadUserName()
@@ -89,7 +89,7 @@ def run_setuser(call: Call) -> None:
 
 
 def run_deluser(call: Call) -> None:
-    """Remove users; their connections are closed. Answers how many there were."""
+    """ACL DELUSER: remove users and close their connections; reply how many existed."""
     if DEFAULT in call.argv[2:]:
         raise DefaultStays()
     users = users_of(call)
@@ -99,7 +99,7 @@ def run_deluser(call: Call) -> None:
 
 
 def run_getuser(call: Call) -> None:
-    """All about a user, or null."""
+    """ACL GETUSER: reply with a user's flags, passwords and rules, or null."""
     user = users_of(call).find(call.argv[2])
     if user is None:
         call.answer.null()
@@ -120,7 +120,7 @@ def run_getuser(call: Call) -> None:
 
 
 def _answer_rules(call: Call, user: User, i: int) -> None:
-    """What the user's selector i allows, in three pairs."""
+    """Write the rules of the user's selector i, in three pairs."""
     selector = user.selectors[i]
     texts = (selector.commands_text(), selector.keys_text(), selector.channels_text())
     for what, text in zip((b"commands", b"keys", b"channels"), texts, strict=True):
@@ -129,7 +129,7 @@ def _answer_rules(call: Call, user: User, i: int) -> None:
 
 
 def run_dryrun(call: Call) -> None:
-    """Whether a user may make a request, which is not carried out."""
+    """ACL DRYRUN: reply whether a user may make a request, without running it."""
     user = users_of(call).find(call.argv[2])
     if user is None:
         raise CommandError(f"ERR User '{to_text(call.argv[2])}' not found")
@@ -154,7 +154,7 @@ def run_dryrun(call: Call) -> None:
 
 
 def _command(call: Call, request: list[bytes]) -> Command | None:
-    """The row that the request would run."""
+    """Return the row of the request's command or subcommand, or None."""
     command = find(call, request[0])
     if command is None or len(request) == 1 or not command.subcommands:
         return command
@@ -162,7 +162,7 @@ def _command(call: Call, request: list[bytes]) -> Command | None:
 
 
 def run_genpass(call: Call) -> None:
-    """A password nobody can guess, of so many bits."""
+    """ACL GENPASS: reply with a random password of so many bits."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("ACL", call.argv[1])
     bits = parse_i64(call.argv[2]) if len(call.argv) == 3 else GENPASS_BITS
@@ -173,7 +173,7 @@ def run_genpass(call: Call) -> None:
 
 
 def run_load(call: Call) -> None:
-    """The users of the file from now on, all of them or none."""
+    """ACL LOAD: replace all users by those of the ACL file, or none."""
     try:
         users_of(call).load(call.server.read_users())
     except InvalidUserFile as wrong:
@@ -184,13 +184,13 @@ def run_load(call: Call) -> None:
 
 
 def run_save(call: Call) -> None:
-    """Write the users to the file."""
+    """ACL SAVE: write the users to the ACL file."""
     call.server.write_users(users_of(call).lines())
     call.answer.ok()
 
 
 def run_log(call: Call) -> None:
-    """What was denied lately, newest first; RESET forgets it."""
+    """ACL LOG: reply with the latest denied requests, newest first; RESET deletes them."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("ACL", call.argv[1])
     log: AccessLog = call.engine.auth.log

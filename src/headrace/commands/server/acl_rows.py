@@ -13,7 +13,7 @@ from headrace.commands.spec import Command
 ADMIN = "admin noscript loading stale"
 ANYBODY = "noscript loading stale"
 
-# Subcommand, arity, flags, since, summary, syntax, cost.
+# Subcommand, arity, flags, since, summary, syntax, complexity.
 ROWS = (
     ("cat", -2, ANYBODY, "6.0.0", "Lists the categories, or the commands of one.", "[category]", "O(1)"),
     (
@@ -63,7 +63,7 @@ ROWS = (
 
 
 def container(runs: dict[str, Callable[[Any], None]]) -> Command:
-    """The row of ACL, whose subcommands run these."""
+    """Return the row of ACL with these functions for its subcommands."""
     rows = [
         Command(
             f"acl|{name}",

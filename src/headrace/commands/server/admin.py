@@ -1,4 +1,4 @@
-"""CONFIG MEMORY TIME WAIT ROLE SHUTDOWN: the server as its operator sees it."""
+"""CONFIG, MEMORY, TIME, WAIT, ROLE and SHUTDOWN: commands for the server's operator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NotShuttingDown(CommandError):
 
 
 def run_config_get(call: Call) -> None:
-    """The settings whose names match, as a map."""
+    """CONFIG GET: reply with the matching settings as a map."""
     found = call.server.config_get(call.argv[2:])
     call.answer.map(len(found))
     for name, value in found:
@@ -31,7 +31,7 @@ def run_config_get(call: Call) -> None:
 
 
 def run_config_set(call: Call) -> None:
-    """Set all of the given settings or none."""
+    """CONFIG SET: apply all of the given settings, or none."""
     words = call.argv[2:]
     if len(words) % 2:
         raise InvalidSyntax()
@@ -51,7 +51,7 @@ def run_config_set(call: Call) -> None:
 
 
 def run_config_resetstat(call: Call) -> None:
-    """Set what INFO counts to zero."""
+    """CONFIG RESETSTAT: set the counters of INFO to zero."""
     call.engine.stats.reset()
     call.keyspace.hits = 0
     call.keyspace.misses = 0
@@ -63,19 +63,19 @@ def run_config_resetstat(call: Call) -> None:
 
 
 def run_config_rewrite(call: Call) -> None:
-    """Write the settings to the configuration file."""
+    """CONFIG REWRITE: write the settings to the configuration file."""
     call.server.config_rewrite()
     call.answer.ok()
 
 
 def memory_of(key: bytes, value: object) -> int:
-    """The bytes that key and value take up, their place in the dictionary included."""
+    """Return the bytes that key and value take, including the dictionary entry."""
     own = size.memory_bytes(value) if isinstance(value, Stream) else footprint.object_bytes(value)
     return KEY_OVERHEAD_BYTES + footprint.object_bytes(key) + own
 
 
 def run_memory_usage(call: Call) -> None:
-    """The bytes a key takes up, or null. SAMPLES is read and not needed: the figure is exact."""
+    """MEMORY USAGE: reply with the bytes of a key, or null. SAMPLES has no effect: the number is exact."""
     arguments: Arguments = call.arguments()
     key = arguments.next_argument()
     while arguments.has_more():
@@ -91,25 +91,25 @@ def run_memory_usage(call: Call) -> None:
 
 
 def run_memory_purge(call: Call) -> None:
-    """What is free and still held goes back to the system."""
+    """MEMORY PURGE: return free memory to the system."""
     call.server.purge_memory()
     call.answer.ok()
 
 
 def run_time(call: Call) -> None:
-    """Seconds and microseconds since 1970."""
+    """TIME: reply with seconds and microseconds since 1970."""
     call.answer.array(2)
     call.answer.bulk(b"%d" % (call.now // 1000))
     call.answer.bulk(b"%d" % (call.now % 1000 * 1000 + call.server.microseconds()))
 
 
 def never_serve(call: Call) -> bool:
-    """A waiter that only its deadline can end."""
+    """The `serve` function of a waiter that only its deadline ends."""
     return False
 
 
 def run_wait(call: Call) -> None:
-    """How many replicas have all of the caller's writes: none; asked for more, it waits in vain for them."""
+    """WAIT: reply with the number of replicas that have the writes: 0, at once or at the deadline."""
     replicas = parse_i64(call.argv[1])
     deadline = parse_deadline(call.argv[2], call.now)
     if replicas <= 0 or not call.may_block:
@@ -119,12 +119,12 @@ def run_wait(call: Call) -> None:
 
 
 def run_role(call: Call) -> None:
-    """A master without replicas, as Sentinel wants to know."""
+    """ROLE: reply that this is a master without replicas, as Sentinel needs."""
     call.answer.value([b"master", 0, []])
 
 
 def run_shutdown(call: Call) -> None:
-    """Stop the program. There is no answer but the end of the connection, unless it cannot."""
+    """SHUTDOWN: stop the program. There is no reply, unless that fails."""
     arguments: Arguments = call.arguments()
     save: bool | None = None
     now = force = False

@@ -1,4 +1,4 @@
-"""DEBUG: what tests of a server need and nobody else. Refused unless enable-debug-command says otherwise."""
+"""DEBUG: commands for tests. Rejected unless enable-debug-command allows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.commands.spec import Command
 from headrace.errors import CommandError, NoSuchKey, UnknownSubcommand
 from headrace.keyspace.glob import matches
 
-PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around what DUMP makes of a value
+PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around a dumped value
 LRU_CLOCK_MAX = (1 << 24) - 1  # OBJECT's clock of seconds wraps there
 
 
@@ -30,12 +30,12 @@ class BadReloadOption(CommandError):
 
 
 def run_digest(call: Call) -> None:
-    """The digest of all databases."""
+    """DEBUG DIGEST: reply with the digest of all databases."""
     call.answer.simple(digest.of_keyspace(call.keyspace).hex().encode())
 
 
 def run_digest_value(call: Call) -> None:
-    """The digests of values, zeros for a key that is not there."""
+    """DEBUG DIGEST-VALUE: reply with the digests of values, zeros for a missing key."""
     call.answer.array(len(call.argv) - 2)
     for key in call.argv[2:]:
         value = call.database.find(key)
@@ -44,13 +44,13 @@ def run_digest_value(call: Call) -> None:
 
 
 def run_loadaof(call: Call) -> None:
-    """Everything anew from the log."""
+    """DEBUG LOADAOF: load all data from the log."""
     call.server.reload_log(call)
     call.answer.ok()
 
 
 def run_object(call: Call) -> None:
-    """A line about a value."""
+    """DEBUG OBJECT: reply with a line about a value."""
     value = call.database.find(call.argv[2])
     if value is None:
         raise NoSuchKey()
@@ -65,7 +65,7 @@ def run_object(call: Call) -> None:
 
 
 def run_reload(call: Call) -> None:
-    """Everything anew from a snapshot, which is taken first."""
+    """DEBUG RELOAD: take a snapshot and load all data from it."""
     arguments = Arguments(call.argv, 2)
     merge = False
     flush = save = True
@@ -83,30 +83,30 @@ def run_reload(call: Call) -> None:
 
 
 def run_set_active_expire(call: Call) -> None:
-    """Whether dead keys are buried though nobody asks for them."""
+    """DEBUG SET-ACTIVE-EXPIRE: delete expired keys in the background, or only on access."""
     call.engine.set_active_expiry(call.argv[2] != b"0")
     call.answer.ok()
 
 
 def run_sleep(call: Call) -> None:
-    """Nobody is served for so many seconds."""
+    """DEBUG SLEEP: block the server for so many seconds."""
     call.server.sleep(max(parse_double(call.argv[2]), 0.0))
     call.answer.ok()
 
 
 def run_stringmatch_len(call: Call) -> None:
-    """Whether the pattern matches the string, by the rules of KEYS."""
+    """DEBUG STRINGMATCH-LEN: reply whether the pattern matches the string, as in KEYS."""
     call.answer.integer(1 if matches(call.argv[2], call.argv[3]) else 0)
 
 
 def run_help(call: Call) -> None:
-    """What there is."""
+    """DEBUG HELP: reply with the subcommands."""
     call.answer.array(len(HELP))
     for line in HELP:
         call.answer.simple(line.encode())
 
 
-# Least and greatest number of words, DEBUG included; what runs; its arguments; what it is for.
+# Minimum and maximum number of arguments, DEBUG included; function; arguments; purpose.
 SUBCOMMANDS: dict[bytes, tuple[int, int, Callable[[Call], None], str, str]] = {
     b"digest": (2, 2, run_digest, "", "A digest of all databases: the same for the same data."),
     b"digest-value": (3, 1 << 31, run_digest_value, "key [key ...]", "Digests of single values."),
@@ -131,7 +131,7 @@ for _name, _row in SUBCOMMANDS.items():
 
 
 def run_debug(call: Call) -> None:
-    """The subcommand, if the caller may."""
+    """DEBUG: run the subcommand, if the session may."""
     if not call.server.debug_allowed(call.session):
         raise NotAllowed()
     name = call.argv[1].lower()

@@ -1,4 +1,4 @@
-"""HELP of a container, made from the rows of its subcommands."""
+"""The HELP subcommand of a container, generated from the rows of its subcommands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.commands.spec import Command
 def help_row(
     container: str, subcommands: list[Command], since: str = "5.0.0", categories: str = ""
 ) -> Command:
-    """The row of `<container> HELP`, which lists these subcommands and itself."""
+    """Return the row of `<container> HELP`, which lists these subcommands and itself."""
     lines = [f"{container.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"]
     for sub in subcommands:
         lines.append(f"{sub.word.decode().upper()} {sub.syntax}".rstrip())

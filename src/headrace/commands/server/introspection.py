@@ -1,4 +1,4 @@
-"""COMMAND: the command table, as clients ask for it."""
+"""COMMAND: the command table."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class NoKeys(CommandError):
 
 
 def table(call: Call) -> list[Command]:
-    """Every command, subcommands after their container."""
+    """Return all commands; subcommands follow their container."""
     return [row.command for row in call.engine.stats.rows]
 
 
 def top_level(call: Call) -> list[Command]:
-    """Every command that is not a subcommand."""
+    """Return all commands without subcommands."""
     return [command for command in table(call) if command.name_length == 1]
 
 
 def find(call: Call, name: bytes) -> Command | None:
-    """The command of that name, "config|get" for a subcommand, in any case."""
+    """Return the command of that name ("config|get" for a subcommand), ignoring case, or None."""
     lower = name.lower()
     return next((command for command in table(call) if command.name == lower), None)
 
 
 def answer_info(call: Call, command: Command | None) -> None:
-    """The ten facts about one command; null when there is none."""
+    """Write the ten fields of a command; null for None."""
     answer = call.answer
     if command is None:
         answer.null()
@@ -76,7 +76,7 @@ def _answer_key_flags(call: Call, command: Command) -> None:
 
 
 def _answer_key_specs(call: Call, command: Command) -> None:
-    """Where keys stand: from a fixed index on. Movable keys are left to COMMAND GETKEYS."""
+    """Write the key positions: a range from a fixed index. Movable keys are left to COMMAND GETKEYS."""
     answer = call.answer
     if not command.first_key:
         answer.array(0)
@@ -94,7 +94,7 @@ def _answer_key_specs(call: Call, command: Command) -> None:
 
 
 def run_command(call: Call) -> None:
-    """Everything about every command."""
+    """COMMAND: reply with all fields of all commands."""
     commands = top_level(call)
     call.answer.array(len(commands))
     for command in commands:
@@ -102,7 +102,7 @@ def run_command(call: Call) -> None:
 
 
 def run_info(call: Call) -> None:
-    """Everything about the named commands, or about all."""
+    """COMMAND INFO: reply with all fields of the named commands, or of all."""
     if len(call.argv) == 2:
         run_command(call)
         return
@@ -112,12 +112,12 @@ def run_info(call: Call) -> None:
 
 
 def run_count(call: Call) -> None:
-    """How many commands there are."""
+    """COMMAND COUNT: reply with the number of commands."""
     call.answer.integer(len(top_level(call)))
 
 
 def documentation(command: Command) -> dict[bytes, Any]:
-    """What COMMAND DOCS says of one command. The whole syntax stands as one argument, for hints to show."""
+    """Return the fields of COMMAND DOCS. The whole syntax is one argument, for hints to show."""
     facts: dict[bytes, Any] = {
         b"summary": command.summary.encode(),
         b"since": command.since.encode(),
@@ -132,7 +132,7 @@ def documentation(command: Command) -> dict[bytes, Any]:
 
 
 def run_docs(call: Call) -> None:
-    """The documentation of the named commands, or of all, by name."""
+    """COMMAND DOCS: reply with the documentation of the named commands, or of all."""
     if len(call.argv) == 2:
         wanted = top_level(call)
     else:
@@ -145,7 +145,7 @@ def run_docs(call: Call) -> None:
 
 
 def run_list(call: Call) -> None:
-    """The names of commands, subcommands too, all or those that match."""
+    """COMMAND LIST: reply with the names of commands and subcommands, all or filtered."""
     arguments: Arguments = call.arguments()
     names = [command.name for command in table(call)]
     if arguments.has_more():
@@ -167,7 +167,7 @@ def run_list(call: Call) -> None:
 
 
 def keys_of(call: Call) -> tuple[Command, list[bytes]]:
-    """The command that the words after COMMAND GETKEYS call, and its keys."""
+    """Return the command in the arguments of COMMAND GETKEYS, and its keys."""
     request = call.argv[2:]
     command = find(call, request[0])
     if command is not None and command.subcommands and len(request) > 1:
@@ -182,7 +182,7 @@ def keys_of(call: Call) -> tuple[Command, list[bytes]]:
 
 
 def run_getkeys(call: Call) -> None:
-    """Which words of a request are keys."""
+    """COMMAND GETKEYS: reply with the keys of a request."""
     _, keys = keys_of(call)
     call.answer.array(len(keys))
     for key in keys:
@@ -190,7 +190,7 @@ def run_getkeys(call: Call) -> None:
 
 
 def run_getkeysandflags(call: Call) -> None:
-    """Which words of a request are keys, and what it does to them."""
+    """COMMAND GETKEYSANDFLAGS: reply with the keys of a request and how it uses them."""
     command, keys = keys_of(call)
     call.answer.array(len(keys))
     for key in keys:
@@ -200,7 +200,7 @@ def run_getkeysandflags(call: Call) -> None:
 
 
 def row(name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "") -> Command:
-    """A subcommand's row."""
+    """Return a subcommand's row."""
     return Command(
         f"command|{name}",
         arity,

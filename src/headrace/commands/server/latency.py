@@ -1,4 +1,4 @@
-"""LATENCY: what held the server up, and how the durations of commands are distributed."""
+"""LATENCY: what delayed the server, and the distribution of the commands' durations."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def run_latest(call: Call) -> None:
-    """Each event: its name, the second and the milliseconds of its latest sample, the worst ever."""
+    """LATENCY LATEST: reply with each event's name, latest sample (second, milliseconds) and maximum."""
     events = call.engine.timing.latency.events
     call.answer.value([[name, *event.samples[-1], event.worst_ms] for name, event in events.items()])
 
 
 def run_history(call: Call) -> None:
-    """The samples of an event, oldest first: second and milliseconds."""
+    """LATENCY HISTORY: reply with an event's samples, oldest first: second and milliseconds."""
     event = call.engine.timing.latency.events.get(call.argv[2])
     call.answer.value([list(sample) for sample in event.samples] if event is not None else [])
 
 
 def run_reset(call: Call) -> None:
-    """Forget these events, or all; how many there were."""
+    """LATENCY RESET: delete these events, or all; reply how many existed."""
     call.answer.integer(call.engine.timing.latency.reset(call.argv[2:]))
 
 
 def run_histogram(call: Call) -> None:
-    """For these commands, or all that were timed: calls, and how many took no longer than 1, 2, 4 ... us."""
+    """LATENCY HISTOGRAM: reply with the commands' calls and their cumulative counts by microseconds."""
     wanted = {word.lower() for word in call.argv[2:]}
     found: dict[bytes, Any] = {}
     for timed in call.engine.stats.rows:
@@ -45,7 +45,7 @@ def run_histogram(call: Call) -> None:
 
 
 def run_doctor(call: Call) -> None:
-    """A word on latency, for a person."""
+    """LATENCY DOCTOR: reply with a report in words."""
     threshold = call.keyspace.settings.latency_monitor_threshold
     events = call.engine.timing.latency.events
     if not events:
@@ -72,7 +72,7 @@ def run_doctor(call: Call) -> None:
 
 
 def run_graph(call: Call) -> None:
-    """The latest samples of an event, drawn with characters, and how long ago each was."""
+    """LATENCY GRAPH: reply with a bar chart of an event's latest samples and their age."""
     event = call.engine.timing.latency.events.get(call.argv[2])
     if event is None:
         shown = call.argv[2].decode("utf-8", "surrogateescape")
@@ -90,7 +90,7 @@ def run_graph(call: Call) -> None:
 
 
 def bars(heights: list[int]) -> list[str]:
-    """The lines of a bar chart, from the top."""
+    """Return the lines of a bar chart, from the top."""
     low, span = min(heights), max(max(heights) - min(heights), 1)
     tops = [1 + (height - low) * (GRAPH_ROWS - 1) // span for height in heights]
     return [
@@ -100,7 +100,7 @@ def bars(heights: list[int]) -> list[str]:
 
 
 def ago(seconds: int) -> str:
-    """A time span as briefly as can be: 5s, 3m, 2h, 1d."""
+    """Return a duration as short text: 5s, 3m, 2h, 1d."""
     for length, unit in SPANS:
         if seconds >= length:
             return f"{seconds // length}{unit}"
@@ -108,7 +108,7 @@ def ago(seconds: int) -> str:
 
 
 def upright(labels: list[str]) -> list[str]:
-    """The labels side by side, each read from top to bottom."""
+    """Return the labels side by side, each written from top to bottom."""
     return ["".join(label[at : at + 1] or " " for label in labels) for at in range(max(map(len, labels)))]
 
 

@@ -1,7 +1,7 @@
-"""MEMORY STATS and MEMORY DOCTOR: what the process holds, in figures and in words.
+"""MEMORY STATS and MEMORY DOCTOR: the process's memory, as numbers and in words.
 
-There is no allocator of our own to ask: what it has is what keys and values weigh (`used_memory`), and the
-process's resident set. The buffers of clients are in the latter alone.
+There is no allocator of our own to ask. Known are the accounted memory of keys and values (`used_memory`) and
+the process's resident set. Only the latter contains the buffers of clients.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.commands.call import Call
 from headrace.keyspace.keyspace import Keyspace
 from headrace.limits import KEY_OVERHEAD_BYTES, KEY_TTL_OVERHEAD_BYTES
 
-# What the doctor thinks worth a word.
+# Thresholds of MEMORY DOCTOR.
 WORTH_A_LOOK_BYTES = 5 << 20
 PEAK_RATIO = 1.5
 RESIDENT_RATIO = 1.4
@@ -21,13 +21,13 @@ FULL_RATIO = 0.9
 
 
 def client_bytes(call: Call) -> int:
-    """What the buffers of all clients take up."""
+    """Return the bytes of all clients' buffers."""
     clients = call.engine.clients.values()
     return sum(session.answer.cap + sum(call.server.client_buffers(session)) for session in clients)
 
 
 def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
-    """What keeping track of keys takes, for each database that holds some."""
+    """Return the overhead of keys, for each database with keys."""
     return {
         b"db.%d" % database.index: {
             b"overhead.hashtable.main": KEY_OVERHEAD_BYTES * len(database.values),
@@ -40,12 +40,12 @@ def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
 
 
 def overhead_bytes(keyspace: Keyspace) -> int:
-    """The same of all databases together."""
+    """Return the overhead of all databases."""
     return sum(sum(sizes.values()) for sizes in databases(keyspace).values())
 
 
 def figures(call: Call) -> dict[bytes, Any]:
-    """Redis's figures under Redis's names: bytes, percentages, and ratios."""
+    """Return Redis's fields under Redis's names: bytes, percentages and ratios."""
     known: dict[str, Any] = dict(call.server.info("memory"))
     used = call.keyspace.memory.total
     peak = max(used, known.get("used_memory_peak", 0))
@@ -88,17 +88,17 @@ def figures(call: Call) -> dict[bytes, Any]:
 
 
 def ratio(resident: int, used: int) -> float:
-    """How much more is resident than used."""
+    """Return the ratio of resident to used memory."""
     return resident / used if used else 1.0
 
 
 def run_stats(call: Call) -> None:
-    """The figures."""
+    """MEMORY STATS: reply with the fields."""
     call.answer.value(figures(call))
 
 
 def run_doctor(call: Call) -> None:
-    """A word on the state of the memory, for a person."""
+    """MEMORY DOCTOR: reply with a report in words."""
     found = figures(call)
     used, peak = found[b"total.allocated"], found[b"peak.allocated"]
     clients, fragmentation = found[b"clients.normal"], found[b"fragmentation"]

@@ -1,10 +1,10 @@
-"""SAVE BGSAVE LASTSAVE BGREWRITEAOF WAITAOF: what is on disk, or will be soon. The host does the work.
+"""SAVE, BGSAVE, LASTSAVE, BGREWRITEAOF and WAITAOF: persistence. The server interface does the work.
 
-written      how long the log was when a session last changed something; its change stands behind that
-synced       how much of the log the disk has: the length after some commit
+written      session.last_write_offset: the log's length when the session last changed data, before the change
+synced       the synced length of the log
 
 log  |----------------|=======|-------|
-                  written   synced      a session that wrote there is safe as soon as synced > written
+                  written   synced      the session's writes are synced as soon as synced > written
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from headrace.commands.connection.client import parse_deadline
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
 
-# Not a key, but it stands where keys stand: who waits for a sync waits for it, in database 0. A key of the
-# same name does no harm: those who wait are tried in vain.
+# Not a key, but used as one: clients that wait for a sync wait for it, in database 0. A real key of that
+# name does no harm: the waiters are retried in vain.
 SYNCED = b"\0synced"
 
 
@@ -50,13 +50,13 @@ class NoLog(CommandError):
 
 
 def run_save(call: Call) -> None:
-    """Write a snapshot, while all others wait."""
+    """SAVE: write a snapshot; all other clients wait."""
     call.server.save(call.now)
     call.answer.ok()
 
 
 def run_bgsave(call: Call) -> None:
-    """Write a snapshot of this moment in a process of its own."""
+    """BGSAVE: write a snapshot of this moment in a child process."""
     arguments: Arguments = call.arguments()
     schedule = arguments.take_flag(b"SCHEDULE")
     if arguments.has_more():
@@ -65,17 +65,17 @@ def run_bgsave(call: Call) -> None:
 
 
 def run_lastsave(call: Call) -> None:
-    """When the last snapshot was taken."""
+    """LASTSAVE: reply with the time of the last snapshot."""
     call.answer.integer(call.server.last_save_s())
 
 
 def run_bgrewriteaof(call: Call) -> None:
-    """Write the log anew from what there is, in a process of its own."""
+    """BGREWRITEAOF: rewrite the log from the present data, in a child process."""
     call.answer.simple(call.server.rewrite_log())
 
 
 def replica_count(text: bytes) -> int:
-    """For how many replicas to wait."""
+    """Parse the number of replicas to wait for."""
     try:
         replicas = parse_i64(text)
     except NotAnInteger:
@@ -86,7 +86,7 @@ def replica_count(text: bytes) -> int:
 
 
 def run_waitaof(call: Call) -> None:
-    """Wait until the caller's writes are synced here, if so asked. A wait for replicas is vain."""
+    """WAITAOF: wait until the caller's writes are synced here, if asked. Waiting for replicas is in vain."""
     local = parse_i64(call.argv[1])
     if not 0 <= local <= 1:
         raise BadLocalCount()
@@ -102,13 +102,13 @@ def run_waitaof(call: Call) -> None:
 
 
 def check_log_exists(call: Call, local: int) -> None:
-    """Nothing is ever synced without a log."""
+    """Raise NoLog if the caller waits for a sync and there is no log."""
     if local and call.server.log_synced() < 0:
         raise NoLog()
 
 
 def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
-    """What answers as soon as the caller's writes are so safe."""
+    """Return the `serve` function that replies as soon as the caller's writes are synced."""
 
     def serve(call: Call) -> bool:
         check_log_exists(call, local)

@@ -1,14 +1,14 @@
-"""EVAL, EVALSHA, SCRIPT: not Lua, but the three scripts of redis-py's Lock, which task queues build on, and
-the one by which `headrace trim` trims.
+"""EVAL, EVALSHA and SCRIPT: no Lua, but the three scripts of redis-py's Lock, which task queues use, and the
+script by which `headrace trim` trims.
 
-A script is known by the digest of its text with every run of white space made one blank, so that it
-may be indented anyhow; what it does is written down here. Any other script is refused.
+A script is identified by the digest of its text with each run of white space replaced by one blank, so its
+indentation does not matter. Its effect is implemented here. Any other script is rejected.
 
-    release      the lock's key goes, if it still holds the owner's token
-    extend       it lives longer: by so many milliseconds, or for so many from now on
-    reacquire    it lives for so many milliseconds from now on
+    release          remove the lock's key, if it still holds the owner's token
+    extend           prolong the lock: by so many milliseconds, or to so many from now on
+    reacquire        set the lock's time to live to so many milliseconds from now on
 
-    trim_archived    what is below an ID and no group needs goes, if a certain entry is still there
+    trim_archived    trim entries below an ID that no group needs, if a certain entry still exists
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BadFlush(CommandError):
 
 @cython.cfunc
 def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
-    """Whether key holds the token."""
+    """Return whether the key holds the token."""
     value = call.database.string(key)
     if value is None:
         call.notify_miss(key)
@@ -63,7 +63,7 @@ def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
 
 @cython.cfunc
 def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
-    """Key, which exists, lives for so many milliseconds from now on."""
+    """Set an existing key's expiry to so many milliseconds from now on."""
     database: Database = call.database
     if ms <= 0:
         strings.remove(call, key)
@@ -76,7 +76,7 @@ def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void
 
 
 def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
-    """words: the token."""
+    """Remove the lock. words: the token."""
     if not is_held(call, keys[0], words[0]):
         return 0
     strings.remove(call, keys[0])
@@ -84,8 +84,9 @@ def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 
 
 def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
-    """words: the token, milliseconds, and 0 when they are added to what is left. A key that stays for good
-    is not extended.
+    """Prolong the lock; one without expiry is not changed.
+
+    words: the token, milliseconds, and 0 to add them to the time that is left.
     """
     if not is_held(call, keys[0], words[0]):
         return 0
@@ -98,7 +99,7 @@ def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 
 
 def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
-    """words: the token, milliseconds."""
+    """Set the lock's time to live. words: the token, milliseconds."""
     if not is_held(call, keys[0], words[0]):
         return 0
     set_time_to_live(call, keys[0], arguments.parse_i64(words[1]))
@@ -106,8 +107,9 @@ def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 
 
 def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
-    """words: the ID to trim up to, the ID of the entry that must be there (else -1 is answered), `=` or `~`,
-    and for `~` how many entries may go at most.
+    """Trim entries that no group needs; return how many were removed, or -1 if the anchor is missing.
+
+    words: the ID to trim up to, the anchor's ID, `=` or `~`, and for `~` the maximum number of entries.
     """
     stream: Stream | None = call.database.stream(keys[0])
     anchor: StreamId = stream_id.parse(words[1], 0)
@@ -118,7 +120,7 @@ def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     return trim.execute_trim(call)
 
 
-# By digest: what to do, and with how many keys and other words at least.
+# By digest: the function, and the minimum numbers of keys and of other arguments.
 Script = Callable[[Call, list[bytes], list[bytes]], int]
 SCRIPTS: dict[str, tuple[Script, int, int]] = {
     "2aef8d7ce63503709a01cbf6ad6bb4b93d5c3909": (release, 1, 1),
@@ -128,7 +130,7 @@ SCRIPTS: dict[str, tuple[Script, int, int]] = {
 }
 
 
-# What a user must be allowed to run for each, besides EVAL: see engine/authorization.py.
+# Commands that a user must be allowed to run for each, besides EVAL: see engine/authorization.py.
 REQUIRED_COMMANDS: dict[Script, tuple[bytes, ...]] = {
     release: (b"get", b"del"),
     extend: (b"get", b"pttl", b"pexpire"),
@@ -138,7 +140,7 @@ REQUIRED_COMMANDS: dict[Script, tuple[bytes, ...]] = {
 
 
 def load_script(call: Call, script: bytes) -> bytes:
-    """The digest by which EVALSHA finds the script from now on; NotKnown when it is none of ours."""
+    """Register the script; return the digest for EVALSHA. Raises NotKnown for any other script."""
     normal = hashlib.sha1(b" ".join(script.split())).hexdigest()
     if normal not in SCRIPTS:
         raise NotKnown()
@@ -148,7 +150,7 @@ def load_script(call: Call, script: bytes) -> bytes:
 
 
 def keys_of(argv: list[bytes]) -> list[int]:
-    """Where the keys of EVAL and EVALSHA stand: the third word says how many they are."""
+    """Return the positions of the keys of EVAL and EVALSHA; argv[2] is their number."""
     count = arguments.parse_i64(argv[2])
     if count > len(argv) - 3:
         raise TooManyKeys()
@@ -158,7 +160,7 @@ def keys_of(argv: list[bytes]) -> list[int]:
 
 
 def run_known(call: Call, digest: bytes) -> None:
-    """Do what the script with that digest does."""
+    """Run the script with that digest."""
     count = len(keys_of(call.argv))
     if digest not in call.engine.scripts:
         raise NotLoaded()
@@ -172,23 +174,23 @@ def run_known(call: Call, digest: bytes) -> None:
 
 
 def run_eval(call: Call) -> None:
-    """EVAL: do what the script does, if it is known."""
+    """EVAL: run the script, if it is known."""
     keys_of(call.argv)
     run_known(call, load_script(call, call.argv[1]))
 
 
 def run_evalsha(call: Call) -> None:
-    """EVALSHA: do what the script that was loaded does."""
+    """EVALSHA: run a loaded script."""
     run_known(call, call.argv[1].lower())
 
 
 def run_load(call: Call) -> None:
-    """SCRIPT LOAD: the script's digest."""
+    """SCRIPT LOAD: load the script; reply with its digest."""
     call.answer.bulk(load_script(call, call.argv[2]))
 
 
 def run_exists(call: Call) -> None:
-    """SCRIPT EXISTS: 1 for each digest that EVALSHA finds, else 0."""
+    """SCRIPT EXISTS: reply 1 for each digest that is loaded, else 0."""
     digests = call.argv[2:]
     call.answer.array(len(digests))
     for digest in digests:
@@ -196,7 +198,7 @@ def run_exists(call: Call) -> None:
 
 
 def run_flush(call: Call) -> None:
-    """SCRIPT FLUSH: forget what was loaded."""
+    """SCRIPT FLUSH: unload all scripts."""
     if len(call.argv) > 3 or (len(call.argv) == 3 and call.argv[2].upper() not in (b"SYNC", b"ASYNC")):
         raise BadFlush()
     call.engine.scripts.clear()

@@ -1,6 +1,6 @@
-"""INFO: what the server knows about itself, in sections of name:value lines with Redis's names.
+"""INFO: statistics of the server, in sections of name:value lines with Redis's names.
 
-The engine's own figures stand here; the host adds its own, and its value wins where both have one.
+The engine's own fields are here. The server interface adds its own; of duplicates its value is shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Fields = list[tuple[str, object]]
 
 
 def server(call: Call) -> Fields:
-    """Which program this is."""
+    """Return the fields of the server section."""
     return [
         ("redis_version", call.server.redis_version),
         ("headrace_version", headrace.__version__),
@@ -27,7 +27,7 @@ def server(call: Call) -> Fields:
 
 
 def clients(call: Call) -> Fields:
-    """Who is connected."""
+    """Return the fields of the clients section."""
     engine = call.engine
     sessions = engine.clients.values()
     return [
@@ -43,12 +43,12 @@ def clients(call: Call) -> Fields:
 
 
 def no_fields(call: Call) -> Fields:
-    """A section of which only the host knows something."""
+    """Return no fields: only the server interface has fields for the section."""
     return []
 
 
 def persistence(call: Call) -> Fields:
-    """What is safe."""
+    """Return the fields of the persistence section."""
     return [
         ("loading", 0),
         ("async_loading", 0),
@@ -60,7 +60,7 @@ def persistence(call: Call) -> Fields:
 
 
 def stats(call: Call) -> Fields:
-    """What has been counted since the start or CONFIG RESETSTAT."""
+    """Return the counters since the start or CONFIG RESETSTAT."""
     keyspace = call.keyspace
     counted = call.engine.stats
     return [
@@ -81,12 +81,12 @@ def stats(call: Call) -> Fields:
 
 
 def replication(call: Call) -> Fields:
-    """A master on its own."""
+    """Return the fields of a master without replicas."""
     return [("role", "master"), ("connected_slaves", 0), ("master_repl_offset", 0)]
 
 
 def commandstats(call: Call) -> Fields:
-    """For each command that was called: how often it ran, for how long, was refused before, failed."""
+    """Return for each called command: calls, time, rejected and failed calls."""
     return [
         (
             f"cmdstat_{row.command.name.decode()}",
@@ -99,7 +99,7 @@ def commandstats(call: Call) -> Fields:
 
 
 def errorstats(call: Call) -> Fields:
-    """How often each error code was answered."""
+    """Return how often each error code was sent."""
     return [
         (f"errorstat_{code.decode('utf-8', 'replace')}", f"count={count}")
         for code, count in call.engine.stats.errors.items()
@@ -107,7 +107,7 @@ def errorstats(call: Call) -> Fields:
 
 
 def latencystats(call: Call) -> Fields:
-    """For each command that was timed: the microseconds that so many percent of its runs did not exceed."""
+    """Return for each timed command the percentiles of its duration in microseconds."""
     settings = call.keyspace.settings
     if not settings.latency_tracking:
         return []
@@ -125,12 +125,12 @@ def latencystats(call: Call) -> Fields:
 
 
 def cluster(call: Call) -> Fields:
-    """No cluster."""
+    """Return that there is no cluster."""
     return [("cluster_enabled", 0)]
 
 
 def keyspace(call: Call) -> Fields:
-    """The databases that hold keys; avg_ttl in milliseconds."""
+    """Return the databases that hold keys; avg_ttl is in milliseconds."""
     fields: Fields = []
     for database in call.keyspace.databases:
         keys = database.size()
@@ -143,7 +143,7 @@ def keyspace(call: Call) -> Fields:
     return fields
 
 
-# In the order they are shown: name, title, figures, shown without being asked for.
+# In the order shown: name, title, function, shown by default.
 SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
     ("server", "Server", server, True),
     ("clients", "Clients", clients, True),
@@ -161,7 +161,7 @@ SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
 
 
 def run_info(call: Call) -> None:
-    """The sections asked for; `default`, also when none is, and `all` or `everything`."""
+    """INFO: reply with the named sections, `default` if none is named; `all` and `everything` are all."""
     asked = {word.decode("utf-8", "replace").lower() for word in call.argv[1:]} or {"default"}
     everything = bool(asked & {"all", "everything"})
     blocks = []

@@ -9,7 +9,7 @@ from headrace.commands.call import Call
 from headrace.commands.rows import server_command, server_container
 from headrace.errors import CommandError, NotAnInteger, UnknownSubcommand
 
-SHOWN = 10  # unless it is said how many
+SHOWN = 10  # without a count
 
 
 class BadCount(CommandError):
@@ -17,7 +17,7 @@ class BadCount(CommandError):
 
 
 def run_get(call: Call) -> None:
-    """The newest slow requests: number, second, microseconds, words, address and name of the client."""
+    """SLOWLOG GET: reply with the newest requests: number, second, microseconds, arguments, address, name."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("SLOWLOG", call.argv[1])
     requests = call.engine.timing.slow_log.requests
@@ -33,12 +33,12 @@ def run_get(call: Call) -> None:
 
 
 def run_len(call: Call) -> None:
-    """How many slow requests are kept."""
+    """SLOWLOG LEN: reply with the number of stored requests."""
     call.answer.integer(len(call.engine.timing.slow_log.requests))
 
 
 def run_reset(call: Call) -> None:
-    """Forget the slow requests."""
+    """SLOWLOG RESET: delete the stored requests."""
     call.engine.timing.slow_log.clear()
     call.answer.ok()
 

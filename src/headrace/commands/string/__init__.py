@@ -1,1 +1,1 @@
-"""Commands on strings: whole, in part, and as counters."""
+"""Commands on strings: whole strings, parts of them, and counters."""

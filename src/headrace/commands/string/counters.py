@@ -1,4 +1,4 @@
-"""Strings that are numbers: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT."""
+"""Strings as numbers: INCR, DECR, INCRBY, DECRBY, INCRBYFLOAT."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DecrementOverflow(CommandError):
 
 @cython.cfunc
 def add(call: Call, amount: cython.longlong) -> cython.void:
-    """Add amount to the number at the key, which counts as 0 when it is not there; answer the sum."""
+    """Add the amount to the number at the key (0 if it does not exist); reply with the sum."""
     database: Database = call.database
     key: bytes = call.argv[1]
     value = database.string(key)
@@ -46,7 +46,7 @@ def add(call: Call, amount: cython.longlong) -> cython.void:
 
 @cython.cfunc
 def store_number(database: Database, key: bytes, before: object, after: bytes) -> cython.void:
-    """Store what came out; an expiry stays."""
+    """Store the result; an expiry stays."""
     if before is None:
         database.put(key, after)
     else:
@@ -55,30 +55,30 @@ def store_number(database: Database, key: bytes, before: object, after: bytes) -
 
 
 def run_incr(call: Call) -> None:
-    """INCR: one more."""
+    """INCR: add one."""
     add(call, 1)
 
 
 def run_decr(call: Call) -> None:
-    """DECR: one less."""
+    """DECR: subtract one."""
     add(call, -1)
 
 
 def run_incrby(call: Call) -> None:
-    """INCRBY: so much more."""
+    """INCRBY: add an integer."""
     add(call, arguments.parse_i64(call.argv[2]))
 
 
 def run_decrby(call: Call) -> None:
-    """DECRBY: so much less."""
+    """DECRBY: subtract an integer."""
     amount: cython.longlong = arguments.parse_i64(call.argv[2])
-    if amount == -I64_MAX - 1:  # it has no opposite
+    if amount == -I64_MAX - 1:  # its negative does not fit 64 bits
         raise DecrementOverflow()
     add(call, -amount)
 
 
 def run_incrbyfloat(call: Call) -> None:
-    """INCRBYFLOAT: more by any number. Recorded is the sum: another machine may round otherwise."""
+    """INCRBYFLOAT: add a number. The effect is the sum, because other machines may round differently."""
     database: Database = call.database
     key: bytes = call.argv[1]
     value = database.string(key)

@@ -1,12 +1,12 @@
-"""The numbers of INCRBYFLOAT: what C calls a long double on x86-64, computed exactly.
+"""The numbers of INCRBYFLOAT: C's long double on x86-64, computed exactly.
 
     sign      15 bits            64 bits
     +---+------------------+-------------------------+
     |   | exponent         | mantissa                |    value = mantissa * 2 ** exponent
     +---+------------------+-------------------------+
 
-A sum must come out with the same digits as in Redis, so all that is exact here is kept in whole numbers, and
-rounded where the processor would round: after reading a text, after adding, when writing.
+A sum must have the same digits as in Redis. So exact values are integers here, and are rounded where the
+processor would round: after parsing, after adding, when formatting.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import cython
 from headrace.errors import CommandError, NotAFloat
 
 TEXT_MAX = 5 * 1024 - 1  # Redis reads a number into a buffer of this size
-PLACES = 17  # digits behind the point, before the zeros at the end are cut off
+PLACES = 17  # digits after the point, before trailing zeros are removed
 
 MANTISSA_BITS = 64
-EXPONENT_MIN = -16445  # of the last bit of the smallest number above zero
+EXPONENT_MIN = -16445  # of the last bit of the smallest positive number
 EXPONENT_MAX = 16320  # of the last bit of the largest number
 
-# A number with more digits before its point, or more zeros behind it, need not be computed to be refused.
+# A number with more digits before its point, or more zeros after it, is rejected without computing it.
 MAGNITUDE_MAX = 5000
 
 DECIMAL = re.compile(rb"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.IGNORECASE)
@@ -36,7 +36,7 @@ LongDouble = tuple[int, int]  # mantissa, with its sign, and exponent
 
 
 def add(a: bytes, b: bytes) -> bytes:
-    """The sum of two numbers, as text. Raises NotAFloat; CommandError when the sum is not finite."""
+    """Return the sum of two numbers as text. Raises NotAFloat; CommandError if the sum is not finite."""
     left, right = parse(a), parse(b)
     total = None
     if left is not None and right is not None:
@@ -49,7 +49,7 @@ def add(a: bytes, b: bytes) -> bytes:
 
 
 def parse(number: bytes) -> LongDouble | None:
-    """The nearest number a long double can hold; None for an infinite one. Raises NotAFloat."""
+    """Return the nearest long double; None for an infinite one. Raises NotAFloat."""
     if INFINITE.fullmatch(number):
         return None
     decimal, hexadecimal = DECIMAL.fullmatch(number), HEXADECIMAL.fullmatch(number)
@@ -62,9 +62,9 @@ def parse(number: bytes) -> LongDouble | None:
     digits = (whole + part).lstrip(b"0")
     if not digits:
         return 0, 0
-    digit_exponent = 1 if decimal else 4  # by how much the exponent grows with each digit
+    digit_exponent = 1 if decimal else 4  # added to the exponent for each digit
     exponent = _exponent(exponent_text) - digit_exponent * len(part)
-    # Compare before the power is computed: the exponent comes from outside.
+    # Compare before the power is computed: the exponent is outside input.
     if abs(exponent + digit_exponent * len(digits)) > digit_exponent * MAGNITUDE_MAX:
         raise NotAFloat()
     if not decimal:
@@ -73,15 +73,15 @@ def parse(number: bytes) -> LongDouble | None:
         value = nearest(_integer(digits), 10**-exponent, 0)
     else:
         value = nearest(_integer(digits) * 10**exponent, 1, 0)
-    if value is None or not value[0]:  # too large, or too small to tell from zero
+    if value is None or not value[0]:  # too large, or rounded to zero
         raise NotAFloat()
     return (-value[0], value[1]) if sign == b"-" else value
 
 
 def nearest(numerator: int, denominator: int, power: int) -> LongDouble | None:
-    """What holds numerator / denominator * 2 ** power best, the even one of two; None past the largest."""
+    """Return numerator / denominator * 2 ** power rounded, ties to even; None if it is too large."""
     size = abs(numerator)
-    shift = size.bit_length() - denominator.bit_length() - MANTISSA_BITS  # right, or one too few
+    shift = size.bit_length() - denominator.bit_length() - MANTISSA_BITS  # to the right; may be one too few
     if _quotient(size, denominator, shift).bit_length() > MANTISSA_BITS:
         shift += 1
     shift = max(shift, EXPONENT_MIN - power)
@@ -95,7 +95,7 @@ def nearest(numerator: int, denominator: int, power: int) -> LongDouble | None:
 
 
 def _quotient(numerator: int, denominator: int, shift: int) -> int:
-    """numerator / denominator / 2 ** shift, rounded; of two equally near the even one."""
+    """Return numerator / denominator / 2 ** shift rounded, ties to even."""
     if shift < 0:
         numerator <<= -shift
     else:
@@ -107,7 +107,7 @@ def _quotient(numerator: int, denominator: int, shift: int) -> int:
 
 
 def text(value: LongDouble) -> bytes:
-    """Decimal text with up to PLACES digits behind the point and no zeros at its end."""
+    """Format as a decimal with at most PLACES digits after the point, without trailing zeros."""
     mantissa, exponent = value
     digits = _quotient(abs(mantissa) * 10**PLACES, 1, -exponent)
     if digits == 0:
@@ -118,12 +118,12 @@ def text(value: LongDouble) -> bytes:
 
 
 def _integer(digits: bytes) -> int:
-    """What decimal digits say; by way of Decimal, for int() refuses more than 4300 of them."""
+    """Parse decimal digits; with Decimal, because int() rejects more than 4300 of them."""
     return int(Decimal(digits.decode()))
 
 
 def _exponent(digits: bytes) -> int:
-    """What an exponent says, or one certainly too large when it has more digits than make sense."""
+    """Parse an exponent; one with too many digits becomes a value that is certainly too large."""
     size = digits.lstrip(b"+-").lstrip(b"0")
     value = int(size or b"0") if len(size) <= 6 else 10**6
     return -value if digits.startswith(b"-") else value

@@ -1,4 +1,4 @@
-"""The options of SET and GETEX, and the moment of death that they, SETEX and PSETEX give to a key.
+"""The options of SET and GETEX, and the expiry times that they, SETEX and PSETEX set.
 
 SET    [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
 GETEX  [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST]
@@ -26,7 +26,7 @@ PXAT = cython.declare(cython.int, 4)
 
 
 class InvalidExpireTime(CommandError):
-    """The command's name, lower case."""
+    """The expiry is invalid; `command` is the command's name, lower case."""
 
     def __init__(self, command: str) -> None:
         super().__init__(f"ERR invalid expire time in '{command}' command")
@@ -35,14 +35,14 @@ class InvalidExpireTime(CommandError):
 @cython.final
 @cython.cclass
 class SetOptions:
-    """What the words after the value (SET) or the key (GETEX) ask for."""
+    """The options after the value (SET) or the key (GETEX)."""
 
     condition: cython.int
     get: cython.bint
     keep: cython.bint  # KEEPTTL
     persist: cython.bint
     unit: cython.int
-    amount: bytes  # as given: it is read as a number only after the options have been found in order
+    amount: bytes  # unparsed: the order of errors requires that all options are read first
 
     def __init__(self) -> None:
         self.condition = ALWAYS
@@ -54,7 +54,7 @@ class SetOptions:
 
     @cython.cfunc
     def read_set(self, argv: list[bytes]) -> cython.void:
-        """Read SET's words from the fourth on; InvalidSyntax when they are unknown or contradict."""
+        """Read the options of SET. Raises InvalidSyntax if one is unknown or they contradict each other."""
         at: cython.Py_ssize_t = 3
         word: bytes
         while at < len(argv):
@@ -73,7 +73,7 @@ class SetOptions:
 
     @cython.cfunc
     def read_getex(self, argv: list[bytes]) -> cython.void:
-        """Read GETEX's words from the third on; InvalidSyntax when they are unknown or contradict."""
+        """Read the options of GETEX. Raises InvalidSyntax if one is unknown or they contradict each other."""
         at: cython.Py_ssize_t = 2
         while at < len(argv):
             if self.unit == NO_TIME and arguments.is_keyword(argv[at], b"PERSIST"):
@@ -84,7 +84,7 @@ class SetOptions:
 
     @cython.cfunc
     def _read_time(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read a unit and its amount; returns the amount's place. The same unit again replaces the amount."""
+        """Read a unit and its amount; return the amount's index. The same unit again replaces the amount."""
         unit: cython.int = unit_of(argv[at])
         if unit == NO_TIME or at + 1 == len(argv) or self.keep or self.persist:
             raise InvalidSyntax()
@@ -97,7 +97,7 @@ class SetOptions:
 
 @cython.cfunc
 def unit_of(word: bytes) -> cython.int:
-    """The unit that a word names; NO_TIME when it names none."""
+    """Return the unit that the argument names; NO_TIME if it names none."""
     if arguments.is_keyword(word, b"EX"):
         return EX
     if arguments.is_keyword(word, b"PX"):
@@ -111,7 +111,7 @@ def unit_of(word: bytes) -> cython.int:
 
 @cython.cfunc
 def moment_of(call: Call, unit: cython.int, amount: bytes) -> cython.longlong:
-    """The moment, in milliseconds since 1970, that an amount says; it may be past if it is absolute."""
+    """Return the expiry, in milliseconds since 1970; an absolute one may have passed."""
     ms: cython.longlong = arguments.parse_i64(amount)
     in_seconds: cython.bint = unit in (EX, EXAT)
     relative: cython.bint = unit in (EX, PX)

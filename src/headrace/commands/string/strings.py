@@ -1,6 +1,6 @@
-"""Strings, whole: SET, GET and their relatives.
+"""Whole strings: SET, GET and their variants.
 
-What a log must repeat never depends on when it is read: `SET k v EX 10` is recorded as `SET k v PXAT moment`.
+Effects do not depend on the time of a replay: `SET k v EX 10` is recorded as `SET k v PXAT time`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.resp.writer import ReplyWriter
 
 @cython.cfunc
 def answer_string(answer: ReplyWriter, value: bytes | bytearray | None) -> cython.void:
-    """A string value, or null for None."""
+    """Write a string value, or null for None."""
     if value is None:
         answer.null()
     elif isinstance(value, bytes):
@@ -29,7 +29,7 @@ def answer_string(answer: ReplyWriter, value: bytes | bytearray | None) -> cytho
 
 @cython.cfunc
 def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
-    """The string that a command reads before it changes it; WrongType when key holds something else."""
+    """Return the string that a command reads before it changes it. Raises WrongType for another type."""
     value = call.database.string(key)
     if value is None:
         call.notify_miss(key)
@@ -38,17 +38,17 @@ def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
 
 @cython.cfunc
 def store(call: Call, key: bytes, value: bytes) -> cython.void:
-    """Key holds value from now on, whatever it held, and lives for good."""
+    """Store the value, whatever the key held, without expiry."""
     database: Database = call.database
     database.put(key, value)
     call.notify("$", b"set", key)
     database.mark_modified(key)
-    database.signal_ready(key)  # readers of a stream that is a string now must hear of it
+    database.signal_ready(key)  # readers blocked on a stream at this key must get an error
 
 
 @cython.cfunc
 def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
-    """As store, until the moment; recorded."""
+    """As store, with an expiry; recorded."""
     store(call, key, value)
     call.database.set_expiry(key, moment)
     call.notify("g", b"expire", key)
@@ -58,7 +58,7 @@ def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -
 
 @cython.cfunc
 def remove(call: Call, key: bytes) -> cython.void:
-    """Take key, which exists, away; recorded as DEL."""
+    """Remove an existing key; recorded as DEL."""
     database: Database = call.database
     database.remove(key)
     call.notify("g", b"del", key)
@@ -69,12 +69,12 @@ def remove(call: Call, key: bytes) -> cython.void:
 
 
 def run_get(call: Call) -> None:
-    """GET: the string, or null."""
+    """GET: reply with the string, or null."""
     answer_string(call.answer, call.database.string(call.argv[1]))
 
 
 def run_set(call: Call) -> None:
-    """SET: store the value if the condition holds; answer OK or null, with GET what was there before."""
+    """SET: store the value if the condition holds; reply OK or null, with GET the previous value."""
     argv: list[bytes] = call.argv
     if len(argv) > 3:
         set_with_options(call)
@@ -121,7 +121,7 @@ def set_with_options(call: Call) -> cython.void:
 
 
 def run_setnx(call: Call) -> None:
-    """SETNX: store the value if there is no such key; answer whether."""
+    """SETNX: store the value if the key does not exist; reply whether it was stored."""
     key: bytes = call.argv[1]
     if call.database.contains(key):
         call.answer.integer(0)
@@ -146,7 +146,7 @@ def run_psetex(call: Call) -> None:
 
 
 def run_getset(call: Call) -> None:
-    """GETSET: store the value, answer the one before."""
+    """GETSET: store the value, reply with the previous one."""
     key: bytes = call.argv[1]
     answer_string(call.answer, replaceable(call, key))
     store(call, key, call.argv[2])
@@ -155,7 +155,7 @@ def run_getset(call: Call) -> None:
 
 
 def run_getdel(call: Call) -> None:
-    """GETDEL: the string, which is gone then."""
+    """GETDEL: reply with the string and remove the key."""
     key: bytes = call.argv[1]
     value = replaceable(call, key)
     answer_string(call.answer, value)
@@ -164,7 +164,7 @@ def run_getdel(call: Call) -> None:
 
 
 def run_getex(call: Call) -> None:
-    """GETEX: the string, and a new moment of death for it."""
+    """GETEX: reply with the string and change its expiry."""
     database: Database = call.database
     key: bytes = call.argv[1]
     options: SetOptions = SetOptions()
@@ -192,7 +192,7 @@ def run_getex(call: Call) -> None:
 
 
 def run_mget(call: Call) -> None:
-    """MGET: the string of each key; null where there is none, or something else."""
+    """MGET: reply with the string of each key; null if it does not exist or has another type."""
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t
     call.answer.array(len(argv) - 1)
@@ -211,7 +211,7 @@ def store_pairs(call: Call) -> cython.void:
 
 
 def run_mset(call: Call) -> None:
-    """MSET: store several values at once."""
+    """MSET: store several values."""
     if len(call.argv) % 2 == 0:
         raise WrongArgumentCount("mset")
     store_pairs(call)
@@ -219,7 +219,7 @@ def run_mset(call: Call) -> None:
 
 
 def run_msetnx(call: Call) -> None:
-    """MSETNX: store several values if none of the keys exists; answer whether."""
+    """MSETNX: store several values if none of the keys exists; reply whether they were stored."""
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t
     if len(argv) % 2 == 0:

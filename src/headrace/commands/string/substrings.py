@@ -1,6 +1,6 @@
-"""Strings, in part: APPEND, STRLEN, GETRANGE, SETRANGE.
+"""Parts of strings: APPEND, STRLEN, GETRANGE, SETRANGE.
 
-A string that is changed in place becomes a bytearray and stays one until it is stored anew.
+A string that is changed in place becomes a bytearray, and stays one until it is replaced.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class OffsetOutOfRange(CommandError):
 
 
 def run_strlen(call: Call) -> None:
-    """STRLEN: the length in bytes; 0 without the key."""
+    """STRLEN: reply with the length in bytes; 0 without the key."""
     value = call.database.string(call.argv[1])
     call.answer.integer(0 if value is None else len(value))
 
 
 def run_append(call: Call) -> None:
-    """APPEND: add to the end of the string; answer its length."""
+    """APPEND: append to the string; reply with its length."""
     database: Database = call.database
     key: bytes = call.argv[1]
     suffix: bytes = call.argv[2]
@@ -56,7 +56,7 @@ def run_append(call: Call) -> None:
 
 
 def run_setrange(call: Call) -> None:
-    """SETRANGE: overwrite from an offset on, zero bytes before it if need be; answer the string's length."""
+    """SETRANGE: overwrite from an offset on, padded with zero bytes if needed; reply with the length."""
     database: Database = call.database
     key: bytes = call.argv[1]
     piece: bytes = call.argv[3]
@@ -88,7 +88,7 @@ def run_setrange(call: Call) -> None:
 
 
 def run_getrange(call: Call) -> None:
-    """GETRANGE: the bytes from start to end, both included, negative ones counted from the end."""
+    """GETRANGE: reply with the bytes from start to end, both included; negative ones count from the end."""
     start: cython.longlong = arguments.parse_i64(call.argv[2])
     end: cython.longlong = arguments.parse_i64(call.argv[3])
     value = call.database.string(call.argv[1])
