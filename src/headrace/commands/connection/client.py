@@ -307,7 +307,14 @@ SUBCOMMANDS = [
     row("id", 2, run_id, "5.0.0", "Returns the caller's ID."),
     row("setname", 3, run_setname, "2.6.9", "Names the connection.", "connection-name"),
     row("getname", 2, run_getname, "2.6.9", "Returns the connection's name."),
-    row("setinfo", 4, run_setinfo, "7.2.0", "Says which library calls.", "<LIB-NAME name | LIB-VER version>"),
+    row(
+        "setinfo",
+        4,
+        run_setinfo,
+        "7.2.0",
+        "Sets the name or version of the client's library.",
+        "<LIB-NAME name | LIB-VER version>",
+    ),
     row("info", 2, run_info, "6.2.0", "Describes the connection."),
     row("list", -2, run_list, "2.4.0", "Describes connections.", "[TYPE type] [ID id [id ...]]", "admin"),
     row(
@@ -319,13 +326,13 @@ SUBCOMMANDS = [
         "<ip:port | [ID id] [TYPE type] [USER user] [ADDR ip:port] [LADDR ip:port] [SKIPME yes|no]>",
         "admin",
     ),
-    row("unblock", -3, run_unblock, "5.0.0", "Ends a client's wait.", "client-id [TIMEOUT | ERROR]", "admin"),
-    row("pause", -3, run_pause, "3.0.0", "Holds requests back.", "timeout [WRITE | ALL]", "admin"),
+    row("unblock", -3, run_unblock, "5.0.0", "Unblocks a client.", "client-id [TIMEOUT | ERROR]", "admin"),
+    row("pause", -3, run_pause, "3.0.0", "Pauses requests.", "timeout [WRITE | ALL]", "admin"),
     row("unpause", 2, run_unpause, "6.2.0", "Ends a pause.", "", "admin"),
-    row("reply", 3, run_reply, "3.2.0", "Turns answers off and on.", "<ON | OFF | SKIP>"),
+    row("reply", 3, run_reply, "3.2.0", "Turns replies off and on.", "<ON | OFF | SKIP>"),
     row("no-evict", 3, run_no_evict, "7.0.0", "Spares the connection from eviction.", "<ON | OFF>", "admin"),
     row("no-touch", 3, run_no_touch, "7.2.0", "Reads keys without touching them.", "<ON | OFF>"),
-    row("getredir", 2, run_getredir, "6.0.0", "Returns whom tracking redirects to."),
+    row("getredir", 2, run_getredir, "6.0.0", "Returns the client that tracking redirects to."),
 ]
 
 COMMANDS = [
@@ -335,7 +342,7 @@ COMMANDS = [
         None,
         group="connection",
         since="2.4.0",
-        summary="Connections: names, lists, ends.",
+        summary="Lists, names and closes connections.",
         complexity="Depends on the subcommand",
         subcommands=[*SUBCOMMANDS, help_row("client", SUBCOMMANDS)],
     )

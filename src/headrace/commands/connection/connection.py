@@ -183,7 +183,7 @@ COMMANDS = [
         run_ping,
         "fast",
         group="connection",
-        summary="Answers PONG, or the message.",
+        summary="Returns PONG, or the message.",
         syntax="[message]",
     ),
     Command(
@@ -192,7 +192,7 @@ COMMANDS = [
         run_echo,
         "loading stale fast",
         group="connection",
-        summary="Answers the message.",
+        summary="Returns the message.",
         syntax="message",
     ),
     Command(
@@ -239,6 +239,6 @@ COMMANDS = [
         "noscript loading stale fast no_auth allow_busy at_once",
         group="connection",
         since="6.2.0",
-        summary="Makes the connection as good as new.",
+        summary="Resets the connection to its initial state.",
     ),
 ]

@@ -20,4 +20,4 @@ def run_monitor(call: Call) -> None:
     call.answer.ok()
 
 
-COMMANDS = [server_command("monitor", 1, run_monitor, "1.0.0", "Shows every request the server carries out.")]
+COMMANDS = [server_command("monitor", 1, run_monitor, "1.0.0", "Shows every request that the server runs.")]

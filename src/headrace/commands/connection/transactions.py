@@ -115,7 +115,7 @@ COMMANDS = [
         "noscript loading stale fast allow_busy at_once",
         group="transactions",
         since="1.2.0",
-        summary="Begins a transaction: what follows is queued until EXEC.",
+        summary="Begins a transaction: further requests are queued until EXEC.",
     ),
     Command(
         "exec",
@@ -124,7 +124,7 @@ COMMANDS = [
         "noscript loading stale skip_slowlog at_once",
         group="transactions",
         since="1.2.0",
-        summary="Runs all that was queued since MULTI, with nobody else's requests in between.",
+        summary="Runs all requests queued since MULTI, without other clients' requests in between.",
         complexity="Depends on the commands in the transaction",
     ),
     Command(
@@ -134,7 +134,7 @@ COMMANDS = [
         "noscript loading stale fast allow_busy at_once",
         group="transactions",
         since="2.0.0",
-        summary="Drops all that was queued since MULTI.",
+        summary="Drops all requests queued since MULTI.",
         complexity="O(N), N being the number of queued commands",
     ),
     Command(
@@ -145,7 +145,7 @@ COMMANDS = [
         keys=(1, -1, 1),
         group="transactions",
         since="2.2.0",
-        summary="Makes the next EXEC do nothing if one of these keys changes first.",
+        summary="Makes the next EXEC fail if one of these keys changes first.",
         syntax="key [key ...]",
         complexity="O(1) for every key",
     ),
@@ -156,6 +156,6 @@ COMMANDS = [
         "noscript loading stale fast allow_busy",
         group="transactions",
         since="2.2.0",
-        summary="Forgets all watched keys.",
+        summary="Removes all watches.",
     ),
 ]

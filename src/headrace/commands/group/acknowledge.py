@@ -119,7 +119,7 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since="8.2.0",
-        summary="Acknowledges entries and deletes them, heeding what other consumer groups hold of them.",
+        summary="Acknowledges entries and deletes them, with a policy for references of other groups.",
         complexity="O(log n) for each ID, times the number of groups unless the policy is KEEPREF",
         syntax="key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
     ),

@@ -354,8 +354,8 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since="6.2.0",
-        summary="Gives pending entries that have been idle for long to a consumer, some at a time.",
-        complexity="O(n) for the n entries that are looked at, at most ten times the count",
+        summary="Gives long-idle pending entries to a consumer, some at a time.",
+        complexity="O(n) for the n entries examined, at most ten times the count",
         syntax="key group consumer min-idle-time start [COUNT count] [JUSTID]",
     ),
 ]

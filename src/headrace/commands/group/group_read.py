@@ -433,8 +433,8 @@ COMMANDS = [
         keys=read.stream_keys,
         group="stream",
         since="5.0.0",
-        summary="Reads for a consumer: new entries, those that others left lying, or its own pending ones.",
-        complexity="O(n) for the n entries that are answered, and O(k) for k keys to wait for",
+        summary="Reads for a consumer: new entries, long-idle entries of others, or its own pending ones.",
+        complexity="O(n) for the n entries returned, and O(k) for k keys to wait for",
         syntax="GROUP group consumer [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]"
         " [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]",
     ),

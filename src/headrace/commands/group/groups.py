@@ -205,7 +205,7 @@ SUBCOMMANDS = [
         keys=(2, 2, 1),
         group="stream",
         since="5.0.0",
-        summary="Makes a consumer group, and on demand its stream.",
+        summary="Creates a consumer group, and optionally its stream.",
         syntax="key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read]",
     ),
     Command(
@@ -216,7 +216,7 @@ SUBCOMMANDS = [
         keys=(2, 2, 1),
         group="stream",
         since="6.2.0",
-        summary="Makes a consumer of a group.",
+        summary="Creates a consumer of a group.",
         syntax="key group consumer",
     ),
     Command(
@@ -227,7 +227,7 @@ SUBCOMMANDS = [
         keys=(2, 2, 1),
         group="stream",
         since="5.0.0",
-        summary="Removes a consumer from a group, and what is pending for it.",
+        summary="Removes a consumer from a group, and its pending entries.",
         complexity="O(n log m) for its n pending entries and m of the group",
         syntax="key group consumer",
     ),
@@ -251,7 +251,7 @@ SUBCOMMANDS = [
         keys=(2, 2, 1),
         group="stream",
         since="5.0.0",
-        summary="Lets a group go on from another ID.",
+        summary="Sets the last-delivered ID of a group.",
         syntax="key group <id | $> [ENTRIESREAD entries-read]",
     ),
 ]
@@ -263,7 +263,7 @@ COMMANDS = [
         None,
         group="stream",
         since="5.0.0",
-        summary="Holds the commands for consumer groups.",
+        summary="Manages consumer groups.",
         subcommands=[*SUBCOMMANDS, help_row("xgroup", SUBCOMMANDS, categories="stream")],
     ),
 ]

@@ -157,7 +157,7 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since="8.8.0",
-        summary="Gives pending entries back to the group, for others to claim.",
+        summary="Returns pending entries to the group, for other consumers to claim.",
         complexity="O(log n) for each ID, for n pending entries",
         syntax="key group <SILENT | FAIL | FATAL> IDS numids id [id ...] [RETRYCOUNT count] [FORCE]",
     ),

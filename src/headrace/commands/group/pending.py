@@ -129,8 +129,8 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since="5.0.0",
-        summary="Tells what a group has been given and has not acknowledged.",
-        complexity="O(n) for the n entries that are looked at; O(c) for c consumers in the short form",
+        summary="Returns a group's pending entries: delivered, but not acknowledged.",
+        complexity="O(n) for the n entries examined; O(c) for c consumers in the short form",
         syntax="key group [[IDLE min-idle-time] start end count [consumer]]",
     ),
 ]

@@ -163,7 +163,7 @@ COMMANDS = [
         "write denyoom",
         keys=(1, 1, 1),
         since="2.6.0",
-        summary="Makes a key of what DUMP returned.",
+        summary="Creates a key from a string returned by DUMP.",
         syntax="key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
         complexity="O(N), N being the bytes of the value, all of which are checked",
         categories="dangerous",

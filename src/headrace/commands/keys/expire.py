@@ -177,7 +177,7 @@ COMMANDS = [
         run_expire,
         "write fast",
         keys=(1, 1, 1),
-        summary="Lets a key die after a number of seconds.",
+        summary="Sets a key's time to live in seconds.",
         syntax="key seconds [NX | XX | GT | LT]",
     ),
     Command(
@@ -187,7 +187,7 @@ COMMANDS = [
         "write fast",
         keys=(1, 1, 1),
         since="2.6.0",
-        summary="Lets a key die after a number of milliseconds.",
+        summary="Sets a key's time to live in milliseconds.",
         syntax="key milliseconds [NX | XX | GT | LT]",
     ),
     Command(
@@ -197,7 +197,7 @@ COMMANDS = [
         "write fast",
         keys=(1, 1, 1),
         since="1.2.0",
-        summary="Lets a key die at a moment given in seconds since 1970.",
+        summary="Sets a key's expiry, in seconds since 1970.",
         syntax="key unix-time-seconds [NX | XX | GT | LT]",
     ),
     Command(
@@ -207,7 +207,7 @@ COMMANDS = [
         "write fast",
         keys=(1, 1, 1),
         since="2.6.0",
-        summary="Lets a key die at a moment given in milliseconds since 1970.",
+        summary="Sets a key's expiry, in milliseconds since 1970.",
         syntax="key unix-time-milliseconds [NX | XX | GT | LT]",
     ),
     Command(
@@ -216,7 +216,7 @@ COMMANDS = [
         run_ttl,
         "readonly fast",
         keys=(1, 1, 1),
-        summary="Returns how many seconds a key has to live.",
+        summary="Returns a key's time to live in seconds.",
         syntax="key",
     ),
     Command(
@@ -226,7 +226,7 @@ COMMANDS = [
         "readonly fast",
         keys=(1, 1, 1),
         since="2.6.0",
-        summary="Returns how many milliseconds a key has to live.",
+        summary="Returns a key's time to live in milliseconds.",
         syntax="key",
     ),
     Command(
@@ -236,7 +236,7 @@ COMMANDS = [
         "readonly fast",
         keys=(1, 1, 1),
         since="7.0.0",
-        summary="Returns when a key dies, in seconds since 1970.",
+        summary="Returns a key's expiry, in seconds since 1970.",
         syntax="key",
     ),
     Command(
@@ -246,7 +246,7 @@ COMMANDS = [
         "readonly fast",
         keys=(1, 1, 1),
         since="7.0.0",
-        summary="Returns when a key dies, in milliseconds since 1970.",
+        summary="Returns a key's expiry, in milliseconds since 1970.",
         syntax="key",
     ),
     Command(
@@ -256,7 +256,7 @@ COMMANDS = [
         "write fast",
         keys=(1, 1, 1),
         since="2.2.0",
-        summary="Lets a key live for good.",
+        summary="Removes a key's expiry.",
         syntax="key",
     ),
 ]

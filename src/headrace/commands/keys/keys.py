@@ -92,7 +92,7 @@ COMMANDS = [
         run_type,
         "readonly fast",
         keys=(1, 1, 1),
-        summary="Says what a key holds.",
+        summary="Returns the type of a key's value.",
         syntax="key",
     ),
 ]

@@ -99,7 +99,7 @@ SUBCOMMANDS = [
         "readonly",
         keys=(2, 2, 1),
         since="4.0.0",
-        summary="Says how often a key is used. It is not counted: always refused.",
+        summary="Returns a key's access frequency. It is not counted: always an error.",
         syntax="key",
     ),
     Command(
@@ -109,7 +109,7 @@ SUBCOMMANDS = [
         "readonly",
         keys=(2, 2, 1),
         since="2.2.3",
-        summary="Says for how many seconds a key has not been used. It is not measured: always 0.",
+        summary="Returns a key's idle time in seconds. It is not measured: always 0.",
         syntax="key",
     ),
     Command(
@@ -119,7 +119,7 @@ SUBCOMMANDS = [
         "readonly",
         keys=(2, 2, 1),
         since="2.2.3",
-        summary="Counts who shares a value: 1, or 2147483647 for the integers 0 to 9999.",
+        summary="Counts references to a value: 1, or 2147483647 for the integers 0 to 9999.",
         syntax="key",
     ),
 ]
@@ -130,7 +130,7 @@ COMMANDS = [
         -2,
         None,
         since="2.2.3",
-        summary="Says how values are kept.",
+        summary="Describes how values are stored.",
         complexity="as the subcommand",
         subcommands=[*SUBCOMMANDS, help_row("object", SUBCOMMANDS, since="6.2.0")],
     ),

@@ -173,7 +173,7 @@ COMMANDS = [
         run_rename,
         "write",
         keys=(1, 2, 1),
-        summary="Gives a value another key, which loses what it held.",
+        summary="Moves a value to another key, whose value is replaced.",
         syntax="key newkey",
     ),
     Command(
@@ -182,7 +182,7 @@ COMMANDS = [
         run_renamenx,
         "write fast",
         keys=(1, 2, 1),
-        summary="Gives a value another key if that does not exist.",
+        summary="Moves a value to another key if that does not exist.",
         syntax="key newkey",
     ),
     Command(
@@ -192,7 +192,7 @@ COMMANDS = [
         "write denyoom",
         keys=(1, 2, 1),
         since="6.2.0",
-        summary="Puts a copy of a value under another key.",
+        summary="Copies a value to another key.",
         syntax="source destination [DB destination-db] [REPLACE]",
         complexity="O(N), N being the number of a stream's nodes; O(1) for a string",
     ),
@@ -202,7 +202,7 @@ COMMANDS = [
         run_move,
         "write fast",
         keys=(1, 1, 1),
-        summary="Puts a value into another database.",
+        summary="Moves a value to another database.",
         syntax="key db",
     ),
 ]

@@ -174,7 +174,7 @@ MEMORY = [
         keys=(2, 2, 1),
         group="server",
         since="4.0.0",
-        summary="Returns how many bytes a key takes up.",
+        summary="Returns the memory of a key in bytes.",
         syntax="key [SAMPLES count]",
     ),
     server_command("memory|stats", 2, memory_report.run_stats, "4.0.0", "Returns memory figures.", flags=""),
@@ -182,7 +182,7 @@ MEMORY = [
         "memory|doctor", 2, memory_report.run_doctor, "4.0.0", "Reports memory problems.", flags=""
     ),
     server_command(
-        "memory|purge", 2, run_memory_purge, "4.0.0", "Gives memory back to the system.", flags=""
+        "memory|purge", 2, run_memory_purge, "4.0.0", "Returns free memory to the system.", flags=""
     ),
 ]
 
@@ -208,7 +208,7 @@ COMMANDS = [
         "noscript loading stale fast",
         group="server",
         since="2.8.12",
-        summary="Returns the server's part in replication.",
+        summary="Returns the server's role in replication.",
         categories="admin dangerous",
     ),
     server_command(

@@ -112,7 +112,7 @@ SUBCOMMANDS: dict[bytes, tuple[int, int, Callable[[Call], None], str, str]] = {
     b"digest-value": (3, 1 << 31, run_digest_value, "key [key ...]", "Digests of single values."),
     b"help": (2, 2, run_help, "", "Prints this list."),
     b"loadaof": (2, 2, run_loadaof, "", "Drops all keys and replays the log."),
-    b"object": (3, 3, run_object, "key", "A line about a value, in Redis's words."),
+    b"object": (3, 3, run_object, "key", "A line about a value, in Redis's format."),
     b"reload": (
         2,
         1 << 31,
@@ -120,8 +120,14 @@ SUBCOMMANDS: dict[bytes, tuple[int, int, Callable[[Call], None], str, str]] = {
         "[MERGE] [NOFLUSH] [NOSAVE]",
         "Takes a snapshot, drops all keys and loads the snapshot.",
     ),
-    b"set-active-expire": (3, 3, run_set_active_expire, "<0|1>", "Whether keys die without being asked for."),
-    b"sleep": (3, 3, run_sleep, "seconds", "Serves nobody for a while."),
+    b"set-active-expire": (
+        3,
+        3,
+        run_set_active_expire,
+        "<0|1>",
+        "Whether expired keys are deleted in the background.",
+    ),
+    b"sleep": (3, 3, run_sleep, "seconds", "Blocks the server for a while."),
     b"stringmatch-len": (4, 4, run_stringmatch_len, "pattern string", "Whether a glob pattern matches."),
 }
 
@@ -150,7 +156,7 @@ COMMANDS = [
         run_debug,
         "admin noscript loading stale",
         group="server",
-        summary="Helps those who test a server; see DEBUG HELP.",
+        summary="Commands for tests of a server; see DEBUG HELP.",
         syntax="subcommand [arg ...]",
         complexity="Depends on the subcommand",
     ),

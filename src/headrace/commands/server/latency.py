@@ -115,7 +115,7 @@ def upright(labels: list[str]) -> list[str]:
 SUBCOMMANDS = [
     server_command("latency|latest", 2, run_latest, "2.8.13", "Returns the latest latency events."),
     server_command("latency|history", 3, run_history, "2.8.13", "Returns samples of an event.", "event"),
-    server_command("latency|reset", -2, run_reset, "2.8.13", "Forgets events.", "[event [event ...]]"),
+    server_command("latency|reset", -2, run_reset, "2.8.13", "Deletes events.", "[event [event ...]]"),
     server_command("latency|doctor", 2, run_doctor, "2.8.13", "Reports latency problems."),
     server_command("latency|graph", 3, run_graph, "2.8.13", "Draws the samples of an event.", "event"),
     server_command(

@@ -129,7 +129,7 @@ COMMANDS = [
         run_save,
         ADMIN + " no_multi",
         group="server",
-        summary="Writes a snapshot; nobody is served meanwhile.",
+        summary="Writes a snapshot; all other clients wait.",
         complexity="O(N), N being the bytes of all values",
     ),
     Command(
@@ -157,7 +157,7 @@ COMMANDS = [
         run_bgrewriteaof,
         ADMIN,
         group="server",
-        summary="Writes the log anew in the background: what is there now, no longer how it came to be.",
+        summary="Rewrites the log in the background, from the present data.",
         complexity="O(1), and O(N) in the background",
     ),
     Command(

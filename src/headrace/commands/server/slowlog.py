@@ -50,7 +50,7 @@ SUBCOMMANDS = [
         "slowlog|get", -2, run_get, "2.2.12", "Returns the latest slow requests.", "[count]", FLAGS
     ),
     server_command("slowlog|len", 2, run_len, "2.2.12", "Counts the recorded requests.", flags=FLAGS),
-    server_command("slowlog|reset", 2, run_reset, "2.2.12", "Forgets the recorded requests.", flags=FLAGS),
+    server_command("slowlog|reset", 2, run_reset, "2.2.12", "Deletes the recorded requests.", flags=FLAGS),
 ]
 
 COMMANDS = [server_container("slowlog", "2.2.12", "Slow requests.", SUBCOMMANDS)]

@@ -61,7 +61,7 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since=HEADRACE_VERSION,
-        summary="Counts the entries a group has still to be given; never null, unlike XINFO's lag.",
+        summary="Counts the entries not yet delivered to a group; never null, unlike XINFO's lag.",
         complexity="O(log n) for a stream of n entries",
         syntax="key group",
     ),

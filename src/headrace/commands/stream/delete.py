@@ -170,7 +170,7 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since="8.2.0",
-        summary="Deletes single entries of a stream, heeding what consumer groups hold of them.",
+        summary="Deletes single entries of a stream, with a policy for references of groups.",
         complexity="O(1) for each ID, times the number of groups unless the policy is KEEPREF",
         syntax="key [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
     ),

@@ -275,7 +275,7 @@ COMMANDS = [
         None,
         group="stream",
         since="5.0.0",
-        summary="Holds the commands that describe a stream.",
+        summary="Describes streams, groups and consumers.",
         subcommands=[*SUBCOMMANDS, help_row("xinfo", SUBCOMMANDS, categories="stream")],
     ),
 ]

@@ -241,7 +241,7 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since="5.0.0",
-        summary="Tells how many entries a stream has.",
+        summary="Returns the number of entries of a stream.",
         syntax="key",
     ),
     Command(
@@ -253,7 +253,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Reads the entries of a stream between two IDs, oldest first.",
-        complexity="O(n) for the n entries that are answered",
+        complexity="O(n) for the n entries returned",
         syntax="key start end [COUNT count]",
     ),
     Command(
@@ -265,7 +265,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Reads the entries of a stream between two IDs, newest first.",
-        complexity="O(n) for the n entries that are answered",
+        complexity="O(n) for the n entries returned",
         syntax="key end start [COUNT count]",
     ),
     Command(
@@ -276,8 +276,8 @@ COMMANDS = [
         keys=stream_keys,
         group="stream",
         since="5.0.0",
-        summary="Reads the entries above an ID from one or more streams, and may wait for the first.",
-        complexity="O(n) for the n entries that are answered, and O(k) for k keys to wait for",
+        summary="Reads the entries above an ID from one or more streams; can wait for the first.",
+        complexity="O(n) for the n entries returned, and O(k) for k keys to wait for",
         syntax="[COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds]"
         " STREAMS key [key ...] id [id ...]",
     ),

@@ -397,7 +397,7 @@ COMMANDS = [
         group="stream",
         since="5.0.0",
         summary="Removes the oldest entries of a stream, down to a length or up to an ID.",
-        complexity="O(n) for the n entries that go; little n, for whole nodes go at once",
+        complexity="O(n) for the n entries removed; fast, because whole nodes are removed at once",
         syntax="key <MAXLEN | MINID> [= | ~] threshold [LIMIT count] [KEEPREF | DELREF | ACKED]",
     ),
     Command(
@@ -408,7 +408,7 @@ COMMANDS = [
         keys=(1, 1, 1),
         group="stream",
         since="5.0.0",
-        summary="Sets the last ID of a stream and its counters, for whoever restores one.",
+        summary="Sets the last ID of a stream and its counters; used to restore streams.",
         syntax="key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
     ),
 ]

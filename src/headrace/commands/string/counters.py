@@ -108,7 +108,7 @@ COMMANDS = [
         "write denyoom fast",
         keys=(1, 1, 1),
         group="string",
-        summary="Takes one from the integer at a key, which begins as 0.",
+        summary="Subtracts one from the integer at a key, which begins as 0.",
         syntax="key",
     ),
     Command(
@@ -128,7 +128,7 @@ COMMANDS = [
         "write denyoom fast",
         keys=(1, 1, 1),
         group="string",
-        summary="Takes from the integer at a key, which begins as 0.",
+        summary="Subtracts from the integer at a key, which begins as 0.",
         syntax="key decrement",
     ),
     Command(

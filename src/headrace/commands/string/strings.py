@@ -250,7 +250,7 @@ COMMANDS = [
         "write denyoom",
         keys=(1, 1, 1),
         group="string",
-        summary="Stores a string, on conditions and for a time if wanted; replaces a value of any type.",
+        summary="Stores a string, optionally with a condition and an expiry; replaces any value.",
         syntax="key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds"
         " | PXAT unix-time-milliseconds | KEEPTTL]",
     ),
