@@ -38,7 +38,7 @@ class History:
         if words[0] == b"RESTORE":
             words[3] = self.payload(words[3])
         self.engine.execute(session, words, self.now)
-        answer = session.answer.take()
+        answer = session.reply.take()
         assert b"internal error" not in answer, line
         if line.startswith("XADD") and answer.startswith(b"$"):
             self.ids.append(answer.split(b"\r\n")[1].decode())
@@ -47,7 +47,7 @@ class History:
         """What DUMP says of the key."""
         session = self.engine.session()
         self.engine.execute(session, [b"DUMP", key], self.now)
-        return session.answer.take().partition(b"\r\n")[2][:-2]
+        return session.reply.take().partition(b"\r\n")[2][:-2]
 
     def run(self, turns: int) -> None:
         """Say so many requests, and let time pass."""
@@ -59,7 +59,7 @@ class History:
                 self.engine.tick(self.now)
             self.say(r.choice([0, 0, 0, 1, 2, 3]), self.request())
             for session in self.sessions:
-                session.answer.take()
+                session.reply.take()
             self.engine.woken.clear()
         for session in self.sessions:
             self.engine.unblock(session)
@@ -254,7 +254,7 @@ class Follower:
     def say(self, words: list[bytes]) -> bytes:
         """Carry it out; the answer."""
         self.engine.execute(self.session, words, self.now)
-        return self.session.answer.take()
+        return self.session.reply.take()
 
     def repeat(self, effects: list[tuple[int, list[bytes]]]) -> None:
         """Carry effects out; none may fail."""

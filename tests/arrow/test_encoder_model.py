@@ -61,7 +61,7 @@ class Server:
     def __call__(self, *words: str | bytes | int) -> bytes:
         argv = [w if isinstance(w, bytes) else str(w).encode() for w in words]
         self.engine.execute(self.session, argv, 1000)
-        return self.session.answer.take()
+        return self.session.reply.take()
 
 
 def random_stream(server: Server, rng: random.Random) -> list[str]:

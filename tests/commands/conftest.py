@@ -35,7 +35,7 @@ class Talk:
     def raw(self, line: str, client: str = "a") -> bytes:
         """The reply's bytes."""
         self.say(line.split(), client)
-        return self.clients[client].answer.take()
+        return self.clients[client].reply.take()
 
     def say(self, words: Any, client: str) -> None:
         if client not in self.clients:
@@ -48,7 +48,7 @@ class Talk:
         session = self.clients[client]
         if session.waiting is not None:
             return "(waits)"
-        told = session.answer.take()
+        told = session.reply.take()
         if not told:
             return "(nothing)"
         value, rest = decode(told)

@@ -91,7 +91,7 @@ def hosted():
 
     def say(line):
         engine.execute(session, line.encode().split(), 1_234_567)
-        return session.answer.take()
+        return session.reply.take()
 
     say.engine, say.session = engine, session
     return say

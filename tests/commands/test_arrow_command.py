@@ -67,7 +67,7 @@ def test_the_answer_says_whether_there_may_be_more(nine):
 def test_no_count_makes_a_batch_too_long(talk):
     for i in range(25_000):
         talk.say(("XADD", "s", f"{i + 1}-0", "n", str(i)), "a")
-    talk.clients["a"].answer.take()
+    talk.clients["a"].reply.take()
     reply = talk("XARROW s - + COUNT 9000000000000000000 COLUMNS 1 n INT64")
     assert reply[:5] == ["20000-0", 0, 1, 0, 20_000]
     for i in range(10):

@@ -212,8 +212,8 @@ def test_another_history_of_the_same_data_has_the_same_digest(seed):
             engine.execute(session, line.encode().split(), now)
         now += most
         engine.execute(session, b"XREADGROUP GROUP h c STREAMS s 0".split(), now)
-        session.answer.take()
+        session.reply.take()
         engine.execute(session, [b"DEBUG", b"DIGEST"], now)
-        digests.append(session.answer.take())
+        digests.append(session.reply.take())
     assert digests[0] == digests[1]
     assert len(digests[0]) == len(b"+\r\n") + 40

@@ -236,14 +236,14 @@ def test_references_alone_spoil_nobody_and_tell_nothing(read):
     read("XDEL s 3-0")
     read("CONFIG SET notify-keyspace-events KEA")
     read("PSUBSCRIBE __keyevent*", client="c")
-    read.clients["c"].answer.take()
+    read.clients["c"].reply.take()
     read("WATCH s", client="b")
     read("XDELEX s DELREF IDS 1 3-0")
-    assert read.clients["c"].answer.take() == b""
+    assert read.clients["c"].reply.take() == b""
     read("MULTI", client="b")
     assert read("EXEC", client="b") == []
     read("WATCH s", client="b")
     read("XDELEX s DELREF IDS 2 4-0 5-0")
-    assert read.clients["c"].answer.take().count(b"__keyevent@0__:xdel") == 1
+    assert read.clients["c"].reply.take().count(b"__keyevent@0__:xdel") == 1
     read("MULTI", client="b")
     assert read("EXEC", client="b") == "nil-array"

@@ -122,7 +122,7 @@ def test_the_log_repeated_gives_the_same_keyspace(stocked):
     again.keyspace.keep_expired = True
     for words in log[:-1]:  # all but the RENAME: read long after everything has died
         again.execute(session, words, 9_000_000)
-        assert session.answer.take() == b"+OK\r\n"
+        assert session.reply.take() == b"+OK\r\n"
     restored = portrait(again.keyspace, times=False)
     assert restored[0, b"s"]["expiry"] == 1_002_500
     again.execute(session, log[-1], 9_000_000)
@@ -181,7 +181,7 @@ def test_events(stocked):
     data, stream = payload(stocked, "plain"), payload(stocked, "s")
     stocked("CONFIG SET notify-keyspace-events AEnoc")
     stocked.say(["PSUBSCRIBE", "__keyevent@0__:*"], "b")
-    listener = stocked.clients["b"].answer
+    listener = stocked.clients["b"].reply
     listener.take()
     for words, events in [
         (["e", "0", data], [b"new", b"restore"]),

@@ -293,7 +293,7 @@ def test_a_copy_remembers_and_a_renamed_stream_too(talk):
 def test_new_ones_tell_and_duplicates_do_not(talk):
     talk("CONFIG SET notify-keyspace-events KEA")
     talk("PSUBSCRIBE __keyevent*", client="b")
-    heard = talk.clients["b"].answer
+    heard = talk.clients["b"].reply
     heard.take()
     talk("XADD s IDMP p 1 * f v")
     talk("XADD s IDMP p 2 MAXLEN 1 * f v")

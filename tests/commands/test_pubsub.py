@@ -14,7 +14,7 @@ def heard(talk):
 
     def take(client):
         parser = ReplyParser()
-        parser.feed(talk.clients[client].answer.take())
+        parser.feed(talk.clients[client].reply.take())
         found = []
         while (reply := parser.next()) is not INCOMPLETE:
             found.append(
@@ -76,7 +76,7 @@ def test_in_resp3_confirmations_and_messages_are_pushes_and_any_command_goes(tal
     talk("HELLO 3", client="b")
     assert talk.raw("SUBSCRIBE c", client="b") == b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"
     talk("PUBLISH c m")
-    assert talk.clients["b"].answer.take() == b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n"
+    assert talk.clients["b"].reply.take() == b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n"
     assert talk.raw("PING", client="b") == b"+PONG\r\n"
     assert talk.raw("SET k v", client="b") == b"+OK\r\n"
 
@@ -173,11 +173,11 @@ def test_a_blocked_client_hears_messages_before_what_it_waits_for(talk):
     talk("HELLO 3", client="b")
     talk.say(["SUBSCRIBE", "__keyspace@0__:s"], "b")
     talk("CONFIG SET notify-keyspace-events Kt")
-    talk.clients["b"].answer.take()
+    talk.clients["b"].reply.take()
     assert talk("XREAD BLOCK 0 STREAMS s $", client="b") == "(waits)"
     talk("XADD s 1-1 f v")
     parser = ReplyParser()
-    parser.feed(talk.clients["b"].answer.take())
+    parser.feed(talk.clients["b"].reply.take())
     message, entries = parser.next(), parser.next()
     assert isinstance(message, Push) and message[-1] == b"xadd"
     assert entries == {b"s": [[b"1-1", [b"f", b"v"]]]}
@@ -216,7 +216,7 @@ def test_any_requests_leave_counts_and_subscribers_in_step(talk):
         name = chance.choice("abcd")
         words = [chance.choice(verbs), *chance.choices(["x", "y", "x*", "*", "3"], k=chance.randint(0, 2))]
         talk.say(words, name)
-        assert b"internal error" not in talk.clients[name].answer.take()
+        assert b"internal error" not in talk.clients[name].reply.take()
         if chance.random() < 0.05:
             talk.engine.close(talk.clients.pop(name))
     channels = talk.engine.pubsub

@@ -19,7 +19,7 @@ def watched(talk):
 
 def lines(talk):
     """What the monitor was shown, without the moment."""
-    told = talk.clients["m"].answer.take().decode()
+    told = talk.clients["m"].reply.take().decode()
     return [line.partition("] ")[2] for line in told.splitlines()]
 
 
@@ -37,7 +37,7 @@ def test_a_monitors_line_says_when_where_and_who(watched):
     client = watched.engine.session(b"1.2.3.4:5", b"", 0)
     client.database = 3
     watched.engine.execute(client, [b"PING"], 1_234_567)
-    assert watched.clients["m"].answer.take() == b'+1234.567000 [3 1.2.3.4:5] "PING"\r\n'
+    assert watched.clients["m"].reply.take() == b'+1234.567000 [3 1.2.3.4:5] "PING"\r\n'
 
 
 def test_a_transaction_is_shown_as_it_runs(watched):
@@ -51,16 +51,16 @@ def test_a_transaction_is_shown_as_it_runs(watched):
 def test_a_monitor_hears_of_itself_behind_its_own_answer(watched):
     watched.say([b"MULTI"], "m")
     watched.say([b"PING"], "m")
-    watched.clients["m"].answer.take()
+    watched.clients["m"].reply.take()
     watched.say([b"EXEC"], "m")
-    told = watched.clients["m"].answer.take()
+    told = watched.clients["m"].reply.take()
     assert told.startswith(b"*1\r\n+PONG\r\n+") and told.count(b'"PING"') == 1
 
 
 def test_it_is_over_after_reset_and_after_the_end(watched):
     assert watched("RESET", client="m") == "RESET"
     watched("PING")
-    assert watched.clients["m"].answer.take() == b"" and not watched.engine.pubsub.monitors
+    assert watched.clients["m"].reply.take() == b"" and not watched.engine.pubsub.monitors
     watched("MONITOR", client="m")
     assert " flags=O " in watched("CLIENT LIST")
     watched.engine.close(watched.clients["m"])
@@ -101,7 +101,7 @@ def test_passwords_are_shown_to_nobody(watched, line, queued):
     watched(line.format(PASSWORD))
     if queued:
         watched("EXEC")
-    shown = watched.clients["m"].answer.take().decode() + str(watched("SLOWLOG GET -1"))
+    shown = watched.clients["m"].reply.take().decode() + str(watched("SLOWLOG GET -1"))
     assert PASSWORD not in shown
 
 

@@ -11,12 +11,12 @@ def events(talk):
     talk("CONFIG SET notify-keyspace-events EAnoc")
     talk("HELLO 3", client="listener")
     talk.say(["PSUBSCRIBE", "__keyevent@0__:*"], "listener")
-    talk.clients["listener"].answer.take()
+    talk.clients["listener"].reply.take()
 
     def of(line):
         assert not str(talk(line)).startswith("-"), line
         parser = ReplyParser()
-        parser.feed(talk.clients["listener"].answer.take())
+        parser.feed(talk.clients["listener"].reply.take())
         told = []
         while (message := parser.next()) is not INCOMPLETE:
             told.append(f"{message[2].decode().partition(':')[2]} {message[3].decode()}")

@@ -379,7 +379,7 @@ def test_where_acked_stops_in_one_log_it_stops_in_another_with_other_nodes(acked
 def test_trims_tell_once_and_only_when_something_went(acked):
     acked("CONFIG SET notify-keyspace-events KEA")
     acked("PSUBSCRIBE __keyevent*", client="b")
-    heard = acked.clients["b"].answer
+    heard = acked.clients["b"].reply
     heard.take()
     acked("XTRIM s MAXLEN 9")
     assert heard.take() == b""

@@ -105,7 +105,7 @@ class Both:
     def client(self, name):
         if name not in self.clients:
             session = self.engine.session(now_ms=now_ms())
-            session.answer.protocol = self.protocol
+            session.reply.protocol = self.protocol
             self.clients[name] = (session, Connection(self.port, self.protocol))
         return self.clients[name]
 
@@ -113,7 +113,7 @@ class Both:
         """Send the request to both; what it answers, and what others hear because of it, must agree."""
         session, connection = self.client(name)
         self.engine.execute(session, argv, now_ms())
-        ours = session.answer.take()
+        ours = session.reply.take()
         connection.send(argv)
         theirs = connection.reply(PATIENCE_S if ours else QUIET_S)
         if compared:
@@ -124,7 +124,7 @@ class Both:
         self.engine.tick(now_ms())
         for name, (session, connection) in self.clients.items():
             if session in self.engine.woken:
-                ours = session.answer.take()
+                ours = session.reply.take()
                 differ(name, because, ours, connection.reply(PATIENCE_S if ours else QUIET_S))
         self.engine.woken.clear()
 

@@ -53,7 +53,7 @@ class Two:
         self.peer.control.send(argv)
         theirs = self.peer.control.reply()
         self.engine.execute(self.session, argv, 1000)
-        return theirs, self.session.answer.take()
+        return theirs, self.session.reply.take()
 
 
 @pytest.fixture(scope="module")

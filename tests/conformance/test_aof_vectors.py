@@ -89,7 +89,7 @@ class Client:
     def ask(self, *words):
         argv = [w if isinstance(w, bytes) else str(w).encode() for w in words]
         self.engine.execute(self.session, argv, NOW_MS)
-        self.parser.feed(self.session.answer.take())
+        self.parser.feed(self.session.reply.take())
         return self.parser.next()
 
 

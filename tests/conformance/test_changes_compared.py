@@ -95,7 +95,7 @@ def test_each_request_counts_the_same_changes(peer):
             ours, theirs = both.engine.keyspace.changes, changes_there(peer)
             both.engine.execute(session, words(line), now_ms())
             connection.send(words(line))
-            assert session.answer.take()[:1] == connection.reply()[:1], line
+            assert session.reply.take()[:1] == connection.reply()[:1], line
             assert both.engine.keyspace.changes - ours == changes_there(peer) - theirs, line
     finally:
         both.close()

@@ -27,7 +27,7 @@ class Mover:
         """The engine's reply."""
         session, _ = self.both.client("A")
         self.both.engine.execute(session, list(argv), now_ms())
-        return session.answer.take()
+        return session.reply.take()
 
     def there(self, *argv: bytes) -> bytes:
         """The real server's reply."""

@@ -40,7 +40,7 @@ def value_after(path, vector):
         setattr(engine.keyspace.settings, name.replace("-", "_"), int(value))
     for command in vector["commands"]:
         engine.execute(session, [as_bytes(word) for word in command], NOW_MS)
-        session.answer.take()
+        session.reply.take()
     stream = engine.keyspace.databases[0].find(as_bytes(vector["key"]))
     for group in stream.groups():
         for consumer in group.consumers():

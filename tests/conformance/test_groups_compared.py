@@ -113,7 +113,7 @@ class Pair:
     def both(self, argv: list[bytes], compare: bool = True) -> None:
         """Say words to both; their answers must agree."""
         self.engine.execute(self.session, argv, now_ms())
-        ours = self.session.answer.take()
+        ours = self.session.reply.take()
         self.connection.send(argv)
         theirs = self.connection.reply()
         if not compare:

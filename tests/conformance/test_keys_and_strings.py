@@ -255,7 +255,7 @@ def contents(engine: Engine) -> list[bytes]:
         for key in b"abcdefgh":
             for request in (b"TYPE %c", b"GET %c", b"PEXPIRETIME %c", b"XRANGE %c - +"):
                 engine.execute(session, (request % key).split(), 0)
-    return session.answer.take().splitlines()
+    return session.reply.take().splitlines()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -269,9 +269,9 @@ def test_the_log_of_random_commands_does_again_what_they_did(seed):
         engine.execute(speaker, [word.encode() for word in chatter.words()], now + turn)
     for database, argv in engine.effects.take():
         again.execute(reader, [b"SELECT", b"%d" % database], now)
-        assert reader.answer.take() == b"+OK\r\n"
+        assert reader.reply.take() == b"+OK\r\n"
         again.execute(reader, argv, now)
-        assert not reader.answer.take().startswith(b"-"), argv
+        assert not reader.reply.take().startswith(b"-"), argv
     assert contents(again) == contents(engine)
 
 

@@ -194,7 +194,7 @@ def test_each_command_is_logged_as_redis_does(tmp_path):
         for i, (line, _) in enumerate(requests):
             for argv in (words(line), *([] if session.queue is not None else [[b"SET", b"mark", b"%d" % i]])):
                 engine.execute(session, argv, now_ms())
-                assert session.answer.take()[:1] == real.ask(argv)[:1], line
+                assert session.reply.take()[:1] == real.ask(argv)[:1], line
         theirs = shown(real.log())
     recorder = Recorder()
     recorder.put_all(engine.effects.take())
@@ -248,7 +248,7 @@ def test_redis_loads_what_we_write(tmp_path, seed, form):
         if i == 2 * TURNS // 3:
             argv = words(f"SELECT {seed % 3}")
         engine.execute(session, argv, now_ms())
-        session.answer.take()
+        session.reply.take()
     engine.execute(session, words("PEXPIREAT s 4102444800000"), now_ms())
     base = tmp_path / "appendonlydir/appendonly.aof.1.base.aof"
     base.parent.mkdir()
@@ -265,15 +265,15 @@ def test_redis_loads_what_we_write(tmp_path, seed, form):
         for database in engine.keyspace.databases:
             argv = words(f"SELECT {database.index}")
             engine.execute(session, argv, now_ms())
-            session.answer.take()
+            session.reply.take()
             real.ask(argv)
             assert real.ask([b"DBSIZE"]) == b":%d\r\n" % database.size()
             for key in list(database.values):
                 for argv in ([b"PEXPIRETIME", key], [b"TYPE", key]):
                     engine.execute(session, argv, now_ms())
-                    assert session.answer.take() == real.ask(argv), argv
+                    assert session.reply.take() == real.ask(argv), argv
                 if database.find(key) == b"x":
                     continue
                 argv = [b"XINFO", b"STREAM", key, b"FULL", b"COUNT", b"0"]
                 engine.execute(session, argv, now_ms())
-                assert without_8(value(session.answer.take())[0]) == without_8(value(real.ask(argv))[0])
+                assert without_8(value(session.reply.take())[0]) == without_8(value(real.ask(argv))[0])

@@ -57,7 +57,7 @@ class Full:
 
     def ours(self, session: Session, *words: bytes) -> bytes:
         self.engine.execute(session, list(words), 1000)
-        return bytes(session.answer.take())
+        return bytes(session.reply.take())
 
     def both(self, *words: bytes) -> tuple[bytes, bytes]:
         return self.ours(self.session, *words), self.ask(self.client, *words)

@@ -32,7 +32,7 @@ class Listening(Both):
             if name != asked and session.subscription_count and session.queue is None and not session.closing:
                 connection.send([b"PING"])  # behind its answer there is nothing more to come
                 self.engine.execute(session, [b"PING"], now_ms())
-            ours = split(session.answer.take())
+            ours = split(session.reply.take())
             theirs = [connection.reply(PATIENCE_S) for _ in ours]
             if unordered:
                 ours.sort()
@@ -42,7 +42,7 @@ class Listening(Both):
     def end(self):
         """Nobody has heard more from the one than from the other."""
         for name, (session, connection) in self.clients.items():
-            differ(name, [b"(more)"], session.answer.take(), connection.reply(QUIET_S))
+            differ(name, [b"(more)"], session.reply.take(), connection.reply(QUIET_S))
 
 
 def split(data):
@@ -375,7 +375,7 @@ def test_letters_are_shown_and_refused_alike(listening):
         connection.send(argv)
         both.engine.execute(session, argv, now_ms())
         known = re.compile(rb"Use '[^']*'")  # newer versions know more letters
-        differ("A", argv, known.sub(b"", session.answer.take()), known.sub(b"", connection.reply()))
+        differ("A", argv, known.sub(b"", session.reply.take()), known.sub(b"", connection.reply()))
     both.end()
 
 

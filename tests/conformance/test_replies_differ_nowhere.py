@@ -40,8 +40,8 @@ def test_who_waits_is_unblocked_alike(peer, protocol):
             admin, _ = both.client("A")
             ours_words = [b"CLIENT", b"UNBLOCK", b"%d" % session.id, *words]
             both.engine.execute(admin, ours_words, 0)
-            assert admin.answer.take() == theirs == b":%d\r\n" % replies
-            assert session.answer.take() == connection.reply()
+            assert admin.reply.take() == theirs == b":%d\r\n" % replies
+            assert session.reply.take() == connection.reply()
             both.engine.woken.clear()
     finally:
         both.close()

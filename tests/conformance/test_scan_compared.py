@@ -23,7 +23,7 @@ def test_odd_cursors_and_options_are_answered_alike(peer, line):
     argv = [word.encode() for word in line.split(" ")]
     engine.execute(session, argv, 1000)
     peer.control.send(argv)
-    assert session.answer.take() == peer.control.reply()
+    assert session.reply.take() == peer.control.reply()
 
 
 @pytest.mark.parametrize("cursor", [b"-1", b"-18446744073709551615", b"", b" 1", b"1 ", b"\x00", b"1\n"])
@@ -32,4 +32,4 @@ def test_a_cursor_below_zero_or_without_digits_is_invalid(cursor):
     engine = Engine()
     session = engine.session()
     engine.execute(session, [b"SCAN", cursor], 1000)
-    assert session.answer.take() == b"-ERR invalid cursor\r\n"
+    assert session.reply.take() == b"-ERR invalid cursor\r\n"

@@ -80,7 +80,7 @@ def answers(both, text, name="B"):
     session, connection = both.client(name)
     both.engine.execute(session, request(text), 1_000_000)
     connection.send(request(text))
-    return value(session.answer.take()), value(connection.reply())
+    return value(session.reply.take()), value(connection.reply())
 
 
 def test_monitors_are_shown_the_same_lines(both):
@@ -91,7 +91,7 @@ def test_monitors_are_shown_the_same_lines(both):
     session, connection = both.client("M")
     shown = [
         re.sub(rb"^\+[\d.]+ \[(\d+) [\d.:]*\]", rb"[\1]", line)
-        for line in session.answer.take().split(b"\r\n")
+        for line in session.reply.take().split(b"\r\n")
     ]
     told = []
     while not told or not told[-1].endswith(b'"the end"'):

@@ -86,7 +86,7 @@ class Pair:
         """Say words to both; their answers must agree."""
         argv = [word.encode() for word in words]
         self.engine.execute(self.session, argv, 1000)
-        ours = self.session.answer.take()
+        ours = self.session.reply.take()
         if ours == NEWER:
             return
         if ours.startswith(b"-ERR Unbalanced"):

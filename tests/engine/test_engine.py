@@ -16,7 +16,7 @@ def engine():
 
 def ask(engine, session, line, now=1000):
     engine.execute(session, line.encode().split(b" "), now)
-    return session.answer.take()
+    return session.reply.take()
 
 
 @pytest.mark.parametrize("word", ["ping", "PING", "Ping", "pInG"])
@@ -33,14 +33,14 @@ def test_requests_may_be_pipelined_into_one_answer(engine):
     session = engine.session()
     for line in ("SET k v", "NOSUCH", "GET k", "GET"):
         engine.execute(session, line.encode().split(), 1000)
-    replies = session.answer.take().split(b"\r\n")
+    replies = session.reply.take().split(b"\r\n")
     assert [reply[:1] for reply in replies] == [b"+", b"-", b"$", b"v", b"-", b""]
 
 
 def test_the_refusal_takes_back_what_was_half_said(engine, monkeypatch):
     def half_said(call):
-        call.answer.array(3)
-        call.answer.integer(1)
+        call.reply.array(3)
+        call.reply.integer(1)
         raise CommandError("ERR not so")
 
     session = with_command(monkeypatch, half_said)
@@ -63,7 +63,7 @@ def with_command(monkeypatch, run):
 
 def test_a_bug_is_answered_and_logged_and_the_data_stays(monkeypatch, caplog):
     def bug(call):
-        call.answer.array(2)
+        call.reply.array(2)
         return {}["the bug"]
 
     say = with_command(monkeypatch, bug)
@@ -90,7 +90,7 @@ def test_a_transaction_that_is_broken_off_is_over(engine):
     engine.keyspace.on_expired = break_off
     with pytest.raises(KeyboardInterrupt):
         ask(engine, session, "EXEC", 2000)
-    session.answer.take()
+    session.reply.take()
     assert [words[0] for _, words in engine.effects.take()] == [b"MULTI", b"SET", b"SET", b"EXEC"]
     assert ask(engine, session, "XREADGROUP GROUP g c STREAMS s >", 2000).count(b"-1\r\n") == 2
     words = [words[0] for _, words in engine.effects.take()]
@@ -100,7 +100,7 @@ def test_a_transaction_that_is_broken_off_is_over(engine):
 def test_line_ends_never_get_into_an_error(engine):
     session = engine.session()
     engine.execute(session, [b"no\r\nsuch", b"a\nb"], 1000)
-    answer = session.answer.take()
+    answer = session.reply.take()
     assert answer == b"-ERR unknown command 'no  such', with args beginning with: 'a b' \r\n"
 
 
@@ -111,8 +111,8 @@ def test_who_came_first_is_served_first(engine):
     engine.close(sessions[2])
     ask(engine, engine.session(), "XADD s 1-1 f v")
     assert [session.id for session in engine.woken] == [1, 2, 4, 5]
-    assert all(session.waiting is None and session.answer.pending() for session in engine.woken)
-    assert sessions[2].answer.pending() == 0
+    assert all(session.waiting is None and session.reply.pending() for session in engine.woken)
+    assert sessions[2].reply.pending() == 0
 
 
 def test_a_wait_ends_at_its_deadline_and_not_before(engine):
@@ -122,7 +122,7 @@ def test_a_wait_ends_at_its_deadline_and_not_before(engine):
     engine.tick(1049)
     assert engine.woken == []
     engine.tick(1050)
-    assert engine.woken == [session] and session.answer.take() == b"*-1\r\n"
+    assert engine.woken == [session] and session.reply.take() == b"*-1\r\n"
     assert engine.next_deadline() == -1
 
 
@@ -143,7 +143,7 @@ def test_a_waiter_stays_in_the_database_it_asked_in(engine):
     ask(engine, other, "XADD s 1-1 f v")
     assert waiting.waiting is not None
     ask(engine, other, "SWAPDB 0 2")
-    assert waiting.waiting is None and waiting.answer.take().startswith(b"*1\r\n")
+    assert waiting.waiting is None and waiting.reply.take().startswith(b"*1\r\n")
 
 
 def test_dead_keys_are_swept_though_nobody_asks(engine):
@@ -185,7 +185,7 @@ def test_a_pause_holds_requests_back_and_keeps_their_order(engine):
     assert engine.woken == []
     engine.tick(1100)
     assert engine.woken == [first, second]
-    assert (first.answer.take(), second.answer.take()) == (b"+OK\r\n", b"$1\r\n1\r\n")
+    assert (first.reply.take(), second.reply.take()) == (b"+OK\r\n", b"$1\r\n1\r\n")
     assert engine.next_deadline() == -1
 
 
@@ -207,7 +207,7 @@ def test_a_pause_of_writes_lets_reads_pass(engine):
     assert ask(engine, writer, "EXEC", 1001) == b"" and writer.waiting is not None
     assert ask(engine, admin, "CLIENT UNPAUSE", 1002) == b"+OK\r\n"
     engine.tick(1002)
-    assert writer.answer.take() == b"*1\r\n+OK\r\n" and engine.woken == [writer]
+    assert writer.reply.take() == b"*1\r\n+OK\r\n" and engine.woken == [writer]
 
 
 def test_a_held_request_may_wait_on_its_own_account_afterwards(engine):

@@ -71,10 +71,10 @@ def test_any_words_get_one_reply_or_wait(seed):
         session = sessions[name]
         if session.waiting is not None:
             engine.unblock(session) or engine.resume_paused(now)
-        before = session.answer.pending()
+        before = session.reply.pending()
         argv = request(chance)
         engine.execute(session, argv, now)
-        answer = session.answer.take()
+        answer = session.reply.take()
         assert b"internal error" not in answer, argv
         heard = session.reply_mode == 0 and not session.monitoring
         if before == 0 and session.waiting is None and heard and argv[0].lower() != b"client":

@@ -22,7 +22,7 @@ class Side:
     def say(self, argv, now):
         self.engine.execute(self.session, argv, now)
         parser = ReplyParser()
-        parser.feed(self.session.answer.take())
+        parser.feed(self.session.reply.take())
         return parser.next()
 
 

@@ -44,7 +44,7 @@ class Timed:
         self.clock.step = us * 1000
         asks = self.session if session is None else session
         self.engine.execute(asks, line.encode().split(), now)
-        return asks.answer.take()
+        return asks.reply.take()
 
     def row(self, name):
         return next(row for row in self.engine.stats.rows if row.command.name == name)
@@ -112,7 +112,7 @@ def test_waiting_is_not_counted_but_being_served_is():
     assert row.latencies is None and not timed.engine.timing.slow_log.requests
     timed("XADD s 1-1 f v", us=6, session=other)
     assert row.ns == 10_000 and row.latencies.total() == 1
-    assert timed.session.answer.take() != b""
+    assert timed.session.reply.take() != b""
 
 
 def slow(timed):
@@ -189,7 +189,7 @@ def test_what_a_pause_held_back_is_timed_from_its_end():
     timed("PING", us=3, now=1001)
     timed.clock.now += 10**9
     timed.engine.tick(1101)
-    assert timed.session.answer.take() == b"+PONG\r\n"
+    assert timed.session.reply.take() == b"+PONG\r\n"
     assert timed.row(b"ping").ns == 3000
 
 

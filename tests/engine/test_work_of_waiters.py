@@ -23,7 +23,7 @@ class Tried:
     def say(self, *words: bytes, session: Session | None = None) -> bytes:
         session = session or self.writer
         self.engine.execute(session, list(words), NOW)
-        return session.answer.take()
+        return session.reply.take()
 
     def misses(self) -> int:
         """Return how many keys tries have looked up and not found."""
@@ -85,7 +85,7 @@ def test_a_key_named_twice_is_waited_for_from_its_lowest_id(tried):
     assert tried.reader.waiting is not None
     tried.say(b"XADD", b"s", b"4-0", b"f", b"v")
     assert tried.reader.waiting is None
-    assert tried.reader.answer.take().startswith(b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n4-0\r\n")
+    assert tried.reader.reply.take().startswith(b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n4-0\r\n")
 
 
 def test_a_reader_of_the_last_entry_hears_of_any_entry(tried):
@@ -101,4 +101,4 @@ def test_a_group_reader_hears_that_its_group_is_gone(tried):
     tried.say(*words, session=tried.reader)
     tried.say(b"XGROUP", b"DESTROY", KEYS[1], b"g")
     assert tried.reader.waiting is None
-    assert tried.reader.answer.take().startswith(b"-NOGROUP")
+    assert tried.reader.reply.take().startswith(b"-NOGROUP")

@@ -16,7 +16,7 @@ TROUBLE = b"MISCONF the disk is full"
 
 def ask(engine: Engine, session, line: str, now: int = 1000) -> bytes:
     engine.execute(session, [word.encode() for word in line.split()], now)
-    return bytes(session.answer.take())
+    return bytes(session.reply.take())
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def release_lock(engine: Engine, session) -> bytes:
     """A script that takes the key k away, although EVAL's row does not say that it writes."""
     words = [b"EVAL", Lock.LUA_RELEASE_SCRIPT.encode(), b"1", b"k", b"token"]
     engine.execute(session, words, 1000)
-    return bytes(session.answer.take())
+    return bytes(session.reply.take())
 
 
 def test_a_script_queued_before_is_refused_as_a_write(engine: Engine):
@@ -85,7 +85,7 @@ def test_a_script_waits_while_writes_are_paused(engine: Engine):
     session = engine.session()
     assert release_lock(engine, session) == b""
     engine.tick(1200)
-    assert bytes(session.answer.take()) == b":1\r\n"
+    assert bytes(session.reply.take()) == b":1\r\n"
 
 
 def test_while_loading_only_what_needs_no_data_is_answered(engine: Engine):

@@ -107,7 +107,7 @@ def history() -> Engine:
     session = engine.session()
     for line in HISTORY.replace(b"\n", b"").split(b";"):
         engine.execute(session, line.split(), NOW)
-        assert not session.answer.take().startswith(b"-"), line
+        assert not session.reply.take().startswith(b"-"), line
     return engine
 
 
@@ -232,9 +232,9 @@ def of_arrow() -> Seeds:
     session = engine.session()
     for at, each in enumerate(words):
         engine.execute(session, [b"XADD", b"s", b"%d-1" % (at + 1), *(each or [b"", b""])], NOW)
-    session.answer.take()
+    session.reply.take()
     engine.execute(session, [b"XRANGE", b"s", b"-", b"+"], NOW)
-    page = session.answer.take()
+    page = session.reply.take()
     for first in (0, 1, 2, 3, 5, 9, 64, 129):
         yield "pages", bytes([first]) + page
     usual = [
@@ -264,7 +264,7 @@ def of_arrow() -> Seeds:
                 ],
                 NOW,
             )
-            yield "batches", bytes([at]) + session.answer.take()
+            yield "batches", bytes([at]) + session.reply.take()
 
 
 def main() -> None:

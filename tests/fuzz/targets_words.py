@@ -182,7 +182,7 @@ def run_commands(data: bytes) -> set[Hashable]:
     sessions = [engine.session() for _ in range(SESSIONS)]
     for line in SETUP.split(b";"):
         engine.execute(sessions[0], line.split(), NOW)
-    sessions[0].answer.take()
+    sessions[0].reply.take()
     engine.record_effects(True)
     if data[-1:] != b"\n":  # also with little memory, of which the oldest entries are let go
         engine.keyspace.memory.limit = engine.keyspace.memory.total + LITTLE_BYTES
@@ -205,7 +205,7 @@ def run_commands(data: bytes) -> set[Hashable]:
                 continue
             engine.execute(session, words, now)
             for one in sessions:
-                for reply in replies_in(one.answer.take()):
+                for reply in replies_in(one.reply.take()):
                     shape = NAMES.sub("#", str(reply)[:40]) if isinstance(reply, ReplyError) else type(reply)
                     found.add((words[0].lower()[:12], shape))
             engine.woken.clear()

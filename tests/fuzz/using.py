@@ -41,7 +41,7 @@ def use(value: Stream, now: int = NOW) -> None:
     requests += words_of(CHANGING, **{"{id}": last})
     for words in requests:
         engine.execute(session, words, now)
-        answer = session.answer.take()
+        answer = session.reply.take()
         assert answer and b"-ERR internal error" not in answer, words
         value.check()
     engine.tick(now + 10_000_000)

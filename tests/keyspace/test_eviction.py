@@ -37,7 +37,7 @@ class Limited:
     def say(self, *words: str | bytes) -> bytes:
         argv = [word.encode() if isinstance(word, str) else word for word in words]
         self.engine.execute(self.session, argv, self.now)
-        return bytes(self.session.answer.take())
+        return bytes(self.session.reply.take())
 
     def fill(self, key: str, entries: int, size: int = 50) -> None:
         for _ in range(entries):
@@ -251,16 +251,16 @@ def test_all_hear_of_it() -> None:
     server.engine.execute(listener, [b"PSUBSCRIBE", b"__key*"], server.now)
     server.say("SELECT", "3")
     server.fill("s", 100)
-    listener.answer.take()
+    listener.reply.take()
     watching = server.engine.session()
     for words in ([b"SELECT", b"3"], [b"WATCH", b"s"], [b"MULTI"], [b"PING"]):
         server.engine.execute(watching, words, server.now)
-    watching.answer.take()
+    watching.reply.take()
     server.keyspace.memory.limit = server.keyspace.memory.total - 1000
     server.say("SET", "k", "v")
-    assert b"__keyspace@3__:s\r\n$5\r\nxtrim\r\n" in listener.answer.take()
+    assert b"__keyspace@3__:s\r\n$5\r\nxtrim\r\n" in listener.reply.take()
     server.engine.execute(watching, [b"EXEC"], server.now)
-    assert watching.answer.take() == b"*-1\r\n"
+    assert watching.reply.take() == b"*-1\r\n"
     database, words = server.engine.effects.items[-2]
     assert (database, words[:4]) == (3, [b"XTRIM", b"s", b"MINID", b"="])
     assert server.engine.effects.items[-1] == (3, [b"SET", b"k", b"v"])

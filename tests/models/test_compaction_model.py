@@ -49,7 +49,7 @@ class Twice(RuleBasedStateMachine):
         replies = []
         for engine, session in zip((self.sparse_nodes, self.fresh), self.sessions, strict=True):
             engine.execute(session, list(argv), self.now)
-            replies.append(session.answer.take())
+            replies.append(session.reply.take())
         self.now += 10
         self.sparse_nodes.tick(self.now)
         self.fresh.tick(self.now)

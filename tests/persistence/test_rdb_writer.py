@@ -29,7 +29,7 @@ def run(engine, *lines, now_ms=NOW_MS):
         words = line.split() if isinstance(line, str) else line
         words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         engine.execute(session, words, now_ms)
-        reply = session.answer.take()
+        reply = session.reply.take()
         assert not reply.startswith(b"-"), (words, reply)
     engine.close(session)
 

@@ -27,7 +27,7 @@ def snapshot(*requests, aof_base=False):
     session = engine.session()
     for words in requests:
         engine.execute(session, [str(word).encode() for word in words], NOW_MS)
-    assert not any(line.startswith(b"-") for line in session.answer.take().splitlines())
+    assert not any(line.startswith(b"-") for line in session.reply.take().splitlines())
     data = bytearray()
     write_rdb(engine.keyspace, data.extend, version=by_name("compatible"), now_ms=0, aof_base=aof_base)
     return bytes(data)

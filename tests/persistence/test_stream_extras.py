@@ -28,7 +28,7 @@ def stream_after(*lines):
     session = engine.session(now_ms=NOW_MS)
     for n, line in enumerate(lines):
         engine.execute(session, line.encode().split(), NOW_MS + 1000 * n)
-        reply = session.answer.take()
+        reply = session.reply.take()
         assert not reply.startswith(b"-"), (line, reply)
     return engine.keyspace.databases[0].values[b"s"]
 

@@ -87,7 +87,7 @@ class Conversation:
     def session(self, name):
         if name not in self.sessions:
             self.sessions[name] = self.engine.session(b"%s:1" % name.encode(), b"here:1", self.now)
-            self.sessions[name].answer.protocol = self.protocol
+            self.sessions[name].reply.protocol = self.protocol
         return self.sessions[name]
 
     def carry_out(self, line):
@@ -111,7 +111,7 @@ class Conversation:
         session = self.session(name)
         assert session.waiting is None, f"{name} is blocked and cannot say {argv}"
         self.engine.execute(session, argv, self.now)
-        answer = session.answer.take()
+        answer = session.reply.take()
         if session.waiting is not None:
             self.said.append("(waits)")
         self.tell("", answer) if answer else None
@@ -136,7 +136,7 @@ class Conversation:
             self.engine.killed_sessions.clear()
             for name, session in list(self.sessions.items()):
                 if session in woken:
-                    self.tell(f"{name}< ", session.answer.take())
+                    self.tell(f"{name}< ", session.reply.take())
                 if session in dropped:
                     self.said.append(f"{name}< (closes)")
                     self.engine.close(self.sessions.pop(name))

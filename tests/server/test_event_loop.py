@@ -71,7 +71,7 @@ def test_a_client_that_does_not_read_gets_no_more_executed(server, client):
     wait_until(lambda: client.request("GET", "n") is not None)
     time.sleep(0.1)
     stopped_at = int(client.request("GET", "n"))
-    held = max(c.session.answer.pending() for c in server.server.turn.connections.values())
+    held = max(c.session.reply.pending() for c in server.server.turn.connections.values())
     assert stopped_at < 200
     assert held <= limits.UNSENT_BYTES_MAX + 600_000
     for n in range(1, 201):
@@ -164,7 +164,7 @@ def test_an_idle_client_holds_little_memory(server, client):
     assert client.request("PING") == "PONG"
     (connection,) = server.server.turn.connections.values()
     assert connection.parser.cap <= 4096
-    assert connection.session.answer.cap <= 4096
+    assert connection.session.reply.cap <= 4096
 
 
 def test_a_blocked_reader_is_served_by_the_writer(server, client):
@@ -241,7 +241,7 @@ def test_the_log_is_written_before_answers_leave(server, client):
     turn = server.server.turn
 
     def commit() -> bool:
-        seen.append([c.session.answer.pending() for c in turn.connections.values()])
+        seen.append([c.session.reply.pending() for c in turn.connections.values()])
         turn.unsettled = True  # as long as it says that, it is called although nothing was changed
         return True
 

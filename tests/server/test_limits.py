@@ -71,7 +71,7 @@ def test_replies_of_a_transaction_beyond_the_limit_are_dropped_with_the_client(s
     server = start("--client-output-buffer-limit", "normal 8mb 0 0", "pubsub 8mb 0 0")
     client, greedy = server.connect(), server.connect()
     assert client.request("SET", "big", b"x" * 1_000_000) == "OK"
-    answer = server.server.turn.connections[max(server.server.turn.connections)].session.answer
+    answer = server.server.turn.connections[max(server.server.turn.connections)].session.reply
     assert answer.limit == 8 << 20
     greedy.send(encoded("MULTI") + encoded("GET", "big") * 60 + encoded("SET", "done", "1") + encoded("EXEC"))
     assert ends(greedy.reply)
@@ -197,7 +197,7 @@ def test_a_thousand_strangers_keep_little_each(guarded) -> None:
     wait_until(lambda: sum(c.parser.pending() > 0 for c in turn.connections.values()) == 200)
     for connection in turn.connections.values():
         assert connection.parser.cap <= limits.UNAUTHENTICATED_REQUEST_BYTES_MAX
-        assert connection.session.answer.cap <= limits.UNAUTHENTICATED_REQUEST_BYTES_MAX
+        assert connection.session.reply.cap <= limits.UNAUTHENTICATED_REQUEST_BYTES_MAX
 
 
 # What is kept of requests.

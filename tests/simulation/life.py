@@ -235,7 +235,7 @@ class Life:
             if session.waiting is not None:
                 self.engine.unblock(session)
             self.engine.execute(session, request, self.now)
-            answer = bytes(session.answer.take())
+            answer = bytes(session.reply.take())
             if b"internal error" in answer:
                 raise Wrong(f"{request} → {answer!r}")
         self.engine.woken.clear()
@@ -272,7 +272,7 @@ class Life:
             if database != self.repeat_session.database:
                 self.shadow.execute(self.repeat_session, [b"SELECT", b"%d" % database], self.now)
             self.shadow.execute(self.repeat_session, words, self.now)
-            self.repeat_session.answer.take()
+            self.repeat_session.reply.take()
 
     def compare_engines(self, items: list[Item]) -> None:
         seen, repeated = alive(self.shown(self.engine), self.now), alive(self.states[-1], self.now)

@@ -227,6 +227,6 @@ class ServerLife:
         session = engine.session()
         engine.execute(session, [b"XRANGE", b"s", b"-", b"+"], self.clock.now_ms())
         parser = ReplyParser()
-        parser.feed(bytes(session.answer.take()))
+        parser.feed(bytes(session.reply.take()))
         entries = parser.next()
         return {entry[1][1] for entry in entries} if isinstance(entries, list) else set()

@@ -19,7 +19,7 @@ SCENE = """SET text hello
 
 def run(engine, session, line, now):
     engine.execute(session, line.split(), now)
-    answer = session.answer.take()
+    answer = session.reply.take()
     assert not answer.startswith(b"-"), (line, answer)
 
 

@@ -102,7 +102,7 @@ def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes
 
     def execute(words: list[bytes]) -> bytes | None:
         engine.execute(session, words, now_ms)
-        answer = bytes(session.answer.take())
+        answer = bytes(session.reply.take())
         return answer[1:] if answer.startswith(b"-") else None
 
     return session, execute

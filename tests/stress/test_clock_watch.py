@@ -57,9 +57,9 @@ def test_waits_and_pauses_move_with_the_clock_and_expiry_does_not():
     assert one.waiting is not None
     engine.tick(1_002_300)
     assert one.waiting is None
-    assert one.answer.take() == b"+OK\r\n" * 3
+    assert one.reply.take() == b"+OK\r\n" * 3
     engine.execute(one, [b"PTTL", b"k"], 1_002_300)
-    assert one.answer.take() == b":97700\r\n"
+    assert one.reply.take() == b":97700\r\n"
     engine.tick(1_005_000)
     assert two.waiting is None
 
@@ -68,7 +68,7 @@ def test_a_client_has_been_idle_no_longer_for_it():
     engine = Engine()
     session = engine.session(now_ms=1_000)
     engine.execute(session, [b"PING"], 5_000)
-    session.answer.take()
+    session.reply.take()
     engine.adjust_clock(3_600_000)
     engine.execute(engine.session(), [b"PING"], 3_606_000)
     assert 3_606_000 - session.active_ms == 1_000

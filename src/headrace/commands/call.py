@@ -16,33 +16,33 @@ from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
 
 
-def answer_null_array(call: Call) -> None:
+def write_null_array(call: Call) -> None:
     """Reply with a null array: the usual reply to a timeout."""
-    call.answer.null_array()
+    call.reply.null_array()
 
 
-def answer_null(call: Call) -> None:
+def write_null(call: Call) -> None:
     """Reply with null to a timeout."""
-    call.answer.null()
+    call.reply.null()
 
 
-def answer_zero(call: Call) -> None:
+def write_zero(call: Call) -> None:
     """Reply to the timeout of WAIT: no replica has the writes."""
-    call.answer.integer(0)
+    call.reply.integer(0)
 
 
-def answer_synced(call: Call) -> None:
+def write_synced(call: Call) -> None:
     """Reply to WAITAOF: whether the caller's writes are synced here, and on how many replicas (0)."""
-    call.answer.array(2)
-    call.answer.integer(1 if call.server.log_synced() > call.session.last_write_offset else 0)
-    call.answer.integer(0)
+    call.reply.array(2)
+    call.reply.integer(1 if call.server.log_synced() > call.session.last_write_offset else 0)
+    call.reply.integer(0)
 
 
 ON_TIMEOUT: dict[str, Callable[[Any], None]] = {
-    "null_array": answer_null_array,
-    "null": answer_null,
-    "zero": answer_zero,
-    "synced": answer_synced,
+    "null_array": write_null_array,
+    "null": write_null,
+    "zero": write_zero,
+    "synced": write_synced,
 }
 
 
@@ -51,14 +51,14 @@ ON_TIMEOUT: dict[str, Callable[[Any], None]] = {
 class Call:
     """One run of a command. The engine reuses the same object for each request: do not keep it.
 
-    A command writes exactly one reply to `answer`, or raises a CommandError, or calls wait().
+    A command writes exactly one reply to `reply`, or raises a CommandError, or calls wait().
     """
 
     engine: Any
     server: Any
     keyspace: Keyspace
     session: Public[Session]
-    answer: Public[ReplyWriter]
+    reply: Public[ReplyWriter]
     database: Public[Database]
     command: Public[Command]
     argv: Public[list[bytes]]

@@ -26,11 +26,11 @@ class Session:
     """One client's state. The engine creates it; the server (or a test) owns its connection.
 
     While `waiting` is not None, the session's further requests must not be executed.
-    Once `closing` is set, the server sends what `answer` holds and closes the connection.
+    Once `closing` is set, the server sends what `reply` holds and closes the connection.
     """
 
     id: cython.longlong
-    answer: ReplyWriter
+    reply: ReplyWriter
     database: Public[cython.Py_ssize_t]
     name: Public[bytes]
     library_name: Public[bytes]
@@ -74,7 +74,7 @@ class Session:
 
     def __init__(self, number: cython.longlong, address: bytes = b"", local_address: bytes = b"") -> None:
         self.id = number
-        self.answer = ReplyWriter()
+        self.reply = ReplyWriter()
         self.address = address
         self.local_address = local_address
         self.file_number = -1
@@ -117,7 +117,7 @@ class Session:
         self.reply_mode = REPLY_ON
         self.no_evict = False
         self.no_touch = False
-        self.answer.protocol = 2
+        self.reply.protocol = 2
 
     @cython.ccall
     def enqueue(self, row: Any, argv: list[bytes]) -> cython.void:

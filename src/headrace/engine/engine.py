@@ -151,8 +151,8 @@ class Engine:
         Afterwards the session may be blocked (session.waiting). Then it must send no further request until it
         is in `woken`.
         """
-        answer: ReplyWriter = session.answer
-        mark: cython.Py_ssize_t = answer.mark()
+        reply: ReplyWriter = session.reply
+        mark: cython.Py_ssize_t = reply.mark()
         call: Call = self.call
         memory: MemoryAccount = self.write_gate.memory
         session.active_ms = now_ms
@@ -175,7 +175,7 @@ class Engine:
             pass  # rejected already
         elif (
             session.subscription_count
-            and answer.protocol == 2
+            and reply.protocol == 2
             and not error_replies.allowed_while_subscribed(row.command)
         ):
             self._reject(session, row, error_replies.SubscriberModeOnly(row.command.name.decode()))
@@ -187,7 +187,7 @@ class Engine:
             self._queue(session, row, argv)
         else:
             call.session = session
-            call.answer = answer
+            call.reply = reply
             call.argv = argv
             self._run(call, row)
         if session.reply_mode and session.waiting is None:
@@ -205,7 +205,7 @@ class Engine:
         argv: list[bytes]
         call.now = self.keyspace.now
         call.session = session
-        call.answer = session.answer
+        call.reply = session.reply
         self.effects.begin_transaction()
         try:
             for row, argv in queue:
@@ -219,7 +219,7 @@ class Engine:
     def _run(self, call: Call, row: CommandRow) -> cython.void:
         """Run the row's command. Afterwards it has replied, with an error if it failed, or it waits."""
         keyspace: Keyspace = self.keyspace
-        mark: cython.Py_ssize_t = call.answer.mark()
+        mark: cython.Py_ssize_t = call.reply.mark()
         effects: cython.Py_ssize_t = len(self.effects.items)
         since: cython.longlong = self.timing.lap_ns
         call.command = row.command
@@ -231,7 +231,7 @@ class Engine:
             row.run(call)
         except Exception as exception:
             row.failed += 1
-            call.answer.rewind(mark)
+            call.reply.rewind(mark)
             self._reply_error(call.session, error_replies.command_error(exception, row.command))
         if len(self.effects.items) != effects:
             call.session.last_write_offset = self.effects.offset
@@ -261,7 +261,7 @@ class Engine:
             self._reject(session, row, error_replies.NotInTransaction())
             return
         session.enqueue(row, argv)
-        session.answer.simple(b"QUEUED")
+        session.reply.simple(b"QUEUED")
 
     @cython.cfunc
     def _reject(self, session: Session, row: CommandRow | None, error: CommandError) -> cython.void:
@@ -279,13 +279,13 @@ class Engine:
     def _reply_error(self, session: Session, error: CommandError) -> cython.void:
         text = error_replies.wire_text(error)
         self.stats.count_error(text)
-        session.answer.error(text)
+        session.reply.error(text)
 
     @cython.cfunc
     def _drop_muted_reply(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
         """Remove the reply written since `mark` if CLIENT REPLY turned replies off."""
         if session.is_muted() and not session.force_reply:
-            session.answer.rewind(mark)
+            session.reply.rewind(mark)
         session.force_reply = False
         session.advance_reply_mode()
 
@@ -315,7 +315,7 @@ class Engine:
     def _retry_waiter(self, waiter: Waiter) -> cython.bint:
         """Retry one waiter; return True if it was served, and unblock its session."""
         call: Call = self._prepare_waiter_call(waiter)
-        mark: cython.Py_ssize_t = call.answer.mark()
+        mark: cython.Py_ssize_t = call.reply.mark()
         effects: cython.Py_ssize_t = self.effects.position()
         row: CommandRow = self.by_name[waiter.command.name]
         since: cython.longlong = self.timing.lap_ns
@@ -329,7 +329,7 @@ class Engine:
         except Exception as exception:
             served = True
             row.failed += 1
-            call.answer.rewind(mark)
+            call.reply.rewind(mark)
             self._reply_error(call.session, error_replies.command_error(exception, row.command))
         if self.effects.position() != effects:
             call.session.last_write_offset = self.effects.offset
@@ -347,7 +347,7 @@ class Engine:
         session: Session = waiter.session
         call.now = self.keyspace.now
         call.session = session
-        call.answer = session.answer
+        call.reply = session.reply
         call.argv = []
         call.command = waiter.command
         call.database = self.keyspace.databases[waiter.database]
@@ -381,7 +381,7 @@ class Engine:
     @cython.cfunc
     def _time_out(self, waiter: Waiter, error: CommandError | None) -> cython.void:
         call: Call = self._prepare_waiter_call(waiter)
-        mark: cython.Py_ssize_t = call.answer.mark()
+        mark: cython.Py_ssize_t = call.reply.mark()
         if error is None:
             waiter.on_timeout(call)
         else:

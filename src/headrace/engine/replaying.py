@@ -51,7 +51,7 @@ class Replayer:
         self.call = Call(engine, engine.keyspace, engine.server, engine.effects)
         self.call.may_block = False
         self.call.session = self.session
-        self.call.answer = self.session.answer
+        self.call.reply = self.session.reply
 
     @cython.ccall
     def execute(self, argv: list[bytes]) -> bytes | None:
@@ -84,7 +84,7 @@ class Replayer:
             logging.getLogger("headrace").exception("a bug in %s", command.name.decode())
             raise InvalidLogCommand(argv, f"headrace failed to run it ({error!r})") from error
         finally:
-            call.answer.rewind(0)
+            call.reply.rewind(0)
         return None
 
     @cython.cfunc

@@ -260,7 +260,7 @@ class Server:
         turn.bulk_max = config.number("proto-max-bulk-len")
         for connection in turn.connections.values():
             connection.parser.bulk_max = turn.bulk_max
-            connection.session.answer.limit = turn.unread.reply_limit
+            connection.session.reply.limit = turn.unread.reply_limit
         apply_log(config)
         self.durability.apply()
         self.saving.look()

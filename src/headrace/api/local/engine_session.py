@@ -43,7 +43,7 @@ class EngineSession:
         session = self._session
         if self._closed or session.killed or self._local_engine.closed_reason is not None:
             return True
-        return session.closing and session.answer.pending() == 0
+        return session.closing and session.reply.pending() == 0
 
     def __repr__(self) -> str:
         return f"EngineSession({'closed' if self.closed else 'open'})"
@@ -63,7 +63,7 @@ class EngineSession:
         session = self._session
         self._parser.feed(data)
         self.resume(self._local_engine.now_ms())
-        return session.answer.pending() > 0 or session.closing
+        return session.reply.pending() > 0 or session.closing
 
     def receive(self, timeout: float | None) -> bytes:
         """Return all replies that were not received yet; b"" after `timeout` seconds without any.
@@ -91,7 +91,7 @@ class EngineSession:
 
     def _take_replies(self) -> bytes:
         session = self._session
-        return b"" if self._closed or session.killed else session.answer.take()
+        return b"" if self._closed or session.killed else session.reply.take()
 
     def _commit(self) -> None:
         """Return when the session's changes are durable, or raise NotOnDisk once."""
@@ -123,7 +123,7 @@ class EngineSession:
                     return
                 execute(session, words, now_ms)
         except ProtocolError as wrong:
-            session.answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
+            session.reply.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
             session.closing = True
 
     def wake(self) -> None:

@@ -220,8 +220,8 @@ class LocalEngine:
             or session.database != 0
             or session.reply_mode != 0
             or session.closing
-            or session.answer.protocol != 2
-            or session.answer.pending() > 0
+            or session.reply.protocol != 2
+            or session.reply.pending() > 0
             or len(self.idle_sessions) >= IDLE_SESSIONS_MAX
         ):
             self.engine.close(session)
@@ -285,8 +285,8 @@ class LocalEngine:
     @cython.cfunc
     def _reply(self, session: Session) -> object:
         """Take the session's reply and return the session."""
-        killed: cython.bint = session.answer.pending() == 0
-        reply: object = None if killed else self.reader.take(session.answer)
+        killed: cython.bint = session.reply.pending() == 0
+        reply: object = None if killed else self.reader.take(session.reply)
         self._return_session(session)
         if killed and session.closing:
             return HeadraceError("the command was cut off: CLIENT KILL has closed its session")
@@ -375,7 +375,7 @@ class LocalEngine:
         if session.waiting is not None and not self.engine.unblock(session):
             self.engine.close(session)
             return CommandError(PAUSED)
-        return self.reader.take(session.answer)
+        return self.reader.take(session.reply)
 
     # The fast ways to add.
 

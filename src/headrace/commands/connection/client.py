@@ -74,21 +74,21 @@ def on_or_off(call: Call) -> bool:
 
 def run_id(call: Call) -> None:
     """CLIENT ID: reply with the connection's ID."""
-    call.answer.integer(call.session.id)
+    call.reply.integer(call.session.id)
 
 
 def run_setname(call: Call) -> None:
     """CLIENT SETNAME: name the connection; an empty name removes the name."""
     call.session.name = check_name(call.argv[2])
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_getname(call: Call) -> None:
     """CLIENT GETNAME: reply with the connection's name, or null."""
     if call.session.name:
-        call.answer.bulk(call.session.name)
+        call.reply.bulk(call.session.name)
     else:
-        call.answer.null()
+        call.reply.null()
 
 
 def run_setinfo(call: Call) -> None:
@@ -103,7 +103,7 @@ def run_setinfo(call: Call) -> None:
         call.session.library_name = value
     else:
         call.session.library_version = value
-    call.answer.ok()
+    call.reply.ok()
 
 
 def describe(call: Call, session: Session) -> bytes:
@@ -113,7 +113,7 @@ def describe(call: Call, session: Session) -> bytes:
 
 def run_info(call: Call) -> None:
     """CLIENT INFO: reply with the connection's line of CLIENT LIST."""
-    call.answer.verbatim(describe(call, call.session) + b"\n")
+    call.reply.verbatim(describe(call, call.session) + b"\n")
 
 
 def run_list(call: Call) -> None:
@@ -128,7 +128,7 @@ def run_list(call: Call) -> None:
         clients = call.engine.clients
         chosen = [clients[number] for number in ids if number in clients]
     arguments.expect_end()
-    call.answer.verbatim(b"".join(describe(call, session) + b"\n" for session in chosen))
+    call.reply.verbatim(b"".join(describe(call, session) + b"\n" for session in chosen))
 
 
 def _listed_id(word: bytes) -> int:
@@ -145,7 +145,7 @@ def run_kill(call: Call) -> None:
         if not found:
             raise NoSuchClient()
         _kill(call, found)
-        call.answer.ok()
+        call.reply.ok()
         return
     keep, skip_me = parse_kill(call)
     found = [
@@ -154,7 +154,7 @@ def run_kill(call: Call) -> None:
         if all(wanted(session) for wanted in keep) and not (skip_me and session is call.session)
     ]
     _kill(call, found)
-    call.answer.integer(len(found))
+    call.reply.integer(len(found))
 
 
 def _kill(call: Call, found: list[Session]) -> None:
@@ -226,7 +226,7 @@ def run_unblock(call: Call) -> None:
     if len(argv) == 4 and error is None and not is_keyword(argv[3], b"TIMEOUT"):
         raise BadUnblockReason()
     session = call.engine.clients.get(parse_i64(argv[2]))
-    call.answer.integer(1 if session is not None and call.engine.unblock(session, error) else 0)
+    call.reply.integer(1 if session is not None and call.engine.unblock(session, error) else 0)
 
 
 def run_pause(call: Call) -> None:
@@ -240,13 +240,13 @@ def run_pause(call: Call) -> None:
     until = parse_deadline(argv[2], call.now)
     if until:
         call.engine.write_gate.pause(until, writes_only)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_unpause(call: Call) -> None:
     """CLIENT UNPAUSE: end the pause."""
     call.engine.write_gate.end_pause()
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_reply(call: Call) -> None:
@@ -255,7 +255,7 @@ def run_reply(call: Call) -> None:
     session: Session = call.session
     if arguments.take_flag(b"ON"):
         session.reply_on()
-        call.answer.ok()
+        call.reply.ok()
     elif arguments.take_flag(b"OFF"):
         session.reply_off()
     elif arguments.take_flag(b"SKIP"):
@@ -267,18 +267,18 @@ def run_reply(call: Call) -> None:
 def run_no_evict(call: Call) -> None:
     """CLIENT NO-EVICT: stored and shown; clients are never evicted here."""
     call.session.no_evict = on_or_off(call)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_no_touch(call: Call) -> None:
     """CLIENT NO-TOUCH: stored and shown; keys have no access time here."""
     call.session.no_touch = on_or_off(call)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_getredir(call: Call) -> None:
     """CLIENT GETREDIR: reply -1; tracking is not supported."""
-    call.answer.integer(-1)
+    call.reply.integer(-1)
 
 
 def row(

@@ -19,7 +19,7 @@ def line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> b
     """Return the session's line. buffers: bytes in its read buffer, and bytes free there."""
     held, free = buffers
     queue, watch, command = session.queue, session.watch, session.last_command
-    cap, unsent = session.answer.cap, session.answer.pending()
+    cap, unsent = session.reply.cap, session.reply.pending()
     queued = session.multi_queue_bytes()
     return LINE % (
         session.id,
@@ -44,7 +44,7 @@ def line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> b
         held + free + cap + queued,
         b"NULL" if command is None else command.name,
         session.user,
-        session.answer.protocol,
+        session.reply.protocol,
         session.library_name,
         session.library_version,
     )

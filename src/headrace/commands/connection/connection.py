@@ -69,19 +69,19 @@ def run_ping(call: Call) -> None:
     """PING: reply PONG, or the message."""
     if len(call.argv) > 2:
         raise WrongArgumentCount("ping")
-    if call.session.subscription_count and call.answer.protocol == 2:  # it must look like a message
-        call.answer.array(2)
-        call.answer.bulk(b"pong")
-        call.answer.bulk(call.argv[1] if len(call.argv) == 2 else b"")
+    if call.session.subscription_count and call.reply.protocol == 2:  # it must look like a message
+        call.reply.array(2)
+        call.reply.bulk(b"pong")
+        call.reply.bulk(call.argv[1] if len(call.argv) == 2 else b"")
     elif len(call.argv) == 2:
-        call.answer.bulk(call.argv[1])
+        call.reply.bulk(call.argv[1])
     else:
-        call.answer.simple(b"PONG")
+        call.reply.simple(b"PONG")
 
 
 def run_echo(call: Call) -> None:
     """ECHO: reply with the message."""
-    call.answer.bulk(call.argv[1])
+    call.reply.bulk(call.argv[1])
 
 
 def authenticate(call: Call, user: bytes, password: bytes) -> None:
@@ -100,14 +100,14 @@ def run_auth(call: Call) -> None:
         raise NoPassword()
     else:
         authenticate(call, DEFAULT, call.argv[1])
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_hello(call: Call) -> None:
     """HELLO: choose the protocol; optionally authenticate and name the connection."""
     session: Session = call.session
     arguments: Arguments = call.arguments()
-    protocol: cython.longlong = session.answer.protocol
+    protocol: cython.longlong = session.reply.protocol
     name: bytes | None = None
     if arguments.has_more():
         try:
@@ -129,24 +129,24 @@ def run_hello(call: Call) -> None:
         raise HelloTooEarly()
     if name is not None:
         session.name = name
-    session.answer.protocol = protocol
+    session.reply.protocol = protocol
     _introduce(call)
 
 
 def _introduce(call: Call) -> None:
     """Write the server's description; clients expect the name redis."""
-    call.answer.map(7)
+    call.reply.map(7)
     for name, value in (
         (b"server", b"redis"),
         (b"version", call.server.redis_version.encode()),
-        (b"proto", call.session.answer.protocol),
+        (b"proto", call.session.reply.protocol),
         (b"id", call.session.id),
         (b"mode", b"standalone"),
         (b"role", b"master"),
         (b"modules", []),
     ):
-        call.answer.bulk(name)
-        call.answer.value(value)
+        call.reply.bulk(name)
+        call.reply.value(value)
 
 
 def run_select(call: Call) -> None:
@@ -157,13 +157,13 @@ def run_select(call: Call) -> None:
     if call.keyspace.database(index) is None:
         raise NoSuchDatabase()
     call.session.database = index
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_quit(call: Call) -> None:
     """QUIT: reply OK and close the connection."""
     call.session.closing = True
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_reset(call: Call) -> None:
@@ -173,7 +173,7 @@ def run_reset(call: Call) -> None:
     call.session.reset()
     if call.session.identity is not None:
         call.engine.auth.begin_session(call.session)
-    call.answer.simple(b"RESET")
+    call.reply.simple(b"RESET")
 
 
 COMMANDS = [

@@ -17,7 +17,7 @@ def run_monitor(call: Call) -> None:
         raise MonitorNotAllowed()
     call.engine.pubsub.monitor(call.session)
     call.engine.timing.refresh()
-    call.answer.ok()
+    call.reply.ok()
 
 
 COMMANDS = [server_command("monitor", 1, run_monitor, "1.0.0", "Shows every request that the server runs.")]

@@ -21,13 +21,13 @@ from headrace.keyspace.glob import Glob
 def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.void:
     """Write the confirmation for a channel or pattern, with the client's number of subscriptions."""
     session: Session = call.session
-    call.answer.push(3)
-    call.answer.bulk(kind)
+    call.reply.push(3)
+    call.reply.bulk(kind)
     if name is None:
-        call.answer.null()
+        call.reply.null()
     else:
-        call.answer.bulk(name)
-    call.answer.integer(session.subscription_count)
+        call.reply.bulk(name)
+    call.reply.integer(session.subscription_count)
     session.force_reply = session.is_muted()
 
 
@@ -74,7 +74,7 @@ def run_punsubscribe(call: Call) -> None:
 def run_publish(call: Call) -> None:
     """PUBLISH: send a message; reply with the number of subscriptions it reached."""
     pubsub: PubSub = call.engine.pubsub
-    call.answer.integer(pubsub.publish(call.argv[1], call.argv[2]))
+    call.reply.integer(pubsub.publish(call.argv[1], call.argv[2]))
 
 
 def run_channels(call: Call) -> None:
@@ -85,37 +85,37 @@ def run_channels(call: Call) -> None:
     if len(call.argv) == 3:
         pattern: Glob = Glob(call.argv[2])
         names = [name for name in names if pattern.matches(name)]
-    call.answer.value(names)
+    call.reply.value(names)
 
 
 def run_numsub(call: Call) -> None:
     """PUBSUB NUMSUB: reply with each channel and its number of subscribers by name."""
     names = call.argv[2:]
     listeners = call.engine.pubsub.names
-    call.answer.array(2 * len(names))
+    call.reply.array(2 * len(names))
     for name in names:
-        call.answer.bulk(name)
-        call.answer.integer(len(listeners.get(name, ())))
+        call.reply.bulk(name)
+        call.reply.integer(len(listeners.get(name, ())))
 
 
 def run_numpat(call: Call) -> None:
     """PUBSUB NUMPAT: reply with the number of different patterns."""
-    call.answer.integer(len(call.engine.pubsub.patterns))
+    call.reply.integer(len(call.engine.pubsub.patterns))
 
 
 def run_shardchannels(call: Call) -> None:
     """PUBSUB SHARDCHANNELS: reply with an empty list."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("PUBSUB", call.argv[1])
-    call.answer.array(0)
+    call.reply.array(0)
 
 
 def run_shardnumsub(call: Call) -> None:
     """PUBSUB SHARDNUMSUB: reply with 0 for each channel."""
-    call.answer.array(2 * (len(call.argv) - 2))
+    call.reply.array(2 * (len(call.argv) - 2))
     for name in call.argv[2:]:
-        call.answer.bulk(name)
-        call.answer.integer(0)
+        call.reply.bulk(name)
+        call.reply.integer(0)
 
 
 SUBCOMMANDS = [

@@ -120,19 +120,19 @@ class PubSub:
         for session, glob, channel, message in batch:
             if session.closing:
                 continue
-            answer: ReplyWriter = session.answer
+            reply: ReplyWriter = session.reply
             if channel is None:
-                answer.simple(message)
+                reply.simple(message)
             elif glob is None:
-                answer.push(3)
-                answer.bulk(b"message")
+                reply.push(3)
+                reply.bulk(b"message")
             else:
-                answer.push(4)
-                answer.bulk(b"pmessage")
-                answer.bulk(glob)
+                reply.push(4)
+                reply.bulk(b"pmessage")
+                reply.bulk(glob)
             if channel is not None:
-                answer.bulk(channel)
-                answer.bulk(message)
+                reply.bulk(channel)
+                reply.bulk(message)
             if not woken or woken[-1] is not session:
                 woken.append(session)
 

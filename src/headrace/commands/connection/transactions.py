@@ -39,7 +39,7 @@ def run_multi(call: Call) -> None:
         raise NestedMulti()
     session.queue = []
     session.transaction_failed = False
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_exec(call: Call) -> None:
@@ -54,9 +54,9 @@ def run_exec(call: Call) -> None:
     if failed:
         raise TransactionAborted()
     if not unchanged:
-        call.answer.null_array()
+        call.reply.null_array()
         return
-    call.answer.array(len(queue))
+    call.reply.array(len(queue))
     call.engine.execute_queue(session, queue)
 
 
@@ -86,7 +86,7 @@ def run_discard(call: Call) -> None:
     if call.session.queue is None:
         raise DiscardWithoutMulti()
     end_transaction(call)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_watch(call: Call) -> None:
@@ -98,13 +98,13 @@ def run_watch(call: Call) -> None:
         session.watch = Watch()
     for key in call.argv[1:]:
         call.database.watch(key, session.watch)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_unwatch(call: Call) -> None:
     """UNWATCH: remove all watches."""
     call.engine.unwatch(call.session)
-    call.answer.ok()
+    call.reply.ok()
 
 
 COMMANDS = [

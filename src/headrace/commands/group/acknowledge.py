@@ -35,7 +35,7 @@ def run_ack(call: Call) -> None:
     """XACK: parse all IDs before the first is acknowledged, so an invalid one changes nothing."""
     group: Group | None = group_or_none(call)
     if group is None:
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     argv: list[bytes] = call.argv
     pending: PendingEntries = group.pending
@@ -55,7 +55,7 @@ def run_ack(call: Call) -> None:
         call.keyspace.changes += acknowledged
         if call.recording:
             call.record_verbatim()
-    call.answer.integer(acknowledged)
+    call.reply.integer(acknowledged)
 
 
 def run_ack_delete(call: Call) -> None:
@@ -68,28 +68,28 @@ def run_ack_delete(call: Call) -> None:
     request: DeleteOptions = delete.parse_delete_options(argv, 3)
     group: Group | None = None if stream is None else stream.group(argv[2])
     if stream is None or group is None:
-        delete.answer_missing(call, request.count)
+        delete.write_missing(call, request.count)
         return
     ids: list[StreamId] = request.ids(argv)
     before: cython.ulonglong = stream.length
     acknowledged: cython.longlong = 0
     slot: cython.Py_ssize_t
     wanted: StreamId
-    call.answer.array(request.count)
+    call.reply.array(request.count)
     for wanted in ids:
         slot = group.pending.find(wanted.ms, wanted.seq)
         if slot < 0:
-            call.answer.integer(-1)
+            call.reply.integer(-1)
             continue
         group.pending.remove(slot)
         acknowledged += 1
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
-            call.answer.integer(2)
+            call.reply.integer(2)
             continue
         if request.policy == references.DELREF:
             references.drop_references(stream, wanted.ms, wanted.seq)
         stream.delete(wanted.ms, wanted.seq)
-        call.answer.integer(1)
+        call.reply.integer(1)
     if acknowledged > 0 and call.recording:
         call.record_verbatim()
     call.keyspace.changes += acknowledged

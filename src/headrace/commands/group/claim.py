@@ -125,7 +125,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def claim_entry(
-        self, answer: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
+        self, reply: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
     ) -> cython.void:
         """Make the consumer the owner of the pending entry, and write it; `word` is its ID for the log."""
         pending: PendingEntries = self.group.pending
@@ -139,9 +139,9 @@ class ClaimOperation:
         self.claimed += 1
         self.changes += 1
         if self.just_id:
-            answer.stream_id(entry.ms, entry.seq)
+            reply.stream_id(entry.ms, entry.seq)
         else:
-            entries.answer_entry(answer, entry)
+            entries.write_entry(reply, entry)
         if self.call.recording:
             self.record(slot, word)
 
@@ -181,11 +181,11 @@ def run_claim(call: Call) -> None:
         group.last_ms = last.ms
         group.last_seq = last.seq
     claim.begin()
-    mark: cython.Py_ssize_t = call.answer.open_array()
+    mark: cython.Py_ssize_t = call.reply.open_array()
     i: cython.Py_ssize_t
     for i in range(len(ids)):
         _claim_one(claim, ids[i], argv[5 + i])
-    call.answer.close_array(mark, claim.claimed)
+    call.reply.close_array(mark, claim.claimed)
     if moved:
         claim.changes = max(claim.changes, 1)
         if call.recording and not claim.last_id_recorded:
@@ -257,7 +257,7 @@ def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.v
     if slot < 0:
         slot = pending.add(wanted.ms, wanted.seq, None, 0, 1)
     if claim.is_idle(slot):
-        claim.claim_entry(claim.call.answer, slot, entry, word)
+        claim.claim_entry(claim.call.reply, slot, entry, word)
 
 
 def run_autoclaim(call: Call) -> None:
@@ -299,8 +299,8 @@ def _parse_count(word: bytes) -> cython.longlong:
 @cython.cfunc
 def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) -> cython.void:
     """Examine pending entries from `start` on, until `count` were changed or too many were examined."""
-    answer: ReplyWriter = claim.call.answer
-    claimed: ReplyWriter = ReplyWriter(answer.protocol)  # the reply's first item, the cursor, is known last
+    reply: ReplyWriter = claim.call.reply
+    claimed: ReplyWriter = ReplyWriter(reply.protocol)  # the reply's first item, the cursor, is known last
     pending: PendingEntries = claim.group.pending
     scanned: cython.longlong = 0
     deleted: list[StreamId] = []
@@ -319,17 +319,17 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
             claim.claim_entry(claimed, slot, entry, None)
         slot = following
     claim.end()
-    answer.array(3)
+    reply.array(3)
     if slot < 0:
-        answer.stream_id(0, 0)
+        reply.stream_id(0, 0)
     else:
-        answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-    answer.array(claim.claimed)
-    answer.raw(claimed.take())
-    answer.array(len(deleted))
+        reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+    reply.array(claim.claimed)
+    reply.raw(claimed.take())
+    reply.array(len(deleted))
     lost: StreamId
     for lost in deleted:
-        answer.stream_id(lost.ms, lost.seq)
+        reply.stream_id(lost.ms, lost.seq)
 
 
 COMMANDS = [

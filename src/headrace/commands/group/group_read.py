@@ -94,25 +94,25 @@ class XReadGroupRequest:
     @cython.cfunc
     def try_serve(self, call: Call) -> cython.bint:
         """Write the reply; return False, and write nothing, if there are no entries. Call resolve() first."""
-        answer: ReplyWriter = call.answer
-        mark: cython.Py_ssize_t = answer.open_array()
-        budget: ReplyBudget = ReplyBudget(self.options, answer)
+        reply: ReplyWriter = call.reply
+        mark: cython.Py_ssize_t = reply.open_array()
+        budget: ReplyBudget = ReplyBudget(self.options, reply)
         answered: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         start: cython.Py_ssize_t = call.effects.position() if call.recording else 0
         for i in range(len(self.keys)):
             if budget.stream_limit() == 0:
                 break
-            answered += self._answer_stream(call, i, budget)
+            answered += self._write_stream(call, i, budget)
         if call.recording:
             call.effects.make_atomic(start)
         if answered == 0:
-            answer.rewind(mark)
+            reply.rewind(mark)
             return False
-        if answer.protocol == 2:
-            answer.close_array(mark, answered)
+        if reply.protocol == 2:
+            reply.close_array(mark, answered)
         else:
-            answer.close_map(mark, answered)
+            reply.close_map(mark, answered)
         return True
 
     @cython.ccall
@@ -157,9 +157,9 @@ class XReadGroupRequest:
         self.groups = []
 
     @cython.cfunc
-    def _answer_stream(self, call: Call, i: cython.Py_ssize_t, budget: ReplyBudget) -> cython.Py_ssize_t:
+    def _write_stream(self, call: Call, i: cython.Py_ssize_t, budget: ReplyBudget) -> cython.Py_ssize_t:
         """Write the i-th key and its entries; return 1, or 0 and write nothing if there are no new ones."""
-        answer: ReplyWriter = call.answer
+        reply: ReplyWriter = call.reply
         key: bytes = self.keys[i]
         group: Group = self.groups[i]
         name: bytes | None = self.options.consumer
@@ -172,26 +172,26 @@ class XReadGroupRequest:
                 members.record_consumer(call, key, group, consumer)
         consumer.seen_ms = call.now
         stream_reply: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
-        mark: cython.Py_ssize_t = answer.mark()
-        if answer.protocol == 2:
-            answer.array(2)
-        answer.bulk(key)
-        list_mark: cython.Py_ssize_t = answer.open_array()
+        mark: cython.Py_ssize_t = reply.mark()
+        if reply.protocol == 2:
+            reply.array(2)
+        reply.bulk(key)
+        list_mark: cython.Py_ssize_t = reply.open_array()
         after: StreamId | None = self.after[i]
         if after is not None:
-            stream_reply.answer_history(after)
+            stream_reply.write_history(after)
         else:
             if self.options.claim != read_options.NO_CLAIM:
-                stream_reply.answer_claimed(self.options.claim)
-            stream_reply.answer_new(self.options.noack, self.options.claim != read_options.NO_CLAIM)
+                stream_reply.write_claimed(self.options.claim)
+            stream_reply.write_new(self.options.noack, self.options.claim != read_options.NO_CLAIM)
         if stream_reply.delivered > 0:
             call.keyspace.changes += 1
         elif consumer_created and not self.options.noack and call.recording:
             members.record_consumer(call, key, group, consumer)
         if stream_reply.found == 0 and after is None:
-            answer.rewind(mark)
+            reply.rewind(mark)
             return 0
-        answer.close_array(list_mark, stream_reply.found)
+        reply.close_array(list_mark, stream_reply.found)
         return 1
 
 
@@ -250,9 +250,9 @@ class StreamReply:
         self.delivered = 0
 
     @cython.cfunc
-    def answer_history(self, after: StreamId) -> cython.void:
+    def write_history(self, after: StreamId) -> cython.void:
         """Write the consumer's pending entries above the ID; an entry no longer in the stream as null."""
-        answer: ReplyWriter = self.call.answer
+        reply: ReplyWriter = self.call.reply
         pending: PendingEntries = self.group.pending
         first: StreamId = after.successor()
         slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
@@ -264,22 +264,22 @@ class StreamReply:
             following = pending.of_consumer_after(self.consumer, slot)
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
-                entries.answer_entry(answer, entry)
+                entries.write_entry(reply, entry)
                 pending.touch(
                     slot, self.call.now, members.saturating_increment(pending.delivery_count_of(slot))
                 )
                 if self.call.recording:
                     redeliveries.add(slot)
             else:
-                answer.array(2)
-                answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-                answer.null_array()
+                reply.array(2)
+                reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+                reply.null_array()
             self._count_entry()
             slot = following
         redeliveries.flush()
 
     @cython.cfunc
-    def answer_claimed(self, min_idle: cython.longlong) -> cython.void:
+    def write_claimed(self, min_idle: cython.longlong) -> cython.void:
         """Write and claim entries that were pending for long, oldest first; deleted ones stay pending."""
         call: Call = self.call
         pending: PendingEntries = self.group.pending
@@ -297,7 +297,7 @@ class StreamReply:
             following = pending.newer(slot)
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
-                self._answer_with_delivery(entry, idle, pending.delivery_count_of(slot))
+                self._write_with_delivery(entry, idle, pending.delivery_count_of(slot))
                 pending.assign(
                     slot,
                     self.consumer,
@@ -314,7 +314,7 @@ class StreamReply:
             rest -= 1
 
     @cython.cfunc
-    def answer_new(self, noack: cython.bint, claiming: cython.bint) -> cython.void:
+    def write_new(self, noack: cython.bint, claiming: cython.bint) -> cython.void:
         """Write and deliver the entries above the group's last ID."""
         call: Call = self.call
         group: Group = self.group
@@ -333,9 +333,9 @@ class StreamReply:
         entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
         while self.found < self.limit and not self.budget.is_full() and entry.next():
             if claiming:
-                self._answer_with_delivery(entry, 0, 0)
+                self._write_with_delivery(entry, 0, 0)
             else:
-                entries.answer_entry(call.answer, entry)
+                entries.write_entry(call.reply, entry)
                 self._count_entry()
             delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
             if call.recording and not noack:
@@ -351,15 +351,15 @@ class StreamReply:
         members.record_claim(self.call, self.key, self.group, slot, word, last)
 
     @cython.cfunc
-    def _answer_with_delivery(
+    def _write_with_delivery(
         self, entry: StreamIterator, idle: cython.longlong, deliveries: cython.longlong
     ) -> cython.void:
         """Write an entry with its idle time and its delivery count before this delivery."""
-        answer: ReplyWriter = self.call.answer
-        answer.array(4)
-        entries.answer_parts(answer, entry)
-        answer.integer(idle)
-        answer.integer(deliveries)
+        reply: ReplyWriter = self.call.reply
+        reply.array(4)
+        entries.write_parts(reply, entry)
+        reply.integer(idle)
+        reply.integer(deliveries)
         self._count_entry()
 
     @cython.cfunc
@@ -410,7 +410,7 @@ def run(call: Call) -> None:
         return
     options: ReadOptions = request.options
     if options.block == read_options.NO_BLOCK or not call.may_block:
-        call.answer.null_array()
+        call.reply.null_array()
         return
     wait_class = (options.group, options.claim)
     call.wait(

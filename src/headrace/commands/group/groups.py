@@ -135,7 +135,7 @@ def run_create(call: Call) -> None:
     options.cap(call, stream)
     stream.make_group(argv[3], after.ms, after.seq, options.entries_read)
     changed(call, b"xgroup-create")
-    call.answer.ok()
+    call.reply.ok()
 
 
 @cython.cfunc
@@ -160,28 +160,28 @@ def run_set_id(call: Call) -> None:
     options.cap(call, stream)
     group.entries_read = options.entries_read
     changed(call, b"xgroup-setid")
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_destroy(call: Call) -> None:
     """XGROUP DESTROY: remove a group; clients that wait for it get an error."""
     if not stream_at(call).drop_group(call.argv[3]):
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     changed(call, b"xgroup-destroy")
     call.database.signal_ready(call.argv[2])
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 def run_create_consumer(call: Call) -> None:
     """XGROUP CREATECONSUMER: create a consumer; reply whether it is new."""
     group: Group = group_at(call)
     if group.consumer(call.argv[4]) is not None:
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     group.make_consumer(call.argv[4], call.now)
     changed(call, b"xgroup-createconsumer")
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 def run_delete_consumer(call: Call) -> None:
@@ -189,11 +189,11 @@ def run_delete_consumer(call: Call) -> None:
     group: Group = group_at(call)
     consumer: Consumer | None = group.consumer(call.argv[4])
     if consumer is None:
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     dropped: cython.Py_ssize_t = group.drop_consumer(consumer)
     changed(call, b"xgroup-delconsumer")
-    call.answer.integer(dropped)
+    call.reply.integer(dropped)
 
 
 SUBCOMMANDS = [

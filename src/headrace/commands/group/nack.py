@@ -145,7 +145,7 @@ def run(call: Call) -> None:
         if call.recording:
             call.record_verbatim()
         call.database.signal_ready(argv[1])
-    call.answer.integer(given_back)
+    call.reply.integer(given_back)
 
 
 COMMANDS = [

@@ -27,42 +27,42 @@ def run(call: Call) -> None:
     if len(argv) == 3:
         group: Group | None = members.stream_of_group(call).group(argv[2])
         if group is not None:
-            answer_summary(call.answer, group)
+            write_summary(call.reply, group)
     elif 6 <= len(argv) <= 9:
-        answer_list(call)
+        write_list(call)
     else:
         raise InvalidSyntax()
 
 
 @cython.cfunc
-def answer_summary(answer: ReplyWriter, group: Group) -> cython.void:
+def write_summary(reply: ReplyWriter, group: Group) -> cython.void:
     """Write the number of pending entries, the first and last ID, and the number for each consumer."""
     pending: PendingEntries = group.pending
-    answer.array(4)
-    answer.integer(pending.count)
+    reply.array(4)
+    reply.integer(pending.count)
     if pending.count == 0:
-        answer.null()
-        answer.null()
-        answer.null_array()
+        reply.null()
+        reply.null()
+        reply.null_array()
         return
     first: cython.Py_ssize_t = pending.from_id(0, 0)
     last: cython.Py_ssize_t = pending.last()
-    answer.stream_id(pending.ms_of(first), pending.seq_of(first))
-    answer.stream_id(pending.ms_of(last), pending.seq_of(last))
-    mark: cython.Py_ssize_t = answer.open_array()
+    reply.stream_id(pending.ms_of(first), pending.seq_of(first))
+    reply.stream_id(pending.ms_of(last), pending.seq_of(last))
+    mark: cython.Py_ssize_t = reply.open_array()
     shown: cython.Py_ssize_t = 0
     consumer: Consumer
     for consumer in group.consumers():
         if consumer.pending_count > 0:
-            answer.array(2)
-            answer.bulk(consumer.name)
-            answer.bulk(b"%d" % consumer.pending_count)
+            reply.array(2)
+            reply.bulk(consumer.name)
+            reply.bulk(b"%d" % consumer.pending_count)
             shown += 1
-    answer.close_array(mark, shown)
+    reply.close_array(mark, shown)
 
 
 @cython.cfunc
-def answer_list(call: Call) -> cython.void:
+def write_list(call: Call) -> cython.void:
     """Write the pending entries between two IDs, of one consumer or of all."""
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t = 3
@@ -85,11 +85,11 @@ def answer_list(call: Call) -> cython.void:
     elif group is not None:
         slot = group.pending.from_id(first.ms, first.seq)
     if group is not None:
-        answer_from(call, group.pending, slot, consumer, last, min_idle, count)
+        write_from(call, group.pending, slot, consumer, last, min_idle, count)
 
 
 @cython.cfunc
-def answer_from(
+def write_from(
     call: Call,
     pending: PendingEntries,
     slot: cython.Py_ssize_t,
@@ -99,8 +99,8 @@ def answer_from(
     count: cython.longlong,
 ) -> cython.void:
     """Write at most `count` entries from slot to the last ID, of the consumer, or of all if it is None."""
-    answer: ReplyWriter = call.answer
-    mark: cython.Py_ssize_t = answer.open_array()
+    reply: ReplyWriter = call.reply
+    mark: cython.Py_ssize_t = reply.open_array()
     found: cython.longlong = 0
     owner: Consumer | None
     idle: cython.longlong
@@ -110,14 +110,14 @@ def answer_from(
         owner = pending.owner_of(slot)
         idle = max(0, call.now - pending.delivery_time_of(slot))
         if owner is None or idle >= min_idle:
-            answer.array(4)
-            answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-            answer.bulk(b"" if owner is None else owner.name)
-            answer.integer(-1 if owner is None else idle)
-            answer.integer(pending.delivery_count_of(slot))
+            reply.array(4)
+            reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+            reply.bulk(b"" if owner is None else owner.name)
+            reply.integer(-1 if owner is None else idle)
+            reply.integer(pending.delivery_count_of(slot))
             found += 1
         slot = pending.after(slot) if consumer is None else pending.of_consumer_after(consumer, slot)
-    answer.close_array(mark, found)
+    reply.close_array(mark, found)
 
 
 COMMANDS = [

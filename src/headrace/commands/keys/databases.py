@@ -37,15 +37,15 @@ class InvalidCursor(CommandError):
 def run_keys(call: Call) -> None:
     """KEYS: reply with every key that matches the pattern."""
     pattern: Glob | None = None if call.argv[1] == b"*" else Glob(call.argv[1])
-    mark: cython.Py_ssize_t = call.answer.open_array()
+    mark: cython.Py_ssize_t = call.reply.open_array()
     found: cython.Py_ssize_t = 0
     keys: list[bytes] = call.database.keys()
     key: bytes
     for key in keys:
         if pattern is None or pattern.matches(key):
-            call.answer.bulk(key)
+            call.reply.bulk(key)
             found += 1
-    call.answer.close_array(mark, found)
+    call.reply.close_array(mark, found)
 
 
 def parse_cursor(text: bytes) -> int:
@@ -84,19 +84,19 @@ def run_scan(call: Call) -> None:
         keys = [key for key in keys if glob.matches(key)]
     if kind is not None:
         keys = [key for key in keys if keyspace.type_name(call.database.find(key)) == kind]
-    call.answer.array(2)
-    call.answer.bulk(b"%d" % following)
-    call.answer.value(keys)
+    call.reply.array(2)
+    call.reply.bulk(b"%d" % following)
+    call.reply.value(keys)
 
 
 def run_randomkey(call: Call) -> None:
     """RANDOMKEY: reply with a random key, or null."""
-    call.answer.value(call.database.random_key())
+    call.reply.value(call.database.random_key())
 
 
 def run_dbsize(call: Call) -> None:
     """DBSIZE: reply with the number of keys."""
-    call.answer.integer(call.database.size())
+    call.reply.integer(call.database.size())
 
 
 @cython.cfunc
@@ -116,7 +116,7 @@ def run_flushdb(call: Call) -> None:
     call.database.flush()
     if call.recording:
         call.record_verbatim()
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_flushall(call: Call) -> None:
@@ -127,7 +127,7 @@ def run_flushall(call: Call) -> None:
         call.server.flushed_all(call.now)
     if call.recording:
         call.record_verbatim()
-    call.answer.ok()
+    call.reply.ok()
 
 
 @cython.cfunc
@@ -157,7 +157,7 @@ def run_swapdb(call: Call) -> None:
     call.keyspace.swap(first, second)
     if call.recording:
         call.record_verbatim()
-    call.answer.ok()
+    call.reply.ok()
 
 
 COMMANDS = [

@@ -59,9 +59,9 @@ def run_dump(call: Call) -> None:
     """DUMP: reply with the serialized value, or null without the key."""
     value = call.database.find(call.argv[1])
     if value is None:
-        call.answer.null()
+        call.reply.null()
     else:
-        call.answer.bulk(payload_of(call, value))
+        call.reply.bulk(payload_of(call, value))
 
 
 def options(call: Call) -> tuple[bool, bool]:
@@ -124,7 +124,7 @@ def run_restore(call: Call) -> None:
         call.notify("g", b"restore", key)
         rename.notify_overwritten(call.database, key, former_type, value)
         record(call, moment, absolute)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def delete_expired(call: Call, key: bytes) -> None:

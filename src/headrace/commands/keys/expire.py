@@ -82,7 +82,7 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
         raise InvalidExpireTime(call.command.name.decode())
     moment += base
     if database.find(key) is None or not conditions_hold(conditions, moment, database.expiry(key)):
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     if moment <= call.now and not call.replayed():
         database.remove(key)
@@ -96,7 +96,7 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
         if call.recording:
             call.record([b"PEXPIREAT", key, b"%d" % moment])
     database.mark_modified(key)
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 def run_expire(call: Call) -> None:
@@ -136,24 +136,24 @@ def seconds(ms: cython.longlong) -> cython.longlong:
 def run_ttl(call: Call) -> None:
     """TTL: reply with the seconds until the key expires."""
     moment: cython.longlong = expiry_of(call)
-    call.answer.integer(moment if moment < 0 else seconds(moment - call.now))
+    call.reply.integer(moment if moment < 0 else seconds(moment - call.now))
 
 
 def run_pttl(call: Call) -> None:
     """PTTL: reply with the milliseconds until the key expires."""
     moment: cython.longlong = expiry_of(call)
-    call.answer.integer(moment if moment < 0 else moment - call.now)
+    call.reply.integer(moment if moment < 0 else moment - call.now)
 
 
 def run_expiretime(call: Call) -> None:
     """EXPIRETIME: reply with the expiry in seconds since 1970."""
     moment: cython.longlong = expiry_of(call)
-    call.answer.integer(moment if moment < 0 else seconds(moment))
+    call.reply.integer(moment if moment < 0 else seconds(moment))
 
 
 def run_pexpiretime(call: Call) -> None:
     """PEXPIRETIME: reply with the expiry in milliseconds since 1970."""
-    call.answer.integer(expiry_of(call))
+    call.reply.integer(expiry_of(call))
 
 
 def run_persist(call: Call) -> None:
@@ -161,13 +161,13 @@ def run_persist(call: Call) -> None:
     database: Database = call.database
     key: bytes = call.argv[1]
     if database.find(key) is None or not database.clear_expiry(key):
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     call.notify("g", b"persist", key)
     database.mark_modified(key)
     if call.recording:
         call.record_verbatim()
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 COMMANDS = [

@@ -24,7 +24,7 @@ def run_del(call: Call) -> None:
             removed += 1
     if removed and call.recording:
         call.record_verbatim()
-    call.answer.integer(removed)
+    call.reply.integer(removed)
 
 
 def run_exists(call: Call) -> None:
@@ -35,12 +35,12 @@ def run_exists(call: Call) -> None:
     for at in range(1, len(argv)):
         if call.database.find(argv[at]) is not None:
             found += 1
-    call.answer.integer(found)
+    call.reply.integer(found)
 
 
 def run_type(call: Call) -> None:
     """TYPE: reply string, stream or none."""
-    call.answer.simple(keyspace.type_name(call.database.find(call.argv[1])))
+    call.reply.simple(keyspace.type_name(call.database.find(call.argv[1])))
 
 
 COMMANDS = [

@@ -57,28 +57,28 @@ def is_shared(value: object) -> cython.bint:
 def run_encoding(call: Call) -> None:
     """OBJECT ENCODING: reply with the encoding, or null."""
     value = value_of(call)
-    call.answer.value(None if value is None else encoding(value))
+    call.reply.value(None if value is None else encoding(value))
 
 
 def run_refcount(call: Call) -> None:
     """OBJECT REFCOUNT: reply with the number of references, or null."""
     value = value_of(call)
     if value is None:
-        call.answer.null()
+        call.reply.null()
     else:
-        call.answer.integer(SHARED_REFERENCES if is_shared(value) else 1)
+        call.reply.integer(SHARED_REFERENCES if is_shared(value) else 1)
 
 
 def run_idletime(call: Call) -> None:
     """OBJECT IDLETIME: reply 0, or null."""
-    call.answer.value(None if value_of(call) is None else 0)
+    call.reply.value(None if value_of(call) is None else 0)
 
 
 def run_freq(call: Call) -> None:
     """OBJECT FREQ: reply with an error, or null."""
     if value_of(call) is not None:
         raise NoFrequency()
-    call.answer.null()
+    call.reply.null()
 
 
 SUBCOMMANDS = [

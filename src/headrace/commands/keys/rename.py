@@ -95,12 +95,12 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
 def run_rename(call: Call) -> None:
     """RENAME: move the value to another key, whose value is replaced."""
     rename(call, True)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_renamenx(call: Call) -> None:
     """RENAMENX: move the value to another key if that does not exist; reply whether it was moved."""
-    call.answer.integer(1 if rename(call, False) else 0)
+    call.reply.integer(1 if rename(call, False) else 0)
 
 
 def run_copy(call: Call) -> None:
@@ -126,7 +126,7 @@ def run_copy(call: Call) -> None:
     if value is None:
         call.notify_miss(key)
     if value is None or (database.contains(target) and not replace):
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     former = keyspace.type_name(database.find(target))
     put_with_expiry(database, target, duplicate(value), call.database.expiry(key))
@@ -134,7 +134,7 @@ def run_copy(call: Call) -> None:
     notify_overwritten(database, target, former, value)
     if call.recording:
         call.record_verbatim()
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 @cython.cfunc
@@ -154,7 +154,7 @@ def run_move(call: Call) -> None:
         raise SameObject()
     value = call.database.find(key)
     if value is None or database.contains(key):
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     moment: cython.longlong = call.database.expiry(key)
     remove_moved(call.database, key)
@@ -163,7 +163,7 @@ def run_move(call: Call) -> None:
     notify_in(database, b"move_to", key)
     if call.recording:
         call.record_verbatim()
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 COMMANDS = [

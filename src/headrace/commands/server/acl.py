@@ -45,17 +45,17 @@ def users_of(call: Call) -> Users:
 
 def run_whoami(call: Call) -> None:
     """ACL WHOAMI: reply with the session's user."""
-    call.answer.bulk(call.session.user)
+    call.reply.bulk(call.session.user)
 
 
 def run_users(call: Call) -> None:
     """ACL USERS: reply with the names of all users."""
-    call.answer.value(users_of(call).names())
+    call.reply.value(users_of(call).names())
 
 
 def run_list(call: Call) -> None:
     """ACL LIST: reply with all users as lines of an ACL file."""
-    call.answer.value(users_of(call).lines())
+    call.reply.value(users_of(call).lines())
 
 
 def run_cat(call: Call) -> None:
@@ -64,12 +64,12 @@ def run_cat(call: Call) -> None:
         raise UnknownSubcommand("ACL", call.argv[1])
     named = users_of(call).catalogue.names_by_category
     if len(call.argv) == 2:
-        call.answer.value(list(named))
+        call.reply.value(list(named))
         return
     found = named.get(call.argv[2].lower())
     if found is None:
         raise CommandError(f"ERR Unknown category '{to_text(call.argv[2])}'")
-    call.answer.value(found)
+    call.reply.value(found)
 
 
 def run_setuser(call: Call) -> None:
@@ -85,7 +85,7 @@ def run_setuser(call: Call) -> None:
     except OpenParenthesis as refused:
         raise CommandError(f"ERR {refused}") from None
     call.engine.auth.refresh_sessions(call.session)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_deluser(call: Call) -> None:
@@ -95,37 +95,37 @@ def run_deluser(call: Call) -> None:
     users = users_of(call)
     removed = [users.remove(name) for name in call.argv[2:]]
     call.engine.auth.refresh_sessions(call.session)
-    call.answer.integer(sum(user is not None for user in removed))
+    call.reply.integer(sum(user is not None for user in removed))
 
 
 def run_getuser(call: Call) -> None:
     """ACL GETUSER: reply with a user's flags, passwords and rules, or null."""
     user = users_of(call).find(call.argv[2])
     if user is None:
-        call.answer.null()
+        call.reply.null()
         return
-    call.answer.map(6)
-    call.answer.bulk(b"flags")
-    call.answer.set(len(user.flags()))
+    call.reply.map(6)
+    call.reply.bulk(b"flags")
+    call.reply.set(len(user.flags()))
     for flag in user.flags():
-        call.answer.bulk(flag)
-    call.answer.bulk(b"passwords")
-    call.answer.value(list(user.passwords))
-    _answer_rules(call, user, 0)
-    call.answer.bulk(b"selectors")
-    call.answer.array(len(user.selectors) - 1)
+        call.reply.bulk(flag)
+    call.reply.bulk(b"passwords")
+    call.reply.value(list(user.passwords))
+    _write_rules(call, user, 0)
+    call.reply.bulk(b"selectors")
+    call.reply.array(len(user.selectors) - 1)
     for i in range(1, len(user.selectors)):
-        call.answer.map(3)
-        _answer_rules(call, user, i)
+        call.reply.map(3)
+        _write_rules(call, user, i)
 
 
-def _answer_rules(call: Call, user: User, i: int) -> None:
+def _write_rules(call: Call, user: User, i: int) -> None:
     """Write the rules of the user's selector i, in three pairs."""
     selector = user.selectors[i]
     texts = (selector.commands_text(), selector.keys_text(), selector.channels_text())
     for what, text in zip((b"commands", b"keys", b"channels"), texts, strict=True):
-        call.answer.bulk(what)
-        call.answer.bulk(text)
+        call.reply.bulk(what)
+        call.reply.bulk(text)
 
 
 def run_dryrun(call: Call) -> None:
@@ -142,7 +142,7 @@ def run_dryrun(call: Call) -> None:
     access_request = build_access_request(command, request)
     verdict = user.verdict(access_request)
     if not verdict:
-        call.answer.ok()
+        call.reply.ok()
         return
     reason, at = verdict >> 32, verdict & 0xFFFFFFFF
     if reason in (KEY_REASON, CHANNEL_REASON):
@@ -150,7 +150,7 @@ def run_dryrun(call: Call) -> None:
         what = b"access the '%s' %s" % (request[at], kind)
     else:
         what = b"run the '%s' command" % command.name
-    call.answer.bulk(b"User %s has no permissions to %s" % (user.name, what))
+    call.reply.bulk(b"User %s has no permissions to %s" % (user.name, what))
 
 
 def _command(call: Call, request: list[bytes]) -> Command | None:
@@ -169,7 +169,7 @@ def run_genpass(call: Call) -> None:
     if not 0 < bits <= GENPASS_BITS_MAX:
         raise BadBits()
     digits = (bits + 3) // 4
-    call.answer.bulk(call.server.random_bytes((digits + 1) // 2).hex()[:digits].encode())
+    call.reply.bulk(call.server.random_bytes((digits + 1) // 2).hex()[:digits].encode())
 
 
 def run_load(call: Call) -> None:
@@ -180,13 +180,13 @@ def run_load(call: Call) -> None:
         text = f"ERR {wrong}. WARNING: ACL errors detected, no change to the previously active ACL rules was"
         raise CommandError(f"{text} performed") from None
     call.engine.auth.refresh_sessions(call.session)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_save(call: Call) -> None:
     """ACL SAVE: write the users to the ACL file."""
     call.server.write_users(users_of(call).lines())
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_log(call: Call) -> None:
@@ -198,16 +198,16 @@ def run_log(call: Call) -> None:
     if len(call.argv) == 3:
         if is_keyword(call.argv[2], b"RESET"):
             log.clear()
-            call.answer.ok()
+            call.reply.ok()
             return
         count = max(parse_i64(call.argv[2]), 0)
     entries = log.entries[:count]
-    call.answer.array(len(entries))
+    call.reply.array(len(entries))
     for entry in entries:
-        _answer_denial(call, entry)
+        _write_denial(call, entry)
 
 
-def _answer_denial(call: Call, entry: Denial) -> None:
+def _write_denial(call: Call, entry: Denial) -> None:
     facts: dict[bytes, object] = {
         b"count": entry.count,
         b"reason": entry.reason,
@@ -220,7 +220,7 @@ def _answer_denial(call: Call, entry: Denial) -> None:
         b"timestamp-created": entry.created_ms,
         b"timestamp-last-updated": entry.updated_ms,
     }
-    call.answer.value(facts)
+    call.reply.value(facts)
 
 
 COMMANDS = [

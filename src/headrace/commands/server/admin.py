@@ -24,10 +24,10 @@ class NotShuttingDown(CommandError):
 def run_config_get(call: Call) -> None:
     """CONFIG GET: reply with the matching settings as a map."""
     found = call.server.config_get(call.argv[2:])
-    call.answer.map(len(found))
+    call.reply.map(len(found))
     for name, value in found:
-        call.answer.bulk(name)
-        call.answer.bulk(value)
+        call.reply.bulk(name)
+        call.reply.bulk(value)
 
 
 def run_config_set(call: Call) -> None:
@@ -47,7 +47,7 @@ def run_config_set(call: Call) -> None:
         seen.add(lower)
     call.server.config_set(pairs)
     call.engine.timing.refresh()
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_config_resetstat(call: Call) -> None:
@@ -59,13 +59,13 @@ def run_config_resetstat(call: Call) -> None:
     call.engine.write_gate.eviction.reset_counters()
     call.engine.auth.log.reset()
     call.server.config_resetstat()
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_config_rewrite(call: Call) -> None:
     """CONFIG REWRITE: write the settings to the configuration file."""
     call.server.config_rewrite()
-    call.answer.ok()
+    call.reply.ok()
 
 
 def memory_of(key: bytes, value: object) -> int:
@@ -85,22 +85,22 @@ def run_memory_usage(call: Call) -> None:
             raise InvalidSyntax()
     value = call.database.find(key)
     if value is None:
-        call.answer.null()
+        call.reply.null()
     else:
-        call.answer.integer(memory_of(key, value))
+        call.reply.integer(memory_of(key, value))
 
 
 def run_memory_purge(call: Call) -> None:
     """MEMORY PURGE: return free memory to the system."""
     call.server.purge_memory()
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_time(call: Call) -> None:
     """TIME: reply with seconds and microseconds since 1970."""
-    call.answer.array(2)
-    call.answer.bulk(b"%d" % (call.now // 1000))
-    call.answer.bulk(b"%d" % (call.now % 1000 * 1000 + call.server.microseconds()))
+    call.reply.array(2)
+    call.reply.bulk(b"%d" % (call.now // 1000))
+    call.reply.bulk(b"%d" % (call.now % 1000 * 1000 + call.server.microseconds()))
 
 
 def never_serve(call: Call) -> bool:
@@ -113,14 +113,14 @@ def run_wait(call: Call) -> None:
     replicas = parse_i64(call.argv[1])
     deadline = parse_deadline(call.argv[2], call.now)
     if replicas <= 0 or not call.may_block:
-        call.answer.integer(0)
+        call.reply.integer(0)
     else:
         call.wait([], deadline, never_serve, "zero")
 
 
 def run_role(call: Call) -> None:
     """ROLE: reply that this is a master without replicas, as Sentinel needs."""
-    call.answer.value([b"master", 0, []])
+    call.reply.value([b"master", 0, []])
 
 
 def run_shutdown(call: Call) -> None:

@@ -31,22 +31,22 @@ class BadReloadOption(CommandError):
 
 def run_digest(call: Call) -> None:
     """DEBUG DIGEST: reply with the digest of all databases."""
-    call.answer.simple(digest.of_keyspace(call.keyspace).hex().encode())
+    call.reply.simple(digest.of_keyspace(call.keyspace).hex().encode())
 
 
 def run_digest_value(call: Call) -> None:
     """DEBUG DIGEST-VALUE: reply with the digests of values, zeros for a missing key."""
-    call.answer.array(len(call.argv) - 2)
+    call.reply.array(len(call.argv) - 2)
     for key in call.argv[2:]:
         value = call.database.find(key)
         found = bytes(digest.DIGEST_BYTES) if value is None else digest.of_value(value, call.now)
-        call.answer.simple(found.hex().encode())
+        call.reply.simple(found.hex().encode())
 
 
 def run_loadaof(call: Call) -> None:
     """DEBUG LOADAOF: load all data from the log."""
     call.server.reload_log(call)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_object(call: Call) -> None:
@@ -61,7 +61,7 @@ def run_object(call: Call) -> None:
         f"Value at:{id(value):#x} refcount:1 encoding:{encoding} serializedlength:{length}"
         f" lru:{clock} lru_seconds_idle:0"
     )
-    call.answer.simple(line.encode())
+    call.reply.simple(line.encode())
 
 
 def run_reload(call: Call) -> None:
@@ -79,31 +79,31 @@ def run_reload(call: Call) -> None:
         else:
             raise BadReloadOption()
     call.server.reload(call, flush, save, merge)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_set_active_expire(call: Call) -> None:
     """DEBUG SET-ACTIVE-EXPIRE: delete expired keys in the background, or only on access."""
     call.engine.set_active_expiry(call.argv[2] != b"0")
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_sleep(call: Call) -> None:
     """DEBUG SLEEP: block the server for so many seconds."""
     call.server.sleep(max(parse_double(call.argv[2]), 0.0))
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_stringmatch_len(call: Call) -> None:
     """DEBUG STRINGMATCH-LEN: reply whether the pattern matches the string, as in KEYS."""
-    call.answer.integer(1 if matches(call.argv[2], call.argv[3]) else 0)
+    call.reply.integer(1 if matches(call.argv[2], call.argv[3]) else 0)
 
 
 def run_help(call: Call) -> None:
     """DEBUG HELP: reply with the subcommands."""
-    call.answer.array(len(HELP))
+    call.reply.array(len(HELP))
     for line in HELP:
-        call.answer.simple(line.encode())
+        call.reply.simple(line.encode())
 
 
 # Minimum and maximum number of arguments, DEBUG included; function; arguments; purpose.

@@ -20,9 +20,9 @@ def help_row(
     encoded = [line.encode() for line in lines]
 
     def run_help(call: Call) -> None:
-        call.answer.array(len(encoded))
+        call.reply.array(len(encoded))
         for line in encoded:
-            call.answer.simple(line)
+            call.reply.simple(line)
 
     return Command(
         f"{container}|help",

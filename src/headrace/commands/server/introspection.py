@@ -42,63 +42,63 @@ def find(call: Call, name: bytes) -> Command | None:
     return next((command for command in table(call) if command.name == lower), None)
 
 
-def answer_info(call: Call, command: Command | None) -> None:
+def write_info(call: Call, command: Command | None) -> None:
     """Write the ten fields of a command; null for None."""
-    answer = call.answer
+    reply = call.reply
     if command is None:
-        answer.null()
+        reply.null()
         return
     subcommands = command.unique_subcommands()
-    answer.array(10)
-    answer.bulk(command.name)
-    answer.integer(command.arity)
+    reply.array(10)
+    reply.bulk(command.name)
+    reply.integer(command.arity)
     flags = command.flags | {"movablekeys"} if command.movable_keys is not None else command.flags
-    _answer_words(call, sorted(flags))
-    answer.integer(command.first_key)
-    answer.integer(command.last_key)
-    answer.integer(command.key_step)
-    _answer_words(call, [f"@{category}" for category in sorted(command.categories)])
-    answer.array(0)
-    _answer_key_specs(call, command)
-    answer.array(len(subcommands))
+    _write_words(call, sorted(flags))
+    reply.integer(command.first_key)
+    reply.integer(command.last_key)
+    reply.integer(command.key_step)
+    _write_words(call, [f"@{category}" for category in sorted(command.categories)])
+    reply.array(0)
+    _write_key_specs(call, command)
+    reply.array(len(subcommands))
     for sub in subcommands:
-        answer_info(call, sub)
+        write_info(call, sub)
 
 
-def _answer_words(call: Call, words: list[str]) -> None:
-    call.answer.set(len(words))
+def _write_words(call: Call, words: list[str]) -> None:
+    call.reply.set(len(words))
     for word in words:
-        call.answer.simple(word.encode())
+        call.reply.simple(word.encode())
 
 
-def _answer_key_flags(call: Call, command: Command) -> None:
-    _answer_words(call, ["RW" if command.write else "RO", "access" if command.readonly else "update"])
+def _write_key_flags(call: Call, command: Command) -> None:
+    _write_words(call, ["RW" if command.write else "RO", "access" if command.readonly else "update"])
 
 
-def _answer_key_specs(call: Call, command: Command) -> None:
+def _write_key_specs(call: Call, command: Command) -> None:
     """Write the key positions: a range from a fixed index. Movable keys are left to COMMAND GETKEYS."""
-    answer = call.answer
+    reply = call.reply
     if not command.first_key:
-        answer.array(0)
+        reply.array(0)
         return
     last = command.last_key - command.first_key if command.last_key > 0 else command.last_key
     find_keys = {b"lastkey": last, b"keystep": command.key_step, b"limit": 0}
-    answer.array(1)
-    answer.map(3)
-    answer.bulk(b"flags")
-    _answer_key_flags(call, command)
-    answer.bulk(b"begin_search")
-    answer.value({b"type": b"index", b"spec": {b"index": command.first_key}})
-    answer.bulk(b"find_keys")
-    answer.value({b"type": b"range", b"spec": find_keys})
+    reply.array(1)
+    reply.map(3)
+    reply.bulk(b"flags")
+    _write_key_flags(call, command)
+    reply.bulk(b"begin_search")
+    reply.value({b"type": b"index", b"spec": {b"index": command.first_key}})
+    reply.bulk(b"find_keys")
+    reply.value({b"type": b"range", b"spec": find_keys})
 
 
 def run_command(call: Call) -> None:
     """COMMAND: reply with all fields of all commands."""
     commands = top_level(call)
-    call.answer.array(len(commands))
+    call.reply.array(len(commands))
     for command in commands:
-        answer_info(call, command)
+        write_info(call, command)
 
 
 def run_info(call: Call) -> None:
@@ -106,14 +106,14 @@ def run_info(call: Call) -> None:
     if len(call.argv) == 2:
         run_command(call)
         return
-    call.answer.array(len(call.argv) - 2)
+    call.reply.array(len(call.argv) - 2)
     for name in call.argv[2:]:
-        answer_info(call, find(call, name))
+        write_info(call, find(call, name))
 
 
 def run_count(call: Call) -> None:
     """COMMAND COUNT: reply with the number of commands."""
-    call.answer.integer(len(top_level(call)))
+    call.reply.integer(len(top_level(call)))
 
 
 def documentation(command: Command) -> dict[bytes, Any]:
@@ -138,10 +138,10 @@ def run_docs(call: Call) -> None:
     else:
         found = [find(call, name) for name in call.argv[2:]]
         wanted = [command for command in found if command is not None]
-    call.answer.map(len(wanted))
+    call.reply.map(len(wanted))
     for command in wanted:
-        call.answer.bulk(command.name)
-        call.answer.value(documentation(command))
+        call.reply.bulk(command.name)
+        call.reply.value(documentation(command))
 
 
 def run_list(call: Call) -> None:
@@ -161,9 +161,9 @@ def run_list(call: Call) -> None:
             names = [name for name in names if pattern.matches(name)]
         else:
             raise InvalidSyntax()
-    call.answer.array(len(names))
+    call.reply.array(len(names))
     for name in names:
-        call.answer.bulk(name)
+        call.reply.bulk(name)
 
 
 def keys_of(call: Call) -> tuple[Command, list[bytes]]:
@@ -184,19 +184,19 @@ def keys_of(call: Call) -> tuple[Command, list[bytes]]:
 def run_getkeys(call: Call) -> None:
     """COMMAND GETKEYS: reply with the keys of a request."""
     _, keys = keys_of(call)
-    call.answer.array(len(keys))
+    call.reply.array(len(keys))
     for key in keys:
-        call.answer.bulk(key)
+        call.reply.bulk(key)
 
 
 def run_getkeysandflags(call: Call) -> None:
     """COMMAND GETKEYSANDFLAGS: reply with the keys of a request and how it uses them."""
     command, keys = keys_of(call)
-    call.answer.array(len(keys))
+    call.reply.array(len(keys))
     for key in keys:
-        call.answer.array(2)
-        call.answer.bulk(key)
-        _answer_key_flags(call, command)
+        call.reply.array(2)
+        call.reply.bulk(key)
+        _write_key_flags(call, command)
 
 
 def row(name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "") -> Command:

@@ -17,18 +17,18 @@ SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 def run_latest(call: Call) -> None:
     """LATENCY LATEST: reply with each event's name, latest sample (second, milliseconds) and maximum."""
     events = call.engine.timing.latency.events
-    call.answer.value([[name, *event.samples[-1], event.worst_ms] for name, event in events.items()])
+    call.reply.value([[name, *event.samples[-1], event.worst_ms] for name, event in events.items()])
 
 
 def run_history(call: Call) -> None:
     """LATENCY HISTORY: reply with an event's samples, oldest first: second and milliseconds."""
     event = call.engine.timing.latency.events.get(call.argv[2])
-    call.answer.value([list(sample) for sample in event.samples] if event is not None else [])
+    call.reply.value([list(sample) for sample in event.samples] if event is not None else [])
 
 
 def run_reset(call: Call) -> None:
     """LATENCY RESET: delete these events, or all; reply how many existed."""
-    call.answer.integer(call.engine.timing.latency.reset(call.argv[2:]))
+    call.reply.integer(call.engine.timing.latency.reset(call.argv[2:]))
 
 
 def run_histogram(call: Call) -> None:
@@ -41,7 +41,7 @@ def run_histogram(call: Call) -> None:
             continue
         octaves = dict(timed.latencies.octaves())
         found[name] = {b"calls": timed.latencies.total(), b"histogram_usec": octaves}
-    call.answer.value(found)
+    call.reply.value(found)
 
 
 def run_doctor(call: Call) -> None:
@@ -53,7 +53,7 @@ def run_doctor(call: Call) -> None:
             text = f"Nothing has taken {threshold} ms or longer since events were last forgotten."
         else:
             text = "Events are not recorded: latency-monitor-threshold, in milliseconds, is 0."
-        call.answer.verbatim(text.encode() + b"\n")
+        call.reply.verbatim(text.encode() + b"\n")
         return
     lines = [f"{len(events)} kind(s) of events held the server up:", ""]
     for number, (name, event) in enumerate(events.items(), 1):
@@ -68,7 +68,7 @@ def run_doctor(call: Call) -> None:
         lines.append("- A range of many entries, or a trim of many, is cheaper in pieces: COUNT and LIMIT.")
     if b"fork" in events:
         lines.append("- Copying the process takes longer the more memory it holds: save less often.")
-    call.answer.verbatim("\n".join(lines).encode() + b"\n")
+    call.reply.verbatim("\n".join(lines).encode() + b"\n")
 
 
 def run_graph(call: Call) -> None:
@@ -86,7 +86,7 @@ def run_graph(call: Call) -> None:
         "-" * GRAPH_COLUMNS,
     ]
     lines += bars(heights) + upright([ago(call.now // 1000 - at) for at, _ in samples])
-    call.answer.verbatim("\n".join(lines).encode() + b"\n")
+    call.reply.verbatim("\n".join(lines).encode() + b"\n")
 
 
 def bars(heights: list[int]) -> list[str]:

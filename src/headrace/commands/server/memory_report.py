@@ -23,7 +23,7 @@ FULL_RATIO = 0.9
 def client_bytes(call: Call) -> int:
     """Return the bytes of all clients' buffers."""
     clients = call.engine.clients.values()
-    return sum(session.answer.cap + sum(call.server.client_buffers(session)) for session in clients)
+    return sum(session.reply.cap + sum(call.server.client_buffers(session)) for session in clients)
 
 
 def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
@@ -94,7 +94,7 @@ def ratio(resident: int, used: int) -> float:
 
 def run_stats(call: Call) -> None:
     """MEMORY STATS: reply with the fields."""
-    call.answer.value(figures(call))
+    call.reply.value(figures(call))
 
 
 def run_doctor(call: Call) -> None:
@@ -117,4 +117,4 @@ def run_doctor(call: Call) -> None:
             advice.append(f"- {fragmentation:.2f} times as much is resident as is in use: it is fragmented.")
         if clients > CLIENT_BYTES_MEAN * max(len(call.engine.clients), 1):
             advice.append(f"- Clients' buffers hold {clients} bytes: CLIENT LIST says whose.")
-    call.answer.verbatim("\n".join(advice or ["Nothing to complain of."]).encode() + b"\n")
+    call.reply.verbatim("\n".join(advice or ["Nothing to complain of."]).encode() + b"\n")

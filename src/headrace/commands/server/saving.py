@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.commands.arguments import Arguments, parse_i64
-from headrace.commands.call import Call, answer_synced
+from headrace.commands.call import Call, write_synced
 from headrace.commands.connection.client import parse_deadline
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
@@ -52,7 +52,7 @@ class NoLog(CommandError):
 def run_save(call: Call) -> None:
     """SAVE: write a snapshot; all other clients wait."""
     call.server.save(call.now)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_bgsave(call: Call) -> None:
@@ -61,17 +61,17 @@ def run_bgsave(call: Call) -> None:
     schedule = arguments.take_flag(b"SCHEDULE")
     if arguments.has_more():
         raise InvalidSyntax()
-    call.answer.simple(call.server.background_save(schedule))
+    call.reply.simple(call.server.background_save(schedule))
 
 
 def run_lastsave(call: Call) -> None:
     """LASTSAVE: reply with the time of the last snapshot."""
-    call.answer.integer(call.server.last_save_s())
+    call.reply.integer(call.server.last_save_s())
 
 
 def run_bgrewriteaof(call: Call) -> None:
     """BGREWRITEAOF: rewrite the log from the present data, in a child process."""
-    call.answer.simple(call.server.rewrite_log())
+    call.reply.simple(call.server.rewrite_log())
 
 
 def replica_count(text: bytes) -> int:
@@ -95,7 +95,7 @@ def run_waitaof(call: Call) -> None:
     serve = waiter_for(local, replicas)
     if not call.may_block:
         check_log_exists(call, local)
-        answer_synced(call)
+        write_synced(call)
     elif not serve(call):
         call.database = call.keyspace.databases[0]
         call.wait([SYNCED], deadline, serve, "synced")
@@ -114,7 +114,7 @@ def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
         check_log_exists(call, local)
         if replicas or (local and call.server.log_synced() <= call.session.last_write_offset):
             return False
-        answer_synced(call)
+        write_synced(call)
         return True
 
     return serve

@@ -170,7 +170,7 @@ def run_known(call: Call, digest: bytes) -> None:
         raise InvalidSyntax()
     if call.session.restricted_user is not None:
         call.engine.auth.check_commands(call.session, REQUIRED_COMMANDS[script], call.now)
-    call.answer.integer(script(call, keys, words))
+    call.reply.integer(script(call, keys, words))
 
 
 def run_eval(call: Call) -> None:
@@ -186,15 +186,15 @@ def run_evalsha(call: Call) -> None:
 
 def run_load(call: Call) -> None:
     """SCRIPT LOAD: load the script; reply with its digest."""
-    call.answer.bulk(load_script(call, call.argv[2]))
+    call.reply.bulk(load_script(call, call.argv[2]))
 
 
 def run_exists(call: Call) -> None:
     """SCRIPT EXISTS: reply 1 for each digest that is loaded, else 0."""
     digests = call.argv[2:]
-    call.answer.array(len(digests))
+    call.reply.array(len(digests))
     for digest in digests:
-        call.answer.integer(1 if digest.lower() in call.engine.scripts else 0)
+        call.reply.integer(1 if digest.lower() in call.engine.scripts else 0)
 
 
 def run_flush(call: Call) -> None:
@@ -202,7 +202,7 @@ def run_flush(call: Call) -> None:
     if len(call.argv) > 3 or (len(call.argv) == 3 and call.argv[2].upper() not in (b"SYNC", b"ASYNC")):
         raise BadFlush()
     call.engine.scripts.clear()
-    call.answer.ok()
+    call.reply.ok()
 
 
 SUBCOMMANDS = [

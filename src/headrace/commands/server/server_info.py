@@ -169,7 +169,7 @@ def run_info(call: Call) -> None:
         if everything or name in asked or (by_default and "default" in asked):
             fields = dict(figures(call)) | dict(call.server.info(name))
             blocks.append(f"# {title}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items()))
-    call.answer.verbatim("\r\n".join(blocks).encode("utf-8", "replace"))
+    call.reply.verbatim("\r\n".join(blocks).encode("utf-8", "replace"))
 
 
 COMMANDS = [

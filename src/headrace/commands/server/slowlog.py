@@ -29,18 +29,18 @@ def run_get(call: Call) -> None:
             raise BadCount() from None
         if count < -1:
             raise BadCount()
-    call.answer.value([list(request) for request in islice(requests, count if count >= 0 else None)])
+    call.reply.value([list(request) for request in islice(requests, count if count >= 0 else None)])
 
 
 def run_len(call: Call) -> None:
     """SLOWLOG LEN: reply with the number of stored requests."""
-    call.answer.integer(len(call.engine.timing.slow_log.requests))
+    call.reply.integer(len(call.engine.timing.slow_log.requests))
 
 
 def run_reset(call: Call) -> None:
     """SLOWLOG RESET: delete the stored requests."""
     call.engine.timing.slow_log.clear()
-    call.answer.ok()
+    call.reply.ok()
 
 
 FLAGS = "admin loading stale"

@@ -216,7 +216,7 @@ def run(call: Call) -> None:
     elif request.make_stream:
         stream = idempotency.new_stream(call)
     else:
-        call.answer.null()
+        call.reply.null()
         return
     iid: bytes = b""
     if request.pid_at != 0:
@@ -234,7 +234,7 @@ def run(call: Call) -> None:
     )
     if found is None:
         call.database.put(key, stream)
-    call.answer.stream_id(request.ms, request.seq)
+    call.reply.stream_id(request.ms, request.seq)
     if request.pid_at != 0:
         memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
@@ -264,9 +264,9 @@ def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) 
     if memory is not None:
         memory.duplicates += 1
     if known is None:
-        call.answer.null()
+        call.reply.null()
     else:
-        call.answer.stream_id(known.ms, known.seq)
+        call.reply.stream_id(known.ms, known.seq)
     call.keyspace.changes += 1
     if call.recording:
         call.record_verbatim()

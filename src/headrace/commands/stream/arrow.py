@@ -99,34 +99,34 @@ def run_arrow(call: Call) -> None:
         raise CommandError(f"MALFORMED {refused}") from None
     misfits: list[int] = encoder.misfits() if request.mode == "PERMISSIVE" else []
     count: cython.longlong
-    call.answer.array(7 if misfits else 6)
+    call.reply.array(7 if misfits else 6)
     if encoder.seen > 0:
-        call.answer.stream_id(encoder.ms, encoder.seq)
+        call.reply.stream_id(encoder.ms, encoder.seq)
     else:
-        call.answer.null()
-    call.answer.integer(lost)
-    call.answer.integer(more)
-    call.answer.integer(encoder.dropped)
-    call.answer.integer(encoder.rows)
+        call.reply.null()
+    call.reply.integer(lost)
+    call.reply.integer(more)
+    call.reply.integer(encoder.dropped)
+    call.reply.integer(encoder.rows)
     if misfits:
-        call.answer.array(len(misfits))
+        call.reply.array(len(misfits))
         for count in misfits:
-            call.answer.integer(count)
-    _answer_message(call.answer, encoder.message(), encoder.rows)
+            call.reply.integer(count)
+    _write_message(call.reply, encoder.message(), encoder.rows)
     encoder.close()
 
 
 @cython.cfunc
-def _answer_message(answer: ReplyWriter, message: BatchMessage, rows: cython.Py_ssize_t) -> cython.void:
+def _write_message(reply: ReplyWriter, message: BatchMessage, rows: cython.Py_ssize_t) -> cython.void:
     """Write the message as a bulk string, from its pieces."""
     head: bytearray = message.head(rows)
     piece: GrowableBuffer
-    answer.open_bulk(len(head) + message.size)
-    answer.raw_from(head, 0, len(head))
+    reply.open_bulk(len(head) + message.size)
+    reply.raw_from(head, 0, len(head))
     for piece in message.pieces:
-        answer.raw_from(piece.p, 0, piece.used)
-        answer.raw_from(ZEROS, 0, ipc.padded(piece.used) - piece.used)
-    answer.raw(b"\r\n")
+        reply.raw_from(piece.p, 0, piece.used)
+        reply.raw_from(ZEROS, 0, ipc.padded(piece.used) - piece.used)
+    reply.raw(b"\r\n")
 
 
 COMMANDS = [

@@ -29,7 +29,7 @@ def run_count(call: Call) -> None:
     n: cython.ulonglong = 0
     if stream is not None:
         n = ranks.count(stream, first.ms, first.seq, last.ms, last.seq)
-    call.answer.integer(mem.as_signed(n))
+    call.reply.integer(mem.as_signed(n))
 
 
 def run_lag(call: Call) -> None:
@@ -37,7 +37,7 @@ def run_lag(call: Call) -> None:
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(call.argv[2])
     assert group is not None
-    call.answer.integer(mem.as_signed(ranks.lag(stream, group)))
+    call.reply.integer(mem.as_signed(ranks.lag(stream, group)))
 
 
 COMMANDS = [

@@ -78,12 +78,12 @@ def parse_delete_options(argv: list[bytes], at: cython.Py_ssize_t) -> DeleteOpti
 
 
 @cython.cfunc
-def answer_missing(call: Call, count: cython.Py_ssize_t) -> cython.void:
+def write_missing(call: Call, count: cython.Py_ssize_t) -> cython.void:
     """Write -1 for each ID, valid or not: the stream or the group does not exist."""
     _: cython.Py_ssize_t
-    call.answer.array(count)
+    call.reply.array(count)
     for _ in range(count):
-        call.answer.integer(-1)
+        call.reply.integer(-1)
 
 
 def run(call: Call) -> None:
@@ -92,7 +92,7 @@ def run(call: Call) -> None:
     key: bytes = argv[1]
     stream: Stream | None = call.database.stream(key)
     if stream is None:
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
     deleted: cython.longlong = 0
@@ -106,7 +106,7 @@ def run(call: Call) -> None:
         call.keyspace.changes += deleted - 1
         call.database.mark_modified(key)
         call.notify("t", b"xdel", key)
-    call.answer.integer(deleted)
+    call.reply.integer(deleted)
 
 
 def run_by_policy(call: Call) -> None:
@@ -119,17 +119,17 @@ def run_by_policy(call: Call) -> None:
     stream: Stream | None = call.database.stream(key)
     request: DeleteOptions = parse_delete_options(call.argv, 2)
     if stream is None:
-        answer_missing(call, request.count)
+        write_missing(call, request.count)
         return
     ids: list[StreamId] = request.ids(call.argv)
     deleted: cython.longlong = 0
     changed: cython.longlong = 0
     dropped: cython.Py_ssize_t
     wanted: StreamId
-    call.answer.array(request.count)
+    call.reply.array(request.count)
     for wanted in ids:
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
-            call.answer.integer(2)
+            call.reply.integer(2)
             continue
         dropped = 0
         if request.policy == references.DELREF:
@@ -137,10 +137,10 @@ def run_by_policy(call: Call) -> None:
         if stream.delete(wanted.ms, wanted.seq):
             deleted += 1
             changed += 1
-            call.answer.integer(1)
+            call.reply.integer(1)
         else:
             changed += 1 if dropped > 0 else 0
-            call.answer.integer(-1)
+            call.reply.integer(-1)
     if changed > 0 and call.recording:
         call.record_verbatim()
     call.keyspace.changes += changed

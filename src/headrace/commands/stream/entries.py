@@ -19,60 +19,58 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def answer_entry(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
+def write_entry(reply: ReplyWriter, entry: StreamIterator) -> cython.int:
     """Write the iterator's present entry. Returns 0, as ReplyWriter does, and for the same reason."""
-    answer.array(2)
-    return answer_parts(answer, entry)
+    reply.array(2)
+    return write_parts(reply, entry)
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def answer_parts(answer: ReplyWriter, entry: StreamIterator) -> cython.int:
+def write_parts(reply: ReplyWriter, entry: StreamIterator) -> cython.int:
     """Write the ID and the fields of the iterator's present entry, without the array around them."""
     walk: EntryWalk | None = entry.walk
     assert walk is not None
-    answer.stream_id(entry.ms, entry.seq)
-    answer.array(2 * entry.fields)
+    reply.stream_id(entry.ms, entry.seq)
+    reply.array(2 * entry.fields)
     while walk.next_piece():
-        answer.bulk_from(walk.text, walk.text_at, walk.size)
+        reply.bulk_from(walk.text, walk.text_at, walk.size)
     return 0
 
 
 @cython.cfunc
-def answer_entries(answer: ReplyWriter, entries: StreamIterator, count: cython.longlong) -> cython.longlong:
+def write_entries(reply: ReplyWriter, entries: StreamIterator, count: cython.longlong) -> cython.longlong:
     """Write an array of the iterator's next entries, at most `count` (0: all); return how many."""
     found: cython.longlong = 0
-    mark: cython.Py_ssize_t = answer.open_array()
+    mark: cython.Py_ssize_t = reply.open_array()
     while (count == 0 or found < count) and entries.next():
-        answer_entry(answer, entries)
+        write_entry(reply, entries)
         found += 1
-    answer.close_array(mark, found)
+    reply.close_array(mark, found)
     return found
 
 
 @cython.cfunc
-def answer_after(
-    answer: ReplyWriter, stream: Stream, after: StreamId, budget: ReplyBudget
-) -> cython.longlong:
+def write_after(reply: ReplyWriter, stream: Stream, after: StreamId, budget: ReplyBudget) -> cython.longlong:
     """Write an array of the entries above the ID (not the greatest one) that fit the budget."""
     first: StreamId = after.successor()
     entries: StreamIterator = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
     found: cython.longlong = 0
     most: cython.longlong = budget.stream_limit()
-    mark: cython.Py_ssize_t = answer.open_array()
+    mark: cython.Py_ssize_t = reply.open_array()
     while found < most and not budget.is_full() and entries.next():
-        answer_entry(answer, entries)
+        write_entry(reply, entries)
         budget.count_entry()
         found += 1
-    answer.close_array(mark, found)
+    reply.close_array(mark, found)
     return found
 
 
 @cython.cfunc
-def answer_edge(answer: ReplyWriter, stream: Stream, reverse: cython.bint) -> cython.void:
+def write_edge(reply: ReplyWriter, stream: Stream, reverse: cython.bint) -> cython.void:
     """Write the first entry, or with `reverse` the last; null if there is none."""
     entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
     if entries.next():
-        answer_entry(answer, entries)
+        write_entry(reply, entries)
     else:
-        answer.null()
+        reply.null()

@@ -149,7 +149,7 @@ def run_configure(call: Call) -> None:
         call.keyspace.changes += 1
         if call.recording:
             call.record_verbatim()
-    call.answer.ok()
+    call.reply.ok()
 
 
 @cython.cfunc
@@ -192,7 +192,7 @@ def run_record(call: Call) -> None:
         call.keyspace.changes += 1
         if call.recording:
             call.record_verbatim()
-    call.answer.ok()
+    call.reply.ok()
 
 
 COMMANDS = [

@@ -45,27 +45,27 @@ def run_stream(call: Call) -> None:
     stream: Stream = existing_stream(call)
     argv: list[bytes] = call.argv
     n: cython.Py_ssize_t = len(argv)
-    answer: ReplyWriter = call.answer
+    reply: ReplyWriter = call.reply
     if n == 3:
-        answer.map(16)
-        answer_counters(answer, stream)
-        answer.bulk(b"groups")
-        answer.integer(stream.group_count)
-        answer.bulk(b"first-entry")
-        entries.answer_edge(answer, stream, False)
-        answer.bulk(b"last-entry")
-        entries.answer_edge(answer, stream, True)
+        reply.map(16)
+        write_counters(reply, stream)
+        reply.bulk(b"groups")
+        reply.integer(stream.group_count)
+        reply.bulk(b"first-entry")
+        entries.write_edge(reply, stream, False)
+        reply.bulk(b"last-entry")
+        entries.write_edge(reply, stream, True)
         return
     count: cython.longlong = parse_full(argv)
-    answer.map(15)
-    answer_counters(answer, stream)
-    answer.bulk(b"entries")
-    entries.answer_entries(answer, StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False), count)
-    answer.bulk(b"groups")
-    answer.array(stream.group_count)
+    reply.map(15)
+    write_counters(reply, stream)
+    reply.bulk(b"entries")
+    entries.write_entries(reply, StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False), count)
+    reply.bulk(b"groups")
+    reply.array(stream.group_count)
     group: Group
     for group in stream.groups():
-        answer_group(answer, stream, group, count)
+        write_group(reply, stream, group, count)
 
 
 @cython.cfunc
@@ -83,132 +83,132 @@ def parse_full(argv: list[bytes]) -> cython.longlong:
 
 
 @cython.cfunc
-def answer_counters(answer: ReplyWriter, stream: Stream) -> cython.void:
+def write_counters(reply: ReplyWriter, stream: Stream) -> cython.void:
     """Write the thirteen pairs with which both forms of XINFO STREAM begin."""
-    answer.bulk(b"length")
-    answer.integer(mem.as_signed(stream.length))
-    answer.bulk(b"radix-tree-keys")
-    answer.integer(stream.nodes.keys)
-    answer.bulk(b"radix-tree-nodes")
-    answer.integer(stream.nodes.nodes)
-    answer.bulk(b"last-generated-id")
-    answer.stream_id(stream.last_ms, stream.last_seq)
-    answer.bulk(b"max-deleted-entry-id")
-    answer.stream_id(stream.max_deleted_ms, stream.max_deleted_seq)
-    answer.bulk(b"entries-added")
-    answer.integer(mem.as_signed(stream.entries_added))
-    answer.bulk(b"recorded-first-entry-id")
-    answer.stream_id(stream.first_ms, stream.first_seq)
+    reply.bulk(b"length")
+    reply.integer(mem.as_signed(stream.length))
+    reply.bulk(b"radix-tree-keys")
+    reply.integer(stream.nodes.keys)
+    reply.bulk(b"radix-tree-nodes")
+    reply.integer(stream.nodes.nodes)
+    reply.bulk(b"last-generated-id")
+    reply.stream_id(stream.last_ms, stream.last_seq)
+    reply.bulk(b"max-deleted-entry-id")
+    reply.stream_id(stream.max_deleted_ms, stream.max_deleted_seq)
+    reply.bulk(b"entries-added")
+    reply.integer(mem.as_signed(stream.entries_added))
+    reply.bulk(b"recorded-first-entry-id")
+    reply.stream_id(stream.first_ms, stream.first_seq)
     memory: IdempotencyStore | None = stream.idempotency
-    answer.bulk(b"idmp-duration")
-    answer.integer(stream.idmp_duration_s)
-    answer.bulk(b"idmp-maxsize")
-    answer.integer(stream.idmp_maxsize)
-    answer.bulk(b"pids-tracked")
-    answer.integer(0 if memory is None else memory.producer_count())
-    answer.bulk(b"iids-tracked")
-    answer.integer(0 if memory is None else memory.iid_count())
-    answer.bulk(b"iids-added")
-    answer.integer(0 if memory is None else mem.as_signed(memory.added))
-    answer.bulk(b"iids-duplicates")
-    answer.integer(0 if memory is None else mem.as_signed(memory.duplicates))
+    reply.bulk(b"idmp-duration")
+    reply.integer(stream.idmp_duration_s)
+    reply.bulk(b"idmp-maxsize")
+    reply.integer(stream.idmp_maxsize)
+    reply.bulk(b"pids-tracked")
+    reply.integer(0 if memory is None else memory.producer_count())
+    reply.bulk(b"iids-tracked")
+    reply.integer(0 if memory is None else memory.iid_count())
+    reply.bulk(b"iids-added")
+    reply.integer(0 if memory is None else mem.as_signed(memory.added))
+    reply.bulk(b"iids-duplicates")
+    reply.integer(0 if memory is None else mem.as_signed(memory.duplicates))
 
 
 @cython.cfunc
-def answer_progress(answer: ReplyWriter, stream: Stream, group: Group) -> cython.void:
+def write_progress(reply: ReplyWriter, stream: Stream, group: Group) -> cython.void:
     """Write the group's position and its lag; null for an unknown number."""
     lag: cython.longlong = delivery.lag(stream, group)
-    answer.bulk(b"last-delivered-id")
-    answer.stream_id(group.last_ms, group.last_seq)
-    answer.bulk(b"entries-read")
+    reply.bulk(b"last-delivered-id")
+    reply.stream_id(group.last_ms, group.last_seq)
+    reply.bulk(b"entries-read")
     if group.entries_read < 0:
-        answer.null()
+        reply.null()
     else:
-        answer.integer(group.entries_read)
-    answer.bulk(b"lag")
+        reply.integer(group.entries_read)
+    reply.bulk(b"lag")
     if delivery.lag_is_known(stream, group):
-        answer.integer(lag)
+        reply.integer(lag)
     else:
-        answer.null()
+        reply.null()
 
 
 @cython.cfunc
-def answer_group(answer: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
+def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
     """Write a group as FULL shows it, with at most `count` (0: all) pending entries in each list."""
     pending: PendingEntries = group.pending
     slot: cython.Py_ssize_t = pending.from_id(0, 0)
     shown: cython.longlong = 0
     owner: Consumer | None
     consumer: Consumer
-    answer.map(8)
-    answer.bulk(b"name")
-    answer.bulk(group.name)
-    answer_progress(answer, stream, group)
-    answer.bulk(b"pel-count")
-    answer.integer(pending.count)
-    answer.bulk(b"nacked-count")
-    answer.integer(pending.unowned)
-    answer.bulk(b"pending")
-    mark: cython.Py_ssize_t = answer.open_array()
+    reply.map(8)
+    reply.bulk(b"name")
+    reply.bulk(group.name)
+    write_progress(reply, stream, group)
+    reply.bulk(b"pel-count")
+    reply.integer(pending.count)
+    reply.bulk(b"nacked-count")
+    reply.integer(pending.unowned)
+    reply.bulk(b"pending")
+    mark: cython.Py_ssize_t = reply.open_array()
     while slot >= 0 and (count == 0 or shown < count):
         owner = pending.owner_of(slot)
-        answer.array(4)
-        answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-        answer.bulk(b"" if owner is None else owner.name)
-        answer.integer(pending.delivery_time_of(slot))
-        answer.integer(pending.delivery_count_of(slot))
+        reply.array(4)
+        reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+        reply.bulk(b"" if owner is None else owner.name)
+        reply.integer(pending.delivery_time_of(slot))
+        reply.integer(pending.delivery_count_of(slot))
         shown += 1
         slot = pending.after(slot)
-    answer.close_array(mark, shown)
-    answer.bulk(b"consumers")
-    answer.array(group.consumer_count())
+    reply.close_array(mark, shown)
+    reply.bulk(b"consumers")
+    reply.array(group.consumer_count())
     for consumer in group.consumers():
-        answer_consumer(answer, pending, consumer, count)
+        write_consumer(reply, pending, consumer, count)
 
 
 @cython.cfunc
-def answer_consumer(
-    answer: ReplyWriter, pending: PendingEntries, consumer: Consumer, count: cython.longlong
+def write_consumer(
+    reply: ReplyWriter, pending: PendingEntries, consumer: Consumer, count: cython.longlong
 ) -> cython.void:
     """Write a consumer as FULL shows it, with at most `count` (0: all) of its pending entries."""
     slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
     shown: cython.longlong = 0
-    answer.map(5)
-    answer.bulk(b"name")
-    answer.bulk(consumer.name)
-    answer.bulk(b"seen-time")
-    answer.integer(consumer.seen_ms)
-    answer.bulk(b"active-time")
-    answer.integer(consumer.active_ms)
-    answer.bulk(b"pel-count")
-    answer.integer(consumer.pending_count)
-    answer.bulk(b"pending")
-    mark: cython.Py_ssize_t = answer.open_array()
+    reply.map(5)
+    reply.bulk(b"name")
+    reply.bulk(consumer.name)
+    reply.bulk(b"seen-time")
+    reply.integer(consumer.seen_ms)
+    reply.bulk(b"active-time")
+    reply.integer(consumer.active_ms)
+    reply.bulk(b"pel-count")
+    reply.integer(consumer.pending_count)
+    reply.bulk(b"pending")
+    mark: cython.Py_ssize_t = reply.open_array()
     while slot >= 0 and (count == 0 or shown < count):
-        answer.array(3)
-        answer.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-        answer.integer(pending.delivery_time_of(slot))
-        answer.integer(pending.delivery_count_of(slot))
+        reply.array(3)
+        reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
+        reply.integer(pending.delivery_time_of(slot))
+        reply.integer(pending.delivery_count_of(slot))
         shown += 1
         slot = pending.of_consumer_after(consumer, slot)
-    answer.close_array(mark, shown)
+    reply.close_array(mark, shown)
 
 
 def run_groups(call: Call) -> None:
     """XINFO GROUPS: reply with the stream's groups, in byte order of their names."""
     stream: Stream = existing_stream(call)
-    answer: ReplyWriter = call.answer
+    reply: ReplyWriter = call.reply
     group: Group
-    answer.array(stream.group_count)
+    reply.array(stream.group_count)
     for group in stream.groups():
-        answer.map(6)
-        answer.bulk(b"name")
-        answer.bulk(group.name)
-        answer.bulk(b"consumers")
-        answer.integer(group.consumer_count())
-        answer.bulk(b"pending")
-        answer.integer(group.pending.count)
-        answer_progress(answer, stream, group)
+        reply.map(6)
+        reply.bulk(b"name")
+        reply.bulk(group.name)
+        reply.bulk(b"consumers")
+        reply.integer(group.consumer_count())
+        reply.bulk(b"pending")
+        reply.integer(group.pending.count)
+        write_progress(reply, stream, group)
 
 
 def run_consumers(call: Call) -> None:
@@ -216,19 +216,19 @@ def run_consumers(call: Call) -> None:
     group: Group | None = existing_stream(call).group(call.argv[3])
     if group is None:
         raise NoSuchGroupForKey(call.argv[3], call.argv[2])
-    answer: ReplyWriter = call.answer
+    reply: ReplyWriter = call.reply
     consumer: Consumer
-    answer.array(group.consumer_count())
+    reply.array(group.consumer_count())
     for consumer in group.consumers():
-        answer.map(4)
-        answer.bulk(b"name")
-        answer.bulk(consumer.name)
-        answer.bulk(b"pending")
-        answer.integer(consumer.pending_count)
-        answer.bulk(b"idle")
-        answer.integer(max(0, call.now - consumer.seen_ms))
-        answer.bulk(b"inactive")
-        answer.integer(-1 if consumer.active_ms < 0 else max(0, call.now - consumer.active_ms))
+        reply.map(4)
+        reply.bulk(b"name")
+        reply.bulk(consumer.name)
+        reply.bulk(b"pending")
+        reply.integer(consumer.pending_count)
+        reply.bulk(b"idle")
+        reply.integer(max(0, call.now - consumer.seen_ms))
+        reply.bulk(b"inactive")
+        reply.integer(-1 if consumer.active_ms < 0 else max(0, call.now - consumer.active_ms))
 
 
 SUBCOMMANDS = [

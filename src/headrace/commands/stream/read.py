@@ -36,34 +36,34 @@ class NewOnlyForGroups(CommandError):
 def run_length(call: Call) -> None:
     """XLEN: reply with the number of entries."""
     stream: Stream | None = call.database.stream(call.argv[1])
-    call.answer.integer(0 if stream is None else stream.length)
+    call.reply.integer(0 if stream is None else stream.length)
 
 
 def run_range(call: Call) -> None:
     """XRANGE: reply with the entries between two IDs, oldest first."""
     first: StreamId = stream_id.parse_start(call.argv[2])
     last: StreamId = stream_id.parse_end(call.argv[3])
-    _answer_range(call, first, last, False)
+    _write_range(call, first, last, False)
 
 
 def run_reverse_range(call: Call) -> None:
     """XREVRANGE: as XRANGE, newest first, with the bounds swapped."""
     first: StreamId = stream_id.parse_start(call.argv[3])
     last: StreamId = stream_id.parse_end(call.argv[2])
-    _answer_range(call, first, last, True)
+    _write_range(call, first, last, True)
 
 
 @cython.cfunc
-def _answer_range(call: Call, first: StreamId, last: StreamId, reverse: cython.bint) -> cython.void:
+def _write_range(call: Call, first: StreamId, last: StreamId, reverse: cython.bint) -> cython.void:
     count: cython.longlong = _parse_range_count(call.argv)
     stream: Stream | None = call.database.stream(call.argv[1])
     if stream is None:
-        call.answer.array(0)
+        call.reply.array(0)
     elif count == 0:
-        call.answer.null_array()
+        call.reply.null_array()
     else:
         walk: StreamIterator = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, reverse)
-        entries.answer_entries(call.answer, walk, 0 if count == NO_COUNT else count)
+        entries.write_entries(call.reply, walk, 0 if count == NO_COUNT else count)
 
 
 @cython.cfunc
@@ -129,8 +129,8 @@ class XReadRequest:
         """
         answered: cython.Py_ssize_t = 0
         wrong_type: cython.bint = False
-        mark: cython.Py_ssize_t = call.answer.open_array()
-        budget: ReplyBudget = ReplyBudget(self.options, call.answer)
+        mark: cython.Py_ssize_t = call.reply.open_array()
+        budget: ReplyBudget = ReplyBudget(self.options, call.reply)
         i: cython.Py_ssize_t
         value: object
         for i in range(len(self.keys)):
@@ -138,18 +138,18 @@ class XReadRequest:
                 break
             value = call.database.find(self.keys[i])
             if isinstance(value, Stream):
-                answered += self._answer_stream(call.answer, value, i, budget)
+                answered += self._write_stream(call.reply, value, i, budget)
             elif value is not None:
                 wrong_type = True
         if answered == 0:
-            call.answer.rewind(mark)
+            call.reply.rewind(mark)
             return False
         if wrong_type:
             raise WrongType()
-        if call.answer.protocol == 2:
-            call.answer.close_array(mark, answered)
+        if call.reply.protocol == 2:
+            call.reply.close_array(mark, answered)
         else:
-            call.answer.close_map(mark, answered)
+            call.reply.close_map(mark, answered)
         return True
 
     @cython.cfunc
@@ -179,8 +179,8 @@ class XReadRequest:
         return after is None or stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq)
 
     @cython.cfunc
-    def _answer_stream(
-        self, answer: ReplyWriter, stream: Stream, i: cython.Py_ssize_t, budget: ReplyBudget
+    def _write_stream(
+        self, reply: ReplyWriter, stream: Stream, i: cython.Py_ssize_t, budget: ReplyBudget
     ) -> cython.Py_ssize_t:
         """Write the i-th key and its entries; return 1, or 0 and write nothing if there are none."""
         after: StreamId | None = self.after[i]
@@ -191,13 +191,13 @@ class XReadRequest:
             after = after.predecessor()
         elif not stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq):
             return 0  # the usual case of a client that polls; also the greatest ID
-        mark: cython.Py_ssize_t = answer.mark()
-        if answer.protocol == 2:
-            answer.array(2)
-        answer.bulk(self.keys[i])
-        if entries.answer_after(answer, stream, after, budget) > 0:
+        mark: cython.Py_ssize_t = reply.mark()
+        if reply.protocol == 2:
+            reply.array(2)
+        reply.bulk(self.keys[i])
+        if entries.write_after(reply, stream, after, budget) > 0:
             return 1
-        answer.rewind(mark)
+        reply.rewind(mark)
         return 0
 
 
@@ -208,7 +208,7 @@ def run_read(call: Call) -> None:
     if request.serve(call):
         return
     if request.options.block == read_options.NO_BLOCK or not call.may_block:
-        call.answer.null_array()
+        call.reply.null_array()
     else:
         request.index_lowest_ids()
         deadline: cython.longlong = request.options.deadline(call.now)

@@ -173,20 +173,20 @@ def _parse_idle(word: bytes) -> cython.longlong:
 class ReplyBudget:
     """The limits of one reply. The first entry always fits, however large."""
 
-    answer: ReplyWriter
+    reply: ReplyWriter
     entries: cython.longlong  # entries so far
     _left: cython.longlong
     _per_stream: cython.longlong
     _maxsize: cython.longlong
     _start: cython.Py_ssize_t
 
-    def __init__(self, options: ReadOptions, answer: ReplyWriter) -> None:
-        self.answer = answer
+    def __init__(self, options: ReadOptions, reply: ReplyWriter) -> None:
+        self.reply = reply
         self.entries = 0
         self._left = options.maxcount if options.maxcount > 0 else I64_MAX
         self._per_stream = options.count if options.count > 0 else I64_MAX
         self._maxsize = options.maxsize
-        self._start = answer.mark()
+        self._start = reply.mark()
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -204,7 +204,7 @@ class ReplyBudget:
             return True
         if self._maxsize == 0 or self.entries == 0:
             return False
-        return self.answer.mark() - self._start >= self._maxsize
+        return self.reply.mark() - self._start >= self._maxsize
 
     @cython.cfunc
     @cython.exceptval(check=False)

@@ -309,7 +309,7 @@ def execute_trim(call: Call) -> cython.longlong:
 
 def run_trim(call: Call) -> None:
     """XTRIM: reply with the number of removed entries."""
-    call.answer.integer(execute_trim(call))
+    call.reply.integer(execute_trim(call))
 
 
 @cython.final
@@ -384,7 +384,7 @@ def run_set_id(call: Call) -> None:
     if call.recording:
         call.record_verbatim()
     call.notify("t", b"xsetid", call.argv[1])
-    call.answer.ok()
+    call.reply.ok()
 
 
 COMMANDS = [

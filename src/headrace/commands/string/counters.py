@@ -41,7 +41,7 @@ def add(call: Call, amount: cython.longlong) -> cython.void:
     call.notify("$", b"incrby", key)
     if call.recording:
         call.record_verbatim()
-    call.answer.integer(number)
+    call.reply.integer(number)
 
 
 @cython.cfunc
@@ -87,7 +87,7 @@ def run_incrbyfloat(call: Call) -> None:
     call.notify("$", b"incrbyfloat", key)
     if call.recording:
         call.record([b"SET", key, total, b"KEEPTTL"])
-    call.answer.bulk(total)
+    call.reply.bulk(total)
 
 
 COMMANDS = [

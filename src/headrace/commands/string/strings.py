@@ -17,14 +17,14 @@ from headrace.resp.writer import ReplyWriter
 
 
 @cython.cfunc
-def answer_string(answer: ReplyWriter, value: bytes | bytearray | None) -> cython.void:
+def write_string(reply: ReplyWriter, value: bytes | bytearray | None) -> cython.void:
     """Write a string value, or null for None."""
     if value is None:
-        answer.null()
+        reply.null()
     elif isinstance(value, bytes):
-        answer.bulk(value)
+        reply.bulk(value)
     else:
-        answer.bulk(bytes(value))
+        reply.bulk(bytes(value))
 
 
 @cython.cfunc
@@ -70,7 +70,7 @@ def remove(call: Call, key: bytes) -> cython.void:
 
 def run_get(call: Call) -> None:
     """GET: reply with the string, or null."""
-    answer_string(call.answer, call.database.string(call.argv[1]))
+    write_string(call.reply, call.database.string(call.argv[1]))
 
 
 def run_set(call: Call) -> None:
@@ -81,7 +81,7 @@ def run_set(call: Call) -> None:
         return
     store(call, argv[1], argv[2])
     call.record_verbatim()
-    call.answer.ok()
+    call.reply.ok()
 
 
 @cython.cfunc
@@ -95,11 +95,11 @@ def set_with_options(call: Call) -> cython.void:
     if options.unit != set_options.NO_TIME:
         moment = set_options.moment_of(call, options.unit, options.amount)
     if options.get:
-        answer_string(call.answer, replaceable(call, key))
+        write_string(call.reply, replaceable(call, key))
     found: cython.bint = database.contains(key)
     if options.condition == (set_options.IF_ABSENT if found else set_options.IF_PRESENT):
         if not options.get:
-            call.answer.null()
+            call.reply.null()
         return
     if options.unit != set_options.NO_TIME:
         store_until(call, key, value, moment)
@@ -117,38 +117,38 @@ def set_with_options(call: Call) -> cython.void:
         if call.recording:
             call.record([b"SET", key, value])
     if not options.get:
-        call.answer.ok()
+        call.reply.ok()
 
 
 def run_setnx(call: Call) -> None:
     """SETNX: store the value if the key does not exist; reply whether it was stored."""
     key: bytes = call.argv[1]
     if call.database.contains(key):
-        call.answer.integer(0)
+        call.reply.integer(0)
         return
     store(call, key, call.argv[2])
     call.record_verbatim()
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 def run_setex(call: Call) -> None:
     """SETEX: store the value for so many seconds."""
     moment: cython.longlong = set_options.moment_of(call, set_options.EX, call.argv[2])
     store_until(call, call.argv[1], call.argv[3], moment)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_psetex(call: Call) -> None:
     """PSETEX: store the value for so many milliseconds."""
     moment: cython.longlong = set_options.moment_of(call, set_options.PX, call.argv[2])
     store_until(call, call.argv[1], call.argv[3], moment)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_getset(call: Call) -> None:
     """GETSET: store the value, reply with the previous one."""
     key: bytes = call.argv[1]
-    answer_string(call.answer, replaceable(call, key))
+    write_string(call.reply, replaceable(call, key))
     store(call, key, call.argv[2])
     if call.recording:
         call.record([b"SET", key, call.argv[2]])
@@ -158,7 +158,7 @@ def run_getdel(call: Call) -> None:
     """GETDEL: reply with the string and remove the key."""
     key: bytes = call.argv[1]
     value = replaceable(call, key)
-    answer_string(call.answer, value)
+    write_string(call.reply, value)
     if value is not None:
         remove(call, key)
 
@@ -171,7 +171,7 @@ def run_getex(call: Call) -> None:
     options.read_getex(call.argv)
     value = replaceable(call, key)
     if value is None:
-        call.answer.null()
+        call.reply.null()
         return
     if options.unit != set_options.NO_TIME:
         moment: cython.longlong = set_options.moment_of(call, options.unit, options.amount)
@@ -188,17 +188,17 @@ def run_getex(call: Call) -> None:
         database.mark_modified(key)
         if call.recording:
             call.record([b"PERSIST", key])
-    answer_string(call.answer, value)
+    write_string(call.reply, value)
 
 
 def run_mget(call: Call) -> None:
     """MGET: reply with the string of each key; null if it does not exist or has another type."""
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t
-    call.answer.array(len(argv) - 1)
+    call.reply.array(len(argv) - 1)
     for at in range(1, len(argv)):
         value = call.database.find(argv[at])
-        answer_string(call.answer, value if isinstance(value, (bytes, bytearray)) else None)
+        write_string(call.reply, value if isinstance(value, (bytes, bytearray)) else None)
 
 
 @cython.cfunc
@@ -215,7 +215,7 @@ def run_mset(call: Call) -> None:
     if len(call.argv) % 2 == 0:
         raise WrongArgumentCount("mset")
     store_pairs(call)
-    call.answer.ok()
+    call.reply.ok()
 
 
 def run_msetnx(call: Call) -> None:
@@ -226,10 +226,10 @@ def run_msetnx(call: Call) -> None:
         raise WrongArgumentCount("msetnx")
     for at in range(1, len(argv), 2):
         if call.database.contains(argv[at]):
-            call.answer.integer(0)
+            call.reply.integer(0)
             return
     store_pairs(call)
-    call.answer.integer(1)
+    call.reply.integer(1)
 
 
 COMMANDS = [

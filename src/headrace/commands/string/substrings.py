@@ -27,7 +27,7 @@ class OffsetOutOfRange(CommandError):
 def run_strlen(call: Call) -> None:
     """STRLEN: reply with the length in bytes; 0 without the key."""
     value = call.database.string(call.argv[1])
-    call.answer.integer(0 if value is None else len(value))
+    call.reply.integer(0 if value is None else len(value))
 
 
 def run_append(call: Call) -> None:
@@ -38,7 +38,7 @@ def run_append(call: Call) -> None:
     value = database.string(key)
     if value is None:
         database.put(key, suffix)
-        call.answer.integer(len(suffix))
+        call.reply.integer(len(suffix))
     else:
         if len(value) + len(suffix) > BULK_BYTES_MAX:
             raise StringTooLong()
@@ -48,7 +48,7 @@ def run_append(call: Call) -> None:
         if grown is value:
             database.account_growth(before, len(grown))
         database.replace(key, grown)
-        call.answer.integer(len(grown))
+        call.reply.integer(len(grown))
     call.notify("$", b"append", key)
     database.mark_modified(key)
     if call.recording:
@@ -65,7 +65,7 @@ def run_setrange(call: Call) -> None:
         raise OffsetOutOfRange()
     value = database.string(key)
     if not piece:
-        call.answer.integer(0 if value is None else len(value))
+        call.reply.integer(0 if value is None else len(value))
         return
     if offset > BULK_BYTES_MAX - len(piece):
         raise StringTooLong()
@@ -84,7 +84,7 @@ def run_setrange(call: Call) -> None:
     database.mark_modified(key)
     if call.recording:
         call.record_verbatim()
-    call.answer.integer(len(grown))
+    call.reply.integer(len(grown))
 
 
 def run_getrange(call: Call) -> None:
@@ -94,7 +94,7 @@ def run_getrange(call: Call) -> None:
     value = call.database.string(call.argv[1])
     size: cython.longlong = 0 if value is None else len(value)
     if start < 0 and end < 0 and start > end:
-        call.answer.bulk(b"")
+        call.reply.bulk(b"")
         return
     if start < 0:
         start = max(start + size, 0)
@@ -102,9 +102,9 @@ def run_getrange(call: Call) -> None:
         end = max(end + size, 0)
     end = min(end, size - 1)
     if value is None or start > end:
-        call.answer.bulk(b"")
+        call.reply.bulk(b"")
         return
-    strings.answer_string(call.answer, value[start : end + 1])
+    strings.write_string(call.reply, value[start : end + 1])
 
 
 COMMANDS = [

@@ -107,7 +107,7 @@ class Unread:
         found = []
         for connection, since in list(self.since.items()):
             limit = self._limit_of(connection.session)
-            unread = connection.session.answer.pending()
+            unread = connection.session.reply.pending()
             if connection.closed or limit.soft == 0 or limit.seconds == 0 or unread <= limit.soft:
                 self._forget(connection)
             elif now_ms - since >= 1000 * limit.seconds:

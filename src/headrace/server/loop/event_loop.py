@@ -126,8 +126,8 @@ class Turn:
         self.engine.auth.begin_session(session)
         connection: Connection = Connection(fd, session, secure)
         connection.parser.spare = self.spare_inbox
-        session.answer.spare = self.spare_answer
-        session.answer.limit = self.unread.reply_limit
+        session.reply.spare = self.spare_answer
+        session.reply.limit = self.unread.reply_limit
         connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
         session.transport = connection
@@ -299,7 +299,7 @@ class Turn:
     ) -> cython.void:
         session: Session = connection.session
         parser: RequestParser = connection.parser
-        answer: ReplyWriter = session.answer
+        answer: ReplyWriter = session.reply
         argv: list[bytes] | None
         if session.waiting is not None or session.closing:
             return
@@ -401,7 +401,7 @@ class Turn:
     def _flush(self, connection: Connection) -> cython.void:
         """Send what the socket takes; then the connection goes on, or waits for room, or ends."""
         session: Session = connection.session
-        answer: ReplyWriter = session.answer
+        answer: ReplyWriter = session.reply
         n: cython.Py_ssize_t = answer.pending()
         if answer.overflowed:
             self.refuse(connection, f"more than {answer.limit} bytes of replies (client-output-buffer-limit)")
@@ -436,7 +436,7 @@ class Turn:
     def _watch(self, connection: Connection) -> cython.void:
         """Have epoll report what the connection's state can use, and nothing it cannot."""
         session: Session = connection.session
-        unsent: cython.Py_ssize_t = session.answer.pending()
+        unsent: cython.Py_ssize_t = session.reply.pending()
         watched: cython.uint = OUT if unsent > 0 else 0
         if connection.secure is not None and connection.secure.rest:
             watched = OUT

@@ -69,7 +69,7 @@ class Timers:
             if c.session.active_ms < since
             and c.session.waiting is None
             and not (c.session.subscription_count or c.session.monitoring)
-            and not c.session.answer.pending()
+            and not c.session.reply.pending()
         ]
         for connection in idle:
             logging.getLogger("headrace").info("closing idle client %d", connection.session.id)
