@@ -18,7 +18,7 @@ import redis
 
 from headrace.cli.main import main
 from headrace.pipeline.file_progress import FileProgress
-from headrace.pipeline.file_readers import Table
+from headrace.pipeline.file_readers import FileReader
 from headrace.pipeline.rejects import RejectsFile
 
 
@@ -231,7 +231,7 @@ def test_json_numbers_that_no_double_holds_keep_their_digits(
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"a": 1, "a": 2}', "the key 'a' stands there twice"),
+        ('{"a": 1, "a": 2}', "the key 'a' occurs twice"),
         ('{"a": "\\ud800"}', "half a surrogate pair"),
         ('{"a": ' + "[" * 100_000, "line 1: "),
     ],
@@ -259,10 +259,10 @@ def test_progress_is_that_of_the_rows_not_of_what_was_read_ahead(here: Path, pac
     data = b"n\n" + b"".join(b"%d\n" % (n + 1_000_000) for n in range(20_000))
     path = Path("x.csv.gz" if packed else "x.csv")
     path.write_bytes(gzip.compress(data) if packed else data)
-    with Table(path) as table:
+    with FileReader(path) as table:
         progress = FileProgress(table)
-        rows = progress.watch(table.rows())
+        rows = progress.track(table.rows())
         next(rows)  # the whole file is read
         assert table.position == table.size
-        assert progress.position(800) == pytest.approx(table.size * 0.04, rel=0.01)
-        assert progress.position(20_000) == table.size
+        assert progress.position_after(800) == pytest.approx(table.size * 0.04, rel=0.01)
+        assert progress.position_after(20_000) == table.size

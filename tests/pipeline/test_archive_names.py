@@ -16,7 +16,7 @@ from headrace.pipeline.archive import archive, check
 from headrace.pipeline.compact import compact
 from headrace.pipeline.query import ask, register
 from headrace.pipeline.replay import replay
-from headrace.pipeline.replay_source import Source
+from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.sessions import utf8_locale
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
@@ -85,7 +85,7 @@ def test_streams_of_any_name_are_archived_and_come_back(
     assert found == sorted((stream, n) for stream in STREAMS for n in range(1, 8))
 
     for raw in NAMES:
-        source = Source(stream_name(raw), url, directory)
+        source = ReplaySource(stream_name(raw), url, directory)
         assert replay(source, url, "again", name=stream_name(raw)[:50], keep_ids=False).rows == 7
         assert [fields[b"of"] for _, fields in stream_server.client.xrange("again")] == [
             raw[:10].hex().encode()

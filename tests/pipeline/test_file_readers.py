@@ -11,14 +11,14 @@ import pytest
 
 from headrace.errors import UsageError
 from headrace.pipeline import file_readers
-from headrace.pipeline.file_readers import Table
+from headrace.pipeline.file_readers import FileReader
 
 CSV = b"id,name,note\n007,Ann,\n1.50,Bo,NA\n"
 ROWS = [{"id": "007", "name": "Ann", "note": None}, {"id": "1.50", "name": "Bo", "note": "NA"}]
 
 
 def rows_of(path: Path, null_values: tuple[str, ...] = ("",)) -> list[dict[str, Any]]:
-    with Table(path, null_values) as table:
+    with FileReader(path, null_values) as table:
         return [row for batch in table.batches() for row in batch.to_pylist()]
 
 
@@ -57,7 +57,7 @@ def test_json_lines_keep_text_and_write_the_rest_as_json(tmp_path: Path) -> None
 def test_parquet_is_read_in_its_types_and_measured_in_rows(tmp_path: Path) -> None:
     path = tmp_path / "numbers.parquet"
     pyarrow.parquet.write_table(pa.table({"n": [1, None, 3]}), path)
-    with Table(path) as table:
+    with FileReader(path) as table:
         assert [batch.to_pydict() for batch in table.batches()] == [{"n": [1, None, 3]}]
         assert (table.position, table.size) == (3, 3)
 
@@ -68,7 +68,7 @@ def test_a_long_file_comes_in_several_batches_and_says_how_far_it_is(
     monkeypatch.setattr(file_readers, "BLOCK_BYTES", 1000)
     path = tmp_path / "long.jsonl"
     path.write_text("".join(f'{{"n": {n}}}\n' for n in range(1000)))
-    with Table(path) as table:
+    with FileReader(path) as table:
         batches = table.batches()
         first = next(batches)
         assert 0 < table.position < table.size
@@ -79,9 +79,9 @@ def test_a_long_file_comes_in_several_batches_and_says_how_far_it_is(
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("a.txt", b"x", "cannot tell what it holds"),
-        ("noextension", b"x", "cannot tell what it holds"),
-        ("a.parquet.gz", b"x", "cannot tell what it holds"),
+        ("a.txt", b"x", "unknown file type"),
+        ("noextension", b"x", "unknown file type"),
+        ("a.parquet.gz", b"x", "unknown file type"),
         ("a.csv", b"", "is empty"),
         ("a.csv", b"a,b,a\n1,2,3\n", "two columns named 'a'"),
         ("a.csv", b"a,b\n1,2\n3\n", "line 3: expected 2 columns, found 1: '3'"),
@@ -105,9 +105,9 @@ def test_a_bad_file_is_refused_by_name(tmp_path: Path, name: str, content: bytes
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        Table(tmp_path / "missing.csv")
+        FileReader(tmp_path / "missing.csv")
     with pytest.raises(UsageError, match="is a directory"):
-        Table(tmp_path)
+        FileReader(tmp_path)
 
 
 def test_a_zip_with_two_files_is_refused(tmp_path: Path) -> None:

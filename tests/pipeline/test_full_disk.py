@@ -16,7 +16,7 @@ from archives import ArchiveMaker
 from headrace.cli.main import main
 from headrace.errors import CommandError, HeadraceError
 from headrace.pipeline.replay import replay
-from headrace.pipeline.replay_source import Source
+from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.watermark import WatermarkPublisher, published_id
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import write_batches
@@ -94,7 +94,7 @@ def test_a_load_says_that_the_disk_is_full_and_can_be_resumed(
 def test_a_replay_says_that_the_disk_is_full_and_goes_on(full_disk: FullDisk, tmp_path: Path) -> None:
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", [(f"{n + 1}-0", {"n": n, "text": TEXT}) for n in range(ROWS)])
-    source = Source("s", None, tmp_path / "archive")
+    source = ReplaySource("s", None, tmp_path / "archive")
     full_disk.fill()
     with pytest.raises(CommandError, match=FULL):
         replay(source, full_disk.server.url, "t", name="x")

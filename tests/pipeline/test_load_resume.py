@@ -13,11 +13,11 @@ from stream_server import StreamServer
 
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.file_readers import Table
+from headrace.pipeline.file_readers import FileReader
 from headrace.pipeline.load import load
 from headrace.pipeline.load_marker import RowDigest
-from headrace.pipeline.loader import LoadJob, Report
-from headrace.pipeline.server_connection import Link
+from headrace.pipeline.loader import LoadJob, LoadReport
+from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn
 
 TIMES = TimeColumn("at", is_field=False)
@@ -25,8 +25,8 @@ JOB = LoadJob("x", "rows.csv", 100)
 
 
 @pytest.fixture
-def link(stream_server: StreamServer) -> Iterator[Link]:
-    with Link(stream_server.url) as link:
+def link(stream_server: StreamServer) -> Iterator[ServerConnection]:
+    with ServerConnection(stream_server.url) as link:
         yield link
 
 
@@ -42,8 +42,8 @@ def numbers(server: StreamServer, stream: str = "s") -> list[int]:
     return [int(fields[b"n"]) for _, fields in server.client.xrange(stream) if b"n" in fields]
 
 
-def stop_after(count: int) -> Callable[[Report], None]:
-    def stop(report: Report) -> None:
+def stop_after(count: int) -> Callable[[LoadReport], None]:
+    def stop(report: LoadReport) -> None:
         if report.loaded >= count:
             raise KeyboardInterrupt
 
@@ -52,15 +52,15 @@ def stop_after(count: int) -> Callable[[Report], None]:
 
 @pytest.mark.parametrize("times", [None, TIMES])
 def test_a_load_that_is_broken_off_again_and_again_is_exact(
-    stream_server: StreamServer, link: Link, times: TimeColumn | None
+    stream_server: StreamServer, link: ServerConnection, times: TimeColumn | None
 ) -> None:
     every = [rows(*range(1, 400)), rows(*range(400, 1001))]
     for stop in (1, 250, 399, 700):
-        seen: list[Report] = []
+        seen: list[LoadReport] = []
         broken: list[bool] = []
 
         def break_off(
-            report: Report, stop: int = stop, seen: list[Report] = seen, broken: list[bool] = broken
+            report: LoadReport, stop: int = stop, seen: list[LoadReport] = seen, broken: list[bool] = broken
         ) -> None:
             seen.append(report)
             if report.loaded >= stop and not broken:
@@ -77,7 +77,9 @@ def test_a_load_that_is_broken_off_again_and_again_is_exact(
     assert stream_server.client.xinfo_stream("s")["length"] == 1000
 
 
-def test_a_complete_load_that_is_resumed_adds_nothing(stream_server: StreamServer, link: Link) -> None:
+def test_a_complete_load_that_is_resumed_adds_nothing(
+    stream_server: StreamServer, link: ServerConnection
+) -> None:
     load([rows(1, 2, 3)], None, link, "s", job=JOB)
     report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
     assert (report.rows, report.skipped) == (0, 3)
@@ -88,7 +90,7 @@ def test_a_complete_load_that_is_resumed_adds_nothing(stream_server: StreamServe
 
 
 def test_a_complete_load_that_is_run_again_adds_all_rows_again(
-    stream_server: StreamServer, link: Link
+    stream_server: StreamServer, link: ServerConnection
 ) -> None:
     for _ in range(2):
         assert load([rows(1, 2)], None, link, "s", job=JOB).rows == 2
@@ -96,7 +98,7 @@ def test_a_complete_load_that_is_run_again_adds_all_rows_again(
 
 
 def test_entries_of_others_are_not_taken_for_rows_of_the_file(
-    stream_server: StreamServer, link: Link
+    stream_server: StreamServer, link: ServerConnection
 ) -> None:
     stream_server.client.xadd("s", {"other": "1"}, id="9999-0")
     report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
@@ -104,7 +106,7 @@ def test_entries_of_others_are_not_taken_for_rows_of_the_file(
     assert numbers(stream_server) == [1, 2, 3]
 
 
-def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, link: Link) -> None:
+def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, link: ServerConnection) -> None:
     done = threading.Event()
 
     def produce() -> None:
@@ -128,9 +130,9 @@ def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, li
 
 
 def test_an_append_that_is_overtaken_by_others_goes_on_after_them(
-    stream_server: StreamServer, link: Link
+    stream_server: StreamServer, link: ServerConnection
 ) -> None:
-    def intrude(report: Report) -> None:
+    def intrude(report: LoadReport) -> None:
         if report.rows == 4:
             stream_server.client.xadd("s", {"other": "1"}, id="500-7")
 
@@ -142,11 +144,11 @@ def test_an_append_that_is_overtaken_by_others_goes_on_after_them(
 
 
 def test_a_load_that_is_overtaken_by_others_says_how_to_go_on(
-    stream_server: StreamServer, link: Link
+    stream_server: StreamServer, link: ServerConnection
 ) -> None:
     seen: list[int] = []
 
-    def intrude(report: Report) -> None:
+    def intrude(report: LoadReport) -> None:
         seen.append(report.loaded)
         if len(seen) == 1:
             stream_server.client.xadd("s", {"other": "1"}, id="7-0")
@@ -164,9 +166,9 @@ def test_a_load_that_is_overtaken_by_others_says_how_to_go_on(
 
 @pytest.mark.parametrize("times", [None, TIMES])
 def test_good_rows_before_a_bad_one_are_loaded_and_it_goes_on_right_after_them(
-    stream_server: StreamServer, link: Link, times: TimeColumn | None
+    stream_server: StreamServer, link: ServerConnection, times: TimeColumn | None
 ) -> None:
-    seen: list[Report] = []
+    seen: list[LoadReport] = []
     bad = BadRow(4, "expected 2 columns, found 1", b"oops\n")
     with pytest.raises(UsageError, match=r"rows.csv: line 4: expected 2 columns"):
         load([rows(1, 2, 3), bad, rows(5)], times, link, "s", job=JOB, on_progress=seen.append)
@@ -176,7 +178,9 @@ def test_good_rows_before_a_bad_one_are_loaded_and_it_goes_on_right_after_them(
     assert numbers(stream_server) == [1, 2, 3, 4, 5]
 
 
-def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(stream_server: StreamServer, link: Link) -> None:
+def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(
+    stream_server: StreamServer, link: ServerConnection
+) -> None:
     batch = pa.RecordBatch.from_pydict(
         {"at": ["2020-01-01", "soon", "2020-01-02", None], "n": ["1", "2", "3", None]}
     )
@@ -186,7 +190,7 @@ def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(stream_server: StreamSer
     assert numbers(stream_server) == [1]
     bad: list[tuple[str, int]] = []
     report = load(
-        [batch], times, link, "s", job=JOB, resume=True, on_bad=lambda row, n: bad.append((str(row), n))
+        [batch], times, link, "s", job=JOB, resume=True, on_bad_row=lambda row, n: bad.append((str(row), n))
     )
     assert numbers(stream_server) == [1, 3] and report.bad == 2
     assert bad == [
@@ -197,7 +201,7 @@ def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(stream_server: StreamSer
 
 
 def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(
-    stream_server: StreamServer, link: Link
+    stream_server: StreamServer, link: ServerConnection
 ) -> None:
     load([rows(1, 2, 3)], None, link, "s", job=JOB)
     for other in ([rows(1, 2)], [rows(1, 9, 3, 4)], [rows(2, 1, 3)]):
@@ -206,10 +210,12 @@ def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(
     assert numbers(stream_server) == [1, 2, 3]
 
 
-def test_a_load_that_broke_off_is_not_begun_again_by_mistake(stream_server: StreamServer, link: Link) -> None:
+def test_a_load_that_broke_off_is_not_begun_again_by_mistake(
+    stream_server: StreamServer, link: ServerConnection
+) -> None:
     with pytest.raises(UsageError):
         load([rows(1, 2), BadRow(4, "bad")], None, link, "s", job=JOB)
-    with pytest.raises(UsageError, match=r"broke off after 2 rows; choose --resume .* or --append"):
+    with pytest.raises(UsageError, match=r"stopped after 2 rows; use --resume .* or --append"):
         load([rows(1, 2, 3)], None, link, "s", job=JOB)
     assert numbers(stream_server) == [1, 2]
     load([rows(1, 2, 3)], None, link, "s", job=LoadJob("y"))
@@ -218,7 +224,7 @@ def test_a_load_that_broke_off_is_not_begun_again_by_mistake(stream_server: Stre
 
 
 def test_a_stream_that_was_deleted_is_loaded_from_the_beginning(
-    stream_server: StreamServer, link: Link
+    stream_server: StreamServer, link: ServerConnection
 ) -> None:
     load([rows(1, 2)], None, link, "s", job=JOB)
     stream_server.client.delete("s")
@@ -226,7 +232,7 @@ def test_a_stream_that_was_deleted_is_loaded_from_the_beginning(
     assert numbers(stream_server) == [1, 2]
 
 
-def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: Link) -> None:
+def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: ServerConnection) -> None:
     load([rows(1, 2)], None, link, "s")
     assert stream_server.client.keys() == [b"s"]
     load([rows(1, 2)], None, link, "s", job=JOB)
@@ -234,10 +240,12 @@ def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: 
     assert key == b"{s}:headrace:load:x" and stream_server.client.pttl(key) > 0
 
 
-def test_what_the_server_rejects_is_counted_exactly(stream_server: StreamServer, link: Link) -> None:
-    seen: list[Report] = []
+def test_what_the_server_rejects_is_counted_exactly(
+    stream_server: StreamServer, link: ServerConnection
+) -> None:
+    seen: list[LoadReport] = []
 
-    def fill(report: Report) -> None:
+    def fill(report: LoadReport) -> None:
         seen.append(report)
         if report.rows == 20:
             stream_server.client.config_set("maxmemory", "1")
@@ -252,7 +260,9 @@ def test_what_the_server_rejects_is_counted_exactly(stream_server: StreamServer,
     assert numbers(stream_server) == list(range(1, 101))
 
 
-def test_a_marker_that_makes_no_sense_is_reported(stream_server: StreamServer, link: Link) -> None:
+def test_a_marker_that_makes_no_sense_is_reported(
+    stream_server: StreamServer, link: ServerConnection
+) -> None:
     stream_server.client.xadd("s", {"a": "1"})
     stream_server.client.set("{s}:headrace:load:x", "nonsense")
     with pytest.raises(CommandError, match="'nonsense', which is not the marker of a load"):
@@ -260,7 +270,7 @@ def test_a_marker_that_makes_no_sense_is_reported(stream_server: StreamServer, l
 
 
 def test_columns_with_names_that_the_spark_sink_reserves_are_fields(
-    stream_server: StreamServer, link: Link
+    stream_server: StreamServer, link: ServerConnection
 ) -> None:
     batch = pa.RecordBatch.from_pydict({"_id": ["a"], "_stream": ["b"], "id": ["c"], "_fields": ["d"]})
     load([batch], None, link, "s")
@@ -278,13 +288,13 @@ def test_a_digest_does_not_depend_on_how_rows_are_cut() -> None:
 
 
 def test_a_file_that_grew_is_resumed_after_its_first_rows(
-    stream_server: StreamServer, link: Link, tmp_path: Path
+    stream_server: StreamServer, link: ServerConnection, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f'{{"n": {n}}}\n' for n in range(500)))
     for grown in (500, 700):
         with path.open("a") as file:
             file.writelines(f'{{"m": 1, "n": {n}}}\n' for n in range(500, grown))
-        with Table(path) as table:
+        with FileReader(path) as table:
             load(table.rows(), None, link, "s", job=JOB, resume=True)
     assert numbers(stream_server) == list(range(700))

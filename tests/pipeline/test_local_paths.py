@@ -12,7 +12,7 @@ from headrace.cli.main import main
 from headrace.errors import UsageError
 from headrace.pipeline.archive import archive
 from headrace.pipeline.query import register
-from headrace.pipeline.replay_source import Source
+from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.options import parse_options
@@ -89,8 +89,8 @@ def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> No
     with pytest.raises(UsageError, match="s3:// is not supported"):
         trim("redis://127.0.0.1:1", ["s"], archive=Path("s3://bucket/x"))
     with pytest.raises(UsageError, match="s3:// is not supported"):
-        Source("s", None, Path("s3://bucket/x"))
+        ReplaySource("s", None, Path("s3://bucket/x"))
     with pytest.raises(UsageError, match="gs:// is not supported"):
         parse_options({"archive": "gs://bucket/x"}, "batch")
     assert parse_options({"archive": "file:///srv/x"}, "batch").archive == "/srv/x"
-    assert Source("s", None, Path("file:///srv/x")).archive == Path("/srv/x")
+    assert ReplaySource("s", None, Path("file:///srv/x")).archive == Path("/srv/x")

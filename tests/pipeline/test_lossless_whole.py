@@ -25,7 +25,7 @@ from headrace.pipeline.compact import compact
 from headrace.pipeline.inference import infer, sample
 from headrace.pipeline.query import ask, register
 from headrace.pipeline.replay import replay
-from headrace.pipeline.replay_source import Source
+from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
@@ -119,7 +119,7 @@ def test_any_bytes_survive_archive_trim_and_replay(
         trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
         compact(directory)
-        replay(Source("s", None, directory), server_url, "t", name="x")
+        replay(ReplaySource("s", None, directory), server_url, "t", name="x")
         assert read(raw, "t") == whole
 
     survive()
@@ -226,7 +226,7 @@ def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
             after = {path: exact_rows(path) for path in committed_files(directory)}
             assert len(after) < len(before) and sum(after.values()) == sum(before.values()) == 6
         raw.delete("t")
-        replay(Source("s", None, directory), server_url, "t", name="x", restart=True)
+        replay(ReplaySource("s", None, directory), server_url, "t", name="x", restart=True)
         assert read(raw, "t") == whole
         assert check(spark, directory).distinct == len(whole)
 
@@ -240,7 +240,7 @@ def test_a_row_whose_fields_an_earlier_version_lost_is_not_replayed_silently(
     lost = pa.array([[("a", "b")], None], pa.map_(pa.string(), pa.string()))
     pq.write_table(table.set_column(3, "fields", lost), path)
     with pytest.raises(HeadraceError, match="entry 2-0 has no fields in the archive"):
-        replay(Source("s", None, tmp_path / "archive"), server_url, "t", name="x")
+        replay(ReplaySource("s", None, tmp_path / "archive"), server_url, "t", name="x")
 
 
 def test_a_column_that_is_not_null_keeps_entries_without_it(
@@ -249,7 +249,7 @@ def test_a_column_that_is_not_null_keeps_entries_without_it(
     add(raw, "s", [[(b"n", b"1")], [(b"n", b"many")], [(b"t", b"x")]])
     schema = schema_of("n INT NOT NULL")
     assert archive(spark, server_url, "s", tmp_path / "a", fields=schema) == 3
-    replay(Source("s", None, tmp_path / "a"), server_url, "t", name="x")
+    replay(ReplaySource("s", None, tmp_path / "a"), server_url, "t", name="x")
     assert read(raw, "t") == read(raw, "s")
 
 

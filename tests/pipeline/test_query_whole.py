@@ -14,7 +14,7 @@ from archives import ArchiveMaker, Entry
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import interrupts
 from headrace.pipeline.query import ask, keep_asking, register
-from headrace.pipeline.spark_import import load_source
+from headrace.pipeline.spark_import import load_from_spark
 from headrace.pipeline.sql_errors import query_failures_explained
 
 pytestmark = pytest.mark.whole
@@ -145,26 +145,29 @@ def test_any_source_of_spark_is_loaded(
     told: list[int] = []
     options = {"path": path}
     url, client = stream_server.url, stream_server.client
-    assert load_source(spark, "orc", options, url, "a", time_by="at", on_progress=told.append) == 3000
+    assert (
+        load_from_spark(spark, "orc", options, url, "a", time_column_name="at", on_progress=told.append)
+        == 3000
+    )
     rows = client.xrange("a")
     assert sorted(int(f[b"n"]) for _, f in rows) == list(range(3000))
     assert all(
         int(i.split(b"-")[0]) == FIRST + int(f[b"n"]) * 7919 % 1000 * 1000 and f[b"at"].endswith(b"Z")
         for i, f in rows
     )
-    assert load_source(spark, "orc", {}, url, "b", path=path, job="once") == 3000
-    assert load_source(spark, "orc", {}, url, "b", path=path, job="once") == 0
+    assert load_from_spark(spark, "orc", {}, url, "b", path=path, job="once") == 3000
+    assert load_from_spark(spark, "orc", {}, url, "b", path=path, job="once") == 0
     others: list[int] = []
 
     def produce(rows: int) -> None:
         client.xadd("d", {"other": 1})
         others.append(rows)
 
-    assert load_source(spark, "orc", {}, url, "d", path=path, on_progress=produce) == 3000
+    assert load_from_spark(spark, "orc", {}, url, "d", path=path, on_progress=produce) == 3000
     assert others and client.xlen("d") == 3000 + len(others), "entries of others are not counted"
     assert client.keys("*headrace-load*") == client.keys("*load-*") == []
     with pytest.raises(UsageError, match="no column 'when'"):
-        load_source(spark, "orc", options, url, "c", time_by="when")
+        load_from_spark(spark, "orc", options, url, "c", time_column_name="when")
 
 
 def test_a_rate_holds_and_an_interrupt_ends_the_load(
@@ -180,7 +183,9 @@ def test_a_rate_holds_and_an_interrupt_ends_the_load(
     threads = threading.active_count()
     try:
         with pytest.raises(KeyboardInterrupt):
-            load_source(spark, "orc", {"path": path}, stream_server.url, "a", rate=2000, on_progress=watch)
+            load_from_spark(
+                spark, "orc", {"path": path}, stream_server.url, "a", rate=2000, on_progress=watch
+            )
     finally:
         interrupts._interrupted.clear()
     there = [int(fields[b"n"]) for _, fields in stream_server.client.xrange("a")]

@@ -11,10 +11,10 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
 from headrace.errors import CommandError, UsageError
-from headrace.pipeline.ordered_archive_reader import clusters, entries_in_order
-from headrace.pipeline.replay import Report, replay
-from headrace.pipeline.replay_pacer import Pace, Rate
-from headrace.pipeline.replay_source import LAST, Source, before, until
+from headrace.pipeline.ordered_archive_reader import entries_in_order, overlapping_row_groups
+from headrace.pipeline.replay import ReplayReport, replay
+from headrace.pipeline.replay_pacer import RateLimiter, ReplayPacer
+from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.spark.archive.files import archived_files
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import DataLoss
@@ -41,10 +41,10 @@ def numbers(server: StreamServer, stream: str) -> list[int]:
 def test_a_live_range_comes_again_with_its_ids_into_an_empty_stream(stream_server: StreamServer) -> None:
     some = entries(5000)
     stream_server.add("a", some)
-    source = Source("a", stream_server.url)
+    source = ReplaySource("a", stream_server.url)
     report = replay(source, stream_server.url, "b", name="x", after=some[99][0], upto=some[4000][0])
     assert held(stream_server, "b") == some[100:4001]
-    assert (report.rows, report.kept) == (3901, True)
+    assert (report.rows, report.ids_kept) == (3901, True)
     assert (report.first_id, report.last_id) == (some[100][0], some[4000][0])
     [key] = stream_server.client.keys("*headrace*")
     assert key == b"{b}:headrace:replay:x" and stream_server.client.pttl(key) > 0
@@ -52,7 +52,7 @@ def test_a_live_range_comes_again_with_its_ids_into_an_empty_stream(stream_serve
 
 def test_bytes_that_are_no_text_are_copied_as_they_are(stream_server: StreamServer) -> None:
     stream_server.client.xadd("a", {b"\xff\x00": b"\xfe", "empty": b""}, id="5-5")
-    replay(Source("a", stream_server.url), stream_server.url, "b", name="x")
+    replay(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x")
     assert stream_server.client.xrange("b") == stream_server.client.xrange("a")
 
 
@@ -64,7 +64,7 @@ def test_an_archive_with_an_id_twice_says_so_and_is_replayed_under_new_ids(
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", some)
     maker.add("s", [(some[repeated][0], {"n": 1, "t": "recreated"})])
-    source = Source("s", None, maker.directory)
+    source = ReplaySource("s", None, maker.directory)
     with pytest.raises(UsageError, match=rf"^entry {some[repeated][0]} is in the archive twice, .*--new-ids"):
         replay(source, stream_server.url, "b", name="x")
     report = replay(source, stream_server.url, "c", name="x", keep_ids=False)
@@ -79,10 +79,10 @@ def test_archive_and_live_stream_are_one(stream_server: StreamServer, tmp_path: 
     maker.add("s", some[:500], committed=False)
     maker.add("other", some)
     stream_server.add("s", some[1500:])  # a part is in both, a part no longer live
-    replay(Source("s", stream_server.url, tmp_path / "archive"), stream_server.url, "again", name="x")
+    replay(ReplaySource("s", stream_server.url, tmp_path / "archive"), stream_server.url, "again", name="x")
     assert held(stream_server, "again") == some
 
-    replay(Source("s", None, tmp_path / "archive"), stream_server.url, "archived", name="x")
+    replay(ReplaySource("s", None, tmp_path / "archive"), stream_server.url, "archived", name="x")
     assert held(stream_server, "archived") == some[:2000]
 
 
@@ -95,7 +95,13 @@ def test_an_archive_of_columns_gives_fields_and_leaves_out_nulls(
     maker.alone("s")
     maker.add(None, some)
     for keep in (True, False):
-        replay(Source("s", None, tmp_path / "archive"), stream_server.url, f"{keep}", name="x", keep_ids=keep)
+        replay(
+            ReplaySource("s", None, tmp_path / "archive"),
+            stream_server.url,
+            f"{keep}",
+            name="x",
+            keep_ids=keep,
+        )
     assert stream_server.client.xrange("True") == [
         (b"7-1", {b"n": b"1", b"t": b"a"}),
         (b"8-0", {b"n": b"2", b"x": b"0.5"}),
@@ -111,7 +117,7 @@ def test_what_did_not_fit_an_archive_s_columns_is_replayed_as_it_was(
     maker = ArchiveMaker(tmp_path / "archive", schema)
     whole = '{"id": "8-0", "fields": {"n": "two", "more": "x"}}'
     maker.add("s", [("7-0", {"n": 1}), ("8-0", {"_corrupt_record": whole}), ("9-0", {"n": 3})])
-    replay(Source("s", None, tmp_path / "archive"), stream_server.url, "t", name="x")
+    replay(ReplaySource("s", None, tmp_path / "archive"), stream_server.url, "t", name="x")
     assert stream_server.client.xrange("t") == [
         (b"7-0", {b"n": b"1"}),
         (b"8-0", {b"n": b"two", b"more": b"x"}),
@@ -121,8 +127,8 @@ def test_what_did_not_fit_an_archive_s_columns_is_replayed_as_it_was(
 
 def test_a_stream_replayed_into_itself_ends_where_it_ended(stream_server: StreamServer) -> None:
     stream_server.add("a", entries(2500))
-    report = replay(Source("a", stream_server.url), stream_server.url, "a", name="x")
-    assert (report.rows, report.kept) == (2500, False)
+    report = replay(ReplaySource("a", stream_server.url), stream_server.url, "a", name="x")
+    assert (report.rows, report.ids_kept) == (2500, False)
     assert numbers(stream_server, "a") == [*range(2500), *range(2500)]
 
 
@@ -130,10 +136,10 @@ def test_ids_that_cannot_be_kept_are_refused_before_anything_is_added(stream_ser
     stream_server.add("a", entries(10))
     stream_server.add("b", [("9999999999999-0", {"n": 1})])
     with pytest.raises(UsageError, match="up to 9999999999999-0"):
-        replay(Source("a", stream_server.url), stream_server.url, "b", name="x", keep_ids=True)
+        replay(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x", keep_ids=True)
     assert stream_server.client.xlen("b") == 1
     with pytest.raises(UsageError, match="no stream 'missing'"):
-        replay(Source("missing", stream_server.url), stream_server.url, "b", name="x")
+        replay(ReplaySource("missing", stream_server.url), stream_server.url, "b", name="x")
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -144,11 +150,11 @@ def test_a_replay_broken_off_goes_on_where_it_was(
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", some[:6000])
     stream_server.add("s", some[6000:])
-    source = Source("s", stream_server.url, tmp_path / "archive")
+    source = ReplaySource("s", stream_server.url, tmp_path / "archive")
     stops = [2500, 3000, 7500]
     for stop in stops:
 
-        def break_off_there(now: Report, stop: int = stop) -> None:
+        def break_off_there(now: ReplayReport, stop: int = stop) -> None:
             if now.last_id and parse_id(now.last_id) >= parse_id(some[stop][0]):
                 raise KeyboardInterrupt
 
@@ -159,7 +165,7 @@ def test_a_replay_broken_off_goes_on_where_it_was(
                 "t",
                 name="x",
                 keep_ids=keep,
-                pace=Slices(),
+                pacer=Slices(),
                 on_progress=break_off_there,
             )
         assert stop < stream_server.client.xlen("t") < 9000
@@ -175,31 +181,33 @@ def test_what_is_trimmed_while_a_replay_is_broken_off_is_told(stream_server: Str
     some = entries(3000)
     stream_server.add("s", some)
 
-    source = Source("s", stream_server.url)
+    source = ReplaySource("s", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
-        replay(source, stream_server.url, "t", name="x", pace=Slices(), on_progress=break_off)
+        replay(source, stream_server.url, "t", name="x", pacer=Slices(), on_progress=break_off)
     there = stream_server.client.xlen("t")
     stream_server.client.xtrim("s", minid=some[2000][0], approximate=False)
-    with pytest.raises(DataLoss, match=f"first entry there is {some[2000][0]}. A replay --from there"):
+    with pytest.raises(
+        DataLoss, match=f"first entry there is {some[2000][0]}. To replay the remaining entries"
+    ):
         replay(source, stream_server.url, "t", name="x")
     assert stream_server.client.xlen("t") == there
-    replay(source, stream_server.url, "t", name="y", after=before(some[2000][0]), keep_ids=True)
+    replay(source, stream_server.url, "t", name="y", after=id_before(some[2000][0]), keep_ids=True)
     assert held(stream_server, "t") == some[:there] + some[2000:]
 
 
-def break_off(now: Report) -> None:
+def break_off(now: ReplayReport) -> None:
     """Ctrl-C after 500 entries."""
     if now.rows >= 500:
         raise KeyboardInterrupt
 
 
-class Slices(Pace):
+class Slices(ReplayPacer):
     """Small pieces, at once."""
 
     def __init__(self) -> None:
         super().__init__(None)
 
-    def pieces(self, times: list[int]):  # type: ignore[no-untyped-def]
+    def due_slices(self, times: list[int]):  # type: ignore[no-untyped-def]
         yield from ((at, min(at + 100, len(times))) for at in range(0, len(times), 100))
 
 
@@ -207,9 +215,11 @@ def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: Strea
     some = entries(1000)
     stream_server.add("a", some)
 
-    source = Source("a", stream_server.url)
+    source = ReplaySource("a", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
-        replay(source, stream_server.url, "b", name="x", keep_ids=False, pace=Slices(), on_progress=break_off)
+        replay(
+            source, stream_server.url, "b", name="x", keep_ids=False, pacer=Slices(), on_progress=break_off
+        )
     first = stream_server.client.xlen("b")
     assert 500 <= first < 1000
     replay(source, stream_server.url, "b", name="x", keep_ids=False, restart=True)
@@ -221,17 +231,22 @@ def test_restart_begins_anew_and_a_new_name_is_a_new_replay(stream_server: Strea
 def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: StreamServer, keep: bool) -> None:
     some = entries(700)
     stream_server.add("a", some)
-    source = Source("a", stream_server.url)
+    source = ReplaySource("a", stream_server.url)
     with pytest.raises(KeyboardInterrupt):
-        replay(source, stream_server.url, "b", name="x", keep_ids=keep, pace=Slices(), on_progress=break_off)
+        replay(source, stream_server.url, "b", name="x", keep_ids=keep, pacer=Slices(), on_progress=break_off)
     for _ in range(2):
         report = replay(source, stream_server.url, "b", name="x", keep_ids=keep)
-    assert (report.rows, report.complete, report.newer, report.upto) == (0, True, False, some[-1][0])
+    assert (report.rows, report.complete, report.has_newer_entries, report.upto) == (
+        0,
+        True,
+        False,
+        some[-1][0],
+    )
     assert numbers(stream_server, "b") == list(range(700))
 
     stream_server.add("a", [("9999999999999-0", {"n": 700})])
     report = replay(source, stream_server.url, "b", name="x")
-    assert (report.rows, report.complete, report.newer) == (0, True, True)
+    assert (report.rows, report.complete, report.has_newer_entries) == (0, True, True)
     replay(source, stream_server.url, "b", name="y", after=report.upto)
     assert numbers(stream_server, "b") == list(range(701))
 
@@ -243,22 +258,22 @@ def test_a_complete_replay_adds_nothing_when_it_is_run_again(stream_server: Stre
 @pytest.mark.parametrize("complete", [True, False])
 def test_a_replay_whose_stream_is_gone_begins_again(stream_server: StreamServer, complete: bool) -> None:
     stream_server.add("a", entries(700))
-    source = Source("a", stream_server.url)
+    source = ReplaySource("a", stream_server.url)
     if complete:
         replay(source, stream_server.url, "b", name="x")
     else:
         with pytest.raises(KeyboardInterrupt):
-            replay(source, stream_server.url, "b", name="x", pace=Slices(), on_progress=break_off)
+            replay(source, stream_server.url, "b", name="x", pacer=Slices(), on_progress=break_off)
     stream_server.client.delete("b")
     report = replay(source, stream_server.url, "b", name="x")
-    assert (report.rows, report.gone, report.complete) == (700, True, False)
+    assert (report.rows, report.target_was_deleted, report.complete) == (700, True, False)
     assert numbers(stream_server, "b") == list(range(700))
 
 
 def test_a_replay_of_nothing_is_refused_or_leaves_no_marker(stream_server: StreamServer) -> None:
     stream_server.add("a", entries(2))
-    source = Source("a", stream_server.url)
-    with pytest.raises(UsageError, match="no entry can be after 9-0 and not after 8-0"):
+    source = ReplaySource("a", stream_server.url)
+    with pytest.raises(UsageError, match="no entry can be after 9-0 and up to 8-0"):
         replay(source, stream_server.url, "b", name="x", after="9-0", upto="8-0")
     assert replay(source, stream_server.url, "b", name="x", upto="8-0").rows == 0
     assert stream_server.client.keys("*headrace*") == []
@@ -268,7 +283,7 @@ def test_a_place_that_makes_no_sense_is_told(stream_server: StreamServer) -> Non
     stream_server.add("a", entries(1))
     stream_server.client.set("{b}:headrace:replay:x", "nonsense")
     with pytest.raises(CommandError, match="nonsense"):
-        replay(Source("a", stream_server.url), stream_server.url, "b", name="x")
+        replay(ReplaySource("a", stream_server.url), stream_server.url, "b", name="x")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -289,7 +304,7 @@ def test_files_in_any_order_give_entries_in_order(tmp_path: pathlib.Path, seed: 
     after, upto = some[dice.randrange(900)][0], some[dice.randrange(1000, 2000)][0]
     got = [row["id"] for batch in entries_in_order(files, after, upto) for row in batch.to_pylist()]
     assert got == [i for i, _ in some if parse_id(after) < parse_id(i) <= parse_id(upto)]
-    assert sum(len(cluster) for cluster in clusters(files)) >= len(files)
+    assert sum(len(cluster) for cluster in overlapping_row_groups(files)) >= len(files)
 
 
 def test_pace_lets_entries_go_when_they_are_due() -> None:
@@ -300,16 +315,16 @@ def test_pace_lets_entries_go_when_they_are_due() -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    pace = Pace(10, clock=lambda: now[0], sleep=sleep)
+    pace = ReplayPacer(10, clock=lambda: now[0], sleep=sleep)
     gone: list[tuple[float, int]] = []
     times = [0, 0, 100, 5000, 5100, 60_000]
-    for start, stop in pace.pieces(times):
+    for start, stop in pace.due_slices(times):
         gone += [(now[0] - 100, times[row]) for row in range(start, stop)]
     assert [time for _, time in gone] == times
     for at, time in gone:
         assert at == pytest.approx(time / 10_000, abs=0.021)
     assert max(slept) <= 0.1
-    assert list(Pace(None).pieces([1, 5, 9])) == [(0, 3)]
+    assert list(ReplayPacer(None).due_slices([1, 5, 9])) == [(0, 3)]
 
 
 def test_a_rate_spreads_rows_evenly() -> None:
@@ -318,25 +333,29 @@ def test_a_rate_spreads_rows_evenly() -> None:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    rate = Rate(500, clock=lambda: now[0], sleep=sleep)
+    rate = RateLimiter(500, clock=lambda: now[0], sleep=sleep)
     rows = 0
     while rows < 5000:
-        rate.wait(rate.at_once(2000))
-        rows += rate.at_once(2000)
+        rate.wait(rate.batch_rows(2000))
+        rows += rate.batch_rows(2000)
         assert rows <= 500 * (now[0] + 0.1) + 1e-6
     assert now[0] == pytest.approx(10, abs=0.2)
-    assert (rate.at_once(2000), Rate(3).at_once(2000), Rate(None).at_once(2000)) == (50, 1, 2000)
+    assert (rate.batch_rows(2000), RateLimiter(3).batch_rows(2000), RateLimiter(None).batch_rows(2000)) == (
+        50,
+        1,
+        2000,
+    )
 
 
 def test_bounds_are_ids_or_times() -> None:
-    assert before("1577836800000-5") == "1577836800000-4"
-    assert before("2020-01-01") == before("1577836800000") == "1577836799999-18446744073709551615"
-    assert before("2020-01-01T01:00+01:00") == before("2020-01-01")
-    assert before("0-0") == "0-0"
-    assert until("1577836800000-5") == "1577836800000-5"
-    assert until("1577836800000") == "1577836800000-18446744073709551615"
-    assert until("2020-01-01") == "1577836799999-18446744073709551615"
-    assert parse_id(LAST) > parse_id(until("9999-12-31"))
+    assert id_before("1577836800000-5") == "1577836800000-4"
+    assert id_before("2020-01-01") == id_before("1577836800000") == "1577836799999-18446744073709551615"
+    assert id_before("2020-01-01T01:00+01:00") == id_before("2020-01-01")
+    assert id_before("0-0") == "0-0"
+    assert last_included_id("1577836800000-5") == "1577836800000-5"
+    assert last_included_id("1577836800000") == "1577836800000-18446744073709551615"
+    assert last_included_id("2020-01-01") == "1577836799999-18446744073709551615"
+    assert parse_id(LAST_ID) > parse_id(last_included_id("9999-12-31"))
     for wrong in ("soon", "1-2-3", "1960-01-01", "99999999999999999999-0"):
         with pytest.raises(UsageError):
-            before(wrong)
+            id_before(wrong)

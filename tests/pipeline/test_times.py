@@ -116,7 +116,7 @@ def test_times_before_1970_and_after_9999_are_no_times() -> None:
 
 def test_each_wrong_value_is_named_and_the_others_are_read() -> None:
     rows = batch(at=["2013-01-01T10:00:00Z", "soon", None, "2013-01-01T12:00:00+02:00", "1013-01-01"])
-    found, wrong = TimeColumn("at").readings(rows)
+    found, wrong = TimeColumn("at").milliseconds_or_reasons(rows)
     assert found == [MS, None, None, MS, None]
     assert sorted(wrong) == [1, 4] and "'soon', which is not a time" in wrong[1]
 
@@ -134,7 +134,7 @@ def test_the_unit_of_numbers_is_found_and_named(unit_ns: int, name: str) -> None
     values = [MS * 1_000_000 // unit_ns] * 2 + [0, None]
     for texts in (values, [None if v is None else str(v) for v in values]):
         column = chosen(batch(ts=texts))
-        assert (column.unit_ns, column.unit) == (unit_ns, name)
+        assert (column.unit_ns, column.unit_name) == (unit_ns, name)
 
 
 def test_numbers_of_several_units_are_ambiguous() -> None:

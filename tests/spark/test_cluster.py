@@ -21,8 +21,8 @@ from headrace.pipeline import trim as trim_module
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadJob
 from headrace.pipeline.replay import replay
-from headrace.pipeline.replay_source import Source
-from headrace.pipeline.server_connection import Link
+from headrace.pipeline.replay_source import ReplaySource
+from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import published_id, raise_watermark, watermark_key
 from headrace.spark.decode.schema import Layout
@@ -225,7 +225,7 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
 
 def test_a_load_goes_to_the_master_that_owns_the_stream_with_its_marker(cluster: Cluster) -> None:
     rows = pa.record_batch({"n": [1, 2, 3]})
-    with Link(cluster.url) as link:
+    with ServerConnection(cluster.url) as link:
         for node in cluster.masters:
             stream = cluster.stream_of(node)
             assert link.last_id(stream) is None
@@ -303,7 +303,7 @@ def test_jobs_on_a_node_say_that_there_is_a_cluster(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match="use cluster://"):
         trim(url, [stream])
     with pytest.raises(UsageError, match="use cluster://"):
-        replay(Source(stream, url, None), url, "copy", name="r")
+        replay(ReplaySource(stream, url, None), url, "copy", name="r")
     with pytest.raises(UsageError, match="use cluster://"), servers_at(url) as servers:
         servers.client().xlen(stream)
     servers = Servers(url)

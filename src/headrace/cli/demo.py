@@ -34,9 +34,9 @@ from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import Check, archive, check, schema_of
 from headrace.pipeline.load import load
-from headrace.pipeline.loader import Report
+from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.progress import BatchProgress
-from headrace.pipeline.server_connection import Link
+from headrace.pipeline.server_connection import ServerConnection
 
 STREAM = "flights"
 MICRO_BATCHES = 5
@@ -79,9 +79,9 @@ def command(output: Path, rows: int) -> None:
     prepare(output)
     console.print("[bold]A year of flights out of New York[/], through a stream and Spark\n")
     with own_server() as url:
-        with Link(url) as link:
-            loaded = load_flights(console, link, rows)
-            length = link.length(STREAM)
+        with ServerConnection(url) as connection:
+            loaded = load_flights(console, connection, rows)
+            length = connection.length(STREAM)
         try:
             windows, written, held = query_and_archive(console, url, output, rows)
         except HeadraceError as error:
@@ -131,11 +131,13 @@ def prepare(output: Path) -> None:
         (output / name).unlink(missing_ok=True)
 
 
-def load_flights(console: Console, link: Link, rows: int) -> Report:
+def load_flights(console: Console, connection: ServerConnection, rows: int) -> LoadReport:
     """Loads the flights by scheduled departure, under a progress bar."""
-    server = link.client.info("server")
+    server = connection.client.info("server")
     version = server.get("headrace_version", server.get("redis_version"))
-    console.print(f"[bold]1 Server[/]   {link.url}, version {version}, process {server.get('process_id')}")
+    console.print(
+        f"[bold]1 Server[/]   {connection.url}, version {version}, process {server.get('process_id')}"
+    )
     with console.status("Reading the flights"):
         table = flights(rows)
     console.print(f"[bold]2 Load[/]     {rows:,} flights of 2013 by scheduled departure, 19 fields each")
@@ -144,7 +146,7 @@ def load_flights(console: Console, link: Link, rows: int) -> Report:
         report = load(
             table.to_batches(),
             TIMES,
-            link,
+            connection,
             STREAM,
             on_progress=lambda now: bar.update(task, completed=now.rows, rows=now.rows),
         )

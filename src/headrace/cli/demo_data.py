@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UsageError
-from headrace.pipeline.file_readers import Table
+from headrace.pipeline.file_readers import FileReader
 from headrace.pipeline.times import TimeColumn
 
 ZONE = "America/New_York"
@@ -36,7 +36,7 @@ def data_file(name: str) -> Path:
 
 def flights(rows: int | None = None) -> pa.Table:
     """The first `rows` flights by scheduled departure: the file's 19 columns as text, and SCHEDULED."""
-    with Table(data_file("flights.csv.zip"), NULLS) as file:
+    with FileReader(data_file("flights.csv.zip"), NULLS) as file:
         table = pa.Table.from_batches(file.batches())
     hour = table["time_hour"].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms"))
     minutes = pc.multiply(table["minute"].cast(pa.int64()), 60_000).cast(pa.duration("ms"))

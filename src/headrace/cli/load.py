@@ -19,15 +19,16 @@ from headrace.cli.resume_hint import add_hint
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
 from headrace.console.rich_text import line
+from headrace.console.styles import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.file_progress import FileProgress
-from headrace.pipeline.file_readers import STDIN, Table
-from headrace.pipeline.load import in_time_order, load
-from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, Report
-from headrace.pipeline.rejects import SHOWN, RejectsFile
-from headrace.pipeline.replay_pacer import Rate
-from headrace.pipeline.server_connection import Link
+from headrace.pipeline.file_readers import STDIN, FileReader
+from headrace.pipeline.load import load, sorted_by_time
+from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, LoadReport
+from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
+from headrace.pipeline.replay_pacer import RateLimiter
+from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn, choose_time_column
 from headrace.spark.archive.local_paths import local_path
 
@@ -207,44 +208,46 @@ def rejects_path(path: Path, given: str | None) -> Path:
 def load_file(wanted: Wanted) -> None:
     """Load a file, and say what was done."""
     console = Console(highlight=False)
-    report = Report()
+    report = LoadReport()
     with ExitStack() as stack:
-        table = stack.enter_context(Table(wanted.path, wanted.null_values, wanted.delimiter, wanted.encoding))
-        link = stack.enter_context(Link(wanted.url))
+        reader = stack.enter_context(
+            FileReader(wanted.path, wanted.null_values, wanted.delimiter, wanted.encoding)
+        )
+        connection = stack.enter_context(ServerConnection(wanted.url))
         rejects = None
         if wanted.rejects is not None:
-            rejects = stack.enter_context(RejectsFile(wanted.rejects, table, wanted.resume))
-        progress = FileProgress(table)
-        rows, times = begin(console, table, progress, wanted)
+            rejects = stack.enter_context(RejectsFile(wanted.rejects, reader, wanted.resume))
+        progress = FileProgress(reader)
+        rows, times = begin(console, reader, progress, wanted)
         with progress_bar(console) as bar:
             task = bar.add_task(wanted.stream, total=None, rows=0)
 
-            def show(now: Report) -> None:
+            def show(now: LoadReport) -> None:
                 nonlocal report
                 report = now
-                if rejects is not None and now.ended:
+                if rejects is not None and now.is_complete:
                     rejects.finish()
                 elif rejects is not None:
-                    rejects.settle(now.loaded)
-                done = progress.position(now.loaded + now.bad)
-                bar.update(task, completed=done, total=table.size or None, rows=now.loaded)
+                    rejects.write_up_to(now.loaded)
+                done = progress.position_after(now.loaded + now.bad)
+                bar.update(task, completed=done, total=reader.size or None, rows=now.loaded)
 
             try:
                 report = load(
                     rows,
                     times,
-                    link,
+                    connection,
                     wanted.stream,
-                    job=LoadJob(wanted.job, table.name, table.size),
+                    job=LoadJob(wanted.job, reader.name, reader.size),
                     append=wanted.append,
                     resume=wanted.resume,
                     maxlen=wanted.maxlen,
                     rows_per_batch=wanted.batch,
-                    rate=Rate(wanted.rate),
-                    on_bad=None if rejects is None else rejects.add,
+                    rate=RateLimiter(wanted.rate),
+                    on_bad_row=None if rejects is None else rejects.add,
                     on_progress=show,
                 )
-                bar.update(task, completed=table.size, rows=report.loaded)
+                bar.update(task, completed=reader.size, rows=report.loaded)
             except (HeadraceError, KeyboardInterrupt) as stop:
                 if hint := how_to_go_on(report, wanted):
                     add_hint(console, stop, hint)
@@ -255,10 +258,10 @@ def load_file(wanted: Wanted) -> None:
 
 
 def begin(
-    console: Console, table: Table, progress: FileProgress, wanted: Wanted
+    console: Console, reader: FileReader, progress: FileProgress, wanted: Wanted
 ) -> tuple[Iterable[pa.RecordBatch | BadRow], TimeColumn | None]:
     """Read the first rows, and say what gives the IDs. Returns all rows, and that column."""
-    rows = progress.watch(table.rows())
+    rows = progress.track(reader.rows())
     first: list[pa.RecordBatch | BadRow] = []
     batch = None
     for each in rows:
@@ -267,21 +270,21 @@ def begin(
             batch = each
             break
         if wanted.rejects is None:
-            raise UsageError(f"{table.name}: {each}")
+            raise UsageError(f"{reader.name}: {each}")
     if batch is None:
-        raise UsageError(f"{table.name}: has no rows" + (" that can be loaded" if first else ""))
+        raise UsageError(f"{reader.name}: has no rows" + (" that can be loaded" if first else ""))
     times = None if wanted.new_ids else choose_time_column(batch, wanted.time_column)
     if times is None:
         why = "" if wanted.new_ids else "; no column looks like a time (--time-column names one)"
         console.print(f"IDs from the server{why}", soft_wrap=True)
         if wanted.sort:
             raise UsageError(
-                f"{table.name}: no column looks like a time to sort by; name one with --time-column "
+                f"{reader.name}: no column looks like a time to sort by; name one with --time-column "
                 f"({', '.join(batch.schema.names)})"
             )
     else:
         details = [
-            *([f"{times.unit} since 1970"] if times.unit else []),
+            *([f"{times.unit_name} since 1970"] if times.unit_name else []),
             *([] if wanted.time_column else ["chosen"]),
         ]
         origin = f" ({', '.join(details)})" if details else ""
@@ -289,11 +292,11 @@ def begin(
     every = chain(first, rows)
     if times is not None and wanted.sort:
         with console.status("Sorting"):
-            every = chain(list(in_time_order(every, times)))
+            every = chain(list(sorted_by_time(every, times)))
     return every, times
 
 
-def how_to_go_on(report: Report, wanted: Wanted) -> str:
+def how_to_go_on(report: LoadReport, wanted: Wanted) -> str:
     """Return how many rows are in the stream after a failure, and how to add the others; empty for none."""
     if not report.rows and not report.uncertain:
         return ""
@@ -316,7 +319,7 @@ def load_by_spark(
 ) -> None:
     """Loads what Spark reads."""
     from headrace.cli.spark_session import announced_spark
-    from headrace.pipeline.spark_import import load_source
+    from headrace.pipeline.spark_import import load_from_spark
 
     options = dict(name_and_value(each) for each in given)
     console = Console(highlight=False)
@@ -325,14 +328,14 @@ def load_by_spark(
         spark = stack.enter_context(announced_spark("headrace load", Path(scratch) / "spark.log"))
         with progress_bar(console) as bar:
             task = bar.add_task(stream, total=None, rows=0)
-            rows = load_source(
+            rows = load_from_spark(
                 spark,
                 kind,
                 options,
                 url,
                 stream,
                 path=file,
-                time_by=time_column,
+                time_column_name=time_column,
                 rate=rate,
                 maxlen=maxlen,
                 job=job,
@@ -353,13 +356,11 @@ def name_and_value(text: str) -> tuple[str, str]:
 def tell_rate(console: Console, rows: int, seconds: float, stream: str) -> None:
     """Says how many rows are in, and how fast they went."""
     rate = rows / max(seconds, 1e-9)
-    console.print(
-        line((f"{rows:,}", "bold"), " rows added to stream ", (stream, "bold"), f", {rate:,.0f} rows/s"),
-        soft_wrap=True,
-    )
+    count = (plural(rows, "row"), "bold")
+    console.print(line(count, " added to stream ", (stream, "bold"), f", {rate:,.0f} rows/s"), soft_wrap=True)
 
 
-def tell(console: Console, report: Report, stream: str, resumed: bool) -> None:
+def tell(console: Console, report: LoadReport, stream: str, resumed: bool) -> None:
     """Say what the load did, and what it had to change."""
     if resumed and report.skipped and not report.rows:
         complete = f"The load is complete: all {report.skipped:,} rows are in stream "
@@ -369,13 +370,14 @@ def tell(console: Console, report: Report, stream: str, resumed: bool) -> None:
     if report.rows and report.first_id:
         console.print(f"IDs {report.first_id} to {report.last_id}")
     if report.skipped:
-        console.print(f"{report.skipped:,} rows were there already and were skipped")
-    if report.moved:
-        console.print(
-            f"{report.moved:,} rows went back in time and took the time before them (--sort avoids this)"
-        )
-    if report.untimed:
-        console.print(f"{report.untimed:,} rows have no time and took the time before them")
+        skipped = plural(report.skipped, "row")
+        console.print(f"{skipped} skipped: already in the stream")
+    if report.out_of_order:
+        rows = plural(report.out_of_order, "row")
+        console.print(f"{rows} got the time of the row before, which is later (--sort avoids this)")
+    if report.without_time:
+        rows = plural(report.without_time, "row")
+        console.print(f"{rows} without a time got the time of the row before")
 
 
 def tell_rejects(console: Console, rejects: RejectsFile) -> None:
@@ -384,5 +386,5 @@ def tell_rejects(console: Console, rejects: RejectsFile) -> None:
     console.print(line(count, " bad rows were left out, see ", rejects.path, ":"), soft_wrap=True)
     for reason in rejects.reasons:
         console.print(line("  ", reason), soft_wrap=True)
-    if rejects.count > SHOWN:
-        console.print(f"  and {rejects.count - SHOWN:,} more")
+    if rejects.count > REASONS_SHOWN:
+        console.print(f"  and {rejects.count - REASONS_SHOWN:,} more")

@@ -18,9 +18,9 @@ from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import defer_interrupts
-from headrace.pipeline.replay import Report, replay
-from headrace.pipeline.replay_pacer import Pace
-from headrace.pipeline.replay_source import LAST, Source, before, until
+from headrace.pipeline.replay import ReplayReport, replay
+from headrace.pipeline.replay_pacer import ReplayPacer
+from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.stream_names import normalize_name
 
@@ -86,16 +86,16 @@ def command(
     """
     if archive_only and directory is None:
         raise UsageError("--archive-only needs an --archive")
-    pace = Pace(factor(speed))
+    pacer = ReplayPacer(factor(speed))
     target = normalize_name(target)
-    source = Source(normalize_name(stream), None if archive_only else url, directory)
-    after, upto = before(begin) if begin else START, until(end) if end else LAST
+    source = ReplaySource(normalize_name(stream), None if archive_only else url, directory)
+    after, upto = id_before(begin) if begin else START, last_included_id(end) if end else LAST_ID
     if parse_id(after) >= parse_id(upto):
         raise UsageError(f"--from {begin or '0-0'} is not before --to {end}: no entry can be between them")
     console = Console(highlight=False)
-    report = Report()
+    report = ReplayReport()
 
-    def show(now: Report) -> None:
+    def show(now: ReplayReport) -> None:
         nonlocal report
         report = now
         draw(bar, now)
@@ -110,7 +110,7 @@ def command(
                 after=after,
                 upto=upto if end else None,
                 keep_ids=keep_ids,
-                pace=pace,
+                pacer=pacer,
                 restart=restart,
                 on_progress=show,
             )
@@ -135,7 +135,7 @@ def factor(text: str) -> float | None:
     return found
 
 
-def name_of(source: Source, url: str, after: str, upto: str) -> str:
+def name_of(source: ReplaySource, url: str, after: str, upto: str) -> str:
     """A name by which the same replay is known again: what is replayed, not how fast."""
     archive = source.archive.resolve() if source.archive else ""
     what = "\0".join([source.stream, str(archive), url.rpartition("@")[2], after, upto])
@@ -158,13 +158,13 @@ def progress(console: Console, target: str) -> Progress:
     return bar
 
 
-def draw(bar: Progress, now: Report) -> None:
+def draw(bar: Progress, now: ReplayReport) -> None:
     """Moves the bar to where the replay is."""
     [task] = bar.task_ids
     if not now.first_id:
         return
     first, last, upto = (parse_id(each)[0] for each in (now.first_id, now.last_id, now.upto))
-    late = f"  {now.behind:,.1f} s behind" if now.behind >= 1 else ""
+    late = f"  {now.lag_seconds:,.1f} s behind" if now.lag_seconds >= 1 else ""
     bar.update(task, completed=last - first, total=max(upto - first, 1), rows=now.rows, at=clock(last) + late)
 
 
@@ -176,23 +176,23 @@ def clock(ms: int) -> str:
         return str(ms)
 
 
-def tell(console: Console, report: Report, target: str) -> None:
+def tell(console: Console, report: ReplayReport, target: str) -> None:
     """Says what the replay did."""
     if report.complete:
         complete = f" is complete up to {report.upto}, nothing was added; --restart replays it again"
         console.print(line("The replay into ", (target, "bold"), complete), soft_wrap=True)
-        if report.newer:
+        if report.has_newer_entries:
             ms, seq = parse_id(report.upto)
             console.print(f"Newer entries are not part of it: --from {ms}-{seq + 1} replays them")
         return
-    if report.gone:
+    if report.target_was_deleted:
         console.print(
             line("Stream ", (target, "bold"), " is gone since an earlier run: began again"), soft_wrap=True
         )
     if report.resumed_after:
         console.print(f"Went on after {report.resumed_after}")
     rate = report.rows / max(report.seconds, 1e-9)
-    kept = "with the IDs they had" if report.kept else "with new IDs"
+    kept = "with the IDs they had" if report.ids_kept else "with new IDs"
     ending = f" {kept}, {rate:,.0f} entries/s"
     added = line((f"{report.rows:,}", "bold"), " entries added to stream ", (target, "bold"), ending)
     console.print(added, soft_wrap=True)

@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_metadata import held, write_whole
-from headrace.pipeline.ordered_archive_reader import NOTE
+from headrace.pipeline.ordered_archive_reader import SPARK_METADATA_KEY
 from headrace.pipeline.watermark import sync_path
 from headrace.spark.archive.files import LOG, OURS, day, located, logged_files, partition_of
 from headrace.spark.source.offsets import EntryId, parse_id
@@ -162,7 +162,9 @@ def packed(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iter
 def columns_of(file: Path) -> tuple[pa.Schema, bytes | None]:
     """The columns of a file, and what Spark noted of them: an older file may lack one."""
     with pq.ParquetFile(file) as parquet:
-        return schema_for(parquet).remove_metadata(), (parquet.metadata.metadata or {}).get(NOTE)
+        return schema_for(parquet).remove_metadata(), (parquet.metadata.metadata or {}).get(
+            SPARK_METADATA_KEY
+        )
 
 
 def first_id(file: Path) -> EntryId:

@@ -1,7 +1,7 @@
-"""Cut a CSV file into records, so that a bad record can be named and skipped, and the others kept.
+"""Split a CSV file into records, so that a bad record can be reported and skipped.
 
 A record is a line, or several lines if a quoted value has line breaks. Arrow parses whole blocks of records.
-Only a block that Arrow rejects is looked at record by record.
+Only a block that Arrow rejects is bisected down to its bad records.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ EXCERPT_CHARACTERS = 80
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that cannot be loaded, and why.
+    """A row that cannot be loaded, and the reason.
 
-    line, text      the first of its lines, and its bytes; or else
-    row, values     which row it is, counted from 1, and its values
+    Attributes:
+        line: The number of its first line, from 1; 0 if `row` is given instead.
+        reason: What is wrong with it.
+        text: Its bytes, if it has a line number.
+        row: The number of the row, from 1; 0 if `line` is given instead.
+        values: Its values by column, if it has a row number.
     """
 
     line: int
@@ -39,8 +43,8 @@ class BadRow:
         return f"{where}: {self.reason}"
 
 
-class Lines(Protocol):
-    """A binary file that is read by lines."""
+class LineReader(Protocol):
+    """A binary file that can be read by lines."""
 
     def readlines(self, hint: int, /) -> list[bytes]:
         """Return whole lines of about `hint` bytes."""
@@ -52,12 +56,13 @@ class Lines(Protocol):
 
 
 @dataclass(frozen=True)
-class Block:
-    """Records that follow each other.
+class RecordBlock:
+    """Consecutive records.
 
-    number      the line number of the first
-    records     their bytes, line ends included; blank lines are among them
-    unclosed    indexes of the records with an opening quote that is never closed
+    Attributes:
+        number: The line number of the first one.
+        records: Their bytes with line ends; blank lines are included.
+        unclosed: Indexes of the records with an opening quote that is never closed.
     """
 
     number: int
@@ -65,10 +70,10 @@ class Block:
     unclosed: frozenset[int] = frozenset()
 
 
-class RecordCutter:
+class RecordSplitter:
     """Reads blocks of whole records from a file."""
 
-    def __init__(self, file: Lines, delimiter: bytes) -> None:
+    def __init__(self, file: LineReader, delimiter: bytes) -> None:
         self._file = file
         d = re.escape(delimiter)
         field = rb'(?:"(?:[^"]++|"")*+"[^%b]*+|[^"%b][^%b]*+|)' % (d, d, d)
@@ -77,12 +82,12 @@ class RecordCutter:
         self._closing = re.compile(rb'(?:[^"]++|"")*+"')
         self._number = 1
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def blocks(self, size: int) -> Iterator[RecordBlock]:
         """Yield blocks of about `size` bytes."""
         while block := self.block(size):
             yield block
 
-    def first_record(self, size: int) -> tuple[Block, Block | None]:
+    def first_record(self, size: int) -> tuple[RecordBlock, RecordBlock | None]:
         """Return the first record that is not blank, and the rest of its block."""
         block = self.block(size)
         while block is not None:
@@ -91,15 +96,15 @@ class RecordCutter:
                     head = self._part(block, at, at + 1)
                     return head, self._part(block, at + 1, len(block.records))
             block = self.block(size)
-        return Block(1, []), None
+        return RecordBlock(1, []), None
 
     @staticmethod
-    def _part(block: Block, start: int, stop: int) -> Block:
+    def _part(block: RecordBlock, start: int, stop: int) -> RecordBlock:
         number = block.number + sum(record.count(b"\n") for record in block.records[:start])
         unclosed = frozenset(at - start for at in block.unclosed if start <= at < stop)
-        return Block(number, block.records[start:stop], unclosed)
+        return RecordBlock(number, block.records[start:stop], unclosed)
 
-    def block(self, size: int) -> Block | None:
+    def block(self, size: int) -> RecordBlock | None:
         """Return the next block; None at the end."""
         lines = self._file.readlines(size)
         if not lines:
@@ -107,7 +112,7 @@ class RecordCutter:
         number = self._number
         records, unclosed = self._records(lines)
         self._number += sum(record.count(b"\n") for record in records)
-        return Block(number, records, unclosed)
+        return RecordBlock(number, records, unclosed)
 
     def _records(self, lines: list[bytes]) -> tuple[list[bytes], frozenset[int]]:
         if QUOTE not in b"".join(lines):
@@ -129,9 +134,9 @@ class RecordCutter:
         return records, frozenset(unclosed)
 
     def _end(self, lines: list[bytes], at: int) -> int | None:
-        """Return where the record that begins at a line ends; None if its quote is not closed.
+        """Return the end of the record that begins at a line; None if its quote is not closed.
 
-        Lines that are read in search of the end are added to `lines`.
+        Lines that are read to find the end are added to `lines`.
         """
         inside, size = self._inside(lines[at], False), len(lines[at])
         while inside:
@@ -170,8 +175,8 @@ class CsvParser:
             quoted_strings_can_be_null=False,
         )
 
-    def rows(self, block: Block) -> Iterator[pa.RecordBatch | BadRow]:
-        """Yield the good rows of a block and, in their places, the bad ones."""
+    def rows(self, block: RecordBlock) -> Iterator[pa.RecordBatch | BadRow]:
+        """Yield the valid rows of a block and, in their places, the bad ones."""
         if not block.unclosed:
             try:
                 yield from self._batches(b"".join(block.records))
@@ -181,7 +186,7 @@ class CsvParser:
         yield from self._bisected(block, 0, len(block.records), self._numbers(block))
 
     @staticmethod
-    def _numbers(block: Block) -> list[int]:
+    def _numbers(block: RecordBlock) -> list[int]:
         numbers, number = [], block.number
         for record in block.records:
             numbers.append(number)
@@ -189,7 +194,7 @@ class CsvParser:
         return numbers
 
     def _bisected(
-        self, block: Block, start: int, stop: int, numbers: list[int]
+        self, block: RecordBlock, start: int, stop: int, numbers: list[int]
     ) -> Iterator[pa.RecordBatch | BadRow]:
         """Yield the rows of some records: all of them, or those of one half and then of the other."""
         if start == stop:

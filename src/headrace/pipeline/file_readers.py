@@ -1,7 +1,7 @@
-"""Files as batches of columns: CSV, JSON lines and Parquet, a few megabytes at a time.
+"""Read CSV, JSON lines and Parquet files as batches of columns, a few megabytes at a time.
 
-CSV values keep their text: `007` and `1.50` reach the stream as they stand in the file. A row that cannot be
-read is yielded as a BadRow in its place, so that the rows before it can be loaded, and the rows after it too.
+CSV values keep their text: `007` and `1.50` reach the stream unchanged. A row that cannot be read is yielded
+in its place as a BadRow, so that the rows before and after it can be loaded.
 """
 
 from __future__ import annotations
@@ -21,28 +21,42 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from headrace.errors import UsageError
-from headrace.pipeline.csv_records import BadRow, CsvParser, Lines, RecordCutter, excerpt, header_names
+from headrace.pipeline.csv_records import BadRow, CsvParser, LineReader, RecordSplitter, excerpt, header_names
 from headrace.pipeline.standard_input import standard_input
 from headrace.spark.decode.nested_json import float_text, json_text
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BUFFER_BYTES = 1 << 18
-KINDS = {
+FORMATS_BY_SUFFIX = {
     ".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json",
     ".parquet": "parquet",
 }  # fmt: skip
-PACKED = (".gz", ".zip")
+COMPRESSIONS = (".gz", ".zip")
 STDIN = Path("-")
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
-SHORT_FLOAT = 15  # characters: a decimal of so few digits is one double, and no other
+EXACT_FLOAT_CHARACTERS = 15  # a decimal number of at most so many characters is exact as a double
 Rows = Iterator[pa.RecordBatch | BadRow]
 
 
-class Table(AbstractContextManager["Table"]):
-    """A file that is being read, or standard input for the path `-`.
+class FileReader(AbstractContextManager["FileReader"]):
+    """Reads a file, or standard input for the path `-`.
 
-    `position` of `size` says how far, in bytes of the file, or rows of Parquet; `size` is 0 if it is unknown.
+    Args:
+        path: The file.
+        null_values: Texts in CSV that mean no value.
+        delimiter: The CSV delimiter; None for a comma, or a tab in .tsv files.
+        encoding: The text encoding of CSV or JSON lines.
+
+    Attributes:
+        name: The file's name for messages.
+        format: "csv", "json" or "parquet".
+        compression: ".gz", ".zip" or "".
+        size: The file's size in bytes, for Parquet in rows; 0 if unknown.
+        header: The first record of a CSV file, in UTF-8.
+
+    Raises:
+        UsageError: if the format is not known, or an option does not fit it.
     """
 
     def __init__(
@@ -56,21 +70,21 @@ class Table(AbstractContextManager["Table"]):
         self.name = "standard input" if path == STDIN else str(path)
         self.null_values = null_values
         self.size = 0
-        self.header = b""  # the first record of a CSV file, in UTF-8
+        self.header = b""
         self._read = 0
         self._open: list[IO[bytes]] = []
         self._measure: IO[bytes] | None = None
         self._stdin: io.BufferedReader | None = None
-        self._encoding = encoding_name(encoding)
-        self.kind, self.packing = self._peek() if path == STDIN else kind_of(path)
-        if self.kind != "csv" and any(null_values):
-            raise UsageError(f"{self.name}: --null is for CSV, and this is {KIND_NAMES[self.kind]}")
-        if delimiter is not None and self.kind != "csv":
-            raise UsageError(f"{self.name}: --delimiter is for CSV, and this is {KIND_NAMES[self.kind]}")
-        if self.kind == "parquet" and self._encoding != "utf-8":
-            raise UsageError(f"{self.name}: --encoding is for text, and this is {KIND_NAMES[self.kind]}")
+        self._encoding = normalize_encoding(encoding)
+        self.format, self.compression = self._detect_stdin() if path == STDIN else detect_format(path)
+        if self.format != "csv" and any(null_values):
+            raise UsageError(f"{self.name}: --null is for CSV, and this is {FORMAT_NAMES[self.format]}")
+        if delimiter is not None and self.format != "csv":
+            raise UsageError(f"{self.name}: --delimiter is for CSV, and this is {FORMAT_NAMES[self.format]}")
+        if self.format == "parquet" and self._encoding != "utf-8":
+            raise UsageError(f"{self.name}: --encoding is for text, and this is {FORMAT_NAMES[self.format]}")
         by_name = "\t" if ".tsv" in path.suffixes else ","
-        self.delimiter = by_name if delimiter is None else delimiter_of(delimiter)
+        self.delimiter = by_name if delimiter is None else parse_delimiter(delimiter)
 
     def __exit__(self, *failure: object) -> None:
         while self._open:
@@ -100,26 +114,26 @@ class Table(AbstractContextManager["Table"]):
         Raises:
             UsageError: if the file cannot be read, or its columns have no names.
         """
-        reader = {"csv": self._csv, "json": self._json, "parquet": self._parquet}[self.kind]
+        reader = {"csv": self._csv, "json": self._json, "parquet": self._parquet}[self.format]
         try:
             yield from reader()
         except (pa.ArrowInvalid, OSError, EOFError, zipfile.BadZipFile, UnicodeError) as error:
-            raise UsageError(f"{self.name}: {one_line(error)}") from error
+            raise UsageError(f"{self.name}: {first_line(error)}") from error
 
-    def _peek(self) -> tuple[str, str]:
-        """Return what standard input holds, by its first bytes, and how it is packed."""
+    def _detect_stdin(self) -> tuple[str, str]:
+        """Detect the format and compression of standard input by its first bytes."""
         source = standard_input()
-        packing = ".gz" if source.peek(2)[:2] == GZIP_MAGIC else ""
-        if packing:
-            source = buffered(gzip.GzipFile(fileobj=source))
+        compression = ".gz" if source.peek(2)[:2] == GZIP_MAGIC else ""
+        if compression:
+            source = buffered_reader(gzip.GzipFile(fileobj=source))
         self._stdin = source
         try:
             begin = source.peek(64)[:64]
         except (OSError, EOFError) as error:
-            raise UsageError(f"{self.name}: {one_line(error)}") from error
+            raise UsageError(f"{self.name}: {first_line(error)}") from error
         if begin.startswith(PARQUET_MAGIC):
-            raise UsageError("standard input holds Parquet, which is read from its end: give a file")
-        return ("json" if begin.lstrip(b"\xef\xbb\xbf\x00 \t\r\n").startswith(b"{") else "csv"), packing
+            raise UsageError("standard input holds Parquet, which cannot be read from a pipe; give a file")
+        return ("json" if begin.lstrip(b"\xef\xbb\xbf\x00 \t\r\n").startswith(b"{") else "csv"), compression
 
     def _bytes(self) -> IO[bytes]:
         if self._stdin is not None:
@@ -128,9 +142,9 @@ class Table(AbstractContextManager["Table"]):
         self._open.append(file)
         self.size = self.path.stat().st_size
         self._measure = file
-        if self.packing == ".gz":
-            file = cast(IO[bytes], buffered(gzip.GzipFile(fileobj=file)))
-        elif self.packing == ".zip":
+        if self.compression == ".gz":
+            file = cast(IO[bytes], buffered_reader(gzip.GzipFile(fileobj=file)))
+        elif self.compression == ".zip":
             archive = zipfile.ZipFile(file)
             members = [member for member in archive.infolist() if not member.is_dir()]
             if len(members) != 1:
@@ -138,22 +152,22 @@ class Table(AbstractContextManager["Table"]):
             member = archive.open(members[0])
             self.size = members[0].file_size
             self._measure = member
-            file = cast(IO[bytes], buffered(member))
+            file = cast(IO[bytes], buffered_reader(member))
         self._open.append(file)
         return file
 
-    def _lines(self) -> Lines:
+    def _lines(self) -> LineReader:
         """Return the file's lines in UTF-8."""
         file = self._bytes()
-        return cast(Lines, file) if self._encoding == "utf-8" else Utf8Lines(file, self._encoding)
+        return cast(LineReader, file) if self._encoding == "utf-8" else TranscodedLines(file, self._encoding)
 
     def _csv(self) -> Rows:
-        cutter = RecordCutter(self._lines(), self.delimiter.encode())
+        cutter = RecordSplitter(self._lines(), self.delimiter.encode())
         header, block = cutter.first_record(BLOCK_BYTES)
         if header.unclosed:
             raise UsageError(f"{self.name}: line {header.number}: a quoted column name is not closed")
         self.header = header.records[0] if header.records else b""
-        names = checked_names(self.name, header_names(self.header, self.delimiter), self.delimiter)
+        names = check_column_names(self.name, header_names(self.header, self.delimiter), self.delimiter)
         parser = CsvParser(names, self.delimiter, self.null_values)
         while block is not None:
             yield from parser.rows(block)
@@ -173,27 +187,29 @@ class Table(AbstractContextManager["Table"]):
                     rows.append(row)
                     continue
                 if rows:
-                    yield batch_of(rows)
+                    yield text_batch(rows)
                     rows = []
                 yield row
             if rows:
-                yield batch_of(rows)
+                yield text_batch(rows)
 
     def _parquet(self) -> Rows:
         with pyarrow.parquet.ParquetFile(self.path) as file:
             self.size = file.metadata.num_rows
-            checked_names(self.name, file.schema_arrow.names)
+            check_column_names(self.name, file.schema_arrow.names)
             for batch in file.iter_batches():
                 self._read += batch.num_rows
                 yield batch
 
 
-KIND_NAMES = {"csv": "CSV", "json": "JSON lines", "parquet": "Parquet"}
+FORMAT_NAMES = {"csv": "CSV", "json": "JSON lines", "parquet": "Parquet"}
 
 
-class Utf8Lines:
-    """The lines of a file in another encoding, as UTF-8. Bytes that are not in the encoding stay as they are,
-    and make their row a bad one."""
+class TranscodedLines:
+    """Reads the lines of a file in another encoding as UTF-8.
+
+    Bytes that are not valid in the encoding are passed through; they make their row a bad row.
+    """
 
     def __init__(self, file: IO[bytes], encoding: str) -> None:
         self._text = io.TextIOWrapper(file, encoding, errors="surrogateescape", newline="")
@@ -207,13 +223,13 @@ class Utf8Lines:
         return self._text.readline().encode(errors="surrogateescape")
 
 
-def buffered(file: object) -> io.BufferedReader:
-    """Return a packed file with a buffer, which makes reading its lines several times faster."""
+def buffered_reader(file: object) -> io.BufferedReader:
+    """Return a compressed file with a buffer, which makes reading its lines several times faster."""
     return io.BufferedReader(cast(io.RawIOBase, file), BUFFER_BYTES)
 
 
-def encoding_name(name: str) -> str:
-    """Return Python's name of a text encoding. UsageError if there is no such encoding."""
+def normalize_encoding(name: str) -> str:
+    """Return Python's name of a text encoding. UsageError if it is unknown."""
     try:
         found = codecs.lookup(name)
         "".encode(name)  # a codec from bytes to bytes, such as base64, cannot do this
@@ -224,7 +240,7 @@ def encoding_name(name: str) -> str:
     return found.name
 
 
-def delimiter_of(text: str) -> str:
+def parse_delimiter(text: str) -> str:
     """Return the character that separates values. UsageError if it is not one ASCII character."""
     found = {"tab": "\t", "\\t": "\t"}.get(text, text)
     if len(found) != 1 or not found.isascii() or found in '"\r\n\0':
@@ -232,25 +248,25 @@ def delimiter_of(text: str) -> str:
     return found
 
 
-def kind_of(path: Path) -> tuple[str, str]:
-    """What a file holds and how it is packed, by its name. UsageError if it cannot be loaded."""
+def detect_format(path: Path) -> tuple[str, str]:
+    """Return the format and compression of a file by its name. UsageError if it cannot be loaded."""
     if not path.exists():
         raise UsageError(f"{path}: no such file")
     if path.is_dir():
         raise UsageError(f"{path}: is a directory, expected a file")
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    packing = suffixes.pop() if suffixes and suffixes[-1] in PACKED else ""
-    kind = KINDS.get(suffixes[-1] if suffixes else "", "")
-    if not kind or (kind == "parquet" and packing):
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
+    kind = FORMATS_BY_SUFFIX.get(suffixes[-1] if suffixes else "", "")
+    if not kind or (kind == "parquet" and compression):
         raise UsageError(
-            f"{path}: cannot tell what it holds; expected .csv, .tsv, .jsonl (also .gz, .zip) or .parquet; "
+            f"{path}: unknown file type; expected .csv, .tsv, .jsonl (also .gz, .zip) or .parquet; "
             "pipe CSV or JSON lines of another name into `headrace load -`"
         )
-    return kind, packing
+    return kind, compression
 
 
-def checked_names(file: str, names: list[str], delimiter: str = "") -> list[str]:
-    """Return the column names. UsageError if there is none, or one of them twice."""
+def check_column_names(file: str, names: list[str], delimiter: str = "") -> list[str]:
+    """Return the column names. UsageError if there is none, or one occurs twice."""
     if not names:
         raise UsageError(f"{file}: is empty, expected a line of column names")
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -260,45 +276,47 @@ def checked_names(file: str, names: list[str], delimiter: str = "") -> list[str]
 
 
 def json_object(line: bytes, number: int) -> dict[str, Any] | BadRow:
-    """Return the object on a line, or why there is none."""
+    """Return the object on a line, or a BadRow with the reason why there is none."""
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        row = json.loads(text, parse_float=exact_float, object_pairs_hook=object_of)
+        row = json.loads(text, parse_float=exact_float, object_pairs_hook=unique_key_object)
     except UnicodeDecodeError:
         return BadRow(number, f"not UTF-8 (--encoding names another encoding): {excerpt(line)}", line)
     except (ValueError, RecursionError) as error:
-        return BadRow(number, f"not JSON: {one_line(error)}", line)
+        return BadRow(number, f"not JSON: {first_line(error)}", line)
     if not isinstance(row, dict):
         return BadRow(number, f"not a JSON object, expected one object a line: {excerpt(line)}", line)
     try:
         return {name: field_text(value) for name, value in row.items()}
     except UnicodeEncodeError:
-        return BadRow(number, f"holds half a surrogate pair, which is no character: {excerpt(line)}", line)
+        return BadRow(
+            number, f"contains half a surrogate pair, which is not a character: {excerpt(line)}", line
+        )
     except RecursionError as error:
-        return BadRow(number, f"nested too deep: {one_line(error)}", line)
+        return BadRow(number, f"nested too deeply: {first_line(error)}", line)
 
 
-def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object. ValueError if a key stands there twice, of which one value would be lost."""
+def unique_key_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. ValueError if a key occurs twice, because one value would be lost."""
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands there twice")
+        raise ValueError(f"the key {twice!r} occurs twice")
     return found
 
 
 def exact_float(text: str) -> float | Decimal:
     """Return a JSON number as a double; as a decimal if a double would change it."""
     value = float(text)
-    if len(text) <= SHORT_FLOAT and "e" not in text and "E" not in text:
+    if len(text) <= EXACT_FLOAT_CHARACTERS and "e" not in text and "E" not in text:
         return value
     exact = Decimal(text)
     return value if exact == Decimal(repr(value)) else exact
 
 
-def batch_of(rows: list[dict[str, str | None]]) -> pa.RecordBatch:
-    """JSON objects as columns of text, in the order in which their keys first appear."""
+def text_batch(rows: list[dict[str, str | None]]) -> pa.RecordBatch:
+    """Return JSON objects as columns of text, in the order in which their keys first appear."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = [pa.array([row.get(name) for row in rows], pa.string()) for name in names]
     return pa.RecordBatch.from_arrays(columns, names)
@@ -315,6 +333,6 @@ def field_text(value: object) -> str | None:
     return text
 
 
-def one_line(error: Exception) -> str:
-    """The first line of an error's text."""
+def first_line(error: Exception) -> str:
+    """Return the first line of an error message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,7 +1,7 @@
-"""From a file into a stream: every row an entry, its columns the fields, its time the ID.
+"""Load a file into a stream: each row becomes an entry, its columns the fields, its time the ID.
 
-Without a time column the server generates the IDs. A load that broke off is resumed right after the last
-row that is in the stream, whatever others add to the stream meanwhile (loader, load_marker).
+Without a time column the server generates the IDs. An interrupted load is resumed after the last row that is
+in the stream, even if other clients add entries meanwhile (loader, load_marker).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
-from headrace.pipeline.loader import Loader, LoadJob, OnBad, Report
-from headrace.pipeline.replay_pacer import Rate
-from headrace.pipeline.row_checks import checked
-from headrace.pipeline.server_connection import Link
+from headrace.pipeline.loader import Loader, LoadJob, LoadReport, OnBadRow
+from headrace.pipeline.replay_pacer import RateLimiter
+from headrace.pipeline.row_checks import split_valid_rows
+from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn
 from headrace.server_url import explain_connection_errors
 from headrace.spark.sink.write_timeouts import timeouts_explained
@@ -28,7 +28,7 @@ Rows = Iterable[pa.RecordBatch | BadRow]
 def load(
     rows: Rows,
     times: TimeColumn | None,
-    link: Link,
+    connection: ServerConnection,
     stream: str,
     *,
     job: LoadJob | None = None,
@@ -36,60 +36,68 @@ def load(
     resume: bool = False,
     maxlen: int | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
-    rate: Rate | None = None,
-    on_bad: OnBad | None = None,
-    on_progress: Callable[[Report], None] = lambda report: None,
-) -> Report:
+    rate: RateLimiter | None = None,
+    on_bad_row: OnBadRow | None = None,
+    on_progress: Callable[[LoadReport], None] = lambda report: None,
+) -> LoadReport:
     """Add rows to a stream, each exactly once.
 
     Args:
-        rows: the rows, and those that could not be read.
+        rows: batches of rows, with a BadRow for each row that could not be read.
         times: the column that gives the IDs; None to have the server generate them.
         link: the server.
         stream: the stream's name.
-        job: which load this is. By default it has no name and cannot be resumed.
-        append: whether IDs go after the stream's last entry if their times are earlier.
+        job: the identity of the load. By default it has no name and cannot be resumed.
+        append: whether rows with earlier times get IDs after the stream's last entry.
         resume: whether to skip the rows that an earlier run of the job has added.
         maxlen: trim the stream to about this many entries.
         rows_per_batch: rows in one transaction.
         rate: rows per second.
-        on_bad: called with a row that is left out, and with the number of good rows before it; again for the
-            rows that a run that broke off had left out. Without it a bad row ends the load.
-        on_progress: called when rows are confirmed.
+        on_bad_row: called with each bad row, which is skipped, and the number of valid rows before it. A
+            resumed load calls it again for those of the interrupted run. None: a bad row ends the load.
+        on_progress: called when the server has confirmed rows.
 
     Returns:
-        What was done. `rows` is 0 and `skipped` is not if the job was complete.
+        The report. If the job was already complete, `rows` is 0 and `skipped` is not.
 
     Raises:
-        UsageError: for a bad row, an ID that the stream has passed, or a file that is not the one resumed.
+        UsageError: for a bad row, an ID not above the stream's last one, or a resumed file that has changed.
             The rows before are in the stream.
-        HeadraceError: if the server cannot be reached, or rejects rows.
+        HeadraceError: if the server is not reachable, or rejects rows.
     """
     job = job or LoadJob()
-    with explain_connection_errors(link.url), timeouts_explained(link.servers, stream):
+    with explain_connection_errors(connection.url), timeouts_explained(connection.servers, stream):
         loader = Loader(
-            link, stream, job, times, append, maxlen, rows_per_batch, rate or Rate(None), on_progress
+            connection,
+            stream,
+            job,
+            times,
+            append,
+            maxlen,
+            rows_per_batch,
+            rate or RateLimiter(None),
+            on_progress,
         )
         try:
-            loader.begin(resume)
+            loader.start(resume)
             for each in rows:
                 if isinstance(each, BadRow):
-                    loader.reject(each, on_bad)
+                    loader.reject_row(each, on_bad_row)
                 else:
-                    loader.take(each, on_bad)
+                    loader.add_batch(each, on_bad_row)
             loader.finish(named=bool(job.name))
         except BaseException as stop:
-            loader.broken_off(stop)
+            loader.abort(stop)
             raise
         finally:
             loader.close()
     return loader.report
 
 
-def in_time_order(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | BadRow]:
-    """Yield all rows sorted by time, rows of one time in the order they came.
+def sorted_by_time(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | BadRow]:
+    """Yield all rows sorted by time; rows of equal time keep their order.
 
-    The whole file is held in memory. Bad rows come first.
+    The whole file is held in memory. Bad rows are yielded first.
     """
     batches: list[pa.RecordBatch] = []
     given = 0
@@ -97,7 +105,9 @@ def in_time_order(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | Ba
         if isinstance(each, BadRow):
             yield each
             continue
-        for part in checked(each, replace(times, is_field=True), given):  # the column is still needed
+        for part in split_valid_rows(
+            each, replace(times, is_field=True), given
+        ):  # the column is still needed
             if isinstance(part, BadRow):
                 yield part
             else:
@@ -105,7 +115,7 @@ def in_time_order(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | Ba
         given += each.num_rows
     if not batches:
         return
-    table = pa.Table.from_batches(aligned(batches))
+    table = pa.Table.from_batches(with_common_schema(batches))
     stamps: list[int | None] = []
     for batch in table.to_batches():
         stamps += times.milliseconds(batch)
@@ -113,8 +123,8 @@ def in_time_order(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | Ba
     yield from table.take(order).to_batches(max_chunksize=ROWS_PER_BATCH * 8)
 
 
-def aligned(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The batches under one schema: JSON objects of a later batch may have brought new keys."""
+def with_common_schema(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the batches with one common schema: JSON objects of later batches may have new keys."""
     schema = pa.unify_schemas([batch.schema for batch in batches]) if batches else pa.schema([])
     return [
         pa.RecordBatch.from_arrays(

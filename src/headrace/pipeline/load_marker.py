@@ -1,10 +1,10 @@
-"""How far a load is, remembered by the server: a marker set by the transactions that add the rows.
+"""The marker of a load: its progress, stored on the server by the transactions that add the rows.
 
     {orders}:headrace:load:<name>  =  {"run": 2, "run_rows": 4000, "rows": 9000, "digest": "5f0c…", …}
         run 2 has added 4000 rows; with the runs before it the first 9000 rows of the file are in the stream
 
-The digest is of the fields of these rows. A load that is resumed reads them again and compares, so a file
-that has changed is noticed. A key expires 30 days after its last use.
+The digest covers the fields of these rows. A resumed load reads the rows again and compares, so a changed
+file is detected. A key expires 30 days after its last use.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.marker import Marker, tagged
 
 DIGEST_BYTES = 16
-BATCHES_KEPT = 8  # whose rows a transaction that is not yet confirmed may hold
+BATCHES_KEPT = 8  # an unconfirmed transaction may contain rows of so many batches
 ENCODED_MAX = 1 << 62
 
 
 class RowDigest:
-    """A digest of rows one after the other, however they are cut into batches."""
+    """A digest of a sequence of rows, independent of how they are split into batches."""
 
     def __init__(self, encoder: XaddEncoder | None = None) -> None:
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._encoder = encoder or XaddEncoder()  # holds nothing between two calls
 
     def copy(self) -> RowDigest:
-        """Return a digest of the same rows."""
+        """Return an independent digest of the same rows."""
         made = RowDigest(self._encoder)
         made._hash = self._hash.copy()
         return made
@@ -55,14 +55,17 @@ class RowDigest:
 
 @dataclass(frozen=True)
 class LoadState:
-    """What a marker says.
+    """The content of a marker.
 
-    run, run_rows   the run of the job that wrote last, and how many rows that run has added
-    rows            rows of the file that are in the stream, by all runs
-    digest          of these rows
-    file, size      the file's name, and its bytes
-    append          whether IDs go after the stream's last entry
-    done            whether the file was loaded to its end
+    Attributes:
+        run: The last run of the job, from 1.
+        run_rows: Rows that this run has added.
+        rows: Rows of the file that are in the stream, added by all runs.
+        digest: The digest of these rows, in hexadecimal.
+        file: The file's name.
+        size: The file's size in bytes; 0 if unknown.
+        append: Whether rows get IDs after the stream's last entry.
+        done: Whether the load is complete.
     """
 
     run: int
@@ -74,24 +77,24 @@ class LoadState:
     append: bool = False
     done: bool = False
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the marker's value."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
-    def of(cls, value: bytes | None, key: bytes) -> LoadState | None:
-        """Return what a marker's value says; None if there is no marker.
+    def parse(cls, value: bytes | None, key: bytes) -> LoadState | None:
+        """Parse a marker's value; return None if there is no marker.
 
         Raises:
-            CommandError: if the value is not a marker, or says that the server refused some rows.
+            CommandError: if the value is not a marker, or records that the server rejected some rows.
         """
         if value is None:
             return None
         shown = key.decode(errors="replace")
         try:
-            said: dict[str, Any] = json.loads(value)
-            refused = said.pop("refused", None)
-            state = cls(**said)
+            members: dict[str, Any] = json.loads(value)
+            refused = members.pop("refused", None)
+            state = cls(**members)
         except (ValueError, TypeError, AttributeError) as error:
             raise CommandError(
                 f"the key {shown!r} holds {value[:80]!r}, which is not the marker of a load; delete the "
@@ -99,7 +102,7 @@ class LoadState:
             ) from error
         if refused:
             raise CommandError(
-                f"the server refused some rows of this load: {refused}. Delete the key {shown!r} to load "
+                f"the server rejected some rows of this load: {refused}. Delete the key {shown!r} to load "
                 "from the beginning"
             )
         return state
@@ -109,8 +112,9 @@ class LoadState:
 class LoadMarker(Marker):
     """The marker of a load: `query` is its name, `batch` its run.
 
-    base    what was loaded before this run
-    start   the digest of that
+    Attributes:
+        base: The state before this run.
+        start: The digest of the rows loaded before this run.
     """
 
     base: LoadState = field(default_factory=lambda: LoadState(0, 0, 0, ""))
@@ -124,11 +128,11 @@ class LoadMarker(Marker):
         """Return the key of this load into the stream."""
         return b"%b:headrace:load:%b" % (tagged(stream), self.query.encode())
 
-    def note(self, first: int, before: RowDigest, rows: pa.RecordBatch, after: RowDigest) -> None:
-        """Remember rows that are about to be sent.
+    def record_batch(self, first: int, before: RowDigest, rows: pa.RecordBatch, after: RowDigest) -> None:
+        """Record rows that are about to be sent.
 
         Args:
-            first: the number of the first of them in this run.
+            first: the index of the first one in this run.
             before: the digest without them.
             rows: the rows.
             after: the digest with them.
@@ -137,10 +141,10 @@ class LoadMarker(Marker):
         self._digests.clear()
 
     def digest_at(self, rows: int) -> RowDigest:
-        """Return the digest of what is loaded when so many rows of this run are.
+        """Return the digest of all loaded rows after `rows` rows of this run.
 
         Raises:
-            HeadraceError: if these rows were confirmed too long ago to be remembered.
+            HeadraceError: if these rows are older than the last BATCHES_KEPT batches.
         """
         if rows == 0:
             return self.start
@@ -155,32 +159,32 @@ class LoadMarker(Marker):
         raise HeadraceError(f"the server has only {rows:,} rows of this run, fewer than it had confirmed")
 
     def state(self, rows: int) -> LoadState:
-        """Return the state when so many rows of this run are written."""
+        """Return the state after `rows` rows of this run."""
         if rows not in self._digests:
             self._digests[rows] = self.digest_at(rows).text()
         total = self.base.rows + rows
         return replace(self.base, run=self.batch, run_rows=rows, rows=total, digest=self._digests[rows])
 
     def value(self, rows: int) -> bytes:
-        """Return what the key holds when so many rows of this run are written."""
-        return self.state(rows).encoded()
+        """Return the value of the key after `rows` rows of this run."""
+        return self.state(rows).encode()
 
     def flawed(self, rows: int, reason: str) -> bytes:
-        """Return what the key holds when the server refused some of these rows."""
+        """Return the value of the key if the server rejected some of these rows."""
         return json.dumps(asdict(self.state(rows)) | {"refused": reason}).encode()
 
     def rows_done(self, value: bytes | None, stream: bytes) -> int:
-        """Return how many rows of this run are written.
+        """Return how many rows of this run are in the stream.
 
         Raises:
-            CommandError: if another run of the same load has begun meanwhile.
+            CommandError: if another run of the same load has started meanwhile.
         """
-        state = LoadState.of(value, self.key(stream))
+        state = LoadState.parse(value, self.key(stream))
         if state is None or state.run < self.batch:
             return 0
         if state.run > self.batch:
             raise CommandError(
-                f"this load into {stream.decode(errors='replace')!r} also runs elsewhere, and has gone on "
-                "there"
+                f"another process has started the same load into {stream.decode(errors='replace')!r}; "
+                "wait for it, or give this load another --job"
             )
         return state.run_rows

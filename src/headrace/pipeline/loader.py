@@ -1,4 +1,4 @@
-"""One run of a load: rows in transactions that also set the load's marker, and what it does when it fails."""
+"""One run of a load: rows in transactions that also set the load's marker, and recovery from failures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.interrupts import defer_interrupts
 from headrace.pipeline.load_marker import LoadMarker, LoadState, RowDigest
-from headrace.pipeline.replay_pacer import Rate
-from headrace.pipeline.row_checks import Checked, checked
-from headrace.pipeline.server_connection import Link
+from headrace.pipeline.replay_pacer import RateLimiter
+from headrace.pipeline.row_checks import ValidRows, split_valid_rows
+from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn
 from headrace.spark.options import parse_options
 from headrace.spark.sink.exactly_once import IdNotAbove
@@ -27,55 +27,60 @@ from headrace.spark.stream_names import stream_key
 
 ROWS_PER_BATCH = 2000
 
-# A batch is cut smaller when its rows are large: what is on its way is held several times.
+# Batches of large rows are split further: rows in flight are held in memory several times.
 BATCH_BYTES = 4 * 1024 * 1024
 
-# How often in a row an append is overtaken by others before it gives up.
+# After so many consecutive conflicts with entries of other clients an append gives up.
 OVERTAKEN_MAX = 50
 
 # The column of the IDs among those of a file. No name in a file has a null character.
 ID_COLUMN = "\0id"
 
-OnBad = Callable[[BadRow, int], None]
+OnBadRow = Callable[[BadRow, int], None]
 
 
 @dataclass
-class Report:
-    """What a load has done so far.
+class LoadReport:
+    """The progress or result of a load.
 
-    rows        rows that this run added
-    skipped     rows that an earlier run had added
-    moved       rows that took the time of the row before them, because their own is earlier
-    untimed     rows that took it because they have no time
-    bad         rows that were left out
-    uncertain   whether more rows may be in the stream: the server did not confirm the last ones
-    ended       whether all rows are in, and only the note that they are is missing
+    Attributes:
+        rows: Rows that this run added.
+        skipped: Rows that an earlier run had added.
+        out_of_order: Rows that got the time of the row before them because their own is earlier.
+        without_time: Rows that got the time of the row before them because they have none.
+        bad: Rows that were left out.
+        first_id: The ID of the first row added; empty if the server generates the IDs.
+        last_id: The ID of the last row added; empty if the server generates the IDs.
+        seconds: Time since the load began.
+        uncertain: Whether more rows may be in the stream: the server did not confirm the last ones.
+        is_complete: Whether all rows are in the stream; only the marker may not say so yet.
     """
 
     rows: int = 0
     skipped: int = 0
-    moved: int = 0
-    untimed: int = 0
+    out_of_order: int = 0
+    without_time: int = 0
     bad: int = 0
     first_id: str = ""
     last_id: str = ""
     seconds: float = 0.0
     uncertain: bool = False
-    ended: bool = False
+    is_complete: bool = False
 
     @property
     def loaded(self) -> int:
-        """How many rows of the file are in the stream, by this run and earlier ones."""
+        """Rows of the file that are in the stream, added by this run and earlier ones."""
         return self.rows + self.skipped
 
 
 @dataclass(frozen=True)
 class LoadJob:
-    """Which load this is.
+    """The identity of a load.
 
-    name    tells it from other loads into the stream; made up if it is left out, then it cannot be resumed
-    file    the file's name, for messages
-    size    the file's size in bytes, if it is known
+    Attributes:
+        name: Distinguishes it from other loads into the stream; without a name it cannot be resumed.
+        file: The file's name, for messages.
+        size: The file's size in bytes; 0 if unknown.
     """
 
     name: str = ""
@@ -84,27 +89,27 @@ class LoadJob:
 
 
 @dataclass
-class Ids:
-    """Growing IDs from times: a row that goes back in time takes the last time, and is counted."""
+class MonotonicIds:
+    """Generates growing IDs from times; a row with an earlier time gets the last time, and is counted."""
 
     ms: int = 0
     seq: int = 0
-    moved: int = 0
-    untimed: int = 0
+    out_of_order: int = 0
+    without_time: int = 0
 
-    def of(self, times: Iterable[int | None]) -> Iterator[tuple[int, int]]:
-        """The next IDs, one a time."""
+    def ids_for(self, times: Iterable[int | None]) -> Iterator[tuple[int, int]]:
+        """Yield the next IDs, one for each time in milliseconds; None continues with the last time."""
         for ms in times:
             if ms is None:
-                self.untimed += 1
+                self.without_time += 1
             elif ms > self.ms:
                 self.ms, self.seq = ms, 0
                 yield ms, 0
                 continue
             elif ms < self.ms:
                 if ms < 0:
-                    raise UsageError(f"a row's time lies before 1970 ({ms} ms), which no ID can say")
-                self.moved += 1
+                    raise UsageError(f"a row's time is before 1970 ({ms} ms), which no ID can represent")
+                self.out_of_order += 1
             self.seq += 1
             yield self.ms, self.seq
 
@@ -112,48 +117,49 @@ class Ids:
 class Loader:
     """One run of a load.
 
-    report      what is done, as far as the server has confirmed it
-    read        rows of the file so far
-    given       good ones of them, also those that an earlier run had added
+    Attributes:
+        report: The progress that the server has confirmed.
+        rows_read: Rows of the file read so far.
+        valid_rows: The valid ones among them, including those that an earlier run had added.
     """
 
     def __init__(
         self,
-        link: Link,
+        connection: ServerConnection,
         stream: str,
         job: LoadJob,
         times: TimeColumn | None,
         append: bool,
         maxlen: int | None,
         rows_per_batch: int,
-        rate: Rate,
-        on_progress: Callable[[Report], None],
+        rate: RateLimiter,
+        on_progress: Callable[[LoadReport], None],
     ) -> None:
-        self.report = Report()
-        self.read = 0
-        self.given = 0
-        self._link = link
+        self.report = LoadReport()
+        self.rows_read = 0
+        self.valid_rows = 0
+        self._connection = connection
         self._stream = stream
         self._job = job
         self._times = times
         self._append = append
         self._rows_per_batch = rows_per_batch
         self._rate = rate
-        self._tell = on_progress
+        self._on_progress = on_progress
         self._started = time.monotonic()
-        settings = {"url": link.url, "stream": stream, "timestampFormat": "iso8601"}
+        settings = {"url": connection.url, "stream": stream, "timestampFormat": "iso8601"}
         if maxlen is not None:
             settings["maxLength"] = str(maxlen)
         self._options = parse_options(settings, "sink")
         self._marker = LoadMarker(job.name or uuid4().hex)
-        self._digest = RowDigest()  # of the rows taken
-        self._earlier: LoadState | None = None  # until its rows are passed over
-        self._resumed: LoadState | None = None
+        self._digest = RowDigest()  # of the rows added or skipped so far
+        self._skip_to: LoadState | None = None  # until its rows are skipped
+        self._earlier_run: LoadState | None = None
         self._sender: Sender | None = None
         self._sent = 0  # rows given to the sender of this run
-        self._settled = 0  # rows that senders before it had confirmed
+        self._confirmed_before = 0  # rows that senders before it had confirmed
         self._last = (0, 0)
-        self._ids = Ids()
+        self._ids = MonotonicIds()
         self._sending = False
         self._unconfirmed: deque[tuple[int, str, str]] = deque()  # (rows in the end, first ID, last ID)
 
@@ -162,27 +168,27 @@ class Loader:
         return self._marker.key(stream_key(self._stream))
 
     def _state(self) -> LoadState | None:
-        return LoadState.of(self._link.client.get(self._key), self._key)
+        return LoadState.parse(self._connection.client.get(self._key), self._key)
 
-    def begin(self, resume: bool) -> None:
-        """Look how far the job is. UsageError if it is begun again though it is not complete."""
-        found = self._link.last_id(self._stream)
+    def start(self, resume: bool) -> None:
+        """Read the job's marker. UsageError if an incomplete load is started again without a choice."""
+        found = self._connection.last_id(self._stream)
         state = self._state()
         run = state.run + 1 if state is not None else 1
         if found is None:  # the stream was deleted: all rows are missing
             state = None
         self._last = found or (0, 0)
         if resume:
-            self._earlier = self._resumed = state
+            self._skip_to = self._earlier_run = state
             self._append = self._append or (state is not None and state.append)
         elif state is not None and not state.done and not self._append:
-            raise UsageError(incomplete(self._stream, state))
-        self._ids = Ids(*self._last) if self._append else Ids()
-        if self._earlier is None:
+            raise UsageError(incomplete_message(self._stream, state))
+        self._ids = MonotonicIds(*self._last) if self._append else MonotonicIds()
+        if self._skip_to is None:
             self._open_run(LoadState(0, 0, 0, ""), run)
 
     def _open_run(self, base: LoadState, run: int) -> None:
-        """Begin to send rows after those of the state."""
+        """Start a run that adds rows after those of the state."""
         info = LoadState(0, 0, base.rows, "", self._job.file, self._job.size, self._append)
         self._marker = LoadMarker(self._marker.query, batch=run, base=info, start=self._digest.copy())
         self._sender = Sender(
@@ -198,93 +204,93 @@ class Loader:
         names = tuple(name for name in schema.names if name != ID_COLUMN)
         return Roles(None, ID_COLUMN if ID_COLUMN in schema.names else None, None, names)
 
-    def reject(self, bad: BadRow, on_bad: OnBad | None) -> None:
-        """Leave out a bad row. UsageError if it ends the load."""
-        self.read += 1
-        if self._is_known() and (on_bad is None or self._reported):
+    def reject_row(self, bad: BadRow, on_bad_row: OnBadRow | None) -> None:
+        """Skip a bad row and report it. UsageError if it ends the load."""
+        self.rows_read += 1
+        if self._was_rejected_earlier() and (on_bad_row is None or self._earlier_run_complete):
             return
-        if on_bad is None:
+        if on_bad_row is None:
             raise UsageError(f"{self._job.file}: {bad}" if self._job.file else str(bad))
         self.report.bad += 1
-        on_bad(bad, self.given)
+        on_bad_row(bad, self.valid_rows)
 
-    def _is_known(self) -> bool:
-        """Whether an earlier run has left out the row: it stands before the last row that this run added."""
-        if self._resumed is None:
+    def _was_rejected_earlier(self) -> bool:
+        """Return whether an earlier run skipped the row: it is before the last row that the run added."""
+        if self._earlier_run is None:
             return False
-        return self.given < self._resumed.rows + self._resumed.done
+        return self.valid_rows < self._earlier_run.rows + self._earlier_run.done
 
     @property
-    def _reported(self) -> bool:
-        """Whether the rows that the earlier run left out were reported: it came to its end."""
-        return self._resumed is not None and self._resumed.done
+    def _earlier_run_complete(self) -> bool:
+        """Whether the earlier run was complete, and so has reported all its bad rows."""
+        return self._earlier_run is not None and self._earlier_run.done
 
-    def take(self, batch: pa.RecordBatch, on_bad: OnBad | None) -> None:
-        """Add rows, but for those that an earlier run has added."""
-        for piece in cut(batch, self._rate.at_once(self._rows_per_batch)):
-            for part in checked(piece, self._times, self.read):
+    def add_batch(self, batch: pa.RecordBatch, on_bad_row: OnBadRow | None) -> None:
+        """Add rows, except those that an earlier run has added."""
+        for piece in split_batch(batch, self._rate.batch_rows(self._rows_per_batch)):
+            for part in split_valid_rows(piece, self._times, self.rows_read):
                 if isinstance(part, BadRow):
-                    self.reject(part, on_bad)
+                    self.reject_row(part, on_bad_row)
                 else:
-                    self.read += part.rows.num_rows
-                    self._take_good(part)
+                    self.rows_read += part.rows.num_rows
+                    self._add_valid(part)
 
-    def _take_good(self, part: Checked) -> None:
-        if self._earlier is not None:
-            passed = min(part.rows.num_rows, self._earlier.rows - self.given)
-            self._pass_over(part.slice(0, passed))
+    def _add_valid(self, part: ValidRows) -> None:
+        if self._skip_to is not None:
+            passed = min(part.rows.num_rows, self._skip_to.rows - self.valid_rows)
+            self._skip(part.slice(0, passed))
             part = part.slice(passed, part.rows.num_rows)
         if part.rows.num_rows:
             self._rate.wait(part.rows.num_rows)
             self._add(part)
-            self.given += part.rows.num_rows
+            self.valid_rows += part.rows.num_rows
 
-    def _pass_over(self, part: Checked) -> None:
-        """Skip rows that an earlier run has added, and see that they are the same."""
-        assert self._earlier is not None
+    def _skip(self, part: ValidRows) -> None:
+        """Skip rows that an earlier run has added. UsageError if they are not the same rows."""
+        assert self._skip_to is not None
         if part.rows.num_rows:
             self._digest.update(part.rows)
             if not self._append:
-                deque(self._ids.of(part.times), 0)
-            self.given += part.rows.num_rows
+                deque(self._ids.ids_for(part.times), 0)
+            self.valid_rows += part.rows.num_rows
             self.report.skipped += part.rows.num_rows
-        if self.given == self._earlier.rows:
-            if self._digest.text() != self._earlier.digest:
-                raise UsageError(changed(self._job.file, self._earlier))
-            self._ids.moved = self._ids.untimed = 0
-            state, self._earlier = self._earlier, None
+        if self.valid_rows == self._skip_to.rows:
+            if self._digest.text() != self._skip_to.digest:
+                raise UsageError(file_changed_message(self._job.file, self._skip_to))
+            self._ids.out_of_order = self._ids.without_time = 0
+            state, self._skip_to = self._skip_to, None
             self._open_run(state, state.run + 1)
 
-    def _add(self, part: Checked) -> None:
-        """Send rows. Those that others have overtaken are sent with later IDs, if the load appends."""
+    def _add(self, part: ValidRows) -> None:
+        """Send rows. After a conflict with entries of other clients, an append sends them with later IDs."""
         in_a_row = 0
         while True:
-            counted = (self._ids.moved, self._ids.untimed)
+            counted = (self._ids.out_of_order, self._ids.without_time)
             try:
                 self._send(part)
                 return
             except IdNotAbove as error:
-                self._ids.moved, self._ids.untimed = counted
+                self._ids.out_of_order, self._ids.without_time = counted
                 rest = self._overtaken(part, error)
                 in_a_row = in_a_row + 1 if rest.rows.num_rows == part.rows.num_rows else 0
                 if in_a_row > OVERTAKEN_MAX:
                     raise HeadraceError(
-                        f"others add to stream {self._stream!r} faster than rows can be put after their "
-                        "entries; choose --new-ids to have the server generate the IDs"
+                        f"other clients add entries to stream {self._stream!r} faster than rows can be "
+                        "appended; use --new-ids to have the server generate the IDs"
                     ) from error
                 part = rest
 
-    def _send(self, part: Checked) -> None:
+    def _send(self, part: ValidRows) -> None:
         assert self._sender is not None
         rows, texts = part.rows, []
         if self._times is not None:
-            texts = [f"{ms}-{seq}" for ms, seq in self._ids.of(part.times)]
+            texts = [f"{ms}-{seq}" for ms, seq in self._ids.ids_for(part.times)]
             if not self._append and self.report.loaded == 0:
                 self._check_first(texts[0])
             rows = rows.append_column(ID_COLUMN, pa.array(texts, pa.string()))
         before = self._digest.copy()
         self._digest.update(part.rows)
-        self._marker.note(self._sent, before, part.rows, self._digest.copy())
+        self._marker.record_batch(self._sent, before, part.rows, self._digest.copy())
         self._sent += part.rows.num_rows
         self._unconfirmed.append((self._sent, texts[0] if texts else "", texts[-1] if texts else ""))
         self._sending = True
@@ -292,16 +298,16 @@ class Loader:
             self._sender.send(rows)
             self._sending = False
             self._confirm(self._sender.confirmed)
-        self.report.moved, self.report.untimed = self._ids.moved, self._ids.untimed
+        self.report.out_of_order, self.report.without_time = self._ids.out_of_order, self._ids.without_time
 
     def _check_first(self, first: str) -> None:
         ms, _, seq = first.partition("-")
         if (int(ms), int(seq)) <= self._last:
-            raise UsageError(taken(self._stream, self._last, first))
+            raise UsageError(later_entries_message(self._stream, self._last, first))
 
     def _confirm(self, confirmed: int) -> None:
-        """Note how many rows of this run are in the stream."""
-        rows = self._settled + confirmed
+        """Record how many rows of the current sender are in the stream, and report progress."""
+        rows = self._confirmed_before + confirmed
         while self._unconfirmed and self._unconfirmed[0][0] <= confirmed:
             _, first, last = self._unconfirmed.popleft()
             self.report.first_id = self.report.first_id or first
@@ -309,59 +315,59 @@ class Loader:
         if rows != self.report.rows:
             self.report.rows = rows
             self.report.seconds = time.monotonic() - self._started
-            self._tell(self.report)
+            self._on_progress(self.report)
 
-    def _overtaken(self, part: Checked, error: IdNotAbove) -> Checked:
-        """Begin a new run after the rows that are in; return those that are not."""
+    def _overtaken(self, part: ValidRows, error: IdNotAbove) -> ValidRows:
+        """Start a new run after the rows that are in the stream; return the other rows."""
         if not self._append:
-            raise UsageError(overtaken_text(self._stream, str(error))) from error
+            raise UsageError(overtaken_message(self._stream, str(error))) from error
         self._close_sender()
         done = self._rows_there()
         sent_before = self._sent - part.rows.num_rows
         self._digest = self._marker.digest_at(done)
         base = self._marker.state(done)
-        self._settled += done
+        self._confirmed_before += done
         self._unconfirmed.clear()
         self._open_run(base, self._marker.batch + 1)
-        last = self._link.last_id(self._stream) or (0, 0)
-        self._ids = Ids(*last, self._ids.moved, self._ids.untimed)
+        last = self._connection.last_id(self._stream) or (0, 0)
+        self._ids = MonotonicIds(*last, self._ids.out_of_order, self._ids.without_time)
         return part.slice(done - sent_before, part.rows.num_rows)
 
     def finish(self, named: bool) -> None:
-        """Wait until all rows are confirmed, and note that the file was loaded to its end."""
-        if self._earlier is not None:
-            raise UsageError(changed(self._job.file, self._earlier))
+        """Wait until all rows are confirmed, and record that the load is complete."""
+        if self._skip_to is not None:
+            raise UsageError(file_changed_message(self._job.file, self._skip_to))
         assert self._sender is not None
         with defer_interrupts():
             self._confirm(self._sender.finish())
         self.report.seconds = time.monotonic() - self._started
-        self.report.ended = True
-        self._tell(self.report)
+        self.report.is_complete = True
+        self._on_progress(self.report)
         if not named:
-            self._link.client.delete(self._key)
+            self._connection.client.delete(self._key)
         elif self.report.loaded:
             done = replace(self._marker.state(self._sent), done=True)
-            self._link.client.set(self._key, done.encoded(), px=self._marker.life_ms)
+            self._connection.client.set(self._key, done.encode(), px=self._marker.life_ms)
 
-    def broken_off(self, stop: BaseException) -> None:
-        """Find out how many rows are in the stream, after an error or Ctrl-C."""
+    def abort(self, stop: BaseException) -> None:
+        """After an error or Ctrl-C, determine how many rows are in the stream."""
         if self._sender is None:
             return
-        settled = False
+        is_settled = False
         try:
             with defer_interrupts():
                 if isinstance(stop, KeyboardInterrupt | UsageError) and not self._sending:
                     with suppress(HeadraceError):
                         self._confirm(self._sender.finish())
-                        settled = True
-                if not settled:
-                    self._close_sender()  # what was not yet executed is dropped with the connection
+                        is_settled = True
+                if not is_settled:
+                    self._close_sender()  # commands not yet executed are dropped with the connection
                     self._confirm(self._rows_there())
-                settled = True
+                is_settled = True
         except (HeadraceError, RedisError, OSError, KeyboardInterrupt):
-            self.report.uncertain = not settled and self._sent + self._settled > self.report.rows
+            self.report.uncertain = not is_settled and self._sent + self._confirmed_before > self.report.rows
         self.report.seconds = time.monotonic() - self._started
-        self._tell(self.report)
+        self._on_progress(self.report)
 
     def _rows_there(self) -> int:
         """Return how many rows of this run the server has."""
@@ -377,44 +383,43 @@ class Loader:
         self._close_sender()
 
 
-def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of so many at most, and of BATCH_BYTES at most on average."""
+def split_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of at most `rows` rows and, on average, at most BATCH_BYTES."""
     share = BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)
     step = max(1, min(rows, share))
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
 
 
-def taken(stream: str, last: tuple[int, int], first: str) -> str:
-    """Return why the rows cannot simply be added, and what the choices are."""
+def later_entries_message(stream: str, last: tuple[int, int], first: str) -> str:
+    """Return the error for a stream that already has later entries, with the options that help."""
     return (
         f"stream {stream!r} already has entries up to {last[0]}-{last[1]}, and the first row would be "
-        f"{first}; choose --append to put the rows after them, --new-ids to have the server generate the "
+        f"{first}; use --append to add the rows after them, --new-ids to have the server generate the "
         "IDs, or another --stream"
     )
 
 
-def overtaken_text(stream: str, error: str) -> str:
-    """Return what to do when others have added later entries while a load went on."""
+def overtaken_message(stream: str, error: str) -> str:
+    """Return the error for a load during which other clients have added later entries."""
     return (
-        f"{error.partition('. ')[0]}. Others have added later entries to stream {stream!r} meanwhile: "
-        "--append --resume puts the remaining rows after them"
+        f"{error.partition('. ')[0]}. Other clients have added later entries to stream {stream!r}: "
+        "--append --resume adds the remaining rows after them"
     )
 
 
-def incomplete(stream: str, state: LoadState) -> str:
-    """Return what the choices are when a load that broke off is begun again."""
+def incomplete_message(stream: str, state: LoadState) -> str:
+    """Return the error for starting an incomplete load again, with the options that help."""
     return (
-        f"an earlier load of {state.file or 'this file'} into stream {stream!r} broke off after "
-        f"{state.rows:,} rows; choose --resume to add the other rows, or --append to add all rows again "
-        "after them"
+        f"an earlier load of {state.file or 'this file'} into stream {stream!r} stopped after "
+        f"{state.rows:,} {'row' if state.rows == 1 else 'rows'}; use --resume to add the other rows, or "
+        "--append to add all rows again after them"
     )
 
 
-def changed(file: str, state: LoadState) -> str:
-    """Return why a file cannot be resumed."""
+def file_changed_message(file: str, state: LoadState) -> str:
+    """Return the error for resuming a file whose loaded rows have changed."""
     return (
         f"the first {state.rows:,} rows of {file or 'the file'} are not those that were loaded: the file has "
-        "changed, or it is read with other options. --append adds all its rows after the entries that are "
-        "there"
+        "changed, or it is read with other options. --append adds all its rows after the existing entries"
     )

@@ -1,16 +1,16 @@
-"""The entries of one archived stream in the order of their IDs.
+"""Read the entries of one archived stream in the order of their IDs.
 
-Files come in no order, and a file's rows are in order only if the job that wrote it kept it. So each row
-group first tells which IDs it has, from where to where:
+Files are in no order, and the rows of a file may be unsorted. So the reader first determines the first and
+last ID of each row group:
 
-    |----a----|                 alone: read batch by batch
+    |----a----|                 no overlap: read batch by batch
                 |---b---|
                     |---c---|   b and c overlap: read whole and sorted together
 
-The columns come as they were when the entries were compared with them (spark.exact_rows), times as the texts
-that they are written as; so what is replayed of them is what was archived.
+The columns have the types with which the entries were compared when they were archived (spark.exact_rows),
+and times are text in their original format. So a replay gives the archived fields.
 
-Only the days near the one that is being read are looked at, so a large archive begins at once.
+Only the days near the current one are examined, so reading a large archive begins at once.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from headrace.spark.sink.arrow_cells import time_texts
 from headrace.spark.source.offsets import EntryId
 from headrace.spark.source.range_reader import BATCH_ROWS
 
-# Of an entry's own columns only its ID is needed: it says the time and the sequence.
-NOTE = b"org.apache.spark.sql.parquet.row.metadata"
-LEFT_OUT = ("timestamp", "sequence")
+# Derived columns are not read: the ID contains the time and the sequence.
+SPARK_METADATA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
+DERIVED_COLUMNS = ("timestamp", "sequence")
 
 
 @dataclass(frozen=True)
-class Extent:
-    """A row group that has IDs from first to last; is_sorted: in order."""
+class RowGroupRange:
+    """A row group with its first and last ID; is_sorted: whether its rows are in order."""
 
     file: ArchivedFile
     group: int
@@ -52,54 +52,54 @@ class Extent:
 
 
 def entries_in_order(files: Iterable[ArchivedFile], after: str, upto: str) -> Iterator[pa.RecordBatch]:
-    """The entries after one ID, up to and including another: id and fields, or id and a column for each."""
-    for cluster in clusters(files):
-        for batch in read(cluster):
+    """Yield the entries after one ID, up to and including another: id and fields, or id and typed columns."""
+    for cluster in overlapping_row_groups(files):
+        for batch in read_row_groups(cluster):
             rows = within(batch, after, upto)
             if rows.num_rows:
                 yield rows
 
 
-def clusters(files: Iterable[ArchivedFile]) -> Iterator[list[Extent]]:
-    """Row groups in order, those that overlap together.
+def overlapping_row_groups(files: Iterable[ArchivedFile]) -> Iterator[list[RowGroupRange]]:
+    """Yield row groups in order, overlapping ones together.
 
-    A day's folder may hold entries that lie before some of a folder DAYS_APART_MAX earlier, but none before
-    those of an earlier one.
+    A day's directory may have entries with lower IDs than those of the days up to DAYS_APART_MAX before it,
+    but not than those of earlier days.
     """
     by_day = sorted(files, key=lambda file: file.date or datetime.date.max)
-    waiting: list[Extent] = []
+    waiting: list[RowGroupRange] = []
     for day, theirs in groupby(by_day, key=lambda file: file.date or datetime.date.max):
-        waiting += [extent for file in theirs for extent in extents(file)]
+        waiting += [extent for file in theirs for extent in row_group_ranges(file)]
         waiting.sort(key=lambda extent: (extent.first, extent.last))
         while waiting:
-            size = overlapping(waiting)
-            if any(is_near(extent.file.date, day) for extent in waiting[:size]):
+            size = overlap_length(waiting)
+            if any(may_precede(extent.file.date, day) for extent in waiting[:size]):
                 break
             yield waiting[:size]
             del waiting[:size]
     while waiting:
-        size = overlapping(waiting)
+        size = overlap_length(waiting)
         yield waiting[:size]
         del waiting[:size]
 
 
-def is_near(date: datetime.date | None, day: datetime.date) -> bool:
-    """Whether folders after `day` may hold entries that belong before one of `date`."""
+def may_precede(date: datetime.date | None, day: datetime.date) -> bool:
+    """Return whether directories after `day` may have entries before those of `date`."""
     return date is None or (day - date).days < DAYS_APART_MAX
 
 
-def overlapping(extents: list[Extent]) -> int:
-    """How many of the extents, which are sorted, overlap the first, or each other in a chain."""
-    last = extents[0].last
-    for count, extent in enumerate(extents):
+def overlap_length(row_group_ranges: list[RowGroupRange]) -> int:
+    """Return how many of the sorted ranges overlap the first one, directly or in a chain."""
+    last = row_group_ranges[0].last
+    for count, extent in enumerate(row_group_ranges):
         if count and extent.first > last:
             return count
         last = max(last, extent.last)
-    return len(extents)
+    return len(row_group_ranges)
 
 
-def extents(file: ArchivedFile) -> Iterator[Extent]:
-    """The row groups of a file. Reads its IDs."""
+def row_group_ranges(file: ArchivedFile) -> Iterator[RowGroupRange]:
+    """Yield the ranges of a file's row groups; reads the column of IDs."""
     with pq.ParquetFile(file.path) as parquet:
         for group in range(parquet.metadata.num_row_groups):
             ms, seq = numbers_of(parquet.read_row_group(group, ["id"]).column("id").combine_chunks())
@@ -113,25 +113,25 @@ def extents(file: ArchivedFile) -> Iterator[Extent]:
                 (bound.as_py(), edge(pc.filter(seq, pc.equal(ms, bound))).as_py())
                 for bound, edge in ((pc.min(ms), pc.min), (pc.max(ms), pc.max))
             )
-            yield Extent(file, group, first, last, pc.all(later).as_py() is not False)
+            yield RowGroupRange(file, group, first, last, pc.all(later).as_py() is not False)
 
 
-def read(cluster: list[Extent]) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups in order."""
+def read_row_groups(cluster: list[RowGroupRange]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of overlapping row groups in order."""
     if len(cluster) == 1 and cluster[0].is_sorted:
         [alone] = cluster
-        with opened(alone.file.path) as parquet:
+        with open_parquet(alone.file.path) as parquet:
             rows = rows_at_once(parquet, Piece(alone.file.path, (alone.group,)))
-            fields = fields_of(parquet.metadata.metadata)
-            for batch in parquet.iter_batches(rows, [alone.group], columns_of(parquet)):
-                yield as_read(batch, fields)
+            fields = spark_fields(parquet.metadata.metadata)
+            for batch in parquet.iter_batches(rows, [alone.group], entry_columns(parquet)):
+                yield restore_types(batch, fields)
         return
     tables = []
     for extent in cluster:
-        with opened(extent.file.path) as parquet:
-            table = parquet.read_row_group(extent.group, columns_of(parquet)).combine_chunks()
-            fields = fields_of(parquet.metadata.metadata)
-            batches = [as_read(batch, fields) for batch in table.to_batches()]
+        with open_parquet(extent.file.path) as parquet:
+            table = parquet.read_row_group(extent.group, entry_columns(parquet)).combine_chunks()
+            fields = spark_fields(parquet.metadata.metadata)
+            batches = [restore_types(batch, fields) for batch in table.to_batches()]
             tables.append(pa.Table.from_batches(batches))
     together = pa.concat_tables(tables, promote_options="default")
     ms, seq = numbers_of(together.column("id"))
@@ -139,19 +139,19 @@ def read(cluster: list[Extent]) -> Iterator[pa.RecordBatch]:
     yield from together.take(order).to_batches(BATCH_ROWS)
 
 
-def fields_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, StructField]:
-    """The columns of a file as Spark noted them in its metadata; nothing if it did not."""
-    note = (metadata or {}).get(NOTE)
+def spark_fields(metadata: Mapping[bytes, bytes] | None) -> dict[str, StructField]:
+    """Return a file's columns from Spark's metadata in it, by name; empty if there is none."""
+    note = (metadata or {}).get(SPARK_METADATA_KEY)
     try:
         return {field.name: field for field in StructType.fromJson(json.loads(note or b""))}
     except ValueError:
         return {}
 
 
-def as_read(batch: pa.RecordBatch, fields: Mapping[str, StructField]) -> pa.RecordBatch:
-    """The columns with the types under which they were read from the server, times as texts.
+def restore_types(batch: pa.RecordBatch, fields: Mapping[str, StructField]) -> pa.RecordBatch:
+    """Return the columns with the types with which they were read from the server, times as text.
 
-    Parquet keeps some types otherwise: times, also within structs, without their zone.
+    Parquet stores some types differently: times, also within structs, without their zone.
     """
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -166,11 +166,11 @@ def as_read(batch: pa.RecordBatch, fields: Mapping[str, StructField]) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
-def opened(path: Path) -> pq.ParquetFile:
-    """A file, its times read as far as microseconds go."""
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a file; INT96 times are read in microseconds."""
     return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
 
 
-def columns_of(parquet: pq.ParquetFile) -> list[str]:
-    """The columns that an entry is made of again."""
-    return [name for name in parquet.schema_arrow.names if name not in LEFT_OUT]
+def entry_columns(parquet: pq.ParquetFile) -> list[str]:
+    """Return the columns that are needed to restore an entry."""
+    return [name for name in parquet.schema_arrow.names if name not in DERIVED_COLUMNS]

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.inference import both_ends, kinds_of
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.pipeline.ordered_archive_reader import fields_of
+from headrace.pipeline.ordered_archive_reader import spark_fields
 from headrace.pipeline.progress import follow_batches
 from headrace.pipeline.sql_errors import sql_message
 from headrace.pipeline.suggestions import did_you_mean
@@ -162,7 +162,7 @@ def archived_columns(held: Archive, stream: str) -> StructType | None:
             schema = pq.read_schema(file.path)
             if is_map(schema):
                 return None
-            noted = fields_of(schema.metadata)
+            noted = spark_fields(schema.metadata)
             found = from_arrow_schema(schema, prefer_timestamp_ntz=False)
             fields = [field for field in found if field.name not in ARCHIVES_OWN]
             return StructType([with_format(field, noted.get(field.name)) for field in fields])

@@ -1,8 +1,8 @@
-"""The file of rejected rows, in the form of the file they came from: to be corrected and loaded.
+"""The file of rejected rows, in the format of the loaded file, so that it can be corrected and loaded.
 
-A row is written once the rows before it are in the stream. A load that is resumed gets the bad rows of the
-run that broke off again, for that run may have been killed before it had written them, and writes those that
-the file does not have yet.
+A row is written once the rows before it are in the stream. A resumed load gets the bad rows of the
+interrupted run again, because that run may have been killed before it wrote them. It writes those that the
+file does not have yet.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from typing import IO
 
 from headrace.errors import UsageError
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.file_readers import Table
+from headrace.pipeline.file_readers import FileReader
 
-SHOWN = 3  # how many bad rows are shown with their reasons
+REASONS_SHOWN = 3  # how many bad rows are printed with their reasons
 
 
 class RejectsFile(AbstractContextManager["RejectsFile"]):
-    """Collects bad rows, and writes them to a file that is made with the first of them.
+    """Collects bad rows and writes them to a file, which is created for the first one.
 
-    count, written      how many there were, how many of them are in the file
-    reasons             what was wrong with the first of them
+    Attributes:
+        count: Bad rows so far.
+        written: Bad rows that are in the file.
+        reasons: The first REASONS_SHOWN errors.
     """
 
-    def __init__(self, path: Path, table: Table, resume: bool) -> None:
-        if path.exists() and table.path.exists() and path.samefile(table.path):
+    def __init__(self, path: Path, reader: FileReader, resume: bool) -> None:
+        if path.exists() and reader.path.exists() and path.samefile(reader.path):
             raise UsageError(f"{path}: is the file to load; give another file with --rejects")
         if not resume and path.exists():
             raise UsageError(f"{path}: already exists; move it away, or give another file with --rejects")
@@ -38,25 +40,25 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         self.count = 0
         self.written = 0
         self.reasons: list[str] = []
-        self._table = table
+        self._reader = reader
         self._waiting: deque[tuple[int, BadRow]] = deque()
         self._file: IO[bytes] | None = None
-        self._kept = self._lines_there()  # lines of an earlier run
+        self._earlier_lines = self._read_lines()  # lines of an earlier run
 
     def __exit__(self, *failure: object) -> None:
         if self._file is not None:
             self._file.close()
 
     def add(self, bad: BadRow, rows_before: int) -> None:
-        """Take a bad row, before which so many good ones stand in the file."""
-        if self._is_kept(bad):
+        """Add a bad row that comes after `rows_before` valid rows of the file."""
+        if self._is_written(bad):
             return
         self.count += 1
-        if len(self.reasons) < SHOWN:
+        if len(self.reasons) < REASONS_SHOWN:
             self.reasons.append(str(bad))
         self._waiting.append((rows_before, bad))
 
-    def _lines_there(self) -> Counter[bytes]:
+    def _read_lines(self) -> Counter[bytes]:
         """Return the lines of the file. UsageError if it cannot be written, before any row is loaded."""
         if not self.path.exists():
             if not self.path.parent.is_dir():
@@ -70,30 +72,30 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _is_kept(self, bad: BadRow) -> bool:
-        """Return whether the file has the row from an earlier run; each of its lines counts once."""
-        if not self._kept:
+    def _is_written(self, bad: BadRow) -> bool:
+        """Return whether an earlier run has written the row; each line of the file counts once."""
+        if not self._earlier_lines:
             return False
-        lines = Counter(io.BytesIO(self._written(bad)))
-        if not lines <= self._kept:
+        lines = Counter(io.BytesIO(self._line(bad)))
+        if not lines <= self._earlier_lines:
             return False
-        self._kept -= lines
+        self._earlier_lines -= lines
         return True
 
-    def _written(self, bad: BadRow) -> bytes:
-        return ended(bad.text or self._text_of(bad))
+    def _line(self, bad: BadRow) -> bytes:
+        return with_newline(bad.text or self._format(bad))
 
     def _unwritable(self, error: OSError) -> UsageError:
         return UsageError(f"{self.path}: cannot write the rejected rows: {error.strerror}")
 
-    def settle(self, rows: int) -> None:
-        """Write the bad rows before the last of so many rows, which are in the stream."""
+    def write_up_to(self, rows: int) -> None:
+        """Write the bad rows that come before the last of `rows` rows, which are in the stream."""
         while self._waiting and self._waiting[0][0] < rows:
             self._write(self._waiting.popleft()[1])
         self._flush()
 
     def finish(self) -> None:
-        """Write all that are left: the load came to its end."""
+        """Write all remaining bad rows at the end of the load."""
         while self._waiting:
             self._write(self._waiting.popleft()[1])
         self._flush()
@@ -102,9 +104,9 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         try:
             if self._file is None:
                 self._file = self.path.open("ab")
-                if self._table.header and not self._file.tell():
-                    self._file.write(ended(self._table.header))
-            self._file.write(self._written(bad))
+                if self._reader.header and not self._file.tell():
+                    self._file.write(with_newline(self._reader.header))
+            self._file.write(self._line(bad))
         except OSError as error:
             raise self._unwritable(error) from error
         self.written += 1
@@ -116,16 +118,16 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _text_of(self, bad: BadRow) -> bytes:
-        if self._table.kind != "csv":
+    def _format(self, bad: BadRow) -> bytes:
+        if self._reader.format != "csv":
             values = {name: value for name, value in bad.values.items() if value is not None}
             return json.dumps(values, ensure_ascii=False, default=str).encode(errors="backslashreplace")
         text = io.StringIO()
-        writer = csv.writer(text, delimiter=self._table.delimiter, lineterminator="\n")
+        writer = csv.writer(text, delimiter=self._reader.delimiter, lineterminator="\n")
         writer.writerow("" if value is None else value for value in bad.values.values())
         return text.getvalue().encode()
 
 
-def ended(text: bytes) -> bytes:
-    """Return a line with an end."""
+def with_newline(text: bytes) -> bytes:
+    """Return the line with a newline at its end."""
     return text if text.endswith(b"\n") else text + b"\n"

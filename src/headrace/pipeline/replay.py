@@ -1,7 +1,7 @@
-"""Entries of the past into a stream: at the speed at which they came, a multiple of it, or flat out.
+"""Replay past entries into a stream: at their original speed, a multiple of it, or as fast as possible.
 
-A replay can be stopped, or killed, at any point: begun again it goes on behind the last entry that is there,
-for the server knows where it stands (replay_target). Its end is fixed when it begins, so a stream can be
+A replay can be stopped or killed at any point. Run again, it continues after the last entry that was added,
+because the server stores its position (replay_target). Its end is fixed when it begins, so a stream can be
 replayed into itself.
 """
 
@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.pipeline.replay_pacer import Pace
-from headrace.pipeline.replay_source import LAST, Source
-from headrace.pipeline.replay_target import Target
+from headrace.pipeline.replay_pacer import ReplayPacer
+from headrace.pipeline.replay_source import LAST_ID, ReplaySource
+from headrace.pipeline.replay_target import ReplayTarget
 from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import numbers_of
 from headrace.spark.sink.write_timeouts import timeouts_explained
@@ -27,13 +27,21 @@ from headrace.spark.source.offsets import START, parse_id
 
 
 @dataclass
-class Report:
-    """What a replay has done so far.
+class ReplayReport:
+    """The progress or result of a replay.
 
-    behind      seconds by which it lags the pace asked for
-    complete    whether an earlier run has done it all, so that nothing was added
-    newer       whether the source has entries after the end that was fixed for it then
-    gone        whether the stream of an earlier run is no longer there, so that the replay began again
+    Attributes:
+        rows: Entries added by this run.
+        first_id: The source ID of the first entry added.
+        last_id: The source ID of the last entry replayed.
+        upto: The ID at which the replay ends, inclusive.
+        resumed_after: The ID after which this run continued; empty for a new replay.
+        ids_kept: Whether entries keep their IDs.
+        seconds: Time since the run began.
+        lag_seconds: Delay behind the requested speed.
+        complete: Whether an earlier run was complete, so that nothing was added.
+        has_newer_entries: Whether the source has entries after the end of the complete replay.
+        target_was_deleted: Whether the target was deleted since an earlier run; the replay began again.
     """
 
     rows: int = 0
@@ -41,16 +49,16 @@ class Report:
     last_id: str = ""
     upto: str = ""
     resumed_after: str = ""
-    kept: bool = False
+    ids_kept: bool = False
     seconds: float = 0.0
-    behind: float = 0.0
+    lag_seconds: float = 0.0
     complete: bool = False
-    newer: bool = False
-    gone: bool = False
+    has_newer_entries: bool = False
+    target_was_deleted: bool = False
 
 
 def replay(
-    source: Source,
+    source: ReplaySource,
     url: str,
     stream: str,
     *,
@@ -58,65 +66,74 @@ def replay(
     after: str = START,
     upto: str | None = None,
     keep_ids: bool | None = None,
-    pace: Pace | None = None,
+    pacer: ReplayPacer | None = None,
     restart: bool = False,
-    on_progress: Callable[[Report], None] = lambda report: None,
-) -> Report:
+    on_progress: Callable[[ReplayReport], None] = lambda report: None,
+) -> ReplayReport:
     """Add the source's entries after one ID, up to and including another, to a stream.
 
     Args:
         source: what to replay.
         url: the server to replay to.
         stream: the stream to replay into.
-        name: tells this replay from others into the same stream. Begun again under it, the replay goes on
-            where it was; if it was complete, it adds nothing.
+        name: identifies the replay, so that it is continued when it is run again.
         after: the ID after which to begin.
-        upto: the last ID to replay; by default the last one there is.
-        keep_ids: whether entries keep their IDs; by default, if the stream has had no entry.
-        pace: how fast.
-        restart: whether to begin again, whatever an earlier run has done.
-        on_progress: called while it goes on.
+        upto: the last ID to replay; by default the last one of the source now.
+        keep_ids: whether entries keep their IDs; by default they do if the stream never had an entry.
+        pacer: delays entries until they are due; by default the replay is as fast as possible.
+        restart: whether to begin again and ignore the position of an earlier run.
+        on_progress: called after each transaction.
 
     Returns:
-        What was done.
+        The report.
 
     Raises:
-        UsageError: if no ID lies between `after` and `upto`, or IDs cannot be kept.
-        KeyboardInterrupt: if interrupts are held, between two transactions.
+        UsageError: if no ID is between `after` and `upto`, or IDs cannot be kept.
+        DataLoss: if entries were trimmed before they were read, or the source stream was recreated.
     """
-    pace = pace or Pace(None)
+    pacer = pacer or ReplayPacer(None)
     if upto is not None and parse_id(after) >= parse_id(upto):
-        raise UsageError(f"no entry can be after {after} and not after {upto}")
+        raise UsageError(f"no entry can be after {after} and up to {upto}: the start must be before the end")
     with (
-        closing(Target(url, stream, name)) as target,
+        closing(ReplayTarget(url, stream, name)) as target,
         explain_connection_errors(url),
         timeouts_explained(target.servers, stream),
     ):
-        before = target.stand()
-        gone = before is not None and not restart and not target.exists()
-        stand = None if restart or gone else before
-        if stand is not None and stand.done:
-            newer = upto is None and parse_id(source.end()) > parse_id(stand.upto)
-            report = Report(last_id=stand.last, upto=stand.upto, kept=stand.keep, complete=True, newer=newer)
+        earlier = target.position()
+        target_was_deleted = earlier is not None and not restart and not target.exists()
+        position = None if restart or target_was_deleted else earlier
+        if position is not None and position.done:
+            report = ReplayReport(
+                last_id=position.last,
+                upto=position.upto,
+                ids_kept=position.keep,
+                complete=True,
+                has_newer_entries=upto is None and parse_id(source.last_id()) > parse_id(position.upto),
+            )
             on_progress(report)
             return report
-        begin = stand.last if stand else after
-        end = stand.upto if stand else min(upto or LAST, source.end(), key=parse_id)
-        keep = target.keeps_ids(stand.keep if stand and keep_ids is None else keep_ids, begin)
-        report = Report(resumed_after=stand.last if stand else "", upto=end, kept=keep, gone=gone)
+        begin = position.last if position else after
+        end = position.upto if position else min(upto or LAST_ID, source.last_id(), key=parse_id)
+        keep = target.keeps_ids(position.keep if position and keep_ids is None else keep_ids, begin)
+        report = ReplayReport(
+            resumed_after=position.last if position else "",
+            upto=end,
+            ids_kept=keep,
+            target_was_deleted=target_was_deleted,
+        )
         on_progress(report)
-        target.open(keep, (before.run if before else 0) + 1, end, restart)
-        batches = source.batches(begin, end, stand is not None)
-        _play(each_once(batches) if keep else batches, target, pace, report, on_progress)
-        target.complete(stand)
+        target.start_run(keep, (earlier.run if earlier else 0) + 1, end, restart)
+        batches = source.batches(begin, end, position is not None)
+        _play(unique_ids_only(batches) if keep else batches, target, pacer, report, on_progress)
+        target.complete(position)
         return report
 
 
-def each_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, in the order of their IDs.
+def unique_ids_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches unchanged; check that no ID occurs twice.
 
     Raises:
-        UsageError: if an ID is there twice, as in an archive of a stream that was recreated.
+        UsageError: if an ID occurs twice, as in an archive of a stream that was recreated.
     """
     last = None
     for batch in batches:
@@ -125,8 +142,8 @@ def each_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = ids[0] if ids[0] == last else twice[0] if len(twice) else None
         if found is not None:
             raise UsageError(
-                f"entry {found} is in the archive twice, as the stream was deleted and recreated: a stream "
-                "cannot have both under that ID. Replay with --new-ids, or leave it out by --from and --to"
+                f"entry {found} is in the archive twice, because the stream was deleted and recreated. A "
+                "stream cannot have both: replay with --new-ids, or exclude one with --from and --to"
             )
         last = ids[-1]
         yield batch
@@ -134,32 +151,34 @@ def each_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _play(
     batches: Iterator[pa.RecordBatch],
-    target: Target,
-    pace: Pace,
-    report: Report,
-    on_progress: Callable[[Report], None],
+    target: ReplayTarget,
+    pacer: ReplayPacer,
+    report: ReplayReport,
+    on_progress: Callable[[ReplayReport], None],
 ) -> None:
     started = time.monotonic()
     try:
         for batch in batches:
             times = numbers_of(batch.column("id"))[0].to_pylist()
-            for start, stop in pace.pieces(times):
+            for start, stop in pacer.due_slices(times):
                 if start == stop:
-                    target.settle()
+                    target.flush()
                 else:
                     target.add(batch.slice(start, stop - start))
-                report.behind = max(0.0, -pace.due(times[start]))
-                _tell(report, target, started, on_progress)
+                report.lag_seconds = max(0.0, -pacer.seconds_until_due(times[start]))
+                _report_progress(report, target, started, on_progress)
                 raise_if_interrupted()
-        target.settle()
+        target.flush()
     except KeyboardInterrupt:
-        target.settle()
+        target.flush()
         raise
     finally:
-        _tell(report, target, started, on_progress)
+        _report_progress(report, target, started, on_progress)
 
 
-def _tell(report: Report, target: Target, started: float, on_progress: Callable[[Report], None]) -> None:
+def _report_progress(
+    report: ReplayReport, target: ReplayTarget, started: float, on_progress: Callable[[ReplayReport], None]
+) -> None:
     report.rows, report.first_id, report.last_id = target.rows, target.first_id, target.last_id
     report.seconds = time.monotonic() - started
     on_progress(report)

@@ -1,4 +1,4 @@
-"""Not faster than asked: entries at the speed of their times, or so many a second."""
+"""Limit speed: replay entries at a multiple of their original speed, or limit rows per second."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-TICK_SECONDS = 0.1  # how long to sleep at most before looking for signals and telling the progress
-SHORT_SECONDS = 0.02  # entries that are due so soon are sent along
+SLEEP_MAX_SECONDS = 0.1  # the longest sleep between checks for signals and progress reports
+SEND_AHEAD_SECONDS = 0.02  # entries due within this time are sent together
 
 
-class Pace:
-    """When an entry is due: `speed` times as fast as the entries came; None for at once."""
+class ReplayPacer:
+    """Delays entries so that they are replayed at `speed` times their original speed; None: no delay.
+
+    Args:
+        speed: 1 for the original speed, 60 for a minute in a second; None for as fast as possible.
+        clock: Returns seconds.
+        sleep: Sleeps for seconds.
+    """
 
     def __init__(
         self,
@@ -22,40 +28,40 @@ class Pace:
         self._speed = speed
         self._clock = clock
         self._sleep = sleep
-        self._began: tuple[float, int] | None = None
+        self._start: tuple[float, int] | None = None
 
-    def due(self, ms: int) -> float:
-        """In how many seconds an entry of this time is due; negative if it was. The first is due at once."""
+    def seconds_until_due(self, ms: int) -> float:
+        """Return the seconds until an entry of this time is due; negative if late, 0 for the first."""
         if self._speed is None:
             return 0.0
-        if self._began is None:
-            self._began = (self._clock(), ms)
-        began, first = self._began
+        if self._start is None:
+            self._start = (self._clock(), ms)
+        began, first = self._start
         return began + (ms - first) / 1000 / self._speed - self._clock()
 
-    def rest(self, seconds: float) -> None:
-        """Sleep, but not for long."""
-        self._sleep(min(seconds, TICK_SECONDS))
+    def sleep_up_to(self, seconds: float) -> None:
+        """Sleep for the given seconds, at most SLEEP_MAX_SECONDS."""
+        self._sleep(min(seconds, SLEEP_MAX_SECONDS))
 
-    def pieces(self, times: list[int]) -> Iterator[tuple[int, int]]:
-        """[start, stop) of rows that are due together; an empty piece for each rest that is needed first."""
+    def due_slices(self, times: list[int]) -> Iterator[tuple[int, int]]:
+        """Yield [start, stop) of rows that are due together; an empty slice before each sleep."""
         start = 0
         while start < len(times):
-            wait = self.due(times[start])
+            wait = self.seconds_until_due(times[start])
             if wait > 0:
                 yield start, start
-                self.rest(wait)
+                self.sleep_up_to(wait)
                 continue
             stop = len(times)
             if self._speed is not None:
-                horizon = times[start] + int((SHORT_SECONDS - wait) * 1000 * self._speed)
+                horizon = times[start] + int((SEND_AHEAD_SECONDS - wait) * 1000 * self._speed)
                 stop = max(start + 1, bisect_right(times, horizon))
             yield start, stop
             start = stop
 
 
-class Rate:
-    """At most so many rows a second; None for as many as go. What was missed is not caught up with."""
+class RateLimiter:
+    """Limits rows per second; None means no limit. Unused capacity is not accumulated."""
 
     def __init__(
         self,
@@ -66,19 +72,19 @@ class Rate:
         self.rows_per_second = rows_per_second
         self._clock = clock
         self._sleep = sleep
-        self._free = clock()  # when the next row may go
+        self._next_row_at = clock()  # the clock time at which the next row may be sent
 
-    def at_once(self, most: int) -> int:
-        """How many rows to send together, so that they go evenly: a tick's, at least one."""
+    def batch_rows(self, most: int) -> int:
+        """Return the batch size for an even flow: rows of SLEEP_MAX_SECONDS, at least 1, at most `most`."""
         if self.rows_per_second is None:
             return most
-        return max(1, min(most, int(self.rows_per_second * TICK_SECONDS)))
+        return max(1, min(most, int(self.rows_per_second * SLEEP_MAX_SECONDS)))
 
     def wait(self, rows: int) -> None:
-        """Sleep until so many rows may go."""
+        """Sleep until the next rows may be sent, then count `rows` rows as sent."""
         if self.rows_per_second is None:
             return
         now = self._clock()
-        if self._free > now:
-            self._sleep(self._free - now)
-        self._free = max(self._free, now) + rows / self.rows_per_second
+        if self._next_row_at > now:
+            self._sleep(self._next_row_at - now)
+        self._next_row_at = max(self._next_row_at, now) + rows / self.rows_per_second

@@ -1,7 +1,7 @@
-"""What a replay plays: the entries of one stream in order, from its archive, then from the live stream.
+"""The source of a replay: the entries of one stream in order, from its archive, then from the live stream.
 
-The batches have a column `id`, and `fields`, a map; of an archive of columns a column for each field instead,
-and `_fields`, a map of all fields of an entry that these columns do not give back.
+The batches have a column `id` and a map `fields`. Batches from an archive with typed columns have a column
+for each field instead, and `_fields`: a map of all fields of an entry that the columns cannot represent.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import DataLoss
 from headrace.spark.source.stream_state import last_ids
 
-PAIRS = pa.map_(pa.string(), pa.string())
-ID = re.compile(r"\d+(-\d+)?")
-LAST = format_id((U64_MAX, U64_MAX))
+FIELDS_MAP = pa.map_(pa.string(), pa.string())
+ID_PATTERN = re.compile(r"\d+(-\d+)?")
+LAST_ID = format_id((U64_MAX, U64_MAX))
 
-# Fields are copied byte by byte: they need not be text.
-ENTRY = StructType(
+# Fields are copied as bytes: they need not be text.
+ENTRY_SCHEMA = StructType(
     [
         StructField("_id", StringType()),
         StructField("_fields", MapType(BinaryType(), BinaryType())),
@@ -50,8 +50,8 @@ ENTRY = StructType(
 
 
 @dataclass(frozen=True)
-class Source:
-    """One stream: what an archive has of it, if one is given, then what the server has, if one is given."""
+class ReplaySource:
+    """One stream: its archived entries (if an archive is given), then those of the server (if a URL is)."""
 
     stream: str
     url: str | None
@@ -61,8 +61,8 @@ class Source:
         if self.archive is not None:
             object.__setattr__(self, "archive", local_path(self.archive))
 
-    def end(self) -> str:
-        """The last ID there is now; 0-0 if there is none. UsageError if there is no such stream anywhere."""
+    def last_id(self) -> str:
+        """Return the last ID now; 0-0 if the stream is empty. UsageError if the stream does not exist."""
         files, _, last = self._archived()
         live, hint = None, ""
         if self.url is not None:
@@ -77,10 +77,15 @@ class Source:
         return max(live or START, last, key=parse_id)
 
     def batches(self, after: str, upto: str, resumed: bool = False) -> Iterator[pa.RecordBatch]:
-        """The entries after one ID, up to and including another. resumed: the first ID is an entry's.
+        """Yield the entries after one ID, up to and including another.
 
-        DataLoss if live entries are trimmed before they are read, which a slow replay may live to see, and
-        one that was broken off, too.
+        Args:
+            after: The ID after which to begin.
+            upto: The last ID.
+            resumed: Whether `after` is the ID of an entry, whose presence is then checked.
+
+        Raises:
+            DataLoss: if live entries were trimmed before they were read, as during a slow or resumed replay.
         """
         files, seam, last = self._archived()
         if after != upto:
@@ -88,20 +93,20 @@ class Source:
         anchored = resumed and parse_id(after) >= parse_id(seam)
         if parse_id(after) < parse_id(last):
             for batch in entries_in_order(files, after, min(upto, last, key=parse_id)):
-                yield from restored(batch)
+                yield from restore_fields(batch)
         after = max(after, seam, key=parse_id)
         if self.url is not None and parse_id(after) < parse_id(upto):
             options = parse_options({"url": self.url, "assign": json.dumps([self.stream])}, "batch")
             part = OffsetRange(self.stream, after, upto, anchored)
             try:
-                for batch in make_range_reader(part, Layout(ENTRY, "epoch_ms"), options).batches():
+                for batch in make_range_reader(part, Layout(ENTRY_SCHEMA, "epoch_ms"), options).batches():
                     yield batch.rename_columns(["id", "fields"])
             except DataLoss as loss:
                 what = str(loss).partition(" Set failOnDataLoss")[0]
-                raise DataLoss(f"{what} A replay --from there takes what is left.") from None
+                raise DataLoss(f"{what} To replay the remaining entries, use --from.") from None
 
     def _archived(self) -> tuple[list[ArchivedFile], str, str]:
-        """The files of the stream, the ID up to which it is archived, and the highest one in the files."""
+        """Return the stream's files, the ID up to which it is archived, and the highest ID in the files."""
         if self.archive is None:
             return [], START, START
         now = look(self.archive)
@@ -109,7 +114,7 @@ class Source:
         return files, now.seams.get(self.stream, START), now.ends.get(self.stream, START)
 
     def _check_history(self) -> None:
-        """Fail if what the server has now is another stream than the archived one.
+        """Check that the stream on the server is the archived one.
 
         Raises:
             DataLoss: if the stream was deleted and recreated.
@@ -122,21 +127,21 @@ class Source:
         why = None if sight is None else identity_mismatch(position, sight)
         if why is not None:
             raise DataLoss(
-                f"the stream {self.stream!r} was deleted and recreated, or a failover took entries back: it "
+                f"the stream {self.stream!r} was deleted and recreated, or lost entries in a failover: it "
                 f"is archived up to {position.id}, and {why}. Replay the archive with --archive-only, and "
-                "what the server has without --archive."
+                "the live stream without --archive."
             )
 
 
-def restored(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows with the fields they had: what did not fit its columns was kept beside them, whole."""
+def restore_fields(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with their original fields, also those that the columns could not represent."""
     if EXACT in batch.schema.names:
-        batch = with_exact(batch)
+        batch = apply_exact_fields(batch)
     if is_map(batch.schema) and batch.column("fields").null_count:
         missing = batch.column("id").filter(batch.column("fields").is_null())
         raise HeadraceError(
             f"entry {missing[0]} has no fields in the archive: they were not UTF-8, and the version that "
-            "archived them kept only text. Replay the stream itself, or leave it out by --from and --to"
+            "archived them kept only text. Replay the stream, or exclude the entry with --from and --to"
         )
     if CORRUPT not in batch.schema.names:
         yield batch
@@ -150,15 +155,17 @@ def restored(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         else:
             entries = [json.loads(text.as_py()) for text in kept[start:stop]]
             if lost := [entry["id"] for entry in entries if "fields" not in entry]:
-                raise HeadraceError(f"entry {lost[0]} did not fit the archive's columns, nor beside them")
-            pairs = pa.array([list(entry["fields"].items()) for entry in entries], PAIRS)
+                raise HeadraceError(
+                    f"entry {lost[0]} cannot be restored from the archive: its fields were not stored"
+                )
+            pairs = pa.array([list(entry["fields"].items()) for entry in entries], FIELDS_MAP)
             ids = batch.column("id")[start:stop]
             yield pa.RecordBatch.from_arrays([ids, pairs], ["id", "fields"])
         start = stop
 
 
-def with_exact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows without the column `_exact`: what that has of an entry stands for all other columns of it."""
+def apply_exact_fields(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows without the column `_exact`; its fields replace all other columns of an entry."""
     ids = batch.column("id")
     if is_map(batch.schema):
         return pa.RecordBatch.from_arrays([ids, whole_fields(batch)], ["id", "fields"])
@@ -173,25 +180,25 @@ def with_exact(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, as_map(kept)], [*rest.schema.names, "_fields"])
 
 
-def before(text: str) -> str:
-    """The ID just before the first that `text`, an ID or a time, lets in. UsageError if it is neither."""
-    ms, seq = first_of(text)
+def id_before(text: str) -> str:
+    """Return the ID before the first one that `text` (an ID or a time) includes. UsageError if neither."""
+    ms, seq = first_id_at(text)
     if (ms, seq) == (0, 0):
         return START
     return format_id((ms, seq - 1) if seq else (ms - 1, U64_MAX))
 
 
-def until(text: str) -> str:
-    """The last ID that `text` lets in: an ID itself, but a time not. UsageError if it is neither."""
-    if ID.fullmatch(text):
-        return format_id(as_id(text)) if "-" in text else format_id((as_id(text)[0], U64_MAX))
-    return before(text)
+def last_included_id(text: str) -> str:
+    """Return the last ID that `text` includes: an ID itself; the ID before a time. UsageError if neither."""
+    if ID_PATTERN.fullmatch(text):
+        return format_id(checked_id(text)) if "-" in text else format_id((checked_id(text)[0], U64_MAX))
+    return id_before(text)
 
 
-def first_of(text: str) -> EntryId:
-    """An ID as numbers, or the first one of a time."""
-    if ID.fullmatch(text):
-        return as_id(text)
+def first_id_at(text: str) -> EntryId:
+    """Return an ID as numbers, or the first ID at a time."""
+    if ID_PATTERN.fullmatch(text):
+        return checked_id(text)
     try:
         time = datetime.datetime.fromisoformat(text)
     except ValueError as error:
@@ -200,12 +207,12 @@ def first_of(text: str) -> EntryId:
         ) from error
     ms = time.replace(tzinfo=time.tzinfo or datetime.UTC).timestamp() * 1000
     if ms < 0:
-        raise UsageError(f"{text} lies before 1970, where no ID is")
+        raise UsageError(f"{text} is before 1970; IDs begin at 1970")
     return round(ms), 0
 
 
-def as_id(text: str) -> EntryId:
-    """An ID as numbers."""
+def checked_id(text: str) -> EntryId:
+    """Return an ID as numbers. UsageError if it is not valid."""
     try:
         return parse_id(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Which rows of a batch can become entries: those with a value, and with a time if times give the IDs."""
+"""Separate valid rows from bad ones: a row needs a value and, if times give the IDs, a valid time."""
 
 from __future__ import annotations
 
@@ -13,47 +13,49 @@ from headrace.pipeline.times import TimeColumn
 
 
 @dataclass(frozen=True)
-class Checked:
-    """Good rows, only with the columns that become fields, and their times."""
+class ValidRows:
+    """Valid rows with the columns that become fields, and their times in milliseconds (None: no time)."""
 
     rows: pa.RecordBatch
     times: Sequence[int | None]
 
-    def slice(self, start: int, stop: int) -> Checked:
+    def slice(self, start: int, stop: int) -> ValidRows:
         """Return the rows [start, stop)."""
-        return Checked(self.rows.slice(start, max(0, stop - start)), self.times[start:stop])
+        return ValidRows(self.rows.slice(start, max(0, stop - start)), self.times[start:stop])
 
 
-def checked(batch: pa.RecordBatch, times: TimeColumn | None, before: int) -> Iterator[Checked | BadRow]:
-    """Yield the rows of a batch in order, the bad ones apart.
+def split_valid_rows(
+    batch: pa.RecordBatch, times: TimeColumn | None, before: int
+) -> Iterator[ValidRows | BadRow]:
+    """Yield the rows of a batch in order: runs of valid rows, and each bad row by itself.
 
     Args:
         batch: the rows.
-        times: the column that gives the IDs, if one does.
-        before: how many rows of the file come before the batch.
+        times: the column that gives the IDs; None if the server generates them.
+        before: the number of rows of the file before the batch.
     """
     stamps: list[int | None] = [None] * batch.num_rows
     wrong: dict[int, str] = {}
     fields = batch
     if times is not None:
-        stamps, wrong = times.readings(batch)
+        stamps, wrong = times.milliseconds_or_reasons(batch)
         if not times.is_field and times.name in batch.schema.names:
             fields = batch.drop_columns([times.name])
-    for row in empty_rows(fields):
+    for row in empty_row_indexes(fields):
         wrong.setdefault(row, "no column has a value")
     start = 0
     for row in sorted(wrong):
         if row > start:
-            yield Checked(fields.slice(start, row - start), stamps[start:row])
+            yield ValidRows(fields.slice(start, row - start), stamps[start:row])
         [values] = batch.slice(row, 1).to_pylist()
         yield BadRow(0, wrong[row], row=before + row + 1, values=values)
         start = row + 1
     if start < batch.num_rows:
-        yield Checked(fields.slice(start), stamps[start:])
+        yield ValidRows(fields.slice(start), stamps[start:])
 
 
-def empty_rows(batch: pa.RecordBatch) -> list[int]:
-    """Return the numbers of the rows that have no value in any column."""
+def empty_row_indexes(batch: pa.RecordBatch) -> list[int]:
+    """Return the indexes of the rows that have no value in any column."""
     if batch.num_columns and any(column.null_count == 0 for column in batch.columns):
         return []
     empty = pa.array([True] * batch.num_rows)

@@ -1,4 +1,4 @@
-"""The server of a stream, asked once: a lost server is reported at once."""
+"""A connection to a server that reports a lost server at once instead of reconnecting."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from headrace.spark.source.stream_state import last_ids
 from headrace.spark.stream_names import stream_key
 
 
-class Link(AbstractContextManager["Link"]):
-    """A server, connected to on first use. A server that is not there is reported at once.
+class ServerConnection(AbstractContextManager["ServerConnection"]):
+    """A connection to a server, opened on first use; it does not wait for a lost server.
+
+    Args:
+        url: The server.
 
     Raises:
-        UsageError: if the URL is not a server's.
+        UsageError: if the URL is not valid.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,16 +31,16 @@ class Link(AbstractContextManager["Link"]):
 
     @property
     def client(self) -> Any:
-        """redis-py's client of the same servers."""
+        """A client of redis-py for the same server or cluster."""
         return self.servers.client()
 
     def last_id(self, stream: str) -> tuple[int, int] | None:
-        """The last ID the stream ever gave out, or None if there is no such stream."""
+        """Return the last ID that the stream ever generated; None if there is no such stream."""
         with explain_connection_errors(self.url):
             last = last_ids(self.servers, [stream]).get(stream)
         return parse_id(last) if last else None
 
     def length(self, stream: str) -> int:
-        """How many entries the stream has."""
+        """Return the number of entries in the stream."""
         with explain_connection_errors(self.url):
             return int(self.client.xlen(stream_key(stream)))

@@ -1,7 +1,8 @@
-"""From any source that Spark reads into a stream, by the sink: tables, databases, other clusters' files.
+"""Load any source that Spark reads into a stream, with the sink: tables, databases, files of a cluster.
 
-Without a time column the server makes the IDs, and as many tasks write as the source has partitions. With one
-the rows are sorted by it, and one task writes them, for the IDs of a stream only grow. So it is for a rate.
+Without a time column the server generates the IDs, and each partition of the source is written by its own
+task. With a time column the rows are sorted by it and written by one task, because the IDs of a stream only
+grow. A rate limit also needs a single task.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.pipeline.loader import ROWS_PER_BATCH, Ids
+from headrace.pipeline.loader import ROWS_PER_BATCH, MonotonicIds
 from headrace.pipeline.progress import cause
-from headrace.pipeline.replay_pacer import Rate
+from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.times import TimeColumn, time_column
 from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
@@ -33,7 +34,7 @@ from headrace.spark.stream_names import stream_key
 POLL_SECONDS = 0.2
 
 
-def load_source(
+def load_from_spark(
     spark: SparkSession,
     kind: str,
     options: Mapping[str, str],
@@ -41,26 +42,44 @@ def load_source(
     stream: str,
     *,
     path: str | None = None,
-    time_by: str | None = None,
+    time_column_name: str | None = None,
     rate: float | None = None,
     maxlen: int | None = None,
     job: str | None = None,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> int:
-    """Adds the rows of spark.read.format(kind) to the stream; returns how many this run has added.
+    """Add the rows of spark.read.format(kind) to a stream.
 
-    time_by: the column whose times become the IDs. rate: rows a second at most. job: a name under which the
-    same load, begun again, adds only what is missing. UsageError for a column that is not there;
-    HeadraceError if Spark fails.
+    Args:
+        spark: the session to use.
+        kind: the format.
+        options: the options of the format.
+        url: the server.
+        stream: the stream's name.
+        path: the path to read; None if the options say what to read.
+        time_column_name: the column whose times become the IDs; None to have the server generate them.
+        rate: rows per second, at most.
+        maxlen: trim the stream to about this many entries.
+        job: a name for the load; the same load run again under it adds only missing rows.
+        on_progress: called several times per second with the number of rows added so far.
+
+    Returns:
+        The number of rows that this run has added.
+
+    Raises:
+        UsageError: if the time column does not exist or is not a time.
+        HeadraceError: if Spark or the server fails.
     """
     try:
         rows = spark.read.format(kind).options(**options).load(path)
-        if time_by is not None:
-            rows = with_ids(rows, time_by)
+        if time_column_name is not None:
+            rows = add_ids(rows, time_column_name)
         if rate is not None:
-            # Spark would gather more rows than that before it hands them on.
-            spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", Rate(rate).at_once(ROWS_PER_BATCH))
-            rows = at_rate(rows.coalesce(1), rate)
+            # Otherwise Spark collects more rows than that before it passes them on.
+            spark.conf.set(
+                "spark.sql.execution.arrow.maxRecordsPerBatch", RateLimiter(rate).batch_rows(ROWS_PER_BATCH)
+            )
+            rows = rate_limited(rows.coalesce(1), rate)
         settings = {"url": url, "stream": stream, "timestampFormat": "iso8601", "delivery": "exactly-once"}
         if maxlen is not None:
             settings["maxLength"] = str(maxlen)
@@ -71,28 +90,28 @@ def load_source(
     servers = Servers(url)
     try:
         written = WrittenRows(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
-        count = watched(spark, rows, settings, written, on_progress)
+        count = write_with_progress(spark, rows, settings, written, on_progress)
         if job is None:
-            written.forget()
+            written.delete_markers()
     finally:
         servers.close()
     return count
 
 
-def with_ids(rows: DataFrame, column: str) -> DataFrame:
-    """The rows in order of a column of times, in one partition, with an ID each."""
+def add_ids(rows: DataFrame, column: str) -> DataFrame:
+    """Return the rows with an ID each, sorted by a column of times, in one partition."""
     if column not in rows.columns:
         raise UsageError(f"no column {column!r}; the columns are {', '.join(rows.columns)}")
     schema = StructType([StructField("_id", StringType()), *rows.schema.fields])
 
     def numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ids = Ids()
+        ids = MonotonicIds()
         times: TimeColumn | None = None
         for batch in batches:
             times = times or time_column(batch, column)
             if times is None:
                 raise UsageError(f"column {column!r} is not a time")
-            texts = [f"{ms}-{seq}" for ms, seq in ids.of(times.milliseconds(batch))]
+            texts = [f"{ms}-{seq}" for ms, seq in ids.ids_for(times.milliseconds(batch))]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(texts, pa.string()), *batch.columns], ["_id", *batch.schema.names]
             )
@@ -100,29 +119,29 @@ def with_ids(rows: DataFrame, column: str) -> DataFrame:
     return rows.orderBy(rows[f"`{column}`"].asc_nulls_first()).coalesce(1).mapInArrow(numbered, schema)
 
 
-def at_rate(rows: DataFrame, rate: float) -> DataFrame:
-    """The rows of a single partition, so many a second at most."""
+def rate_limited(rows: DataFrame, rate: float) -> DataFrame:
+    """Limit the rows of a single partition to `rate` rows per second."""
 
-    def paced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pace = Rate(rate)
+    def limited(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        limiter = RateLimiter(rate)
         for batch in batches:
-            step = pace.at_once(batch.num_rows)
+            step = limiter.batch_rows(batch.num_rows)
             for at in range(0, batch.num_rows, step):
                 piece = batch.slice(at, step)
-                pace.wait(piece.num_rows)
+                limiter.wait(piece.num_rows)
                 yield piece
 
-    return rows.mapInArrow(paced, rows.schema)
+    return rows.mapInArrow(limited, rows.schema)
 
 
-def watched(
+def write_with_progress(
     spark: SparkSession,
     rows: DataFrame,
     settings: Mapping[str, str],
     written: WrittenRows,
     on_progress: Callable[[int], None],
 ) -> int:
-    """Writes the rows; a thread tells meanwhile how many have come in, and cancels the job after a signal."""
+    """Write the rows; a thread reports progress meanwhile, and cancels the job after a signal."""
     stream = settings["stream"]
     before = written.count()
     group = f"headrace-load-{uuid4().hex}"
@@ -131,7 +150,7 @@ def watched(
 
     def tell() -> None:
         nonlocal count
-        with suppress(redis.RedisError, OSError, HeadraceError):  # the job will say what is wrong
+        with suppress(redis.RedisError, OSError, HeadraceError):  # the job itself reports the error
             count = written.count() - before
         on_progress(count)
 
@@ -159,7 +178,7 @@ def watched(
 
 
 class WrittenRows:
-    """How many rows a job has written, by the markers of its tasks: entries that others add do not count."""
+    """Counts the rows that a job has written by the markers of its tasks, not by the stream's length."""
 
     def __init__(self, servers: Servers, stream: str, job: str, partitions: int) -> None:
         self._servers = servers
@@ -167,7 +186,7 @@ class WrittenRows:
         self._keys = [Marker(job, number).key(stream_key(stream)) for number in range(partitions)]
 
     def count(self) -> int:
-        """Return how many rows are written, by this run of the job and by earlier ones."""
+        """Return how many rows this run and earlier runs of the job have written."""
 
         def get_each(pipe: Any, stream: str) -> None:
             for marker in self._keys:
@@ -176,7 +195,7 @@ class WrittenRows:
         values = self._servers.request_many([self._stream], get_each)[self._stream]
         return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
 
-    def forget(self) -> None:
-        """Remove the markers of a job without a name, which cannot be run again."""
+    def delete_markers(self) -> None:
+        """Delete the markers of a job without a name, which cannot be run again."""
         for marker in self._keys:
             self._servers.client().delete(marker)

@@ -1,4 +1,4 @@
-"""Which column is the time, and what it says in milliseconds since 1970."""
+"""Choose the column that gives the IDs, and convert its values to milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 
-# Columns of bare numbers are taken for times only under these names.
-WELL_KNOWN = (
+# A column of bare numbers is a time only if it has one of these names.
+TIME_COLUMN_NAMES = (
     "timestamp", "ts", "time", "datetime", "event_time", "timestamp_ms", "time_ms", "epoch", "epoch_ms",
     "created_at",
 )  # fmt: skip
 
-# What a bare number counts is seen by its size: (smallest, nanoseconds of the unit, name). The ranges do not
-# overlap for times between 1973 and 5138: seconds have 9 to 11 digits, milliseconds 12 to 14, and so on.
+# The unit of a bare number is detected by its size: (smallest, nanoseconds of the unit, name). The ranges do
+# not overlap for times between 1973 and 5138: seconds have 9 to 11 digits, milliseconds 12 to 14, and so on.
 UNITS = (
     (1e17, 1, "nanoseconds"),
     (1e14, 1_000, "microseconds"),
@@ -27,16 +27,19 @@ UNITS = (
 UNIT_NAMES = {unit_ns: name for _, unit_ns, name in UNITS}
 MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
-# A column with a few wrong values is still a time: these rows are reported as wrong.
+# A column with a few wrong values is still a time; the rows with these values are bad rows.
 VALUES_SAMPLED = 20
-SHARE_OF_TIMES = 0.9
+TIMES_FRACTION_MIN = 0.9
 
 
 @dataclass(frozen=True)
 class TimeColumn:
-    """The column that gives each row its time: timestamps, or numbers in a unit of so many nanoseconds.
+    """The column that gives each row its time.
 
-    One that is not a field gives the ID only, and does not appear in the entry.
+    Attributes:
+        name: The column's name.
+        unit_ns: The unit of a column of numbers, in nanoseconds; None for timestamps.
+        is_field: Whether the column is also a field of the entry.
     """
 
     name: str
@@ -44,7 +47,7 @@ class TimeColumn:
     is_field: bool = True
 
     @property
-    def unit(self) -> str:
+    def unit_name(self) -> str:
         """The unit of a column of bare numbers, such as `seconds`; empty for timestamps."""
         return "" if self.unit_ns is None else UNIT_NAMES[self.unit_ns]
 
@@ -54,13 +57,13 @@ class TimeColumn:
         Raises:
             UsageError: if a value is not a time, or is before 1970 or after the year 9999.
         """
-        found, wrong = self.readings(batch)
+        found, wrong = self.milliseconds_or_reasons(batch)
         for reason in wrong.values():
             raise UsageError(reason)
         return found
 
-    def readings(self, batch: pa.RecordBatch) -> tuple[list[int | None], dict[int, str]]:
-        """Return each row's time in milliseconds, and by row number why a value is not a time.
+    def milliseconds_or_reasons(self, batch: pa.RecordBatch) -> tuple[list[int | None], dict[int, str]]:
+        """Return each row's time in milliseconds, and the reasons why values are not times, by row index.
 
         A row with a wrong value has the time None.
         """
@@ -81,7 +84,9 @@ class TimeColumn:
         if self.unit_ns is None:
             stamps = timestamps(column)
             if stamps is None:
-                raise UsageError(f"column {self.name!r} holds {odd_one_out(column)!r}, which is not a time")
+                raise UsageError(
+                    f"column {self.name!r} holds {first_non_time(column)!r}, which is not a time"
+                )
             return list(
                 pc.floor_temporal(stamps, unit="millisecond").cast("timestamp[ms]").cast("int64").to_pylist()
             )
@@ -90,7 +95,8 @@ class TimeColumn:
             raise UsageError(f"column {self.name!r} holds a value that is not a number, though others are")
         try:
             return [
-                None if value is None else milliseconds(value, self.unit_ns) for value in values.to_pylist()
+                None if value is None else to_milliseconds(value, self.unit_ns)
+                for value in values.to_pylist()
             ]
         except OverflowError as error:
             raise UsageError(f"column {self.name!r} holds an infinite number, which is not a time") from error
@@ -103,7 +109,7 @@ class TimeColumn:
                 [ms] = self._converted(column[row : row + 1])
             except UsageError:
                 ms = None
-                kind = f"a number of {self.unit}" if self.unit else "a time"
+                kind = f"a number of {self.unit_name}" if self.unit_name else "a time"
                 wrong[row] = f"column {self.name!r} holds {str(column[row])!r}, which is not {kind}"
             if ms is not None and not 0 <= ms <= MS_MAX:
                 wrong[row], ms = self._out_of_range(column[row]), None
@@ -111,7 +117,7 @@ class TimeColumn:
         return found, wrong
 
     def _out_of_range(self, value: pa.Scalar) -> str:
-        unit = f" in {self.unit}" if self.unit else ""
+        unit = f" in {self.unit_name}" if self.unit_name else ""
         return f"column {self.name!r} holds {str(value)!r}, which{unit} is not a time from 1970 to 9999"
 
 
@@ -129,22 +135,22 @@ def choose_time_column(batch: pa.RecordBatch, wanted: str | None = None) -> Time
             raise UsageError(f"no column {wanted!r}; the columns are {', '.join(batch.schema.names)}")
         found = time_column(batch, wanted, share=0.5)
         if found is None:
-            raise UsageError(not_a_time(wanted, batch.column(wanted)))
+            raise UsageError(not_a_time_message(wanted, batch.column(wanted)))
         return found
     candidates = []
     for place, name in enumerate(batch.schema.names):
-        known = name.lower() in WELL_KNOWN
+        known = name.lower() in TIME_COLUMN_NAMES
         column = batch.column(name)
         if column.null_count == len(column) or (is_number(column) and not known):
             continue
-        found = time_column(batch, name, share=0.5 if known else SHARE_OF_TIMES)
+        found = time_column(batch, name, share=0.5 if known else TIMES_FRACTION_MIN)
         if found is None or (found.unit_ns is not None and not (known and counts_since_1970(column))):
             continue
         candidates.append((not known, is_date(column), place, found))
     return min(candidates, key=lambda candidate: candidate[:3])[3] if candidates else None
 
 
-def time_column(batch: pa.RecordBatch, name: str, share: float = SHARE_OF_TIMES) -> TimeColumn | None:
+def time_column(batch: pa.RecordBatch, name: str, share: float = TIMES_FRACTION_MIN) -> TimeColumn | None:
     """Return the named column as a time, or None if too few of its values are times."""
     column = batch.column(name)
     found = as_time_column(column, name)
@@ -204,8 +210,8 @@ def numbers_of_texts(column: pa.Array) -> list[float]:
     return found
 
 
-def milliseconds(value: float, unit_ns: int) -> int:
-    """A number of units as whole milliseconds, rounded down; whole numbers exactly."""
+def to_milliseconds(value: float, unit_ns: int) -> int:
+    """Return a number of units in milliseconds, rounded down; integers are converted exactly."""
     if isinstance(value, int):
         return value * unit_ns // 1_000_000
     # To the microsecond first: 0.123 seconds may be a little less than 123 milliseconds in binary.
@@ -213,7 +219,7 @@ def milliseconds(value: float, unit_ns: int) -> int:
 
 
 def timestamps(column: pa.Array) -> pa.Array | None:
-    """The column as timestamps, UTC where no zone is given; None if some value is not a time."""
+    """Return the column as timestamps (UTC if without zone); None if a value is not a time."""
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp(column.type.unit))
     if pa.types.is_date(column.type):
@@ -234,7 +240,7 @@ def timestamps(column: pa.Array) -> pa.Array | None:
 
 
 def numbers(column: pa.Array) -> pa.Array | None:
-    """The column as numbers, NaN as null, or None if some value is not one."""
+    """Return the column as numbers, NaN as null; None if a value is not a number."""
     if not (is_text(column) or is_number(column)):
         return None
     for kind in (pa.int64(), pa.float64()):
@@ -247,35 +253,35 @@ def numbers(column: pa.Array) -> pa.Array | None:
 
 
 def is_text(column: pa.Array) -> bool:
-    """Whether the column is text of either width."""
+    """Return whether the column is of type string or large_string."""
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def is_number(column: pa.Array) -> bool:
-    """Whether the column is made of numbers, written or typed."""
+    """Return whether the column has a numeric type, or is text that is all numbers."""
     if is_text(column):
         return numbers(column) is not None
     return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
 def is_date(column: pa.Array) -> bool:
-    """Whether the column's times are whole days."""
+    """Return whether the column's times are whole days."""
     if pa.types.is_date(column.type):
         return True
     return is_text(column) and (pc.max(pc.binary_length(column)).as_py() or 0) <= len("2013-01-01")
 
 
-def not_a_time(name: str, column: pa.Array) -> str:
+def not_a_time_message(name: str, column: pa.Array) -> str:
     """Return why a column cannot give the IDs."""
     units = list(dict.fromkeys(unit_of(abs(value)) for value in numbers_of_texts(column)))
     names = [UNIT_NAMES[unit] for unit in units if unit is not None]
     if len(names) > 1:
         return f"column {name!r} holds numbers of {' and of '.join(names)}: give all its times in one unit"
-    return f"column {name!r} is not a time: {odd_one_out(column)!r}"
+    return f"column {name!r} is not a time: {first_non_time(column)!r}"
 
 
-def odd_one_out(column: pa.Array) -> str:
-    """A value of the column that is not a time, for an error's text."""
+def first_non_time(column: pa.Array) -> str:
+    """Return the first value that is not a time, for an error message."""
     for place in range(len(column)):
         if timestamps(column[place : place + 1]) is None:
             return str(column[place])
