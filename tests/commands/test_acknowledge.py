@@ -14,7 +14,7 @@ def given(talk):
     return talk
 
 
-def test_an_acknowledgement_is_told_the_log_only_when_there_was_one(given):
+def test_an_acknowledgement_is_recorded_only_if_an_entry_was_pending(given):
     assert given("XACK s g 1-0 1-0 9-0") == 1
     assert given("XACK s g 1-0 9-0") == 0
     assert given.effects() == ["XACK s g 1-0 1-0 9-0"]
@@ -26,19 +26,19 @@ def test_one_bad_id_acknowledges_nothing(given):
     assert given("XACK s nobody x") == given("XACK none g x") == 0
 
 
-def test_deleting_too_is_told_when_something_was_acknowledged(given):
+def test_xackdel_is_recorded_when_an_entry_was_acknowledged(given):
     assert given("XACKDEL s g ACKED IDS 2 1-0 9-0") == [1, -1]
     assert given("XACKDEL s g DELREF IDS 1 1-0") == [-1]
     assert given.effects() == ["XACKDEL s g ACKED IDS 2 1-0 9-0"]
     assert given("XLEN s") == 2
 
 
-def test_an_entry_already_gone_counts_as_gone(given):
+def test_an_entry_that_was_deleted_before_counts_as_deleted(given):
     given("XDEL s 2-0")
     assert given("XACKDEL s g IDS 1 2-0") == [1]
 
 
-def test_only_a_deletion_spoils_who_watches(given):
+def test_only_a_deletion_invalidates_watches(given):
     given("XGROUP CREATE s h 0")
     for line, answer in (("XACKDEL s g ACKED IDS 1 1-0", []), ("XACKDEL s g IDS 1 2-0", "nil-array")):
         given("WATCH s")
@@ -47,7 +47,7 @@ def test_only_a_deletion_spoils_who_watches(given):
         assert given("EXEC") == answer
 
 
-def test_giving_back_is_told_as_it_was_said(given):
+def test_xnack_is_recorded_as_it_was_requested(given):
     assert given("XNACK s g FAIL IDS 2 1-0 1-0") == 2
     assert given("XNACK s g FAIL IDS 1 9-0 FORCE") == 0
     assert given.effects() == ["XNACK s g FAIL IDS 2 1-0 1-0"]
@@ -61,7 +61,7 @@ def test_giving_back_is_all_or_nothing_and_changes_no_consumer(given):
     assert given("XINFO CONSUMERS s g") == [["name", "ann", "pending", 2, "idle", 500, "inactive", 500]]
 
 
-def test_what_is_nobodys_and_gone_is_told_as_acknowledged_when_dropped(given):
+def test_a_deleted_entry_without_owner_is_recorded_as_acknowledged(given):
     given("XNACK s g FAIL IDS 2 1-0 2-0")
     given("XDEL s 1-0 2-0")
     given.effects()
@@ -71,7 +71,7 @@ def test_what_is_nobodys_and_gone_is_told_as_acknowledged_when_dropped(given):
     assert given.effects()[:6] == ["MULTI", "XACK s g 1-0", made, "EXEC", "MULTI", "XACK s g 2-0"]
 
 
-def test_a_group_may_be_dropped_with_entries_that_are_nobodys(given):
+def test_a_group_may_be_removed_with_entries_without_owner(given):
     given("XNACK s g FAIL IDS 3 1-0 2-0 3-0")
     assert given("XGROUP DELCONSUMER s g ann") == 0
     assert given("XGROUP DESTROY s g") == 1

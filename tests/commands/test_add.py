@@ -184,7 +184,7 @@ def test_what_is_refused_leaves_nothing_in_the_log(talk):
     assert talk.effects() == []
 
 
-def test_an_append_spoils_who_watches(talk):
+def test_an_xadd_invalidates_watches(talk):
     talk("WATCH s")
     talk("XADD s 1-1 f v", client="b")
     talk("MULTI")

@@ -89,7 +89,7 @@ def test_names_that_a_node_has_once_count_where_they_stand_in_each_row(talk, del
     assert talk("XARROW s - + " + columns)[2:5] == [0, 0, 400 - len(deleted)]
 
 
-def test_the_anchor_is_left_out_or_said_to_be_gone(nine):
+def test_the_anchor_is_left_out_or_reported_missing(nine):
     assert nine("XARROW s 4-0 + ANCHOR COUNT 2 " + COLUMNS)[:5] == ["6-0", 0, 1, 0, 2]
     assert nine("XARROW s 9-0 + ANCHOR " + COLUMNS)[:5] == [None, 0, 0, 0, 0]
     nine("XDEL s 4-0")

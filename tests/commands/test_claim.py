@@ -19,7 +19,7 @@ def rows(talk):
     return [" ".join(map(str, row)) for row in talk("XPENDING s g - + 10")]
 
 
-def test_a_claim_is_told_with_the_id_as_typed_and_the_groups_position(given):
+def test_a_claim_is_recorded_with_the_id_as_typed_and_the_groups_position(given):
     assert given("XCLAIM s g bob 500 1 2-0 9-0") == [["1-0", ["f", "1"]], ["2-0", ["f", "2"]]]
     assert given.effects() == [
         "MULTI",
@@ -62,7 +62,7 @@ def test_force_makes_pending_what_exists(given):
     assert rows(given)[3] == "4-0 bob 0 2"
 
 
-def test_an_entry_that_is_gone_is_dropped_and_told_as_it_was(given):
+def test_a_deleted_entry_is_removed_from_pending_and_recorded_with_its_old_state(given):
     given("XDEL s 1-0")
     given.effects()
     assert given("XCLAIM s g bob 999999 1-0 FORCE") == []
@@ -75,7 +75,7 @@ def test_an_entry_that_is_gone_is_dropped_and_told_as_it_was(given):
     assert rows(given) == ["2-0 ann 500 1", "3-0 ann 500 1"]
 
 
-def test_lastid_alone_is_told_as_a_position(given):
+def test_lastid_alone_is_recorded_as_a_position(given):
     given("XCLAIM s g bob 0 9-9 LASTID 2-0")
     assert given.effects() == ["XGROUP CREATECONSUMER s g bob"]
     given("XCLAIM s g bob 0 9-9 LASTID 4-0")
@@ -121,7 +121,7 @@ def test_autoclaim_looks_at_ten_times_its_count(given):
     assert given("XAUTOCLAIM s g bob 400 24-0 COUNT 2 JUSTID") == ["0-0", ["29-0"], []]
 
 
-def test_autoclaim_counts_what_is_gone_and_drops_it_whatever_its_age(given):
+def test_autoclaim_counts_and_removes_deleted_entries_of_any_age(given):
     given("XDEL s 1-0 2-0")
     given.effects()
     assert given("XAUTOCLAIM s g bob 9999 - COUNT 1") == ["2-0", [], ["1-0"]]

@@ -84,7 +84,7 @@ def test_the_list_can_be_of_some(talk):
     assert fields(talk("CLIENT INFO", client="b"))["id"] == "2"
 
 
-def test_kill_by_options_spares_the_caller_unless_told_otherwise(talk):
+def test_kill_by_options_spares_the_caller_unless_skipme_is_no(talk):
     for name in "abc":
         talk("PING", client=name)
     a, b, c = (talk.clients[name] for name in "abc")

@@ -87,7 +87,7 @@ def test_patterns(debugging):
     assert debugging("DEBUG STRINGMATCH-LEN a*b?d axxbc") == 0
 
 
-def test_keys_that_die_are_buried_in_passing_or_not(debugging):
+def test_expired_keys_are_deleted_in_the_background_or_not(debugging):
     keyspace = debugging.engine.keyspace
     debugging("DEBUG SET-ACTIVE-EXPIRE 0")
     debugging("SET k v PX 10")

@@ -57,7 +57,7 @@ def test_it_is_logged_as_it_came_when_something_went(three):
     assert three.effects() == ["XDEL s 9-9 2"]
 
 
-def test_it_spoils_who_watches_only_when_something_went(three):
+def test_a_deletion_invalidates_watches_only_if_an_entry_was_removed(three):
     three("WATCH s")
     three("XDEL s 9-9", client="b")
     three("MULTI")
@@ -117,7 +117,7 @@ def test_delref_takes_it_from_every_group(read):
     assert read("XINFO CONSUMERS s h")[0][3] == 2
 
 
-def test_delref_cleans_up_after_an_entry_that_is_gone(read):
+def test_delref_removes_references_to_a_deleted_entry(read):
     read("XDEL s 3-0")
     assert read("XDELEX s DELREF IDS 2 3-0 9-9") == [-1, -1]
     assert pending(read, "g") == ["4-0", "5-0"]
@@ -232,7 +232,7 @@ def test_each_id_that_touched_something_is_a_change(read):
     assert read.engine.keyspace.changes == before + 3
 
 
-def test_references_alone_spoil_nobody_and_tell_nothing(read):
+def test_removing_references_alone_invalidates_no_watch_and_publishes_no_event(read):
     read("XDEL s 3-0")
     read("CONFIG SET notify-keyspace-events KEA")
     read("PSUBSCRIBE __keyevent*", client="c")

@@ -162,7 +162,7 @@ def test_blocked_members_of_a_group_are_woken(stocked):
     assert stocked.heard("b").startswith("-WRONGTYPE")
 
 
-def test_who_watches_the_key_is_spoilt(stocked):
+def test_restore_invalidates_watches_of_the_key(stocked):
     data = payload(stocked, "plain")
     for words, answer in [
         (["w", "0", data], "nil-array"),

@@ -1,4 +1,4 @@
-"""EntryLookup: whatever is asked for after whatever else, it finds what is there and nothing else."""
+"""EntryLookup finds exactly the existing entries, in any order of look-ups."""
 
 import random
 

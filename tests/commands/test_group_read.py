@@ -5,7 +5,7 @@ def entry(i):
     return [f"{i}-0", ["f", str(i)]]
 
 
-def test_each_delivery_and_the_new_position_are_told_the_log_as_one(grouped):
+def test_each_delivery_and_the_new_position_are_recorded_atomically(grouped):
     grouped("XREADGROUP GROUP g ann COUNT 2 STREAMS s >")
     assert grouped.effects() == [
         "MULTI",
@@ -16,14 +16,14 @@ def test_each_delivery_and_the_new_position_are_told_the_log_as_one(grouped):
     ]
 
 
-def test_an_unknown_counter_is_told_as_minus_one(grouped):
+def test_an_unknown_counter_is_recorded_as_minus_one(grouped):
     grouped("XDEL s 2-0")
     grouped.effects()
     grouped("XREADGROUP GROUP g ann COUNT 1 STREAMS s >")
     assert grouped.effects()[-2] == "XGROUP SETID s g 1-0 ENTRIESREAD -1"
 
 
-def test_without_acknowledgement_consumer_and_position_are_told(grouped):
+def test_with_noack_consumer_and_position_are_recorded(grouped):
     grouped("XREADGROUP GROUP g ann NOACK COUNT 1 STREAMS s >")
     grouped("XREADGROUP GROUP g ann NOACK STREAMS s >")
     assert grouped.effects() == [
@@ -35,13 +35,13 @@ def test_without_acknowledgement_consumer_and_position_are_told(grouped):
     ]
 
 
-def test_a_consumer_that_got_nothing_is_told_once(grouped):
+def test_a_consumer_that_got_nothing_is_recorded_once(grouped):
     grouped("XREADGROUP GROUP g ann STREAMS s 0")
     grouped("XREADGROUP GROUP g ann STREAMS s 0")
     assert grouped.effects() == ["XGROUP CREATECONSUMER s g ann"]
 
 
-def test_history_is_told_in_runs_of_equal_counts(grouped):
+def test_history_is_recorded_in_runs_of_equal_counts(grouped):
     grouped("XREADGROUP GROUP g ann STREAMS s >")
     grouped.tick(1100)
     grouped.effects()
@@ -88,7 +88,7 @@ def test_inside_a_transaction_its_effects_stay_one_transaction(grouped):
     assert [line.split()[0] for line in told] == ["MULTI", "XCLAIM", "XGROUP", "XACK", "EXEC"]
 
 
-def test_reading_spoils_nobody_who_watches(grouped):
+def test_reading_invalidates_no_watch(grouped):
     grouped("WATCH s")
     grouped("XREADGROUP GROUP g ann STREAMS s >", client="b")
     grouped("XACK s g 1-0", client="b")
@@ -182,7 +182,7 @@ def test_news_for_one_of_many_members_tries_one(grouped):
     assert "c1" not in names  # it was not tried: nothing is left for it
 
 
-def test_a_reader_of_several_keys_hears_of_one_that_is_gone(grouped):
+def test_a_reader_of_several_keys_gets_an_error_when_one_is_removed(grouped):
     grouped("XGROUP CREATE t g 0 MKSTREAM")
     grouped("XGROUP SETID s g $")
     grouped("XREADGROUP GROUP g b BLOCK 0 STREAMS s t > >", client="b")
@@ -221,7 +221,7 @@ def test_a_claiming_reader_waits_on_when_the_entry_was_acknowledged(grouped):
     assert grouped.engine.next_deadline() == -1
 
 
-def test_a_claiming_reader_hears_of_an_entry_made_older(grouped):
+def test_a_claiming_reader_is_served_when_an_entry_becomes_older(grouped):
     grouped("XREADGROUP GROUP g ann STREAMS s >")
     grouped("XREADGROUP GROUP g bob BLOCK 0 CLAIM 500 STREAMS s >", client="b")
     grouped("XCLAIM s g ann 0 2-0 IDLE 600")

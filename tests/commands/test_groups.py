@@ -11,7 +11,7 @@ def wrong_words(subcommand):
     return f"-ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try XGROUP HELP."
 
 
-def test_what_changes_a_group_is_told_the_log_as_it_was_said(grouped):
+def test_a_change_of_a_group_is_recorded_as_it_was_requested(grouped):
     told = [
         "XGROUP CREATE s h $",
         "XGROUP SETID s h - ENTRIESREAD 2",
@@ -25,7 +25,7 @@ def test_what_changes_a_group_is_told_the_log_as_it_was_said(grouped):
     assert grouped.effects() == told
 
 
-def test_what_changes_nothing_is_told_nobody(grouped):
+def test_a_request_that_changes_nothing_is_not_recorded(grouped):
     grouped("XGROUP CREATECONSUMER s g ann")
     grouped.effects()
     assert grouped("XGROUP CREATECONSUMER s g ann") == 0
@@ -35,7 +35,7 @@ def test_what_changes_nothing_is_told_nobody(grouped):
     assert grouped.effects() == []
 
 
-def test_only_a_stream_that_is_made_spoils_who_watches(grouped):
+def test_only_a_created_stream_invalidates_watches(grouped):
     for line, answer in (
         ("XGROUP CREATE s h 0 MKSTREAM", ["PONG"]),
         ("XGROUP CREATE new g 0 MKSTREAM", "nil-array"),

@@ -95,7 +95,7 @@ def test_a_duplicate_trims_nothing(talk):
     assert length(talk) == 1
 
 
-def test_a_duplicate_neither_wakes_readers_nor_spoils_who_watches(talk):
+def test_a_duplicate_neither_wakes_readers_nor_invalidates_watches(talk):
     talk("XADD s IDMP p 1 * f v")
     talk("XREAD BLOCK 0 STREAMS s $", client="b")
     talk("WATCH s", client="c")
@@ -240,7 +240,7 @@ def test_the_engine_wants_a_tick_while_something_is_remembered(talk):
     assert 3000 <= talk.now <= 4100
 
 
-def test_while_paused_the_engine_wants_no_tick_for_what_it_will_not_do_before_the_pause_ends(talk):
+def test_while_paused_the_engine_needs_no_tick_before_the_pause_ends(talk):
     talk("XADD s IDMP p 1 * f v")
     talk("CLIENT PAUSE 5000")
     assert talk.engine.next_deadline() == 6000

@@ -167,7 +167,7 @@ def test_xcfgset_of_the_same_values_does_nothing(talk):
     assert talk.engine.keyspace.changes == before
 
 
-def test_xcfgset_spoils_nobody_who_watches(talk):
+def test_xcfgset_invalidates_no_watch(talk):
     talk("XADD s * f v")
     talk("WATCH s", client="b")
     before = talk.engine.keyspace.changes

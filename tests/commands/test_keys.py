@@ -80,7 +80,7 @@ def test_the_log_gets_what_does_not_depend_on_the_time_of_reading(stocked, reque
         ("SWAPDB 1 2", False),
     ],
 )
-def test_a_transaction_is_spoilt_by_what_changes_its_key(stocked, request_, spoils):
+def test_a_transaction_fails_when_a_watched_key_changes(stocked, request_, spoils):
     stocked("WATCH k")
     stocked(request_, client="b")
     stocked("MULTI")
@@ -118,7 +118,7 @@ def test_time_to_live_is_rounded_to_the_nearest_second(stocked):
     assert stocked("EXPIRETIME k") == 1010
 
 
-def test_a_key_dies_at_its_moment_whatever_is_asked(stocked):
+def test_a_key_expires_at_its_time_for_every_command(stocked):
     stocked("PEXPIRE k 10")
     stocked("COPY old dies")
     stocked("PEXPIRE dies 10")

@@ -69,7 +69,7 @@ def value(held):
     return held[0] * Fraction(2) ** held[1]
 
 
-def test_rounding_errs_by_half_a_unit_at_most_and_reading_what_was_written_not_at_all():
+def test_rounding_errs_by_half_a_unit_at_most_and_round_trips_are_exact():
     chance = random.Random(7)
     for _ in range(500):
         numerator, places = chance.randrange(-(10**12), 10**12), chance.randrange(12)

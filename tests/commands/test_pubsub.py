@@ -47,7 +47,7 @@ def test_subscribing_confirms_each_channel_with_the_number_of_subscriptions(talk
     ]
 
 
-def test_unsubscribing_from_nothing_in_particular_leaves_all_channels_or_all_patterns(talk, heard):
+def test_unsubscribing_without_names_leaves_all_channels_or_all_patterns(talk, heard):
     talk.say(["SUBSCRIBE", "x", "y"], "b")
     talk.say(["PSUBSCRIBE", "p*"], "b")
     heard("b")
@@ -123,7 +123,7 @@ def test_a_closed_session_is_no_subscriber_any_more(talk, heard):
     assert talk("PUBSUB NUMPAT") == 0
 
 
-def test_quit_goes_in_resp2_and_a_quitter_hears_nothing_more(talk, heard):
+def test_quit_works_while_subscribed_and_ends_the_messages(talk, heard):
     talk.say(["SUBSCRIBE", "c"], "b")
     heard("b")
     assert talk("QUIT", client="b") == "OK"
@@ -131,7 +131,7 @@ def test_quit_goes_in_resp2_and_a_quitter_hears_nothing_more(talk, heard):
     assert heard("b") == []
 
 
-def test_who_is_told_is_woken_once(talk):
+def test_a_client_with_messages_is_woken_once(talk):
     talk.say(["SUBSCRIBE", "c"], "b")
     talk.say(["PSUBSCRIBE", "*"], "b")
     talk.engine.woken.clear()
@@ -139,7 +139,7 @@ def test_who_is_told_is_woken_once(talk):
     assert talk.order_served() == ["b"]
 
 
-def test_a_client_hears_its_own_message_behind_the_reply(talk, heard):
+def test_a_client_gets_its_own_message_after_the_reply(talk, heard):
     talk("HELLO 3", client="b")
     talk.say(["SUBSCRIBE", "c"], "b")
     heard("b")
@@ -169,7 +169,7 @@ def test_muted_clients_hear_messages_and_confirmations_all_the_same(talk, heard)
     assert heard("b") == []
 
 
-def test_a_blocked_client_hears_messages_before_what_it_waits_for(talk):
+def test_a_blocked_client_gets_messages_before_the_reply_it_waits_for(talk):
     talk("HELLO 3", client="b")
     talk.say(["SUBSCRIBE", "__keyspace@0__:s"], "b")
     talk("CONFIG SET notify-keyspace-events Kt")

@@ -202,13 +202,13 @@ def test_the_deadline_answers_nothing(talk):
     assert talk.heard("b") == "(nothing)"
 
 
-def test_inside_multi_nobody_waits(talk):
+def test_inside_multi_no_client_is_blocked(talk):
     talk("MULTI")
     talk("XREAD BLOCK 0 STREAMS s $")
     assert talk("EXEC") == ["nil-array"]
 
 
-def test_what_comes_and_goes_in_one_transaction_wakes_nobody(five):
+def test_an_entry_added_and_deleted_in_one_transaction_wakes_no_reader(five):
     five("XREAD BLOCK 0 STREAMS s $", client="b")
     five("MULTI")
     five("XADD s 6-0 f 6")
@@ -228,7 +228,7 @@ def test_two_entries_of_one_transaction_come_in_one_answer(talk):
     assert talk.heard("b") == [["s", [entry(1), entry(2)]]]
 
 
-def test_a_waiting_plus_is_resolved_anew(talk):
+def test_a_plus_is_resolved_again_at_each_retry(talk):
     talk("XREAD BLOCK 0 STREAMS s +", client="b")
     talk("MULTI")
     talk("XADD s 1-0 f 1")
@@ -237,7 +237,7 @@ def test_a_waiting_plus_is_resolved_anew(talk):
     assert talk.heard("b") == [["s", [entry(2)]]]
 
 
-def test_deleting_or_replacing_the_key_and_xsetid_wake_nobody(five):
+def test_deleting_or_replacing_the_key_and_xsetid_wake_no_reader(five):
     five("XREAD BLOCK 0 STREAMS s $", client="b")
     five("XSETID s 9-0")
     five("DEL s")
@@ -248,7 +248,7 @@ def test_deleting_or_replacing_the_key_and_xsetid_wake_nobody(five):
     assert five.heard("b") == [["s", [["9-9", ["f", "v"]]]]]
 
 
-def test_a_waiter_of_resp3_hears_a_map(talk):
+def test_a_blocked_resp3_reader_gets_a_map(talk):
     talk("HELLO 3", client="b")
     talk("XREAD BLOCK 0 STREAMS s 0", client="b")
     talk("XADD s 1-0 f 1")

@@ -57,7 +57,7 @@ def test_extend_adds_to_what_is_left_or_replaces_it(talk):
     assert talk("PTTL k") == -1
 
 
-def test_reacquire_begins_the_time_anew_and_none_at_all_ends_it(talk):
+def test_reacquire_restarts_the_time_to_live_and_zero_ends_it(talk):
     sha = loaded(talk, REACQUIRE)
     talk("SET k t PX 1000")
     talk.effects()

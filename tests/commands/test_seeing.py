@@ -48,7 +48,7 @@ def test_a_transaction_is_shown_as_it_runs(watched):
     assert words[:3] == [b"INCR", b"SET", b"MULTI"]  # EXEC itself is not slow, but what it runs
 
 
-def test_a_monitor_hears_of_itself_behind_its_own_answer(watched):
+def test_a_monitor_sees_its_own_request_after_the_reply(watched):
     watched.say([b"MULTI"], "m")
     watched.say([b"PING"], "m")
     watched.clients["m"].reply.take()
@@ -95,7 +95,7 @@ def test_no_monitor_begins_inside_a_transaction(talk):
     ],
 )
 @pytest.mark.parametrize("queued", [False, True])
-def test_passwords_are_shown_to_nobody(watched, line, queued):
+def test_passwords_are_redacted(watched, line, queued):
     if queued:
         watched("MULTI")
     watched(line.format(PASSWORD))

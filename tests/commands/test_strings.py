@@ -99,7 +99,7 @@ def test_the_longest_lifetime_ends_with_the_last_millisecond_there_is(talk):
         ("INCRBY k x", False),
     ],
 )
-def test_a_transaction_is_spoilt_by_what_changes_its_key(talk, request_, spoils):
+def test_a_transaction_fails_when_a_watched_key_changes(talk, request_, spoils):
     talk("SET k 1")
     talk("WATCH k")
     talk(request_, client="b")

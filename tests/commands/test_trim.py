@@ -148,7 +148,7 @@ def test_the_log_names_the_greatest_id_when_nothing_is_left(five):
     assert five.effects() == ["XTRIM s MINID = 18446744073709551615-18446744073709551615"]
 
 
-def test_a_trim_spoils_who_watches_only_when_something_goes(five):
+def test_a_trim_invalidates_watches_only_if_entries_are_removed(five):
     five("WATCH s")
     five("XTRIM s MAXLEN 9", client="b")
     five("XSETID s 9-0", client="b")

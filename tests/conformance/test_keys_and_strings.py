@@ -113,7 +113,7 @@ ARRIVALS = {
 
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("name", ARRIVALS)
-def test_a_blocked_reader_hears_of_a_stream_that_comes_under_its_key(peer, name, protocol):
+def test_a_blocked_reader_is_served_when_a_stream_is_moved_to_its_key(peer, name, protocol):
     both = peer.both(protocol)
     both.say("A", [b"XADD", b"s", b"1-1", b"f", b"v"])
     both.say("B", b"XREAD BLOCK 0 STREAMS new 0".split())

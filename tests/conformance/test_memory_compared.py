@@ -133,7 +133,7 @@ def test_transactions_are_refused_alike(full: Full, queued: str) -> None:
     ],
     ids=lambda sent: sent[:40].decode().replace("\r\n", " "),
 )
-def test_a_stranger_hears_the_same(peer: Peer, sent: bytes) -> None:
+def test_an_unauthenticated_client_gets_the_same_replies(peer: Peer, sent: bytes) -> None:
     control = Connection(peer.port, 2)
     control.send([b"CONFIG", b"SET", b"requirepass", b"secret"])
     assert control.reply() == b"+OK\r\n"

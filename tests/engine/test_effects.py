@@ -1,7 +1,7 @@
 from headrace.engine.effects import Effects
 
 
-def test_nothing_is_kept_while_nobody_listens():
+def test_nothing_is_kept_while_recording_is_off():
     effects = Effects()
     effects.record(0, [b"SET", b"k", b"v"])
     assert effects.take() == []

@@ -146,7 +146,7 @@ def test_a_waiter_stays_in_the_database_it_asked_in(engine):
     assert waiting.waiting is None and waiting.reply.take().startswith(b"*1\r\n")
 
 
-def test_dead_keys_are_swept_though_nobody_asks(engine):
+def test_expired_keys_are_swept_without_being_accessed(engine):
     session = engine.session()
     ask(engine, session, "SET k v PX 500", 1000)
     assert engine.next_deadline() == 1500

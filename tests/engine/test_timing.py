@@ -50,7 +50,7 @@ class Timed:
         return next(row for row in self.engine.stats.rows if row.command.name == name)
 
 
-def test_nobody_reads_the_clock_while_nobody_wants_to_know():
+def test_the_clock_is_not_read_while_timing_is_off():
     timed = Timed()
     timed.set(tracking=False)
     timed.clock.read = 0
@@ -96,7 +96,7 @@ def test_a_transaction_takes_as_long_as_all_in_it():
     assert timed.row(b"exec").ns == 30_000
 
 
-def test_a_turn_begins_anew():
+def test_time_between_two_turns_is_not_counted():
     timed = Timed()
     timed.clock.step = 10**9
     timed.engine.timing.begin()

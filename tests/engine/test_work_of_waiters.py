@@ -88,13 +88,13 @@ def test_a_key_named_twice_is_waited_for_from_its_lowest_id(tried):
     assert tried.reader.reply.take().startswith(b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n4-0\r\n")
 
 
-def test_a_reader_of_the_last_entry_hears_of_any_entry(tried):
+def test_a_reader_of_the_last_entry_is_tried_for_any_entry(tried):
     tried.say(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"s", b"9-0", b"+", session=tried.reader)
     tried.say(b"XADD", b"s", b"4-0", b"f", b"v")
     assert tried.reader.waiting is None
 
 
-def test_a_group_reader_hears_that_its_group_is_gone(tried):
+def test_a_group_reader_gets_an_error_when_its_group_is_removed(tried):
     for key in KEYS[:3]:
         tried.say(b"XGROUP", b"CREATE", key, b"g", b"0", b"MKSTREAM")
     words = [b"XREADGROUP", b"GROUP", b"g", b"c", b"BLOCK", b"0", b"STREAMS", *KEYS[:3], b">", b">", b">"]

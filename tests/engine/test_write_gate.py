@@ -41,7 +41,7 @@ def test_what_reads_is_not(engine: Engine, line: str):
     assert b"MISCONF" not in ask(engine, engine.session(), line)
 
 
-def test_a_refused_write_spoils_its_transaction(engine: Engine):
+def test_a_rejected_write_fails_its_transaction(engine: Engine):
     session = engine.session()
     engine.write_gate.reject_writes(TROUBLE)
     ask(engine, session, "MULTI")

@@ -36,14 +36,14 @@ def test_without_k_or_e_there_is_nowhere_to_go(told, letters, channels):
     assert [channel for channel, _ in heard] == channels
 
 
-def test_classes_that_are_not_wanted_are_not_told(told):
+def test_disabled_event_classes_are_not_published(told):
     keyspace, heard = told("KE$")
     keyspace.events.notify("g", b"del", b"k", 0)
     keyspace.events.notify("n", b"new", b"k", 0)
     assert heard == []
 
 
-def test_nothing_is_worded_while_nobody_listens():
+def test_no_event_is_formatted_without_subscribers():
     settings = Settings()
     settings.notify_keyspace_events = parse_classes("KEA")
     events = Events(settings)
@@ -96,7 +96,7 @@ def test_a_key_that_is_stored_is_new_or_overwritten_and_perhaps_of_another_type(
     ]
 
 
-def test_a_key_that_died_is_told_of_when_it_is_found_dead(told):
+def test_an_expiry_is_published_when_the_key_is_found_expired(told):
     keyspace, heard = told("Exmn")
     database = keyspace.databases[0]
     database.put(b"k", b"1")

@@ -185,7 +185,7 @@ def test_the_biggest_stream_loses_its_oldest_entries() -> None:
     assert server.stream("big").entries_added == 300
 
 
-def test_a_stream_that_is_deleted_is_held_by_nobody_any_more() -> None:
+def test_a_deleted_stream_is_not_referenced_any_more() -> None:
     server = Limited()
     server.fill("s", 100)
     stream = server.stream("s")

@@ -57,7 +57,7 @@ def test_types_are_named_and_guarded(database):
         database.string(b"s")
 
 
-def test_a_key_dies_at_its_moment_exactly(keyspace, database):
+def test_a_key_expires_exactly_at_its_time(keyspace, database):
     database.put(b"k", b"v")
     database.set_expiry(b"k", 2000)
     keyspace.now = 1999
@@ -137,7 +137,7 @@ def test_the_next_death_is_the_earliest_of_all_databases(keyspace):
     assert keyspace.next_expiry() == 4000
 
 
-def test_a_death_of_age_is_told(keyspace, database):
+def test_an_expiry_is_reported(keyspace, database):
     told = []
     keyspace.on_expired = lambda index, key: told.append((index, key))
     database.put(b"k", b"v")
@@ -183,7 +183,7 @@ def test_swapping_a_database_with_itself_changes_nothing(keyspace, database):
     assert database.find(b"k") == b"v" and not watch.invalidated
 
 
-def test_flushing_spoils_who_watches_what_was_there(keyspace, database):
+def test_flushing_invalidates_watches_of_existing_keys(keyspace, database):
     watch, idle = Watch(), Watch()
     database.put(b"k", b"v")
     database.set_expiry(b"k", 5000)
@@ -215,7 +215,7 @@ def test_a_scan_finds_every_key_that_stays_whatever_comes_and_goes(database):
     assert len(found) == len(set(found))
 
 
-def test_few_keys_are_found_among_many_that_are_gone(database):
+def test_few_keys_are_found_among_many_removed_ones(database):
     for i in range(50_000):
         database.put(b"%d" % i, b"")
     cursor, _ = database.scan(0, 10)
@@ -303,7 +303,7 @@ def live(model, now):
     return {key for key, (_, at) in model.items() if at is None or at > now}
 
 
-def test_while_a_log_is_read_nothing_dies_of_age():
+def test_while_a_log_is_replayed_no_key_expires():
     keyspace = Keyspace()
     database = keyspace.databases[0]
     database.put(b"k", b"v")

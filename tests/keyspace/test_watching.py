@@ -2,7 +2,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.watching import Watch
 
 
-def test_a_change_spoils_those_who_watch_that_key_of_that_database():
+def test_a_change_invalidates_watches_of_that_key_of_that_database():
     keyspace = Keyspace()
     watches = [Watch() for _ in range(4)]
     keyspace.database(0).watch(b"a", watches[0])
@@ -14,7 +14,7 @@ def test_a_change_spoils_those_who_watch_that_key_of_that_database():
     assert keyspace.changes == 1
 
 
-def test_who_lets_go_is_spoilt_no_more_and_leaves_nothing_behind():
+def test_an_ended_watch_is_not_invalidated_and_leaves_nothing():
     keyspace = Keyspace()
     database = keyspace.database(0)
     watch, other = Watch(), Watch()
@@ -29,7 +29,7 @@ def test_who_lets_go_is_spoilt_no_more_and_leaves_nothing_behind():
     assert database.watched_keys.watches == {}
 
 
-def test_death_of_age_spoils_but_not_when_the_key_was_dead_before():
+def test_expiry_invalidates_unless_the_key_had_expired_before():
     keyspace = Keyspace()
     keyspace.now = 100
     database = keyspace.database(0)

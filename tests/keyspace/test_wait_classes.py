@@ -1,4 +1,4 @@
-"""Those who wait for the same stand in one lane: who finds nothing speaks for all behind him."""
+"""Waiters of one class wait for the same: if one finds nothing, those after it are not tried."""
 
 from headrace.keyspace.blocking import Blocking, Waiter
 
@@ -10,11 +10,11 @@ def wait(blocking, name, *keys, wait_class=None):
 
 
 def tried(blocking, key, entries):
-    """Who is tried when there are so many entries for each lane; who gets one leaves."""
+    """Return the waiters tried with so many entries for each class; a served waiter leaves."""
     names = []
     left = {}
-    turns = blocking.wake_order(0, key)
-    waiter = turns.next()
+    order = blocking.wake_order(0, key)
+    waiter = order.next()
     while waiter is not None:
         names.append(waiter.session)
         served = waiter.wait_class is None or left.setdefault(waiter.wait_class, entries) > 0
@@ -22,12 +22,12 @@ def tried(blocking, key, entries):
             left[waiter.wait_class] -= 1
         if served:
             blocking.remove(waiter)
-        turns.record_result(waiter, served)
-        waiter = turns.next()
+        order.record_result(waiter, served)
+        waiter = order.next()
     return names
 
 
-def test_a_lane_ends_with_the_first_who_finds_nothing():
+def test_a_class_ends_with_the_first_waiter_that_finds_nothing():
     blocking = Blocking()
     for i in range(10_000):
         wait(blocking, i, b"a", wait_class="g")
@@ -37,7 +37,7 @@ def test_a_lane_ends_with_the_first_who_finds_nothing():
     assert blocking.count == 9996
 
 
-def test_turns_are_taken_by_arrival_whatever_the_lane():
+def test_waiters_are_tried_by_arrival_across_classes():
     blocking = Blocking()
     for name, wait_class in (("a1", "a"), ("x", None), ("b1", "b"), ("a2", "a"), ("y", None), ("b2", "b")):
         wait(blocking, name, b"k", wait_class=wait_class)
@@ -45,15 +45,15 @@ def test_turns_are_taken_by_arrival_whatever_the_lane():
     assert tried(blocking, b"k", 0) == ["a2", "b2"]
 
 
-def test_one_without_a_lane_who_finds_nothing_stops_nobody():
+def test_an_unclassed_waiter_that_finds_nothing_stops_no_other():
     blocking = Blocking()
     first, second = (wait(blocking, name, b"k") for name in ("first", "second"))
-    turns = blocking.wake_order(0, b"k")
-    assert turns.next() is first
-    turns.record_result(first, False)
-    assert turns.next() is second
-    turns.record_result(second, False)
-    assert turns.next() is None
+    order = blocking.wake_order(0, b"k")
+    assert order.next() is first
+    order.record_result(first, False)
+    assert order.next() is second
+    order.record_result(second, False)
+    assert order.next() is None
 
 
 def test_who_names_a_key_twice_stands_there_once():
