@@ -72,9 +72,7 @@ def test_work_that_is_returned_and_not_done_is_not_acknowledged(database: headra
         yield entry
 
     for handle in (forgets, generator):
-        with pytest.raises(
-            UsageError, match=f"{handle.__name__} has only returned a .*the entry is not handled"
-        ):
+        with pytest.raises(UsageError, match=f"{handle.__name__} only returned a .*the entry is not handled"):
             finish(run(group.consumer(handle.__name__, block=0, batch=1), handle))
     assert [one.consumer for one in group.pending()] == ["forgets", "generator"]
 

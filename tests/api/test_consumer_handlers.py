@@ -86,9 +86,7 @@ def test_work_that_is_returned_and_not_done_is_not_acknowledged(database: Any) -
         yield entry
 
     for handle in (asynchronous, generator, both):
-        with pytest.raises(
-            UsageError, match=f"{handle.__name__} has only returned a .*the entry is not handled"
-        ):
+        with pytest.raises(UsageError, match=f"{handle.__name__} only returned a .*the entry is not handled"):
             group.consumer(handle.__name__, block=0, batch=1).run(handle)
     assert group.info().pending == 3
     assert [one.consumer for one in group.pending()] == ["asynchronous", "generator", "both"]

@@ -141,7 +141,7 @@ def test_one_loop_at_a_time(database: Any) -> None:
     consumer = group.consumer("w", block=0)
     loop = iter(consumer)
     next(loop)
-    with pytest.raises(UsageError, match="at work already"):
+    with pytest.raises(UsageError, match="running already"):
         next(iter(consumer))
     loop.close()
     assert len(list(consumer)) == 2

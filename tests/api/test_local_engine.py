@@ -70,7 +70,7 @@ def test_add_takes_text_and_numbers(db, clock) -> None:
     assert db.backend.add(b"s", b"*", {"n": 1, b"f": 0.5, "t": "ä"}) == b"1000000-0"
     assert db.execute("XRANGE", "s", "-", "+")[0][1] == [b"n", b"1", b"f", b"0.5", b"t", "ä".encode()]
     assert db.backend.add(b"none", b"*", {"n": 1}, [b"NOMKSTREAM"]) is None
-    with pytest.raises(CodecError, match="None is no field"):
+    with pytest.raises(CodecError, match="None is not a field"):
         db.backend.add(b"s", b"*", {"n": None})
     with pytest.raises(CodecError, match="at least one field"):
         db.backend.add(b"s", b"*", {})

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from headrace.api.backend import Backend
-from headrace.api.codecs.arguments import name_of
+from headrace.api.codecs.arguments import encode_name
 from headrace.api.codecs.codec import Codec, RawFields
 from headrace.api.local.clock import Clock, SystemClock
 from headrace.api.local.engine_session import EngineSession
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import redis.asyncio
 
 T = TypeVar("T")
-Word = bytes | str | int | float
+FieldValue = bytes | str | int | float
 
 # Commands that change the state of the connection.
 STATEFUL_COMMANDS = frozenset(
@@ -99,13 +99,13 @@ class Database:
                 found = set(far.scan_iter(match, count=SCAN_COUNT, _type="stream"))
         else:
             found, cursor = set(), b"0"
-            options = (b"MATCH", name_of(match), b"COUNT", b"%d" % SCAN_COUNT, b"TYPE", b"stream")
+            options = (b"MATCH", encode_name(match), b"COUNT", b"%d" % SCAN_COUNT, b"TYPE", b"stream")
             while True:
                 cursor, names = self.backend.execute(b"SCAN", cursor, *options)
                 found.update(names)
                 if cursor == b"0":
                     break
-        return [Stream(self.backend, name) for name in sorted(map(name_of, found))]
+        return [Stream(self.backend, name) for name in sorted(map(encode_name, found))]
 
     @contextmanager
     def _own_client(self) -> Iterator[Any]:
@@ -117,7 +117,7 @@ class Database:
             if client is not getattr(self.backend, "server", None):
                 client.close()
 
-    def execute(self, *words: Word) -> Any:
+    def execute(self, *words: FieldValue) -> Any:
         """Execute any command and return its reply: `db.execute("XLEN", "orders")`.
 
         Args:
@@ -338,11 +338,11 @@ def connect(
     )
 
 
-def encode_argument(value: Word) -> bytes:
+def encode_argument(value: FieldValue) -> bytes:
     """Return an argument of a command as bytes. Raises UsageError for other types."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value).encode()
-    return name_of(value)  # type: ignore[arg-type]
+    return encode_name(value)  # type: ignore[arg-type]
 
 
 def reject_stateful_command(argv: list[bytes]) -> None:
@@ -351,9 +351,9 @@ def reject_stateful_command(argv: list[bytes]) -> None:
         raise UsageError("execute() needs a command: execute('XLEN', 'orders')")
     name, of_client = argv[0].upper(), b"".join(argv[1:2]).upper()
     if name in STATEFUL_COMMANDS or (name == b"CLIENT" and of_client in STATEFUL_CLIENT_SUBCOMMANDS):
-        shown = " ".join(word.decode("utf-8", "replace") for word in argv[: 1 + (name == b"CLIENT")])
+        command = " ".join(word.decode("utf-8", "replace") for word in argv[: 1 + (name == b"CLIENT")])
         raise UsageError(
-            f"{shown} changes the state of a connection, and execute() has none of its own: use client()"
+            f"{command} changes the state of a connection, and execute() has none of its own: use client()"
         )
 
 

@@ -10,7 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from headrace.api import handlers
-from headrace.api.codecs.arguments import IdLike, count_word, end_word, id_of, name_of, shown, start_word
+from headrace.api.codecs.arguments import (
+    IdLike,
+    count_argument,
+    decode_name,
+    encode_name,
+    range_end,
+    range_start,
+    to_stream_id,
+)
 from headrace.api.consuming.consumer import Consumer
 from headrace.api.consuming.dead_letters import DeadLetters
 from headrace.api.delivery import Delivery
@@ -94,21 +102,21 @@ class Group(Generic[T]):
         recreate: Literal["0", "$", False] = False,
     ) -> None:
         if recreate not in ("0", "$", False):
-            raise UsageError(f'recreate={recreate!r}: "0" or "$", where it begins, or False')
+            raise UsageError(f'recreate={recreate!r}: must be "0", "$" or False')
         if backoff is not None and not isinstance(backoff, Backoff):
             raise UsageError(
-                f"backoff={backoff!r}: it is Backoff(initial=1, multiplier=2, maximum=60), in seconds"
+                f"backoff={backoff!r}: must be Backoff(initial=1, multiplier=2, maximum=60), in seconds"
             )
         if dead_letters is None:
             dead_letters = dead_letter_stream(stream.key)
-        dead_letter_key = None if dead_letters is False else name_of(dead_letters)
+        dead_letter_key = None if dead_letters is False else encode_name(dead_letters)
         if dead_letter_key == b"":
-            raise UsageError("dead_letters: the name of a stream, or False for none")
+            raise UsageError("dead_letters: must be the name of a stream, or False for none")
         if dead_letter_key == stream.key:
-            raise UsageError("dead_letters: another stream than the one they are from")
+            raise UsageError("dead_letters: must be another stream than the group's own")
         self.stream = stream
         self.backend = stream.backend
-        self.key = name_of(name)
+        self.key = encode_name(name)
         self.policy = RetryPolicy(
             max_deliveries,
             dead_letter_key,
@@ -123,7 +131,7 @@ class Group(Generic[T]):
     @property
     def name(self) -> str:
         """The group's name as text."""
-        return shown(self.key)
+        return decode_name(self.key)
 
     def __repr__(self) -> str:
         return f"Group({self.name!r} of {self.stream!r})"
@@ -216,12 +224,16 @@ class Group(Generic[T]):
 
         def register(function: Function) -> Function:
             if not callable(function):
-                raise UsageError(f"{function!r} is no function: say @group.handler(consumer={function!r})")
+                raise UsageError(
+                    f"{function!r} is not a function: write @group.handler(consumer={function!r})"
+                )
             made = self.consumer(
                 consumer, batch=batch, block=block, concurrency=concurrency, ordered_by=ordered_by
             )
             if any(one.consumer.name == made.name for one in self.handlers):
-                raise UsageError(f"consumer {made.name!r} has a handler already: each needs its own name")
+                raise UsageError(
+                    f"consumer {made.name!r} has a handler already; each handler needs its own name"
+                )
             self.handlers.append(Handler(function, made))
             return function
 
@@ -260,10 +272,10 @@ class Group(Generic[T]):
         """The dead letters of this group. Raises UsageError if the group has none."""
         name = self.policy.dead_letters
         if name is None:
-            raise UsageError("this group was told to keep no dead letters")
+            raise UsageError("this group keeps no dead letters (dead_letters=False)")
         return DeadLetters(self.backend, name, self.stream.key, self.key, self.stream.codec)
 
-    # What the server knows of it.
+    # State on the server.
 
     def info(self) -> GroupInfo:
         """Return pending count, lag and more.
@@ -272,7 +284,7 @@ class Group(Generic[T]):
             NoSuchGroup: if the group does not exist.
         """
         for one in self.stream.groups():
-            if name_of(one.name) == self.key:
+            if encode_name(one.name) == self.key:
                 return one
         raise NoSuchGroup(f"NOGROUP there is no group {self.name!r} of stream {self.stream.name!r}")
 
@@ -300,11 +312,11 @@ class Group(Generic[T]):
             idle: only entries that have been idle for at least this many seconds.
         """
         longer = (b"IDLE", b"%d" % round(idle * 1000)) if idle > 0 else ()
-        whose = () if consumer is None else (name_of(consumer),)
-        bounds = (start_word(start), end_word(end), count_word(count))
+        whose = () if consumer is None else (encode_name(consumer),)
+        bounds = (range_start(start), range_end(end), count_argument(count))
         rows = self.backend.execute(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
         return [
-            PendingEntry(id_from_reply(id), shown(owner), math.inf if ms < 0 else ms / 1000, times)
+            PendingEntry(id_from_reply(id), decode_name(owner), math.inf if ms < 0 else ms / 1000, times)
             for id, owner, ms, times in rows
         ]
 
@@ -323,8 +335,10 @@ class Group(Generic[T]):
                 it does so when the lease is over.
         """
         if rows := self.pending(count=1, consumer=consumer):
-            raise UsageError(f"{shown(name_of(consumer))!r} has entries pending, {rows[0].id} for one")
-        self.backend.execute(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, name_of(consumer))
+            raise UsageError(
+                f"{decode_name(encode_name(consumer))!r} has entries pending, {rows[0].id} for one"
+            )
+        self.backend.execute(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, encode_name(consumer))
 
     def destroy(self) -> bool:
         """Delete the group and its pending entries; the stream stays. Returns False if it did not exist."""
@@ -343,4 +357,4 @@ def group_start_id(id: IdLike) -> bytes:
     if isinstance(id, datetime):
         moment = StreamID.at(id)
         return bytes(moment.previous() if moment > StreamID.MIN else moment)
-    return b"$" if id in ("$", b"$") else bytes(id_of(id))
+    return b"$" if id in ("$", b"$") else bytes(to_stream_id(id))

@@ -14,7 +14,7 @@ from headrace.errors import UsageError
 MAX_DELIVERIES_DEFAULT = 5
 LEASE_DEFAULT = 30.0
 CLAIM_INTERVAL_MAX_S = 5.0
-SECONDS_MAX = 1e9  # thirty years: for ever
+SECONDS_MAX = 1e9  # thirty years: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         most = self.max_deliveries
         if most is not None and not (isinstance(most, int) and most >= 1):
-            raise UsageError("max_deliveries: at least 1, or None for no limit")
+            raise UsageError("max_deliveries: must be at least 1, or None for no limit")
         if not isinstance(self.lease, int | float) or not 0.001 <= self.lease <= SECONDS_MAX:
-            raise UsageError(f"lease={self.lease!r}: seconds, more than none, and at most {SECONDS_MAX:.0f}")
+            raise UsageError(f"lease={self.lease!r}: must be seconds from 0.001 to {SECONDS_MAX:.0f}")
 
     @property
     def lease_ms(self) -> int:

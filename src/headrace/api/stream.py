@@ -11,16 +11,16 @@ from headrace.api.backend import Backend, Stop
 from headrace.api.codecs.arguments import (
     IdLike,
     References,
-    add_words,
-    count_word,
-    end_word,
-    id_of,
-    name_of,
-    new_id_word,
-    references_word,
-    shown,
-    start_word,
-    trim_words,
+    count_argument,
+    decode_name,
+    encode_name,
+    range_end,
+    range_start,
+    references_argument,
+    to_stream_id,
+    trim_arguments,
+    xadd_id,
+    xadd_options,
 )
 from headrace.api.codecs.codec import PLAIN, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FIRST_PAGE = 64  # entries: little is fetched for who looks at the first few
+FIRST_PAGE = 64  # entries: a small first page, because many callers read only a few
 LARGEST_PAGE = 1024
 FOLLOW_COUNT = 256
 
@@ -69,13 +69,13 @@ class Stream(Generic[T]):
 
     def __init__(self, backend: Backend, name: str | bytes, codec: Any = None) -> None:
         self.backend = backend
-        self.key = name_of(name)
+        self.key = encode_name(name)
         self.codec = codec_for(codec)
 
     @property
     def name(self) -> str:
         """The stream's name as text."""
-        return shown(self.key)
+        return decode_name(self.key)
 
     def __repr__(self) -> str:
         codec = repr(self.codec)
@@ -155,10 +155,10 @@ class Stream(Generic[T]):
         """
         options: list[bytes] = []
         if not (maxlen is None and minid is None and references == "keep" and idempotency is None and create):
-            options = add_words(maxlen, minid, approximate, references, idempotency, create)
-        word = b"*" if id == "*" else new_id_word(id)
+            options = xadd_options(maxlen, minid, approximate, references, idempotency, create)
+        word = b"*" if id == "*" else xadd_id(id)
         if idempotency is not None and word != b"*":
-            raise UsageError("idempotency and id: the stream gives the ID of such an entry, leave id out")
+            raise UsageError("idempotency and id: the stream generates the ID of such an entry; leave id out")
         try:
             reply = self.backend.add(self.key, word, self.codec.encode(value), options)
         except CommandError as refused:
@@ -214,8 +214,8 @@ class Stream(Generic[T]):
         Returns:
             The IDs, in the order of the values.
         """
-        options = add_words(maxlen, minid, approximate, references, None, True)
-        # Plain fields are looked at by the backend, once.
+        options = xadd_options(maxlen, minid, approximate, references, None, True)
+        # The backend checks plain fields.
         entries = values if self.codec is PLAIN else map(self.codec.encode, values)
         try:
             replies = self.backend.add_many(self.key, entries, options)
@@ -247,11 +247,11 @@ class Stream(Generic[T]):
         Raises:
             UsageError: if neither or both of `maxlen` and `minid` are given.
         """
-        words = trim_words(maxlen, minid, approximate)
+        words = trim_arguments(maxlen, minid, approximate)
         if not words:
-            raise UsageError("trim to what? Give maxlen= or minid=")
+            raise UsageError("trim() needs maxlen= or minid=")
         if references != "keep":
-            words.append(references_word(references))
+            words.append(references_argument(references))
         try:
             removed: int = self.backend.execute(b"XTRIM", self.key, *words)
         except CommandError as refused:
@@ -273,11 +273,11 @@ class Stream(Generic[T]):
         """
         if not ids:
             return 0
-        words = [bytes(id_of(id)) for id in ids]
+        words = [bytes(to_stream_id(id)) for id in ids]
         if references == "keep":
             removed: int = self.backend.execute(b"XDEL", self.key, *words)
             return removed
-        policy = references_word(references)
+        policy = references_argument(references)
         try:
             codes = self.backend.execute(b"XDELEX", self.key, policy, b"IDS", b"%d" % len(words), *words)
         except NotSupported as refused:
@@ -288,7 +288,7 @@ class Stream(Generic[T]):
         """Delete the stream with all its entries and groups. Returns False if it did not exist."""
         return bool(self.backend.execute(b"DEL", self.key))
 
-    # Looking at what is there.
+    # Reading existing entries.
 
     def range(
         self, start: IdLike | None = None, end: IdLike | None = None, count: int | None = None
@@ -306,7 +306,7 @@ class Stream(Generic[T]):
             end: the last ID; None for the newest.
             count: the most entries; None for all.
         """
-        return self._pages(b"XRANGE", start_word(start), end_word(end), count)
+        return self._pages(b"XRANGE", range_start(start), range_end(end), count)
 
     def reverse(
         self, start: IdLike | None = None, end: IdLike | None = None, count: int | None = None
@@ -315,10 +315,10 @@ class Stream(Generic[T]):
 
         >>> latest = list(orders.reverse(count=10))
         """
-        return self._pages(b"XREVRANGE", end_word(end), start_word(start), count)
+        return self._pages(b"XREVRANGE", range_end(end), range_start(start), count)
 
     def _pages(self, command: bytes, at: bytes, to: bytes, count: int | None) -> Iterator[Entry[T]]:
-        left = math.inf if count is None else int(count_word(count))
+        left = math.inf if count is None else int(count_argument(count))
         return self._walk(command, at, to, left)
 
     def _walk(self, command: bytes, at: bytes, to: bytes, left: float) -> Iterator[Entry[T]]:
@@ -359,20 +359,20 @@ class Stream(Generic[T]):
             UsageError: if the slice has a step.
         """
         if not isinstance(at, slice):
-            found = list(self.range(id := id_of(at), id))
+            found = list(self.range(id := to_stream_id(at), id))
             if not found:
                 raise KeyError(f"stream {self.name!r} has no entry {id}")
             return found[0]
         if at.step is not None:
-            raise UsageError("a slice of a stream has no step; reverse() goes backwards")
+            raise UsageError("a slice of a stream has no step; use reverse() for the opposite order")
         if at.stop is None:
             return list(self.range(at.start))
-        end = id_of(at.stop)
+        end = to_stream_id(at.stop)
         return list(self.range(at.start, end.previous())) if end > StreamID.MIN else []
 
     def __contains__(self, id: IdLike) -> bool:
         """Whether an entry has that ID."""
-        whole = id_of(id)
+        whole = to_stream_id(id)
         return any(True for _ in self.range(whole, whole))
 
     def __len__(self) -> int:
@@ -403,7 +403,7 @@ class Stream(Generic[T]):
         except NoSuchKey:
             raise self._missing() from None
 
-    # Waiting for what comes.
+    # Waiting for new entries.
 
     def read(
         self,
@@ -434,14 +434,14 @@ class Stream(Generic[T]):
         if count is not None:
             if count == 0:
                 return []
-            words += [b"COUNT", count_word(count)]
-        words += [b"STREAMS", self.key, bytes(id_of(after))]
+            words += [b"COUNT", count_argument(count)]
+        words += [b"STREAMS", self.key, bytes(to_stream_id(after))]
         if block is None:
             reply = self.backend.execute(*words)
         elif block >= 0:
             reply = self.backend.wait(words, None if math.isinf(block) else block, stop)
         else:
-            raise UsageError(f"block={block}: seconds to wait, None for not at all, math.inf for ever")
+            raise UsageError(f"block={block}: must be seconds of at least 0, None not to wait, or math.inf")
         return entries_from_reply(reply[0][1], self.codec) if reply else []
 
     def follow(self, after: IdLike = "$", stop: Stop | None = None) -> Iterator[Entry[T]]:
@@ -456,7 +456,7 @@ class Stream(Generic[T]):
             after: entries after this ID; `"$"` for entries added from now on.
             stop: its set() ends the iteration; without it there is no end.
         """
-        return self._follow(self._last_id() if after == "$" else id_of(after), stop)
+        return self._follow(self._last_id() if after == "$" else to_stream_id(after), stop)
 
     def follow_async(self, after: IdLike = "$", stop: Stop | None = None) -> AsyncIterator[Entry[T]]:
         """Follow the stream in asyncio, as follow() does. Cancelling the task ends the wait.
@@ -533,7 +533,7 @@ class Stream(Generic[T]):
             return []
 
     def _missing(self) -> NoSuchStream:
-        return NoSuchStream(f"there is no stream {self.name!r}; the first add() makes it")
+        return NoSuchStream(f"there is no stream {self.name!r}; the first add() creates it")
 
 
 NEWER = {b"KEEPREF": ("references", "8.2"), b"DELREF": ("references", "8.2"), b"ACKED": ("references", "8.2")}

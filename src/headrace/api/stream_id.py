@@ -60,7 +60,9 @@ class StreamID:
 
     def __init__(self, ms: int, seq: int = 0) -> None:
         if not (0 <= ms <= U64_MAX and 0 <= seq <= U64_MAX):
-            raise InvalidID(f"{ms}-{seq} is no entry's ID: both numbers are of 64 bits, without a sign")
+            raise InvalidID(
+                f"{ms}-{seq} is not an entry ID: both numbers must be unsigned and fit in 64 bits"
+            )
         self._ms = ms
         self._seq = seq
 
@@ -79,7 +81,7 @@ class StreamID:
         ms, dash, seq = text.partition("-")
         # int() takes more than digits: signs, spaces, underscores.
         if not (ms.isdecimal() and ms.isascii() and (not dash or (seq.isdecimal() and seq.isascii()))):
-            raise InvalidID(f"{text!r} is no entry's ID; one looks like 1700000000000-0")
+            raise InvalidID(f"{text!r} is not an entry ID; an example is 1700000000000-0")
         return StreamID(int(ms), int(seq or 0))
 
     @staticmethod
@@ -94,7 +96,7 @@ class StreamID:
             InvalidID: if the datetime has no time zone, or is before 1970.
         """
         if when.utcoffset() is None:
-            raise InvalidID(f"{when!r} has no time zone: say which, as in datetime.now(timezone.utc)")
+            raise InvalidID(f"{when!r} has no time zone: add one, as in datetime.now(timezone.utc)")
         return StreamID((when - EPOCH) // MILLISECOND, 0)
 
     @property
@@ -113,7 +115,7 @@ class StreamID:
         try:
             return EPOCH + timedelta(milliseconds=self._ms)
         except OverflowError:
-            raise InvalidID(f"{self} lies beyond the year 9999: it is no time") from None
+            raise InvalidID(f"{self} is after the year 9999 and has no datetime") from None
 
     def next(self) -> StreamID:
         """Return the smallest ID after this one. Raises InvalidID for MAX."""

@@ -1,4 +1,4 @@
-"""From what a Python program says to the words of a request: IDs, bounds of ranges, and how to trim."""
+"""Convert Python arguments to arguments of a request: names, IDs, range bounds and trim options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ References: TypeAlias = Literal["keep", "delete", "acknowledged"]
 REFERENCES = {"keep": b"KEEPREF", "delete": b"DELREF", "acknowledged": b"ACKED"}
 
 
-def name_of(word: str | bytes) -> bytes:
-    """A key's, a group's or a consumer's name. UsageError for what is none."""
+def encode_name(word: str | bytes) -> bytes:
+    """Return the name of a key, group or consumer as bytes. Raises UsageError if it is not str or bytes."""
     if isinstance(word, bytes):
         return word
     if isinstance(word, str):
@@ -23,79 +23,86 @@ def name_of(word: str | bytes) -> bytes:
             return word.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as wrong:
             raise UsageError(f"{word!r} cannot be written in UTF-8: {wrong.reason}") from None
-    raise UsageError(f"{word!r} is no name: give str or bytes")
+    raise UsageError(f"not a name: {word!r}; pass str or bytes")
 
 
-def shown(word: bytes) -> str:
-    """A name as text, from which name_of() makes the same bytes again."""
+def decode_name(word: bytes) -> str:
+    """Return a name as text that encode_name() converts back to the same bytes."""
     return word.decode("utf-8", "surrogateescape")
 
 
-def id_of(given: IdLike) -> StreamID:
-    """The ID; of a moment, or of milliseconds alone, the smallest. InvalidID for anything else."""
+def to_stream_id(given: IdLike) -> StreamID:
+    """Return the ID; for a datetime or milliseconds alone, the smallest one.
+
+    Raises InvalidID for anything else.
+    """
     if isinstance(given, StreamID):
         return given
     if isinstance(given, datetime):
         return StreamID.at(given)
     if isinstance(given, str | bytes):
         return StreamID.parse(given)
-    raise InvalidID(f"{given!r} is no entry's ID: give a StreamID, its text, or a datetime")
+    raise InvalidID(f"not an entry ID: {given!r}; pass a StreamID, its text, or a datetime")
 
 
-def start_word(given: IdLike | None) -> bytes:
-    """The first ID of a range, itself included."""
-    return b"-" if given is None or given in ("-", b"-") else bytes(id_of(given))
+def range_start(given: IdLike | None) -> bytes:
+    """Return the first ID of a range, inclusive."""
+    return b"-" if given is None or given in ("-", b"-") else bytes(to_stream_id(given))
 
 
-def end_word(given: IdLike | None) -> bytes:
-    """The last ID of a range, itself included; of a moment, or of milliseconds alone, all the millisecond."""
+def range_end(given: IdLike | None) -> bytes:
+    """Return the last ID of a range, inclusive; a datetime or milliseconds alone include the whole
+    millisecond.
+    """
     if given is None or given in ("+", b"+"):
         return b"+"
-    id = id_of(given)
-    whole = isinstance(given, datetime) or (not isinstance(given, StreamID) and name_of(given).isdigit())
+    id = to_stream_id(given)
+    whole = isinstance(given, datetime) or (not isinstance(given, StreamID) and encode_name(given).isdigit())
     return b"%d" % id.ms if whole else bytes(id)
 
 
-def new_id_word(given: IdLike) -> bytes:
-    """The ID that an entry is to get: `*` leaves it to the stream, `ms-*` or a datetime its second half."""
+def xadd_id(given: IdLike) -> bytes:
+    """Return the ID argument of XADD: `*`, `ms-*` (also for a datetime: the stream adds the sequence number),
+    or an ID.
+    """
     if isinstance(given, datetime):
         return b"%d-*" % StreamID.at(given).ms
     if isinstance(given, str | bytes):
-        word = name_of(given)
+        word = encode_name(given)
         if word == b"*":
             return word
         if word.endswith(b"-*") and word[:-2].isdigit():
             return b"%d-*" % StreamID.parse(word[:-2]).ms
-    return bytes(id_of(given))
+    return bytes(to_stream_id(given))
 
 
-def count_word(count: int) -> bytes:
-    """How many entries at most; UsageError for what is no number, or a negative one."""
+def count_argument(count: int) -> bytes:
+    """Return the COUNT argument. Raises UsageError if it is not a non-negative integer."""
     if not isinstance(count, int) or count < 0:
-        raise UsageError(f"a count of {count!r}? It is how many entries at most; leave it out for all")
+        raise UsageError(f"count={count!r}: must be an integer of at least 0; omit it for all entries")
     return b"%d" % count
 
 
-def references_word(references: References) -> bytes:
-    """What becomes of the references that groups hold to what is deleted."""
+def references_argument(references: References) -> bytes:
+    """Return the argument for what happens to references of groups to deleted entries."""
     if references not in REFERENCES:
-        raise UsageError(f"references={references!r}: it is one of {', '.join(map(repr, REFERENCES))}")
+        raise UsageError(f"references={references!r}: must be one of {', '.join(map(repr, REFERENCES))}")
     return REFERENCES[references]
 
 
-def trim_words(maxlen: int | None, minid: IdLike | None, approximate: bool) -> list[bytes]:
-    """How a stream is trimmed: MAXLEN or MINID, or nothing. UsageError for both."""
+def trim_arguments(maxlen: int | None, minid: IdLike | None, approximate: bool) -> list[bytes]:
+    """Return the MAXLEN or MINID arguments, or an empty list. Raises UsageError if both are given."""
     about = b"~" if approximate else b"="
     if maxlen is not None and minid is not None:
-        raise UsageError("maxlen and minid: a stream is trimmed by one of them")
+        raise UsageError("maxlen and minid: pass only one of them")
     if maxlen is not None:
-        return [b"MAXLEN", about, count_word(maxlen)]
+        return [b"MAXLEN", about, count_argument(maxlen)]
     if minid is not None:
-        return [b"MINID", about, bytes(id_of(minid))]
+        return [b"MINID", about, bytes(to_stream_id(minid))]
     return []
 
 
-def add_words(
+def xadd_options(
     maxlen: int | None,
     minid: IdLike | None,
     approximate: bool,
@@ -103,14 +110,14 @@ def add_words(
     idempotency: tuple[str | bytes, str | bytes] | None,
     create: bool,
 ) -> list[bytes]:
-    """The options of XADD."""
-    words = trim_words(maxlen, minid, approximate)
+    """Return the options of XADD."""
+    words = trim_arguments(maxlen, minid, approximate)
     if references != "keep":
-        words.append(references_word(references))
+        words.append(references_argument(references))
     if idempotency is not None:
         if not isinstance(idempotency, tuple) or len(idempotency) != 2 or not all(idempotency):
-            raise UsageError(f"idempotency={idempotency!r}: it is (producer, request), two names, none empty")
-        producer, request = map(name_of, idempotency)
+            raise UsageError(f"idempotency={idempotency!r}: must be (producer, request), two non-empty names")
+        producer, request = map(encode_name, idempotency)
         words += [b"IDMP", producer, request]
     if not create:
         words.append(b"NOMKSTREAM")

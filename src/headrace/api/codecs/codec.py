@@ -1,13 +1,13 @@
-"""What a stream's values are in Python, and how they become the fields of an entry.
+"""A stream's values in Python, and how they are encoded as the fields of an entry.
 
 codec=           a value is                        stored as
-None             a mapping of fields               those fields; bytes come back
-"text"           a mapping of fields               those fields; str comes back, UTF-8
-"json"           whatever JSON can say             one field, `json`
+None             a mapping of fields               those fields; they come back as bytes
+"text"           a mapping of fields               those fields as UTF-8; they come back as str
+"json"           any value that JSON represents    one field, `json`
 a dataclass      an instance of it                 a field for each attribute
-a model          an instance: pydantic, or         a field for each attribute
-                 what has its methods
-an object        what its encode() takes           what its encode() returns: two methods make a codec
+a model          an instance: pydantic, or a       a field for each attribute
+                 class with the same methods
+an object        an argument of its encode()       the result of its encode(), read by its decode()
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from headrace.errors import CodecError
 
 T = TypeVar("T")
 
-Word: TypeAlias = bytes | str | int | float
-Fields: TypeAlias = Mapping[Any, Word]  # by names that are str or bytes
+FieldValue: TypeAlias = bytes | str | int | float
+Fields: TypeAlias = Mapping[Any, FieldValue]  # names are str or bytes
 RawFields: TypeAlias = dict[bytes, bytes]
 JSON_FIELD = b"json"
 
 
 class Codec(Protocol[T]):
-    """Makes entries of values and values of entries.
+    """Encodes values as entries and decodes entries.
 
     >>> class Comma:
     ...     def encode(self, value: list[int]) -> Mapping[str, str]:
@@ -39,25 +39,25 @@ class Codec(Protocol[T]):
     ...     def decode(self, fields: dict[bytes, bytes]) -> list[int]:
     ...         return [int(word) for word in fields[b"list"].split(b",")]
 
-    A ValueError, TypeError or KeyError that decode() raises is shown as a CodecError that names the entry.
+    A ValueError, TypeError or KeyError of decode() is raised as a CodecError that names the entry.
     """
 
     def encode(self, value: T, /) -> Fields:
-        """The fields, at least one, in the order in which they are stored."""
+        """Return the fields of a value, at least one, in the order in which they are stored."""
 
     def decode(self, fields: RawFields, /) -> T:
-        """The value; fields that it does not know should not disturb it."""
+        """Return the value; ignore unknown fields."""
 
 
 class PlainCodec:
-    """Fields as they are."""
+    """Fields without conversion."""
 
     def encode(self, value: Fields, /) -> Fields:
-        """The mapping itself."""
-        return fields_of(value)
+        """Return the mapping itself."""
+        return require_mapping(value)
 
     def decode(self, fields: RawFields, /) -> RawFields:
-        """The fields."""
+        """Return the fields."""
         return fields
 
     def __repr__(self) -> str:
@@ -65,14 +65,14 @@ class PlainCodec:
 
 
 class TextCodec:
-    """Fields as they are, read as UTF-8."""
+    """Fields without conversion, decoded as UTF-8."""
 
     def encode(self, value: Fields, /) -> Fields:
-        """The mapping itself."""
-        return fields_of(value)
+        """Return the mapping itself."""
+        return require_mapping(value)
 
     def decode(self, fields: RawFields, /) -> dict[str, str]:
-        """Names and values as text; UnicodeDecodeError, which is a ValueError, for what is none."""
+        """Return names and values as text. Raises UnicodeDecodeError, a ValueError, if they are not UTF-8."""
         return {name.decode(): value.decode() for name, value in fields.items()}
 
     def __repr__(self) -> str:
@@ -80,17 +80,17 @@ class TextCodec:
 
 
 class JsonCodec:
-    """One field that holds the value as JSON."""
+    """One field that contains the value as JSON."""
 
     def encode(self, value: Any, /) -> Fields:
-        """The field `json`; CodecError for what JSON cannot say."""
+        """Return the field `json`. Raises CodecError if JSON cannot represent the value."""
         try:
             return {JSON_FIELD: json.dumps(value, ensure_ascii=False, separators=(",", ":"))}
         except (TypeError, ValueError) as wrong:
             raise CodecError(f"{value!r} cannot be stored as JSON: {wrong}") from wrong
 
     def decode(self, fields: RawFields, /) -> Any:
-        """The value; KeyError if the entry has no field `json`."""
+        """Return the value. Raises KeyError if the entry has no field `json`."""
         return json.loads(fields[JSON_FIELD])
 
     def __repr__(self) -> str:
@@ -114,13 +114,15 @@ def codec_for(spec: Codec[T]) -> Codec[T]: ...
 
 
 def codec_for(spec: Any) -> Codec[Any]:
-    """The codec that a stream's option `codec` means; CodecError if it means none."""
+    """Return the codec for a stream's option `codec`. Raises CodecError if it is invalid."""
     if spec is None or isinstance(spec, str):
         if spec in NAMED:
             return NAMED[spec]
     elif isinstance(spec, type):
         if hasattr(spec, "model_validate") and hasattr(spec, "model_dump"):
-            rooted = getattr(spec, "__pydantic_root_model__", False)  # it dumps what it wraps, no attributes
+            rooted = getattr(
+                spec, "__pydantic_root_model__", False
+            )  # it dumps the wrapped value, not attributes
             has_fields = bool(getattr(spec, "model_fields", None)) and not rooted
             return ModelCodec(spec) if has_fields else WholeModelCodec(spec)
         if dataclasses.is_dataclass(spec):
@@ -128,14 +130,14 @@ def codec_for(spec: Any) -> Codec[Any]:
     elif callable(getattr(spec, "encode", None)) and callable(getattr(spec, "decode", None)):
         return spec  # type: ignore[no-any-return]
     raise CodecError(
-        f'{spec!r} is no codec: give "text", "json", a dataclass, a pydantic model,'
+        f'{spec!r} is not a codec: pass "text", "json", a dataclass, a pydantic model,'
         " or an object with encode() and decode()"
     )
 
 
-def fields_of(value: Any) -> Fields:
-    """The value if it is a mapping of fields, and CodecError if not."""
-    if isinstance(value, (dict, Mapping)):  # dict first: asking an ABC takes time
+def require_mapping(value: Any) -> Fields:
+    """Return the value if it is a mapping. Raises CodecError otherwise."""
+    if isinstance(value, (dict, Mapping)):  # dict first: an ABC check is slow
         return value
     raise CodecError(
         f"an entry is a mapping of fields, not {value!r}; to store other values open the stream with codec="

@@ -1,6 +1,6 @@
 """Dataclasses as entries: a field for each attribute, so that other clients, and Spark, read them by name.
 
-Text, numbers, times, UUIDs and enums are plain text (text_codec.py); lists, dicts, tuples, sets and other
+Text, numbers, times, UUIDs and enums are plain text (text_codec.py). Lists, dicts, tuples, sets and other
 dataclasses are JSON (json_codec.py).
 """
 
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from headrace.api.codecs.attributes import Attributes, Ways, Within
-from headrace.api.codecs.json_codec import Shapes
-from headrace.api.codecs.text_codec import words_for
+from headrace.api.codecs.attributes import Attributes, Converter, NestedError
+from headrace.api.codecs.json_codec import JsonConverters
+from headrace.api.codecs.text_codec import text_converter
 from headrace.errors import CodecError
 
 T = TypeVar("T")
 
 
 class DataclassCodec(Generic[T]):
-    """The codec of a dataclass. CodecError for an attribute of a type that it does not know.
+    """The codec of a dataclass. Raises CodecError for an attribute of an unsupported type.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -25,25 +25,25 @@ class DataclassCodec(Generic[T]):
     ...     customer: str
     ...     cents: int
     >>> DataclassCodec(Order).encode(Order("ada", 999))
-    {b'customer': 'ada', b'cents': 999}
+    {b'customer': b'ada', b'cents': 999}
     """
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
-        shapes = Shapes()
+        shapes = JsonConverters()
 
-        def ways_for(annotation: Any) -> Ways | None:
-            return words_for(annotation) or shapes.json_field(annotation)
+        def converter_for(annotation: Any) -> Converter | None:
+            return text_converter(annotation) or shapes.json_field(annotation)
 
-        self._attributes = Attributes(kind, str.encode, ways_for)
+        self._attributes = Attributes(kind, str.encode, converter_for)
 
     def encode(self, value: T, /) -> dict[bytes, Any]:
-        """The attributes that are not None; CodecError that names the one that cannot be stored."""
+        """Return the attributes that are not None. Raises CodecError that names an invalid one."""
         if not isinstance(value, self.kind):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
         try:
-            fields = self._attributes.there(value)
-        except Within as wrong:
+            fields = self._attributes.encode(value)
+        except NestedError as wrong:
             where = f"{self.kind.__name__}{wrong.path}"
             raise CodecError(f"{where}: cannot store {wrong.value!r}: {wrong.reason}") from wrong
         if not fields:
@@ -51,10 +51,10 @@ class DataclassCodec(Generic[T]):
         return fields
 
     def decode(self, fields: dict[bytes, bytes], /) -> T:
-        """An instance; CodecError that names the attribute that is missing or cannot be read."""
+        """Return an instance. Raises CodecError that names a missing or invalid attribute."""
         try:
-            return self._attributes.back(fields)  # type: ignore[no-any-return]
-        except Within as wrong:
+            return self._attributes.decode(fields)  # type: ignore[no-any-return]
+        except NestedError as wrong:
             where = f"field '{wrong.path[1:]}' of {self.kind.__name__}"
             raise CodecError(f"{where}: {wrong.reason}") from wrong
 

@@ -1,4 +1,4 @@
-"""An entry's fields as the words of a request: the shortest way, for every add() comes along here."""
+"""Encode an entry's fields as arguments of a request. Every add() calls this, so it is kept short."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headrace.errors import CodecError
 
 
 @cython.cfunc
-def word_of(value: object) -> bytes:
-    """A field's name or value as bytes: str in UTF-8, numbers in decimal."""
+def encode_value(value: object) -> bytes:
+    """Return a field's name or value as bytes: str in UTF-8, numbers in decimal."""
     text: str
     if type(value) is bytes:
         return value
@@ -23,26 +23,28 @@ def word_of(value: object) -> bytes:
         except UnicodeEncodeError as wrong:
             raise CodecError(f"{value!r} cannot be written in UTF-8: {wrong.reason}; give bytes") from None
     if isinstance(value, bool):
-        raise CodecError(f"{value} is no field: write 0 or 1, or give the stream a codec")
+        raise CodecError(f"{value} is not a field: pass 0 or 1, or open the stream with a codec")
     if isinstance(value, int):
         return b"%d" % value
     if isinstance(value, float):
         return repr(value).encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise CodecError(f"{value!r} is no field: make it bytes, str, int or float, or give the stream a codec")
+    raise CodecError(
+        f"{value!r} is not a field: pass bytes, str, int or float, or open the stream with a codec"
+    )
 
 
 @cython.cfunc
-def put(argv: list[bytes], fields: object) -> cython.void:
+def append_fields(argv: list[bytes], fields: object) -> cython.void:
     """Append names and values."""
     if not fields:
         raise CodecError("an entry has at least one field")
-    if type(fields) is dict:  # walked without an iterator
+    if type(fields) is dict:  # iterated at C speed, without an iterator object
         plain: dict[Any, Any] = fields
         for name, value in plain.items():
-            argv.append(word_of(name))
-            argv.append(word_of(value))
+            argv.append(encode_value(name))
+            argv.append(encode_value(value))
         return
     if not isinstance(fields, Mapping):
         raise CodecError(
@@ -50,13 +52,13 @@ def put(argv: list[bytes], fields: object) -> cython.void:
             " codec="
         )
     for name, value in fields.items():
-        argv.append(word_of(name))
-        argv.append(word_of(value))
+        argv.append(encode_value(name))
+        argv.append(encode_value(value))
 
 
 @cython.ccall
-def words_of(fields: object) -> list[bytes]:
-    """Names and values in turns. CodecError for what is no field, and if there is none."""
+def encode_fields(fields: object) -> list[bytes]:
+    """Return names and values alternately. Raises CodecError for an invalid field, or if there is none."""
     words: list[bytes] = []
-    put(words, fields)
+    append_fields(words, fields)
     return words

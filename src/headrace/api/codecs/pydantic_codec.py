@@ -1,7 +1,7 @@
-"""Pydantic models, or classes with their methods, as entries: a field for each attribute.
+"""Pydantic models, or classes with the same methods, as entries: a field for each attribute.
 
-Text, numbers and times are plain text, whatever else is JSON; the model itself checks what it reads. An
-attribute that is None is left out, and one whose field is missing is None if its type allows that.
+Text, numbers and times are plain text; all others are JSON. The model validates what it reads. An attribute
+that is None is not stored; one whose field is missing is None if its type allows that.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from headrace.api.codecs.text_codec import SCALARS, without_none
+from headrace.api.codecs.text_codec import TEXT_CONVERTERS, strip_optional
 from headrace.errors import CodecError
 
 T = TypeVar("T")
 
 JSON_FIELD = b"json"
-TEXT = frozenset(SCALARS) | {timedelta}
+TEXT = frozenset(TEXT_CONVERTERS) | {timedelta}
 
 
 class ModelCodec(Generic[T]):
-    """The codec of a model by its attributes, of which model_fields tells."""
+    """The codec of a model whose model_fields lists its attributes."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -29,14 +29,17 @@ class ModelCodec(Generic[T]):
         self._nullable: set[str] = set()
         for name, field in kind.model_fields.items():
             stored = getattr(field, "alias", None) or name
-            plain, nullable = without_none(field.annotation)
+            plain, nullable = strip_optional(field.annotation)
             if nullable:
                 self._nullable.add(stored)
             if not _is_text(plain):
                 self._json.add(stored)
 
     def encode(self, value: T, /) -> dict[bytes, Any]:
-        """The attributes that are not None; CodecError for what is no instance of the model."""
+        """Return the attributes that are not None.
+
+        Raises CodecError if the value is not an instance of the model.
+        """
         if not isinstance(value, self.kind):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
         try:
@@ -53,7 +56,10 @@ class ModelCodec(Generic[T]):
         return fields
 
     def decode(self, fields: dict[bytes, bytes], /) -> T:
-        """An instance; ValueError, which pydantic's errors are, if the model refuses the fields."""
+        """Return an instance.
+
+        Raises ValueError, the base of pydantic's errors, if the model rejects the fields.
+        """
         values: dict[str, Any] = dict.fromkeys(self._nullable)
         for field, word in fields.items():
             name = field.decode()
@@ -65,19 +71,19 @@ class ModelCodec(Generic[T]):
 
 
 class WholeModelCodec(Generic[T]):
-    """The codec of a model that does not tell its attributes: one field `json`."""
+    """The codec of a model that does not list its attributes: one field `json`."""
 
     def __init__(self, kind: type[T]) -> None:
         self.kind: Any = kind
 
     def encode(self, value: T, /) -> dict[bytes, Any]:
-        """What model_dump() says, as JSON."""
+        """Return the result of model_dump() as JSON."""
         if not isinstance(value, self.kind):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
         return {JSON_FIELD: _compact(value.model_dump())}
 
     def decode(self, fields: dict[bytes, bytes], /) -> T:
-        """What model_validate() makes of the JSON; KeyError if the entry has no field `json`."""
+        """Return the result of model_validate(). Raises KeyError if the entry has no field `json`."""
         return self.kind.model_validate(json.loads(fields[JSON_FIELD]))  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""Types of attributes that are stored as plain text: each has one way to be written, and one to be read.
+"""Types of attributes that are stored as plain text, each with one way to write and one to read it.
 
-str bytes              as they are            datetime date time     ISO 8601
+str bytes              unchanged              datetime date time     ISO 8601
 int float Decimal      in decimal             UUID                   with hyphens
 bool                   true, false            Enum                   the text of the member's value
-                                              Literal of texts       as they are
+                                              Literal of texts       unchanged
 """
 
 from __future__ import annotations
@@ -17,91 +17,93 @@ from operator import index
 from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 from uuid import UUID
 
-Words = tuple[Callable[[Any], Any], Callable[[bytes], Any]]  # the way there, and the way back
+TextConverter = tuple[Callable[[Any], Any], Callable[[bytes], Any]]  # (encode, decode)
 BOOLEANS = {b"true": True, b"false": False, b"1": True, b"0": False}
 
 
 def read_bool(word: bytes) -> bool:
-    """What a word says of yes and no; ValueError if nothing."""
+    """Parse a bool. Raises ValueError for other text."""
     if word not in BOOLEANS:
         raise ValueError(f"{word!r} is neither true nor false")
     return BOOLEANS[word]
 
 
-def only(kind: Any, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The way there for values of that type; TypeError for others: they would come back as others."""
+def writer_for(kind: Any, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that writes values of that type and raises TypeError for others, which would be read
+    wrongly.
+    """
 
     def checked(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise TypeError(f"it is no {kind.__name__}")
+            raise TypeError(f"expected {kind.__name__}")
         return write(value)
 
     return checked
 
 
 def write_date(value: date) -> str:
-    """A date; TypeError for a datetime, which is one, too, and more."""
+    """Return a date as text. Raises TypeError for a datetime, which is a subclass with more information."""
     if isinstance(value, datetime):
-        raise TypeError("it is a datetime, and no date")
+        raise TypeError("expected date, got datetime")
     return value.isoformat()
 
 
-def one_of(values: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """As it is, if it is one of those; ValueError for another."""
+def require_one_of(values: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """Return a function that returns its argument, or raises ValueError if it is not one of `values`."""
 
     def checked(value: Any) -> Any:
         if value not in values:
-            raise ValueError(f"it is none of {', '.join(map(repr, values))}")
+            raise ValueError(f"expected one of {', '.join(map(repr, values))}")
         return value
 
     return checked
 
 
-SCALARS: dict[type, Words] = {
-    str: (only(str, str), bytes.decode),
-    bytes: (only(bytes, bytes), bytes),
+TEXT_CONVERTERS: dict[type, TextConverter] = {
+    str: (writer_for(str, str), bytes.decode),
+    bytes: (writer_for(bytes, bytes), bytes),
     int: (index, int),
     float: (lambda value: repr(float(value)), float),
-    bool: (only(bool, lambda value: "true" if value else "false"), read_bool),
-    Decimal: (only(Decimal, str), lambda word: Decimal(word.decode())),
-    UUID: (only(UUID, str), lambda word: UUID(word.decode())),
-    datetime: (only(datetime, datetime.isoformat), lambda word: datetime.fromisoformat(word.decode())),
-    date: (only(date, write_date), lambda word: date.fromisoformat(word.decode())),
-    time: (only(time, time.isoformat), lambda word: time.fromisoformat(word.decode())),
+    bool: (writer_for(bool, lambda value: "true" if value else "false"), read_bool),
+    Decimal: (writer_for(Decimal, str), lambda word: Decimal(word.decode())),
+    UUID: (writer_for(UUID, str), lambda word: UUID(word.decode())),
+    datetime: (writer_for(datetime, datetime.isoformat), lambda word: datetime.fromisoformat(word.decode())),
+    date: (writer_for(date, write_date), lambda word: date.fromisoformat(word.decode())),
+    time: (writer_for(time, time.isoformat), lambda word: time.fromisoformat(word.decode())),
 }
 
 
-def without_none(annotation: Any) -> tuple[Any, bool]:
-    """An annotation freed of `| None`, Annotated and NewType, and whether None was among what it allows."""
+def strip_optional(annotation: Any) -> tuple[Any, bool]:
+    """Return an annotation without `| None`, Annotated and NewType, and whether it allows None."""
     if get_origin(annotation) is Annotated:
-        return without_none(get_args(annotation)[0])
+        return strip_optional(get_args(annotation)[0])
     if isinstance(annotation, NewType):
-        return without_none(annotation.__supertype__)
+        return strip_optional(annotation.__supertype__)
     if get_origin(annotation) not in (Union, types.UnionType):
         return annotation, annotation in (Any, None, type(None))
     parts = get_args(annotation)
     others = [part for part in parts if part is not type(None)]
     if len(others) == 1:
-        return without_none(others[0])[0], len(parts) > 1
+        return strip_optional(others[0])[0], len(parts) > 1
     return annotation, len(others) < len(parts)
 
 
-def words_for(annotation: Any) -> Words | None:
-    """How values of that type are written and read, or None if they are no plain text."""
-    if annotation in SCALARS:
-        return SCALARS[annotation]
+def text_converter(annotation: Any) -> TextConverter | None:
+    """Return how values of that type are written and read; None if they are not plain text."""
+    if annotation in TEXT_CONVERTERS:
+        return TEXT_CONVERTERS[annotation]
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         members = {str(member.value).encode(): member for member in annotation}
         if len(members) == len(annotation):
             texts = {member: name.decode() for name, member in members.items()}
             return (lambda member: texts[annotation(member)], lambda word: _member(members, word))
     if get_origin(annotation) is Literal and all(isinstance(one, str) for one in get_args(annotation)):
-        known = one_of(get_args(annotation))
+        known = require_one_of(get_args(annotation))
         return (known, lambda word: known(word.decode()))
     return None
 
 
 def _member(members: dict[bytes, Enum], word: bytes) -> Enum:
     if word not in members:
-        raise ValueError(f"{word!r} is none of {', '.join(name.decode() for name in members)}")
+        raise ValueError(f"{word!r} is not one of {', '.join(name.decode() for name in members)}")
     return members[word]

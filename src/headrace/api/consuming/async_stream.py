@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.api.backend import Stop
-from headrace.api.codecs.arguments import IdLike, id_of
+from headrace.api.codecs.arguments import IdLike, to_stream_id
 from headrace.api.entry import Entry
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def follow(stream: Stream[T], after: IdLike, stop: Stop | None) -> AsyncIt
     thread = ThreadPoolExecutor(1, thread_name_prefix=f"headrace follow {stream.name}")
     waiting: asyncio.Future[list[Entry[T]]] | None = None
     try:
-        at = await loop.run_in_executor(thread, stream._last_id) if after == "$" else id_of(after)
+        at = await loop.run_in_executor(thread, stream._last_id) if after == "$" else to_stream_id(after)
         while not follow_stop.is_set():
             waiting = loop.run_in_executor(thread, stream.read, at, COUNT, math.inf, follow_stop)
             for entry in await asyncio.shield(waiting):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.api.codecs.arguments import shown
+from headrace.api.codecs.arguments import decode_name
 from headrace.api.consuming.actions import Replies, SendRequests
 from headrace.api.consuming.dead_letters import dead_letter_fields
 from headrace.api.consuming.in_flight import InFlight
@@ -110,7 +110,7 @@ class Claims:
             if replies[0] not in (b"none", b"stream"):
                 undo()
                 raise HeadraceError(
-                    f"{shown(target)!r} is not a stream, so it cannot hold dead letters: delete that key, or"
+                    f"{decode_name(target)!r} is not a stream and cannot hold dead letters: delete it, or"
                     " give the group another name with dead_letters="
                 )
             fields = dead_letter_fields(delivery, self._requests)

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.api.backend import Stop
-from headrace.api.codecs.arguments import name_of, shown
+from headrace.api.codecs.arguments import decode_name, encode_name
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.in_flight import Counters, log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
@@ -82,26 +82,26 @@ class Consumer(Generic[T]):
         ordered_by: Callable[[Delivery[T]], Any] | None = None,
     ) -> None:
         if name == "" or name == b"":
-            raise UsageError("a consumer's name cannot be empty; without one it gets its own")
+            raise UsageError("a consumer's name cannot be empty; omit it for a generated one")
         if batch is not None and not (isinstance(batch, int) and 1 <= batch <= IN_FLIGHT_MAX):
-            raise UsageError(f"batch: from 1 to {IN_FLIGHT_MAX} entries")
+            raise UsageError(f"batch: must be from 1 to {IN_FLIGHT_MAX} entries")
         if not (isinstance(concurrency, int) and concurrency >= 1):
-            raise UsageError("concurrency: how many entries at the same time, at least 1")
+            raise UsageError("concurrency: must be at least 1")
         if not (isinstance(block, int | float) and block >= 0):
-            raise UsageError("block: 0 seconds or more; without it, for ever")
+            raise UsageError("block: must be seconds of at least 0; omit it for no limit")
         if ordered_by is not None and not callable(ordered_by):
             raise UsageError(
-                f"ordered_by: a function of an entry, such as lambda entry: entry[{ordered_by!r}]"
+                f"ordered_by: must be a function of an entry, such as lambda entry: entry[{ordered_by!r}]"
             )
         self.group = group
         self.has_generated_name = name is None
-        self.name = generate_consumer_name() if name is None else shown(name_of(name))
+        self.name = generate_consumer_name() if name is None else decode_name(encode_name(name))
         self.concurrency = concurrency
         self.counters = Counters()
         self._batch = batch
         self._block = block
         self._ordered_by = ordered_by
-        self._worker: Worker | None = None  # of the loop that is running
+        self._worker: Worker | None = None  # of the running loop
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -113,10 +113,10 @@ class Consumer(Generic[T]):
         Raises UsageError if a loop runs already.
         """
         if self._worker is not None:
-            raise UsageError(f"{self!r} is at work already: one loop at a time; for more, concurrency=")
+            raise UsageError(f"{self!r} is running already: use concurrency= for more than one loop")
         group = self.group
         worker = Worker(
-            Requests(group.stream.key, group.key, name_of(self.name)),
+            Requests(group.stream.key, group.key, encode_name(self.name)),
             group.policy,
             group.backend.now_ms,
             batch=self._batch,
@@ -208,8 +208,8 @@ def unawaited_handler_error(function: object, result: object) -> UsageError:
     """Return the error for such a handler."""
     name = getattr(function, "__name__", repr(function))
     return UsageError(
-        f"{name} has only returned a {type(result).__name__}, and the entry is not handled: what is"
-        " asynchronous is to be awaited, as run_async() does, and a handler has no `yield`"
+        f"{name} only returned a {type(result).__name__}, so the entry is not handled:"
+        " run an async handler with run_async(), and use no `yield` in a handler"
     )
 
 
@@ -220,7 +220,7 @@ class ThreadDriver:
         self.worker = consumer.start_worker()
         self._consumer = consumer
         self._backend = consumer.group.backend
-        self._waits: list[Stop] = []  # of threads that wait
+        self._waits: list[Stop] = []  # of waiting threads
         self._error: BaseException | None = None
         self._lease_renewer = LeaseRenewer(self._backend, self.worker)
         self.worker.on_change = self._wake
@@ -237,7 +237,7 @@ class ThreadDriver:
             if (
                 self._consumer.has_generated_name
             ):  # nobody else has that name, so nothing becomes pending with it now
-                with suppress(UsageError):  # it has left something behind
+                with suppress(UsageError):  # it has pending entries
                     self._consumer.group.remove_consumer(self._consumer.name)
         except HeadraceError as late:
             log.warning("%s: stopped, but could not release its entries: %s", self.worker, late)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 from headrace.api.backend import Backend
-from headrace.api.codecs.arguments import IdLike, id_of, shown
+from headrace.api.codecs.arguments import IdLike, decode_name, to_stream_id
 from headrace.api.codecs.codec import Codec
 from headrace.api.consuming.requests import Requests
 from headrace.api.delivery import Delivery
@@ -71,10 +71,10 @@ class DeadLetter(Entry[T]):
 
     def __init__(self, id: StreamID, fields: dict[bytes, bytes], codec: Codec[T] | None = None) -> None:
         super().__init__(id, {name: value for name, value in fields.items() if name not in OURS}, codec)
-        self.stream = shown(fields.get(b"dead:stream", b""))
+        self.stream = decode_name(fields.get(b"dead:stream", b""))
         self.origin = StreamID.parse(fields.get(b"dead:id", b"0-0"))
-        self.group = shown(fields.get(b"dead:group", b""))
-        self.consumer = shown(fields.get(b"dead:consumer", b""))
+        self.group = decode_name(fields.get(b"dead:group", b""))
+        self.consumer = decode_name(fields.get(b"dead:consumer", b""))
         self.deliveries = int(fields.get(b"dead:deliveries", b"0"))
         self.error = fields.get(b"dead:error", b"").decode("utf-8", "replace")
 
@@ -98,7 +98,7 @@ class DeadLetters(Generic[T]):
     @property
     def name(self) -> str:
         """The name of the dead-letter stream, which can be read like any stream."""
-        return shown(self.key)
+        return decode_name(self.key)
 
     def __iter__(self) -> Iterator[DeadLetter[T]]:
         """Iterate over the dead letters of this group, oldest first."""
@@ -133,7 +133,7 @@ class DeadLetters(Generic[T]):
         Returns:
             The number of retried entries.
         """
-        wanted = {id_of(id) for id in ids}
+        wanted = {to_stream_id(id) for id in ids}
         return sum(self._retry(letter) for letter in self if not wanted or letter.id in wanted)
 
     def _retry(self, letter: DeadLetter[T]) -> bool:
@@ -165,10 +165,10 @@ class DeadLetters(Generic[T]):
             The number of deleted entries.
         """
         removed = 0
-        wanted = [bytes(id_of(id)) for id in ids] or [bytes(letter.id) for letter in self]
+        wanted = [bytes(to_stream_id(id)) for id in ids] or [bytes(letter.id) for letter in self]
         for at in range(0, len(wanted), PAGE):
             removed += self._backend.execute(b"XDEL", self.key, *wanted[at : at + PAGE])
         return removed
 
     def __repr__(self) -> str:
-        return f"DeadLetters({self.name!r}, group={shown(self._group)!r})"
+        return f"DeadLetters({self.name!r}, group={decode_name(self._group)!r})"

@@ -31,7 +31,7 @@ class EngineSession:
         self._wakeup = Wakeup()
         self._parser = RequestParser()
         self._closed = False
-        self._committed = -1  # what the session wrote last, when settle() has returned
+        self._committed = -1  # the session's last write offset that was committed
         self._session: Session = local_engine.run_locked(
             lambda: local_engine.engine.session(now_ms=local_engine.now_ms())
         )
@@ -111,7 +111,7 @@ class EngineSession:
             self._local_engine.discard_session(self._session)
         self.wake()
 
-    # For the local_engine, which has the engine's lock when it calls go_on(), and not when it calls ring().
+    # Called by LocalEngine: resume() with the engine's lock, wake() without it.
 
     def resume(self, now_ms: int) -> None:
         """Execute buffered requests up to one that blocks. Called with the engine's lock."""

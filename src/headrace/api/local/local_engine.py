@@ -388,7 +388,7 @@ class LocalEngine:
     ) -> bytes | None:
         """Execute XADD; return the new ID."""
         argv: list[bytes] = [XADD, key, *options, id] if options else [XADD, key, id]
-        field_encoding.put(argv, fields)
+        field_encoding.append_fields(argv, fields)
         reply: Any = self._run(argv, None, not options)
         return reply  # type: ignore[no-any-return]
 
@@ -399,7 +399,7 @@ class LocalEngine:
         row: CommandRow = self.engine.rows[XADD]
         for fields in entries:
             argv: list[bytes] = head[:]
-            field_encoding.put(argv, fields)
+            field_encoding.append_fields(argv, fields)
             queue.append((row, argv))
         if not queue:
             return []

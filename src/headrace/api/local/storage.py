@@ -73,7 +73,7 @@ class Storage:
         self.synced = 0  # batches before that one are on the disk
         self.disk_error = ""
         self.rewrite_requested = False  # BGREWRITEAOF
-        self.timer_scheduled = False  # the keeper knows that there is something to do
+        self.timer_scheduled = False  # the timer thread knows that there is work
         self.closed = False
         self._local_engine: LocalEngine | None = None
         self._sync: BackgroundSync | None = None
@@ -231,7 +231,7 @@ class Storage:
         self.local_engine.wake_timer()
         self.timer_scheduled = True
 
-    # What the keeper does.
+    # Work of the timer thread.
 
     def tick(self, now_ms: int) -> int:
         """Sync what is due and retry what failed; return the next time when something is due, or NEVER_MS."""

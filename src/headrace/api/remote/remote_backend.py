@@ -29,8 +29,8 @@ from redis.exceptions import (
 )
 
 from headrace.api.backend import Stop, Wakeup
-from headrace.api.codecs.arguments import shown
-from headrace.api.codecs.field_encoding import words_of
+from headrace.api.codecs.arguments import decode_name
+from headrace.api.codecs.field_encoding import encode_fields
 from headrace.api.remote.server_errors import command_error
 from headrace.api.remote.topology import topology_of
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed, HeadraceError
@@ -127,7 +127,7 @@ class RemoteBackend:
         self, key: bytes, id: bytes, fields: Mapping[Any, Any], options: Sequence[bytes] = ()
     ) -> bytes | None:
         """Execute XADD; return the new ID. With IDMP it is retried when the reply is lost."""
-        words = (b"XADD", key, *options, id, *words_of(fields))
+        words = (b"XADD", key, *options, id, *encode_fields(fields))
         reply: bytes | None = raise_error_reply(
             self._send_with_retries(key, [words], repeatable=b"IDMP" in options)[0]
         )
@@ -137,7 +137,7 @@ class RemoteBackend:
         self, key: bytes, entries: Iterable[Mapping[Any, Any]], options: Sequence[bytes] = ()
     ) -> list[bytes]:
         """Execute one XADD for each entry, as a transaction in one round trip; return the IDs."""
-        requests = [(b"XADD", key, *options, b"*", *words_of(fields)) for fields in entries]
+        requests = [(b"XADD", key, *options, b"*", *encode_fields(fields)) for fields in entries]
         return [raise_error_reply(reply) for reply in self.execute_all(requests, atomic=len(requests) > 1)]
 
     def now_ms(self) -> int:
@@ -253,7 +253,7 @@ class RemoteBackend:
     ) -> HeadraceError:
         if self._closed:
             return DatabaseClosed(f"the database on {self.topology!r} was closed")
-        name = shown(requests[requests[0][0] == b"MULTI"][0])
+        name = decode_name(requests[requests[0][0] == b"MULTI"][0])
         why = str(cause).rstrip(".")
         if not maybe_executed:
             return ConnectionLost(f"{self.topology!r} cannot be reached: {why}. {name} was not executed.")
