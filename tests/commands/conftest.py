@@ -1,4 +1,4 @@
-"""Talking to an engine in lines: what the tests of the stream commands say and hear."""
+"""Fixtures of the command tests: requests to an engine as lines of text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Talk:
         self.engine.execute(self.clients[client], argv, self.now)
 
     def heard(self, client: str) -> Any:
-        """What the client was told since it last listened."""
+        """Return what the client has received since the last call."""
         session = self.clients[client]
         if session.waiting is not None:
             return "(waits)"
@@ -73,7 +73,7 @@ class Talk:
 
 
 def decode(data: bytes) -> tuple[Any, bytes]:
-    """The first reply of data, and the bytes behind it."""
+    """Return the first reply in data, and the bytes after it."""
     line, _, rest = data.partition(b"\r\n")
     kind, text = line[:1], line[1:].decode("utf-8", "surrogateescape")
     if kind == b"+":

@@ -1,4 +1,4 @@
-"""XCLAIM and XAUTOCLAIM: who owns what afterwards, and what the log gets of it."""
+"""XCLAIM and XAUTOCLAIM: the owners of the entries afterwards, and the recorded effects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""DEBUG: who may, digests, and what its subcommands ask of host and engine."""
+"""DEBUG: permissions, digests, and the calls of its subcommands to server and engine."""
 
 import random
 
@@ -12,7 +12,7 @@ ZEROS = "0" * 40
 
 
 class Trusting(ServerInterface):
-    """A host that lets everyone, and notes what it is asked."""
+    """A server that allows DEBUG for every client, and records its calls."""
 
     def __init__(self):
         super().__init__()
@@ -34,8 +34,8 @@ class Trusting(ServerInterface):
 @pytest.fixture
 def debugging(talk):
     """A conversation with an engine that allows DEBUG."""
-    talk.host = Trusting()
-    talk.engine = Engine(server=talk.host)
+    talk.server = Trusting()
+    talk.engine = Engine(server=talk.server)
     return talk
 
 
@@ -54,7 +54,7 @@ def test_the_host_is_asked(debugging):
     ):
         assert debugging(line) == "OK"
     assert debugging("DEBUG RELOAD NOW").startswith("-ERR DEBUG RELOAD only supports")
-    assert debugging.host.asked == [
+    assert debugging.server.asked == [
         ("reload", True, True, False),
         ("reload", False, False, True),
         ("reload_log",),

@@ -1,4 +1,4 @@
-"""DUMP and RESTORE: what they leave in the log, whom they tell, what they refuse beyond Redis.
+"""DUMP and RESTORE: recorded effects, events, and payloads rejected beyond Redis.
 
 Their replies beside a real server's stand in the conformance tests.
 """
@@ -195,7 +195,7 @@ def test_events(stocked):
 
 
 def test_a_payload_is_checked_to_the_last_byte(stocked):
-    """No changed byte gives another value: the checksum tells; with a right one the value is checked."""
+    """A changed byte never gives another value: the checksum, or else the check of the value, rejects it."""
     data = payload(stocked, "s")
     for at in range(len(data)):
         wrong = bytearray(data)

@@ -1,4 +1,4 @@
-"""XREADGROUP: what it delivers, what the log gets of it, and who is woken when."""
+"""XREADGROUP: deliveries, recorded effects, and which waiters are served when."""
 
 
 def entry(i):

@@ -1,4 +1,4 @@
-"""XGROUP: what it changes, what it tells the log and those who watch."""
+"""XGROUP: changes, recorded effects, and invalidated watches."""
 
 NO_KEY = (
     "-ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"

@@ -1,4 +1,4 @@
-"""Channels: who hears what, when, and what a listener may still say."""
+"""Pub/sub: which client gets which message when, and which commands a subscriber may send."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""SAVE, BGSAVE and their like ask the host; WAITAOF waits until the caller's own writes are synced.
+"""SAVE, BGSAVE and their like call the server; WAITAOF waits until the caller's own writes are synced.
 
 A log is played here by hand: commit() takes the effects and moves the offset on, sync() says how far the
 disk is.
@@ -14,7 +14,7 @@ NO_LOG = "-ERR WAITAOF cannot be used when numlocal is set but appendonly is dis
 
 
 class Logging(ServerInterface):
-    """A host with a log that is as long, and as far synced, as the test says."""
+    """A server whose log has the length and the synced length that the test sets."""
 
     def __init__(self):
         super().__init__()
@@ -43,8 +43,8 @@ class Logging(ServerInterface):
 @pytest.fixture
 def logging(talk):
     """A conversation with an engine that has a log."""
-    talk.host = Logging()
-    talk.engine = Engine(server=talk.host)
+    talk.server = Logging()
+    talk.engine = Engine(server=talk.server)
     talk.engine.record_effects(True)
     return talk
 
@@ -56,7 +56,7 @@ def commit(talk):
 
 def sync(talk):
     """All that was committed is on the disk."""
-    talk.host.synced = talk.engine.effects.offset
+    talk.server.synced = talk.engine.effects.offset
     talk.engine.on_log_synced(talk.now)
 
 
@@ -87,7 +87,7 @@ def test_a_sync_of_what_came_before_is_not_enough(logging):
     logging("SET k 2")
     commit(logging)
     logging.say(["WAITAOF", "1", "0", "0"], "a")
-    logging.host.synced = 100
+    logging.server.synced = 100
     logging.engine.on_log_synced(logging.now)
     assert logging.heard("a") == "(waits)"
     assert logging("WAITAOF 1 0 0", client="b") == [1, 0]
@@ -143,7 +143,7 @@ def test_what_a_woken_reader_changes_is_its_own_write(logging):
 def test_without_a_log_nothing_is_waited_for(logging):
     logging("SET k v")
     assert logging("WAITAOF 1 0 0") == "(waits)"
-    logging.host.synced = -1  # CONFIG SET appendonly no
+    logging.server.synced = -1  # CONFIG SET appendonly no
     logging.engine.on_log_synced(logging.now)
     assert logging.heard("a") == NO_LOG
     assert logging("WAITAOF 1 0 0") == NO_LOG
@@ -183,7 +183,7 @@ def test_the_host_is_asked_to_save(logging):
     assert logging("BGSAVE SCHEDULE SCHEDULE") == "-ERR syntax error"
     assert logging("LASTSAVE") == 77
     assert logging("BGREWRITEAOF") == "Background append only file rewriting started"
-    assert logging.host.asked == [("save", 1000), ("bgsave", True), ("bgsave", False)]
+    assert logging.server.asked == [("save", 1000), ("bgsave", True), ("bgsave", False)]
 
 
 @pytest.mark.parametrize("line", ["SAVE", "BGSAVE", "BGREWRITEAOF"])

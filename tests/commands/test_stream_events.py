@@ -7,7 +7,7 @@ from headrace.resp.replies import INCOMPLETE, ReplyParser
 
 @pytest.fixture
 def events(talk):
-    """events("XADD s 1-1 f v"): what is told of keys because of the request."""
+    """events("XADD s 1-1 f v"): the keyspace events of the request."""
     talk("CONFIG SET notify-keyspace-events EAnoc")
     talk("HELLO 3", client="listener")
     talk.say(["PSUBSCRIBE", "__keyevent@0__:*"], "listener")

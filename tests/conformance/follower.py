@@ -1,4 +1,4 @@
-"""A replica of the real server, in name: it hears what each request has changed."""
+"""A pretended replica of the real server: it receives the effects of each request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 
 
 class Follower:
-    """What a real server tells its replicas, as words."""
+    """The effects that a real server sends to its replicas, as lists of arguments."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)

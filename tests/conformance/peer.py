@@ -110,7 +110,7 @@ class Both:
         return self.clients[name]
 
     def say(self, name, argv, compared=True):
-        """Send the request to both; what it answers, and what others hear because of it, must agree."""
+        """Send the request to both; the replies, and what other clients receive, must agree."""
         session, connection = self.client(name)
         self.engine.execute(session, argv, now_ms())
         ours = session.reply.take()

@@ -100,7 +100,7 @@ def holds_times(argv: list[bytes]) -> bool:
 
 
 class Pair:
-    """One client of the engine and one of the real server, told the same."""
+    """One client of the engine and one of the real server, which send the same requests."""
 
     def __init__(self, port: int) -> None:
         self.port = port

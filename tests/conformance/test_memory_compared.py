@@ -148,7 +148,7 @@ def test_an_unauthenticated_client_gets_the_same_replies(peer: Peer, sent: bytes
 
 
 def said_to(port: int, sent: bytes) -> bytes:
-    """What the server says to whoever sends that and no more."""
+    """Return the server's reply to a client that sends only that."""
     heard = b""
     with socket.create_connection(("127.0.0.1", port), 5) as sock:
         sock.sendall(sent)

@@ -11,10 +11,10 @@ ROUNDS = 500
 
 
 class Listening(Both):
-    """A conversation in which a request may be answered many times, and others hear of it."""
+    """A dialogue in which a request may have several replies, and other clients get messages."""
 
     def request(self, line, unordered=False):
-        """The request of a line such as `B> SET k v`; what every client hears then must agree."""
+        """The request of a line such as `B> SET k v`; what every client receives then must agree."""
         told = line.partition("#")[0].strip()
         name, arrow, request = told.partition("> ")
         if not arrow or not name.isidentifier():

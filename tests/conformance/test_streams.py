@@ -72,7 +72,7 @@ def without_producers(reply: bytes) -> bytes:
 
 
 class Pair:
-    """One client of the engine and one of the real server, told the same."""
+    """One client of the engine and one of the real server, which send the same requests."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -297,7 +297,7 @@ SOUP += [
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_words_in_any_order_are_refused_the_same(pair, seed):
-    """Which of several mistakes is named tells in what order the checks are made."""
+    """Of several mistakes, the reported one shows the order of the checks."""
     soup = random.Random(seed)
     for words in BEFORE:
         pair.both(words)

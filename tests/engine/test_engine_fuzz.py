@@ -1,4 +1,4 @@
-"""Any words at all: one reply a request, never an internal error, and the engine goes on."""
+"""Random requests: one reply each, never an internal error, and the engine stays usable."""
 
 import random
 

@@ -102,7 +102,7 @@ class Chatter:
 
 
 def state(side, now):
-    """The stream and its groups, without times nobody repeats."""
+    """Return the stream and its groups, without the times that are not recorded."""
     info = side.say([b"XINFO", b"STREAM", b"s", b"FULL", b"COUNT", b"0"], now)
     stream = dict(zip(info[::2], info[1::2], strict=True))
     groups = [dict(zip(group[::2], group[1::2], strict=True)) for group in stream.pop(b"groups")]

@@ -1,4 +1,4 @@
-"""Keyspace notifications: which classes are told, under which names, and what the letters show as."""
+"""Keyspace notifications: enabled classes, names of events, and the letters of the setting."""
 
 import pytest
 
