@@ -11,7 +11,7 @@ LARGE = 100_000
 def answers_of(spare: BufferPool, n: int) -> list[ReplyWriter]:
     answers = [ReplyWriter() for _ in range(n)]
     for answer in answers:
-        answer.spare = spare
+        answer.pool = spare
     return answers
 
 
@@ -66,7 +66,7 @@ def test_requests_arrive_in_lent_blocks_as_in_others():
     parsers = [RequestParser() for _ in range(2)]
     requests = b"".join(b"*2\r\n$4\r\nECHO\r\n$5\r\n%05d\r\n" % i for i in range(5000))
     for parser in parsers:
-        parser.spare = spare
+        parser.pool = spare
     for _ in range(2):
         for parser in parsers:
             parser.feed(requests[:65_537])

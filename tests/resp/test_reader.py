@@ -5,7 +5,7 @@ import random
 import pytest
 
 from headrace.errors import CommandError, ProtocolError
-from headrace.resp.reader import Reader
+from headrace.resp.reader import ReplyReader
 from headrace.resp.replies import ReplyError, ReplyParser
 from headrace.resp.writer import ReplyWriter
 
@@ -43,7 +43,7 @@ def plain(value: object) -> object:
 @pytest.mark.parametrize("seed", range(20))
 def test_it_agrees_with_the_parser_of_replies(seed: int) -> None:
     chance = random.Random(seed)
-    answer, parser, reader = ReplyWriter(), ReplyParser(), Reader()
+    answer, parser, reader = ReplyWriter(), ReplyParser(), ReplyReader()
     count = 50
     for _ in range(count):
         put_random(answer, chance, 3)
@@ -61,4 +61,4 @@ def test_a_cut_reply_is_an_error_and_reads_nothing_behind_it() -> None:
         answer = ReplyWriter()
         answer.raw(whole[:at])
         with pytest.raises((ProtocolError, AssertionError)):
-            Reader().take(answer)
+            ReplyReader().take(answer)

@@ -1,12 +1,11 @@
-"""A large block for who needs much room for a moment: one busy client after the other.
+"""A large block that busy clients borrow, one after another.
 
-A pipeline's requests, and its answers, take tens of KiB for the length of one turn. If they were allocated
-and freed turn by turn, the entries stored meanwhile would get into the holes, the next turn's block would
-need a new place, and a quarter of the memory would be holes that nothing fits. So the block stays, and is
-lent:
+The requests of a pipeline, and its replies, need tens of KiB for one turn of the event loop. If these were
+allocated and freed each turn, the entries stored in between would fill the holes, the next turn's block
+would need new memory, and a quarter of the memory would be unusable holes. So the block is kept and lent:
 
     ReadBuffer, ReplyWriter                     BufferPool
-    its own, small   -- needs more ------>   large        they are swapped
+    own small block  -- needs more ------>   large        they are swapped
     large            <- is empty again ---   small        and swapped back
 """
 
@@ -16,14 +15,14 @@ import cython
 
 from headrace import mem
 
-KEPT_MAX = cython.declare(cython.Py_ssize_t, 4096)  # what a client with nothing pending may keep
+KEPT_MAX = cython.declare(cython.Py_ssize_t, 4096)  # the most that an idle client keeps
 BLOCK_MAX = cython.declare(cython.Py_ssize_t, 256 * 1024)  # a larger one is freed
 
 
 @cython.final
 @cython.cclass
 class BufferPool:
-    """At most one block, large or small. For one thread."""
+    """Holds at most one block. Not thread-safe."""
 
     block: bytearray | None
 
@@ -31,8 +30,8 @@ class BufferPool:
         self.block = None
 
     @cython.cfunc
-    def more(self, own: bytearray, used: cython.Py_ssize_t, cap: cython.Py_ssize_t) -> bytearray | None:
-        """A block of cap bytes or more with the first `used` of own, for own; None when there is none."""
+    def borrow(self, own: bytearray, used: cython.Py_ssize_t, cap: cython.Py_ssize_t) -> bytearray | None:
+        """Swap own for a block of at least cap bytes, and copy `used` bytes; None if there is none."""
         lent: bytearray | None = self.block
         if lent is None or len(lent) < cap:
             return None
@@ -43,8 +42,8 @@ class BufferPool:
         return lent
 
     @cython.cfunc
-    def back(self, large: bytearray) -> bytearray:
-        """A small block, it may be an empty one, for one that is not needed any more."""
+    def give_back(self, large: bytearray) -> bytearray:
+        """Take back a large block that is no longer needed; return a small, possibly empty one."""
         small: bytearray | None = self.block
         if len(large) > BLOCK_MAX or (small is not None and len(small) >= len(large)):
             return bytearray()

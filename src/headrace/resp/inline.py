@@ -1,9 +1,9 @@
-r"""Words of a line typed by a person: an inline request, a line of redis.conf.
+r"""Splits a line typed by a person: an inline request, a line of redis.conf.
 
     SET key "two words\n" 'it\'s'      ->      SET | key | two words<newline> | it's
 
-Words stand between blanks. Double quotes take \n \r \t \a \b \xHH and a backslash before anything; single
-quotes take \' alone. A closing quote must end its word. A zero byte ends the line.
+Words are separated by blanks. Double quotes allow \n \r \t \a \b \xHH and a backslash before anything; single
+quotes allow \' alone. A closing quote must end its word. A zero byte ends the line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DOUBLE, _SINGLE, _BACKSLASH = b"\"'\\"
 
 
 def split_line(line: bytes) -> list[bytes] | None:
-    """The words of line; None when a quote is left open or a closing one does not end its word."""
+    """Split line into words; None if a quote is not closed, or text follows a closing quote."""
     if not _UNUSUAL.search(line):
         return line.split()
     line = line.partition(b"\0")[0]
@@ -39,7 +39,7 @@ def split_line(line: bytes) -> list[bytes] | None:
 
 
 def _word(line: bytes, at: int) -> tuple[bytes | None, int]:
-    """The word at `at` and the place behind it; None for the word when its quotes are unbalanced."""
+    """Return the word at `at` (None if its quotes are unbalanced) and the offset after it."""
     word = bytearray()
     while at < len(line) and line[at] not in _WORD_ENDS:
         if line[at] == _DOUBLE or line[at] == _SINGLE:
@@ -52,7 +52,7 @@ def _word(line: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def _quoted(line: bytes, at: int, word: bytearray) -> int:
-    """Add what the quote at `at` encloses to word; the place behind the closing quote, or -1."""
+    """Append the quoted text at `at` to word; return the offset after the closing quote, or -1."""
     quote = line[at]
     at += 1
     while at < len(line) and line[at] != quote:

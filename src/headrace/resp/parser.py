@@ -1,9 +1,9 @@
-r"""Requests: bytes in, lists of words out, and no socket anywhere.
+r"""Parses requests: bytes in, lists of arguments out, no sockets.
 
     *2\r\n  $4\r\n ECHO\r\n  $2\r\n hi\r\n       an array of two strings
     ECHO hi\r\n                             the same, typed by a person
 
-Words are taken out as they arrive, so a request cut anywhere is resumed where it stopped.
+Arguments are extracted as they arrive, so an incomplete request is resumed where it stopped.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
-HANDSHAKE = cython.declare(cython.uchar, 22)  # as TLS begins, with the 3 of its version behind it
+HANDSHAKE = cython.declare(cython.uchar, 22)  # first byte of TLS, followed by its version byte 3
 NONE = cython.declare(cython.longlong, -1)  # no word begun
 WORDS_MAX = cython.declare(cython.longlong, limits.REQUEST_ARGUMENTS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 UNAUTHENTICATED_ARGUMENTS_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_ARGUMENTS_MAX)
 STRANGER_WORD_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX)
-ROOM_MAX = cython.declare(cython.longlong, 16)  # words for which room is made before they arrive
+ROOM_MAX = cython.declare(cython.longlong, 16)  # arguments for which memory is allocated before they arrive
 
-HEARD = cython.declare(TokenCache, TokenCache())  # of all parsers: clients of one server say the same words
+TOKENS = cython.declare(
+    TokenCache, TokenCache()
+)  # shared by all parsers: clients of one server send the same tokens
 
 
 @cython.final
 @cython.cclass
 class RequestParser(ReadBuffer):
-    """Feed it what the client sent, then call next() until it answers None."""
+    """Feed it the bytes that the client sent, then call next() until it returns None."""
 
     bulk_max: Public[cython.longlong]  # the longest word accepted
     stranger: Public[cython.bint]  # the client has not said who he is, and must: he may send little
     words: list[bytes] | None  # of the request begun
     count: cython.longlong  # how many words it has; 0 between requests
-    taken: cython.Py_ssize_t  # how many of them have arrived
+    received: cython.Py_ssize_t  # how many of them have arrived
     size: cython.longlong  # the length of the word begun, or NONE
     held: cython.Py_ssize_t  # bytes already taken out for the request begun
 
@@ -51,28 +53,28 @@ class RequestParser(ReadBuffer):
         self.stranger = False
         self.words = None
         self.count = 0
-        self.taken = 0
+        self.received = 0
         self.size = NONE
         self.held = 0
 
     @cython.ccall
     def pending(self) -> cython.Py_ssize_t:
-        """Bytes held for requests that next() has not answered yet."""
+        """Return the bytes held for requests that next() has not returned yet."""
         return self.filled - self.at + self.held
 
     @cython.ccall
     def next(self) -> list[bytes] | None:
-        """The next request, never empty; None when its last byte has not arrived.
+        """Return the next request, never empty; None if it is incomplete.
 
-        Raises ProtocolError, with the text for the client, on what can be no request; after that the parser
-        is not to be used again.
+        Raises ProtocolError, with the text for the client, if the bytes are not a request. The parser must
+        not be used after that.
         """
         words: list[bytes] | None
         while True:
             if self.count > 0:
                 return self._array()
             if self.at >= self.filled:
-                self.rest()
+                self.reset()
                 return None
             if self.p[self.at] == ARRAY:
                 if not self._begin_array():
@@ -84,7 +86,7 @@ class RequestParser(ReadBuffer):
 
     @cython.cfunc
     def _begin_array(self) -> cython.bint:
-        """Step over `*<count>\\r\\n`; whether it was there. A count of none or less is no request at all."""
+        """Read `*<count>\\r\\n`; False if it is incomplete. A count of 0 or less is skipped."""
         end: cython.Py_ssize_t = self.line_end("Protocol error: too big mbulk count string")
         if end < 0:
             return False
@@ -97,25 +99,25 @@ class RequestParser(ReadBuffer):
         if count > 0:
             self.words = [b""] * min(count, ROOM_MAX)
             self.count = count
-            self.taken = 0
+            self.received = 0
             self.held = 0
         return True
 
     @cython.cfunc
     def _array(self) -> list[bytes] | None:
-        """Go on with the array begun; None when it is cut."""
+        """Continue the current array; None if it is incomplete."""
         words: list[bytes] | None = self.words
         assert words is not None
         p: cython.p_uchar = self.p
         begin: cython.Py_ssize_t = self.at
         at: cython.Py_ssize_t = begin
         filled: cython.Py_ssize_t = self.filled
-        taken: cython.Py_ssize_t = self.taken
+        received: cython.Py_ssize_t = self.received
         size: cython.longlong = self.size
-        while taken < self.count:
+        while received < self.count:
             if size == NONE:
                 if filled - at > 3 and p[at] == BULK and 48 <= p[at + 1] <= 57 and p[at + 2] == CR:
-                    size = p[at + 1] - 48  # one digit, as words mostly have
+                    size = p[at + 1] - 48  # one digit, as most arguments have
                     at += 4
                 else:
                     self.at = at
@@ -123,17 +125,17 @@ class RequestParser(ReadBuffer):
                     at = self.at
             if size == NONE or size + 2 > filled - at:
                 break
-            if taken < ROOM_MAX:
-                words[taken] = HEARD.word(p, at, size)
+            if received < ROOM_MAX:
+                words[received] = TOKENS.get(p, at, size)
             else:
                 words.append(mem.to_bytes(p, at, size))
             at += size + 2
-            taken += 1
+            received += 1
             size = NONE
         self.at = at
         self.size = size
-        self.taken = taken
-        if taken < self.count:
+        self.received = received
+        if received < self.count:
             self.held += at - begin
             return None
         self.count = 0
@@ -143,7 +145,7 @@ class RequestParser(ReadBuffer):
 
     @cython.cfunc
     def _size(self) -> cython.longlong:
-        """Step over `$<size>\\r\\n`; NONE when it is cut."""
+        """Read `$<size>\\r\\n`; NONE if it is incomplete."""
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = self.line_end("Protocol error: too big bulk count string")
@@ -161,7 +163,7 @@ class RequestParser(ReadBuffer):
 
     @cython.cfunc
     def _inline(self) -> list[bytes] | None:
-        """The words of a line, which may be none; None when its end has not arrived."""
+        """Return the words of a line, possibly none; None if the line is incomplete."""
         if self.p[self.at] == HANDSHAKE and self.filled - self.at > 1 and self.p[self.at + 1] == 3:
             raise ProtocolError("Protocol error: this port does not speak TLS")
         end: cython.Py_ssize_t = mem.find(self.p, self.at, self.filled, LF)

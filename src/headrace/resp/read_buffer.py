@@ -1,11 +1,11 @@
-"""Bytes that arrived and wait to be parsed: what the two parsers share.
+"""The buffer of received bytes that both parsers share.
 
     0        at                        filled      cap
     +--------+-------------------------+-----------+
     | parsed | arrived, not yet parsed | free      |
     +--------+-------------------------+-----------+
 
-The block doubles as bytes arrive; a length that is only declared allocates nothing.
+The block doubles as bytes arrive. A declared length alone allocates nothing.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so i
 
 @cython.cclass
 class ReadBuffer:
-    """A parser's bytes and its place in them."""
+    """Received bytes and the offset up to which they are parsed."""
 
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     filled: cython.Py_ssize_t
     at: cython.Py_ssize_t
-    spare: Public[BufferPool | None]  # who lends what is larger than KEPT_MAX; None: nobody does
+    pool: Public[BufferPool | None]  # lends blocks larger than KEPT_MAX; None: own blocks only
 
     def __init__(self) -> None:
-        self.spare = None
+        self.pool = None
         self.buf = bytearray()
         self.p = self.buf
         self.cap = 0
@@ -49,35 +49,38 @@ class ReadBuffer:
 
     @cython.ccall
     def feed(self, data: bytes) -> cython.void:
-        """Take data that arrived."""
+        """Append received data."""
         self.feed_from(data, 0, len(data))
 
     @cython.cfunc
     def feed_from(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.void:
-        """Take the n bytes at `at` of source."""
+        """Append the n bytes at `at` of source."""
         if self.filled + n > self.cap:
             self._make_room(n)
         mem.copy(self.p, self.filled, source, at, n)
         self.filled += n
 
     @cython.cfunc
-    def line_end(self, refusal: str) -> cython.Py_ssize_t:
-        """Where the line at `at` has its \\r, the \\n behind it being there too; -1 when it is cut."""
+    def line_end(self, error: str) -> cython.Py_ssize_t:
+        """Return the offset of the \\r that ends the current line; -1 if the line is incomplete.
+
+        Raises ProtocolError with the text `error` if the line is too long.
+        """
         p: cython.p_uchar = self.p
         end: cython.Py_ssize_t = self.at
         filled: cython.Py_ssize_t = self.filled
         while end < filled and p[end] != CR:
             end += 1
         if end - self.at > LINE_MAX:
-            raise ProtocolError(refusal)
+            raise ProtocolError(error)
         return end if end + 1 < filled else -1
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-        """The number that [at, end) spells, without blank, plus or leading zero; INVALID for all else."""
+        """Parse [at, end) as a number without blanks, plus or leading zeros; INVALID for anything else."""
         p: cython.p_uchar = self.p
         negative: cython.bint = at < end and p[at] == HYPHEN
         if negative:
@@ -97,7 +100,7 @@ class ReadBuffer:
 
     @cython.cfunc
     def _make_room(self, n: cython.Py_ssize_t) -> cython.void:
-        """Make n bytes free behind `filled`, dropping what is parsed."""
+        """Free n bytes after `filled`; drop the parsed bytes."""
         if self.at > 0:
             mem.move(self.p, 0, self.at, self.filled - self.at)
             self.filled -= self.at
@@ -110,8 +113,8 @@ class ReadBuffer:
         self._resize(cap)
 
     @cython.cfunc
-    def rest(self) -> cython.void:
-        """Between requests with nothing arrived: keep little."""
+    def reset(self) -> cython.void:
+        """Empty the buffer and return a large block. Call only if everything is parsed."""
         self.at = 0
         self.filled = 0
         if self.cap > buffer_pool.KEPT_MAX:
@@ -120,11 +123,11 @@ class ReadBuffer:
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
         block: bytearray | None = None
-        if self.spare is not None:
+        if self.pool is not None:
             if cap == 0:
-                block = self.spare.back(self.buf)
+                block = self.pool.give_back(self.buf)
             elif cap > buffer_pool.KEPT_MAX:
-                block = self.spare.more(self.buf, self.filled, cap)
+                block = self.pool.borrow(self.buf, self.filled, cap)
         if block is None:
             mem.resize(self.buf, cap)
         else:

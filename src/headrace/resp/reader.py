@@ -1,9 +1,9 @@
-r"""Answers read back in the process that made them: RESP2 in an Answer's own memory, Python objects out.
+r"""Reads replies in the process that wrote them: RESP2 in a ReplyWriter's memory, Python objects out.
 
     +status\r\n      bytes            $3\r\nabc\r\n    bytes        *2\r\n ... ...   list
     :number\r\n      int              $-1\r\n *-1\r\n   None        -ERR text\r\n    CommandError, not raised
 
-Unlike a client's parser (replies.py) it never meets half a reply, so it walks the bytes once, in place.
+Unlike a client's parser (replies.py) it never sees an incomplete reply, so it reads the bytes once, in place.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HYPHEN = cython.declare(cython.uchar, 45)
 
 @cython.final
 @cython.cclass
-class Reader:
-    """Takes replies off the front of answers, one at a time."""
+class ReplyReader:
+    """Reads replies from the front of a ReplyWriter, one at a time."""
 
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -38,7 +38,7 @@ class Reader:
 
     @cython.ccall
     def take(self, answer: ReplyWriter) -> object:
-        """The first reply of the answer, which then counts as sent. ProtocolError if there is none."""
+        """Return the first reply, which then counts as sent. Raises ProtocolError if there is none."""
         self.at = answer.start
         self.end = answer.used
         item: object = self._item(answer.p)
@@ -48,7 +48,7 @@ class Reader:
     @cython.cfunc
     def _item(self, p: cython.p_const_uchar) -> object:
         if self.at >= self.end:
-            raise ProtocolError("no reply is there")
+            raise ProtocolError("no reply")
         kind: cython.uchar = p[self.at]
         begin: cython.Py_ssize_t = self.at + 1
         n: cython.longlong
@@ -58,7 +58,7 @@ class Reader:
                 return None
             begin = self.at
             if n > self.end - begin - 2:
-                raise ProtocolError("a reply is cut")
+                raise ProtocolError("incomplete reply")
             self.at = begin + n + 2
             return mem.to_bytes(p, begin, n)
         if kind == ARRAY:
@@ -81,7 +81,7 @@ class Reader:
 
     @cython.cfunc
     def _number(self, p: cython.p_const_uchar) -> cython.longlong:
-        """Step over kind, number and line end."""
+        """Read type byte, number and line end; return the number."""
         at: cython.Py_ssize_t = self.at + 1
         end: cython.Py_ssize_t = self.end
         negative: cython.bint = at < end and p[at] == HYPHEN

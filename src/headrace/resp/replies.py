@@ -1,11 +1,11 @@
-"""Replies: RESP2 and RESP3 bytes in, Python objects out; for those who call a server.
+"""Parses replies for clients of a server: RESP2 and RESP3 bytes in, Python objects out.
 
     $ = string, verbatim   bytes          * array        list        _ $-1 *-1   None
     + status               str            % map          dict        #           bool
     - ! error              ReplyError     ~ set          list        ,           float
     : ( number             int            > push         Push        |           read over
 
-A reply may be cut anywhere and is resumed there; what is open stands on a stack of our own.
+A reply may be incomplete and is resumed; open aggregates are on an explicit stack.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ BIG_NUMBER = cython.declare(cython.uchar, 40)  # (
 
 
 class ReplyError(HeadraceError):
-    """The server refused; the text begins with the code, as in `ERR syntax error`."""
+    """An error reply. The text begins with the code, as in `ERR syntax error`."""
 
 
 class Push(list[object]):
-    """A message nobody asked for."""
+    """A push message: not a reply to a request."""
 
 
-class _Sign:
-    """A result that is not a reply."""
+class _Marker:
+    """A parser state that is not a reply."""
 
 
-INCOMPLETE = _Sign()  # the reply's last byte has not arrived
-_OPENED = _Sign()  # an aggregate began
-_SKIPPED = _Sign()  # an attribute ended
+INCOMPLETE = _Marker()  # the reply's last byte has not arrived
+_OPENED = _Marker()  # an aggregate began
+_SKIPPED = _Marker()  # an attribute ended
 
 
 @cython.final
@@ -72,8 +72,8 @@ class Aggregate:
         self.parent = parent
 
     @cython.cfunc
-    def whole(self) -> object:
-        """What the elements make."""
+    def build(self) -> object:
+        """Build the reply from the elements."""
         if self.kind == MAP:
             return _pairs(self.items)
         if self.kind == PUSH:
@@ -86,7 +86,7 @@ class Aggregate:
 @cython.final
 @cython.cclass
 class ReplyParser(ReadBuffer):
-    """Feed it what the server sent, then call next() until it answers INCOMPLETE."""
+    """Feed it the bytes that the server sent, then call next() until it returns INCOMPLETE."""
 
     kind: cython.uchar  # of the string begun
     size: cython.longlong  # the length of the string begun, or NONE
@@ -102,7 +102,7 @@ class ReplyParser(ReadBuffer):
 
     @cython.ccall
     def next(self) -> object:
-        """The next reply, or INCOMPLETE. Raises ProtocolError on what can be no reply."""
+        """Return the next reply, or INCOMPLETE. Raises ProtocolError if the bytes are not a reply."""
         item: object
         top: Aggregate | None
         while True:
@@ -121,15 +121,15 @@ class ReplyParser(ReadBuffer):
                     break
                 self.top = top.parent
                 self.depth -= 1
-                item = top.whole()
+                item = top.build()
 
     @cython.cfunc
     def _item(self) -> object:
-        """The next element, be it a reply or a part of one."""
+        """Return the next element: a reply or a part of one."""
         if self.size != NONE:
             return self._string()
         if self.at >= self.filled:
-            self.rest()
+            self.reset()
             return INCOMPLETE
         end: cython.Py_ssize_t = self.line_end("a reply's line is too long")
         if end < 0:
@@ -153,21 +153,21 @@ class ReplyParser(ReadBuffer):
 
     @cython.cfunc
     def _open(self, kind: cython.uchar, count: cython.longlong) -> object:
-        """Begin an aggregate; an empty one is whole already."""
+        """Open an aggregate; return an empty one at once."""
         if kind in (MAP, ATTRIBUTE):
             count *= 2
         if self.depth >= DEPTH_MAX:
             raise ProtocolError(f"a reply nested more than {DEPTH_MAX} deep")
         aggregate: Aggregate = Aggregate(kind, count, self.top)
         if count == 0:
-            return aggregate.whole()
+            return aggregate.build()
         self.top = aggregate
         self.depth += 1
         return _OPENED
 
     @cython.cfunc
     def _string(self) -> object:
-        """The string begun, once all of it is there."""
+        """Return the current string; INCOMPLETE until all of it has arrived."""
         size: cython.Py_ssize_t = self.size
         if size + 2 > self.filled - self.at:
             return INCOMPLETE
@@ -182,7 +182,7 @@ class ReplyParser(ReadBuffer):
     def _length(
         self, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, most: cython.longlong
     ) -> cython.longlong:
-        """The length in [begin, end); NONE for RESP2's null."""
+        """Parse the length in [begin, end); NONE for RESP2's null."""
         n: cython.longlong = self.number(begin, end)
         if n < NONE or n > most:
             raise ProtocolError("a reply with an invalid length")
@@ -190,7 +190,7 @@ class ReplyParser(ReadBuffer):
 
 
 def _pairs(items: list[object]) -> dict[object, object]:
-    """A map's elements as a dict. A key that cannot be one, being itself a list or a map, is spelt out."""
+    """Return a map's elements as a dict. A key that is a list or a map becomes its string form."""
     pairs: dict[object, object] = {}
     for key, value in zip(items[::2], items[1::2], strict=True):
         pairs[str(key) if isinstance(key, (list, dict)) else key] = value
@@ -198,7 +198,7 @@ def _pairs(items: list[object]) -> dict[object, object]:
 
 
 def _scalar(kind: int, line: bytes) -> object:
-    """The reply that a whole line is."""
+    """Decode a reply of one line."""
     try:
         if kind in (INTEGER, BIG_NUMBER):
             return int(line)

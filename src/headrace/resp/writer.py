@@ -1,15 +1,15 @@
-"""Answers: values in, RESP2 or RESP3 bytes out, and no socket anywhere.
+"""Writes replies: values in, RESP2 or RESP3 bytes out, no sockets.
 
     0          start                    used         cap
     +----------+------------------------+------------+
-    | sent     | answered, not yet sent | free       |
+    | sent     | not yet sent           | free       |
     +----------+------------------------+------------+
 
-A mark is a distance from `start`, so it stays right when growing moves the unsent bytes to the front.
+A mark is an offset from `start`, so it stays valid when growing moves the unsent bytes to the front.
 
-A session may have a limit. An answer that would exceed it has overflowed: all that was not sent is dropped,
-and the connection has to be closed. The command goes on writing, into a small block from its beginning on.
-`start` is then negative, so that distances stay right.
+A session may have a limit. If a reply would exceed it, the writer has overflowed: all unsent bytes are
+dropped, and the connection must be closed. The command continues to write, into a small block that is
+reused from its start. `start` is then negative, so that marks stay valid.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ VERBATIM = cython.declare(cython.uchar, 61)  # =
 def put_header(
     p: cython.p_uchar, at: cython.Py_ssize_t, kind: cython.uchar, n: cython.longlong
 ) -> cython.Py_ssize_t:
-    """Write `<kind><n>\\r\\n` at `at`, n not negative; the place behind it."""
+    """Write `<kind><n>\\r\\n` at `at`, n not negative; return the offset after it."""
     digit: cython.uchar
     p[at] = kind
     if n <= 9:
@@ -71,10 +71,10 @@ def put_header(
 @cython.final
 @cython.cclass
 class ReplyWriter:
-    """The answers of one session, in the protocol it speaks (2 or 3), until they are sent.
+    """The unsent replies of one session, in its protocol (2 or 3).
 
-    What is called for each piece of an entry returns 0 in place of nothing. In C it would return -1 if it had
-    raised; after what returns nothing the caller must ask the interpreter each time (5 % of an XRANGE).
+    Methods called for each piece of an entry return 0 instead of None: in C, -1 means an exception. After a
+    void function the caller would have to ask the interpreter each time (5 % of an XRANGE).
     """
 
     protocol: Public[cython.uint]
@@ -84,11 +84,11 @@ class ReplyWriter:
     start: cython.Py_ssize_t
     used: cython.Py_ssize_t
     limit: Public[cython.Py_ssize_t]  # bytes pending; one item may be longer. 0: no limit
-    overflowed: cython.bint  # the limit was exceeded, nothing is kept any more
-    spare: Public[BufferPool | None]  # who lends what is larger than KEPT_MAX; None: nobody does
+    overflowed: cython.bint  # the limit was exceeded; nothing more is kept
+    pool: Public[BufferPool | None]  # lends blocks larger than KEPT_MAX; None: own blocks only
 
     def __init__(self, protocol: cython.uint = 2) -> None:
-        self.spare = None
+        self.pool = None
         self.protocol = protocol
         self.buf = bytearray()
         self.p = self.buf
@@ -100,23 +100,23 @@ class ReplyWriter:
 
     @cython.ccall
     def ok(self) -> cython.void:
-        """+OK"""
+        """Write +OK."""
         self._line(SIMPLE, b"OK")
 
     @cython.ccall
     def simple(self, text: bytes) -> cython.void:
-        """A short status; a line break inside becomes a space."""
+        """Write a short status; a line break becomes a space."""
         self._line(SIMPLE, text)
 
     @cython.ccall
     def error(self, text: bytes) -> cython.void:
-        """A refusal, its code first; a line break inside becomes a space."""
+        """Write an error, its code first; a line break becomes a space."""
         self._line(ERROR, text)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def integer(self, v: cython.longlong) -> cython.int:
-        """A signed 64-bit number."""
+        """Write a signed 64-bit number."""
         if v >= 0:
             return self._header(INTEGER, v)
         if self.used + HEADER_MAX > self.cap:
@@ -134,7 +134,7 @@ class ReplyWriter:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def bulk(self, v: bytes) -> cython.int:
-        """A string of any bytes."""
+        """Write a string of any bytes."""
         return self.bulk_from(v, 0, len(v))
 
     @cython.cfunc
@@ -142,7 +142,7 @@ class ReplyWriter:
     def bulk_from(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.int:
-        """A string: the n bytes at `at` of source, which must not be this answer's own buffer."""
+        """Write a string: the n bytes at `at` of source, which must not be this writer's buffer."""
         if self.used + n + HEADER_MAX > self.cap:
             self._grow(n + HEADER_MAX)
         p: cython.p_uchar = self.p
@@ -154,7 +154,7 @@ class ReplyWriter:
 
     @cython.ccall
     def raw(self, encoded: bytes) -> cython.void:
-        """Bytes that are an answer already."""
+        """Write an encoded reply."""
         n: cython.Py_ssize_t = len(encoded)
         if self.used + n > self.cap:
             self._grow(n)
@@ -164,7 +164,7 @@ class ReplyWriter:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def stream_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.int:
-        """The ID ms-seq as a string."""
+        """Write the ID ms-seq as a string."""
         if self.used + ID_MAX > self.cap:
             self._grow(ID_MAX)
         p: cython.p_uchar = self.p
@@ -183,23 +183,23 @@ class ReplyWriter:
 
     @cython.ccall
     def null(self) -> cython.void:
-        """Nothing there, where a string could be."""
+        """Write null instead of a string."""
         self.raw(b"$-1\r\n" if self.protocol == 2 else b"_\r\n")
 
     @cython.ccall
     def null_array(self) -> cython.void:
-        """Nothing there, where an array could be."""
+        """Write null instead of an array."""
         self.raw(b"*-1\r\n" if self.protocol == 2 else b"_\r\n")
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def array(self, n: cython.Py_ssize_t) -> cython.int:
-        """The head of an array; its n elements follow."""
+        """Write the header of an array; its n elements follow."""
         return self._header(ARRAY, n)
 
     @cython.ccall
     def map(self, n: cython.Py_ssize_t) -> cython.void:
-        """The head of a map; its n pairs follow."""
+        """Write the header of a map; its n pairs follow."""
         if self.protocol == 2:
             self._header(ARRAY, 2 * n)
         else:
@@ -207,17 +207,17 @@ class ReplyWriter:
 
     @cython.ccall
     def set(self, n: cython.Py_ssize_t) -> cython.void:
-        """The head of a set; its n elements follow."""
+        """Write the header of a set; its n elements follow."""
         self._header(ARRAY if self.protocol == 2 else SET, n)
 
     @cython.ccall
     def push(self, n: cython.Py_ssize_t) -> cython.void:
-        """The head of a message nobody asked for; its n elements follow."""
+        """Write the header of a push message; its n elements follow."""
         self._header(ARRAY if self.protocol == 2 else PUSH, n)
 
     @cython.ccall
     def double(self, v: cython.double) -> cython.void:
-        """A floating-point number, with as few digits as tell it from its neighbours."""
+        """Write a float with the fewest digits that identify it."""
         text = repr(v).removesuffix(".0").encode()
         if self.protocol == 2:
             self.bulk(text)
@@ -226,7 +226,7 @@ class ReplyWriter:
 
     @cython.ccall
     def boolean(self, v: cython.bint) -> cython.void:
-        """True or false; 1 or 0 in RESP2."""
+        """Write true or false; 1 or 0 in RESP2."""
         if self.protocol == 2:
             self._header(INTEGER, 1 if v else 0)
         else:
@@ -234,7 +234,7 @@ class ReplyWriter:
 
     @cython.ccall
     def verbatim(self, v: bytes) -> cython.void:
-        """Plain text meant for a person."""
+        """Write plain text for people."""
         if self.protocol == 2:
             self.bulk(v)
             return
@@ -248,7 +248,7 @@ class ReplyWriter:
 
     @cython.ccall
     def value(self, v: object) -> cython.void:
-        """A nested Python value: None, bool, int, float, bytes, str (a status), list or tuple, set, dict."""
+        """Write a nested value: None, bool, int, float, bytes, str (a status), list or tuple, set, dict."""
         if isinstance(v, bytes):
             self.bulk(v)
         elif v is None:
@@ -279,12 +279,12 @@ class ReplyWriter:
 
     @cython.ccall
     def mark(self) -> cython.Py_ssize_t:
-        """Where the answer ends now; good until something is sent."""
+        """Return the current end, for rewind(); valid until bytes are sent."""
         return self.used - self.start
 
     @cython.ccall
     def rewind(self, mark: cython.Py_ssize_t) -> cython.void:
-        """Forget all that was answered after mark."""
+        """Discard everything written after mark."""
         assert 0 <= mark <= self.used - self.start, "a mark from before the last send"
         if self.overflowed:
             self.start = -mark
@@ -294,19 +294,19 @@ class ReplyWriter:
 
     @cython.ccall
     def open_array(self) -> cython.Py_ssize_t:
-        """Begin an array or map whose length is known only at its close; returns the mark to close it by."""
+        """Begin an array or map; return the mark for close_array() or close_map()."""
         mark: cython.Py_ssize_t = self.used - self.start
-        self._header(ARRAY, 0)  # room for one digit: most such answers are short
+        self._header(ARRAY, 0)  # space for one digit: most such replies are short
         return mark
 
     @cython.ccall
     def close_array(self, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
-        """End the array opened at mark: it has n elements."""
+        """End the array opened at mark, which has n elements."""
         self._close(ARRAY, mark, n)
 
     @cython.ccall
     def close_map(self, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
-        """End the map opened at mark: it has n pairs."""
+        """End the map opened at mark, which has n pairs."""
         if self.protocol == 2:
             self._close(ARRAY, mark, 2 * n)
         else:
@@ -314,12 +314,12 @@ class ReplyWriter:
 
     @cython.ccall
     def pending(self) -> cython.Py_ssize_t:
-        """Bytes answered and not yet sent."""
+        """Return the number of unsent bytes."""
         return self.used - self.start
 
     @cython.ccall
     def sent(self, n: cython.Py_ssize_t) -> cython.void:
-        """The first n pending bytes have left."""
+        """Drop the first n unsent bytes: they were sent."""
         assert 0 <= n <= self.used - self.start, "sent more than was pending"
         self.start += n
         if self.start == self.used:
@@ -330,7 +330,7 @@ class ReplyWriter:
 
     @cython.ccall
     def take(self) -> bytes:
-        """The pending bytes, which then count as sent."""
+        """Return the unsent bytes, which then count as sent."""
         n: cython.Py_ssize_t = self.used - self.start
         encoded: bytes = mem.to_bytes(self.p, self.start, n)
         self.sent(n)
@@ -338,7 +338,7 @@ class ReplyWriter:
 
     @cython.cfunc
     def open_bulk(self, n: cython.Py_ssize_t) -> cython.void:
-        """The head of a string of n bytes, which follow by raw_from(), and behind them its line's end."""
+        """Write the header of a string; its n bytes and the line end follow by raw_from()."""
         if self.used + n + 2 * HEADER_MAX > self.cap:
             self._grow(n + 2 * HEADER_MAX)
         self._header(BULK, n)
@@ -347,7 +347,7 @@ class ReplyWriter:
     def raw_from(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.void:
-        """n bytes that are a part of an answer already: those at `at` of source, not of our own buffer."""
+        """Write n encoded bytes at `at` of source, which must not be this writer's buffer."""
         if self.used + n > self.cap:
             self._grow(n)
         mem.copy(self.p, self.used, source, at, n)
@@ -379,7 +379,7 @@ class ReplyWriter:
 
     @cython.cfunc
     def _close(self, kind: cython.uchar, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
-        """Write the header left open at mark, moving the elements away when it needs more than one digit."""
+        """Write the header at mark; move the elements if it needs more than one digit."""
         more: cython.Py_ssize_t = 0  # digits beyond the one there is room for
         rest: cython.Py_ssize_t = n
         while rest > 9:
@@ -399,7 +399,7 @@ class ReplyWriter:
 
     @cython.cfunc
     def _grow(self, n: cython.Py_ssize_t) -> cython.void:
-        """Make n bytes free behind `used`: by moving to the front if that frees half, else by doubling."""
+        """Free n bytes after `used`: move the bytes to the front if that frees half, else double."""
         pending: cython.Py_ssize_t = self.used - self.start
         if self.overflowed or (0 < self.limit < pending + n and (n <= self.limit or pending > self.limit)):
             self._drop(n)
@@ -419,7 +419,7 @@ class ReplyWriter:
 
     @cython.cfunc
     def _drop(self, n: cython.Py_ssize_t) -> cython.void:
-        """Drop what is pending, and make n bytes free."""
+        """Drop the unsent bytes, and free n bytes."""
         self.start -= self.used
         self.used = 0
         if not self.overflowed:
@@ -431,11 +431,11 @@ class ReplyWriter:
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
         block: bytearray | None = None
-        if self.spare is not None:
+        if self.pool is not None:
             if cap == 0:
-                block = self.spare.back(self.buf)
+                block = self.pool.give_back(self.buf)
             elif cap > buffer_pool.KEPT_MAX:
-                block = self.spare.more(self.buf, self.used, cap)
+                block = self.pool.borrow(self.buf, self.used, cap)
         if block is None:
             mem.resize(self.buf, cap)
         else:

@@ -27,7 +27,7 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.engine.stats import CommandRow
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
-from headrace.resp.reader import Reader
+from headrace.resp.reader import ReplyReader
 from headrace.visibility import Public
 
 XADD = b"XADD"
@@ -57,7 +57,7 @@ class LocalEngine:
     idle_sessions: list[Session]
     timer: Public[Any]  # who looks after what is due, once something is
     durable_before: Public[cython.longlong]  # what sessions wrote before that is durable: see settle()
-    reader: Reader
+    reader: ReplyReader
     closed_reason: str | None  # why nothing goes any more
     to_wake: list[Any]  # who is to be rung once the lock is free
     sleepers: dict[Any, None]  # wakeups of those in pause()
@@ -69,7 +69,7 @@ class LocalEngine:
             elapsed_ms_of(clock),
             clock_change_checker(clock, engine.adjust_clock),
         )
-        self.lock, self.reader = Lock(), Reader()
+        self.lock, self.reader = Lock(), ReplyReader()
         self.storage = self.timer = self.closed_reason = None
         self.is_remote, self.durable_before, self.timer_due_ms = False, 0, NEVER_DUE_MS
         self.discarded, self.idle_sessions, self.to_wake = deque(), [], []

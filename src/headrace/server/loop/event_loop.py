@@ -86,8 +86,8 @@ class Turn:
     ready: list[Connection]
     answered: list[Connection]
     held: list[Connection]
-    spare_inbox: BufferPool  # for clients that send much at once, one after the other
-    spare_answer: BufferPool
+    request_pool: BufferPool  # for clients that send much at once, one after the other
+    reply_pool: BufferPool
     scratch: bytearray
     p: cython.p_uchar
 
@@ -105,7 +105,7 @@ class Turn:
         self.events_p = self.events
         self.handlers, self.connections = {}, {}
         self.ready, self.answered, self.held = [], [], []
-        self.spare_inbox, self.spare_answer = BufferPool(), BufferPool()
+        self.request_pool, self.reply_pool = BufferPool(), BufferPool()
         self.scratch = bytearray(READ_BYTES)
         self.p = self.scratch
 
@@ -125,8 +125,8 @@ class Turn:
         session = self.engine.session(address, local_address, self.clock.now_ms())
         self.engine.auth.begin_session(session)
         connection: Connection = Connection(fd, session, secure)
-        connection.parser.spare = self.spare_inbox
-        session.reply.spare = self.spare_answer
+        connection.parser.pool = self.request_pool
+        session.reply.pool = self.reply_pool
         session.reply.limit = self.unread.reply_limit
         connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
