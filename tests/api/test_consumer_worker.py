@@ -71,7 +71,7 @@ def test_many_acknowledgements_are_sent_though_no_time_has_passed(db: Any) -> No
     assert 600 - 300 <= group.info().pending <= 600 - 256
 
 
-def test_the_keeper_sends_acknowledgements_that_wait_behind_long_work(db: Any, clock: ManualClock) -> None:
+def test_the_renewer_sends_acknowledgements_that_wait_for_long_work(db: Any, clock: ManualClock) -> None:
     group = filled(db, 2)
     stepper = Stepper(group.consumer("w", batch=2))
     first, second = stepper.next(), stepper.next()

@@ -233,7 +233,7 @@ def test_real_signals_at_any_time_lose_and_double_nothing(tmp_path, monkeypatch,
     assert not caplog.records
 
 
-def test_two_who_rouse_the_keeper_at_once_start_one(tmp_path) -> None:
+def test_two_wakes_at_once_start_one_timer_thread(tmp_path) -> None:
     def keepers() -> Iterator[threading.Thread]:
         return (thread for thread in threading.enumerate() if thread.name == "headrace-timer")
 

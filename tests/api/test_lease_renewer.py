@@ -40,7 +40,7 @@ class FaultyBackend:
         return getattr(self.backend, name)
 
 
-def test_the_keeper_renews_as_its_clock_goes(db: Any, clock: ManualClock) -> None:
+def test_leases_are_renewed_by_the_databases_clock(db: Any, clock: ManualClock) -> None:
     db.stream("orders").add({"n": 0})
     group = db.stream("orders").group("billing", lease=3)
     stepper = Stepper(group.consumer("w"))
@@ -55,7 +55,7 @@ def test_the_keeper_renews_as_its_clock_goes(db: Any, clock: ManualClock) -> Non
     renewer.stop()
 
 
-def test_the_keeper_ends_when_the_group_is_gone_and_says_so(
+def test_the_renewer_ends_and_logs_when_the_group_is_deleted(
     db: Any, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     db.stream("orders").add({"n": 0})

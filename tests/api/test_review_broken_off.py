@@ -96,7 +96,9 @@ def test_a_rewrite_that_is_broken_off_is_done_again(tmp_path, monkeypatch) -> No
         break_off(monkeypatch, db, "sync")
         with pytest.raises(Interrupt):
             db.compact()
-        wait_until(lambda: not db.info().disk_error, "the keeper to write the log anew; writes are refused")
+        wait_until(
+            lambda: not db.info().disk_error, "the timer thread to rewrite the log; writes are rejected"
+        )
         stream.add({"n": 10})
         db.compact()
     with headrace.open(tmp_path) as db:

@@ -50,7 +50,7 @@ def test_a_batch_is_one_transaction_in_the_log(tmp_path) -> None:
     assert log.count(b"XADD") == 3
 
 
-def test_everysec_is_synced_by_the_keeper(tmp_path) -> None:
+def test_everysec_is_synced_by_the_timer_thread(tmp_path) -> None:
     with headrace.open(tmp_path, fsync="everysec") as db:
         log = db.backend.storage.log
         assert db.backend.timer is None
@@ -96,7 +96,7 @@ def test_the_log_is_rewritten_when_it_has_grown(tmp_path) -> None:
         assert db.execute("GET", "k") == b"x" * 1000
 
 
-def test_bgrewriteaof_is_done_by_the_keeper(tmp_path) -> None:
+def test_bgrewriteaof_is_done_by_the_timer_thread(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
         for _ in range(50):
             db.execute("SET", "k", "x" * 1000)
@@ -242,10 +242,10 @@ def test_a_closed_database_says_so(tmp_path) -> None:
 
 
 def test_a_sync_that_nobody_has_begun_is_done_by_who_waits_for_it(tmp_path) -> None:
-    """Else a writer would wait, with the lock that the keeper needs, for the keeper."""
+    """Else a writer would wait, with the lock that the timer thread needs, for the timer thread."""
     db = headrace.open(tmp_path, fsync="everysec")
     storage = db.backend.storage
-    storage.timer_scheduled = True  # the keeper is kept out of it
+    storage.timer_scheduled = True  # the timer thread is kept out of it
     db.backend.add(b"s", b"1-1", {"a": "b"})
     storage.log.tick(5000)
     assert storage.log.syncing

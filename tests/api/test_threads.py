@@ -247,7 +247,7 @@ def test_a_program_may_end_as_it_likes(tmp_path, fsync, end) -> None:
         assert db.execute("XLEN", "s") == 100
 
 
-def test_a_database_in_memory_that_nobody_has_is_gone_with_its_keeper() -> None:
+def test_an_unreferenced_database_in_memory_ends_with_its_timer_thread() -> None:
     db = headrace.open()
     db.execute("SET", "k", "v", "EX", 1000)
     keepers = [thread for thread in threading.enumerate() if thread.name == "headrace-timer"]

@@ -32,7 +32,7 @@ class Wakeup:
 
     def wake(self) -> None:
         """End the current sleep, or the next one."""
-        with suppress(RuntimeError):  # it has been rung, and nobody has slept since
+        with suppress(RuntimeError):  # wake() was called already, and no thread has slept since
             self._lock.release()
 
     def wait(self, seconds: float | None) -> bool:

@@ -16,7 +16,7 @@ from headrace.api.stream_id import id_from_reply
 T = TypeVar("T")
 
 WAITING = 0  # for the end of its back-off, or to be begun; its fields may still be in the stream
-QUEUED = 1  # behind another entry with its key
+QUEUED = 1  # after another entry of its order key
 READY = 2
 RUNNING = 3
 GIVEN_UP = 4  # on its way to the dead letters

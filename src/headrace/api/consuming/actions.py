@@ -30,7 +30,7 @@ class SendRequests:
     on_replies: Callable[[Replies], SendRequests | None]
     undo: Callable[[], None]
     atomic: bool = False
-    handles_errors: bool = False  # done() looks at refusals itself
+    handles_errors: bool = False  # on_replies() handles error replies itself
 
 
 @dataclass(slots=True, eq=False)

@@ -82,7 +82,7 @@ class AsyncDriver:
 
     async def _end(self) -> None:
         try:
-            while self._running_calls:  # what is still answered is given back, too
+            while self._running_calls:  # entries of late replies are released, too
                 await asyncio.wait(self._running_calls)
             await self._in_thread(self._finish)
         finally:
@@ -100,7 +100,7 @@ class AsyncDriver:
         if (
             self._consumer.has_generated_name
         ):  # the name is unique, so no entry can become pending with it now
-            with suppress(UsageError):  # it has left something behind
+            with suppress(UsageError):  # it has pending entries
                 self._consumer.group.remove_consumer(self._consumer.name)
 
     # Waking.
@@ -219,7 +219,7 @@ class TaskPool:
         self._worker = driver.worker
         self._max_runners = concurrency
         self._runners: set[asyncio.Task[None]] = set()
-        self._waiting_action: Action | None = None  # what the one who waits does
+        self._waiting_action: Action | None = None  # the action of the waiting runner
         self._error: BaseException | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._function = function
@@ -267,11 +267,11 @@ class TaskPool:
             elif isinstance(action, SendRequests):
                 await self._driver.do(action)
             elif isinstance(action, Idle) and self._waiting_action is not None:
-                self._driver.wake()  # whoever waits looks anew for how long
+                self._driver.wake()  # the waiting runner computes its timeout again
                 return
             else:
                 await self._wait(action)
-        self._driver.wake()  # who still waits is to hear of it
+        self._driver.wake()  # end the wait of the remaining runner
 
     def _ensure_poller(self) -> None:
         """Make sure that a runner waits for entries while this one handles an entry."""

@@ -55,5 +55,5 @@ async def follow(stream: Stream[T], after: IdLike, stop: Stop | None) -> AsyncIt
             stop.remove_wakeup(follow_stop)
         if waiting is not None and not waiting.done():  # cancelled: the thread ends within moments
             await asyncio.wait([waiting])
-            waiting.exception()  # whatever it was, nobody asks for it now
+            waiting.exception()  # mark the error as retrieved; no caller needs it
         thread.shutdown(wait=False)

@@ -236,7 +236,7 @@ class ThreadDriver:
             self._finish()
             if (
                 self._consumer.has_generated_name
-            ):  # nobody else has that name, so nothing becomes pending with it now
+            ):  # the name is unique, so no entry can become pending with it now
                 with suppress(UsageError):  # it has pending entries
                     self._consumer.group.remove_consumer(self._consumer.name)
         except HeadraceError as late:

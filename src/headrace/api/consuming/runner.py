@@ -23,7 +23,7 @@ def perform(backend: Backend, worker: Worker, ask: SendRequests) -> None:
         except HeadraceError as error:
             worker.handle_error(action, error)
             return
-        except BaseException:  # a KeyboardInterrupt: nobody will hear the answers
+        except BaseException:  # a KeyboardInterrupt: the replies are lost
             action.undo()
             raise
         action = worker.handle_replies(action, replies)

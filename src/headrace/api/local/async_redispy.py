@@ -43,7 +43,7 @@ class EngineTransport(asyncio.Transport):
         self._loop = loop
         self._protocol = protocol
         self._thread = threading.get_ident()
-        self._sending = False  # the loop's own thread executes: what is answered is taken afterwards
+        self._sending = False  # the loop's own thread executes: it delivers the replies afterwards
         self._unsent: list[bytes] = []  # written while the executor was at work
         self._executor_busy = False
         self._delivery_scheduled = False  # _hear() is on its way
@@ -115,7 +115,7 @@ class EngineTransport(asyncio.Transport):
         self._delivery_scheduled = True
         try:
             self._loop.call_soon_threadsafe(self._deliver_replies)
-        except RuntimeError:  # the loop is closed: nobody listens any more
+        except RuntimeError:  # the loop is closed: no replies can be delivered
             self._closing = True
             self._engine_session.close()
 

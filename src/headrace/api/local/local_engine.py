@@ -53,15 +53,15 @@ class LocalEngine:
     lock: Any
     storage: Public[Any]  # what makes durable, or None in memory
     is_remote: bool
-    discarded: Any  # a deque of sessions to be closed by whoever has the engine next: see discard_session()
+    discarded: Any  # a deque of sessions to close with the lock: see discard_session()
     idle_sessions: list[Session]
-    timer: Public[Any]  # who looks after what is due, once something is
+    timer: Public[Any]  # the TimerThread, once something is due
     durable_before: Public[cython.longlong]  # what sessions wrote before that is durable: see settle()
     reader: ReplyReader
     closed_reason: str | None  # why nothing goes any more
-    to_wake: list[Any]  # who is to be rung once the lock is free
+    to_wake: list[Any]  # wakeups to wake once the lock is released
     sleepers: dict[Any, None]  # wakeups of those in pause()
-    timer_due_ms: cython.longlong  # when the keeper comes again by itself
+    timer_due_ms: cython.longlong  # when the timer thread wakes by itself (ms)
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.engine, self.clock, self.now = engine, clock, clock.now_ms
@@ -265,7 +265,7 @@ class LocalEngine:
                 reply = self._reply(session)
             else:
                 wakeup = session.transport = Wakeup()
-                quick = True  # the one who waits looks after that himself
+                quick = True  # the blocked thread ticks the engine itself
         finally:
             if quick:
                 self._release_without_timer()

@@ -55,7 +55,7 @@ RETRY_MS = 100  # in trouble the disk is tried so often
 REWRITE_RETRY_MS = 1000
 REWRITE_MIN_BYTES = 64 << 20  # a smaller log is not rewritten by itself
 NEVER_MS = -1
-HOLDER_NOTE = "by headrace.open"  # who holds a directory says how
+HOLDER_NOTE = "by headrace.open"  # part of the lock file's text
 
 
 class Storage:
@@ -183,7 +183,7 @@ class Storage:
         if not whole:
             raise NotOnDisk(
                 "what was just written is in memory, and not yet on the disk "
-                f"({self.log.trouble}): it is tried again by itself, and until then writes are refused"
+                f"({self.log.trouble}): it is retried automatically, and writes are rejected until then"
             )
 
     def _write(self) -> bool:
@@ -210,7 +210,7 @@ class Storage:
         if self.log.synced == self.log.written:
             self.synced = self.batch_count
         if self.disk_error:
-            logging.getLogger("headrace").warning("the log is whole again: writes are taken")
+            logging.getLogger("headrace").warning("the log is complete again: writes are accepted")
             with self.local_engine.lock:
                 self.local_engine.engine.write_gate.reject_writes(None)
             self.disk_error = ""
@@ -219,9 +219,11 @@ class Storage:
 
     def _on_disk_failure(self) -> None:
         if not self.timer_scheduled:
-            self._schedule_timer()  # first: once writes are refused nobody else comes by to see to it
+            self._schedule_timer()  # first: once writes are rejected, no commit would wake the timer thread
         if not self.disk_error:
-            logging.getLogger("headrace").error("%s; until it is whole, writes are refused", self.log.trouble)
+            logging.getLogger("headrace").error(
+                "%s; writes are rejected until it is repaired", self.log.trouble
+            )
         if self.disk_error != self.log.trouble:
             self.disk_error = self.log.trouble
             with self.local_engine.lock:
@@ -395,7 +397,7 @@ class NoSnapshot(CommandError):
 
     text = (
         "ERR a database inside a program keeps a log and no snapshot beside it, so there is nothing to save:"
-        " compact(), or BGREWRITEAOF, writes the log anew; for a copy close it and copy its directory"
+        " compact(), or BGREWRITEAOF, rewrites the log; for a copy close it and copy its directory"
     )
 
 

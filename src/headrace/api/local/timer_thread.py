@@ -64,9 +64,9 @@ class TimerThread:
             now = local_engine.now_ms()
             if local_engine.storage is not None:
                 due = local_engine.storage.tick(now)
-            with contextlib.suppress(HeadraceError):  # it is told to who writes
+            with contextlib.suppress(HeadraceError):  # it is reported to the writer
                 later = local_engine.tick(now)
                 due = later if due == NEVER_MS else due if later == NEVER_MS else min(due, later)
         except Exception:
-            logging.getLogger("headrace").exception("a bug in the keeper of a database")
+            logging.getLogger("headrace").exception("a bug in the timer thread of a database")
         return due

@@ -34,7 +34,7 @@ BY_CODE: dict[str, type[CommandError]] = {
     "CROSSSLOT": CrossSlot,
 }
 
-# Refusals whose code is ERR are told apart by their words.
+# Errors whose code is ERR are distinguished by their text.
 BY_TEXT: tuple[tuple[str, type[CommandError]], ...] = (
     ("ERR unknown command", NotSupported),
     ("ERR unknown subcommand", NotSupported),
