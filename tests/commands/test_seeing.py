@@ -149,4 +149,4 @@ def test_memory_stats_add_up(talk):
     assert found["keys.count"] == 1 and kept["overhead.hashtable.expires"] > 0
     assert found["overhead.total"] == sum(kept.values()) > kept["overhead.hashtable.expires"]
     assert found["dataset.bytes"] + found["overhead.total"] == found["total.allocated"] < 500
-    assert "too little" in talk("MEMORY DOCTOR")
+    assert "Too little memory" in talk("MEMORY DOCTOR")

@@ -246,7 +246,7 @@ def test_a_command_that_is_refused_is_counted_and_its_place_kept(engine):
     [
         (
             ["LPUSH", "l", "x"],
-            "the command 'LPUSH': it is unknown here; headrace holds streams and strings only",
+            "the command 'LPUSH': it is unknown: headrace supports streams and strings only",
         ),
         (["XGROUP", "NONSENSE", "s"], "the command 'XGROUP': it has no subcommand 'NONSENSE'"),
         (["XADD", "s"], "the command 'XADD': wrong number of arguments for 'xadd'"),

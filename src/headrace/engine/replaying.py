@@ -69,7 +69,7 @@ class Replayer:
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
             raise InvalidLogCommand(argv, str(WrongArgumentCount(command.name.decode())).removeprefix("ERR "))
         if not (command.write or command.readonly or command.name == b"select"):
-            raise InvalidLogCommand(argv, "it changes no data and stands in no log")
+            raise InvalidLogCommand(argv, "it changes no data, so it cannot be in a log")
         call.argv = argv
         call.command = command
         call.now = self.now_ms
@@ -92,7 +92,7 @@ class Replayer:
         """Return the row of a mixed-case name or of a subcommand."""
         row: CommandRow | None = self.engine.rows.get(argv[0].lower())
         if row is None:
-            raise InvalidLogCommand(argv, "it is unknown here; headrace holds streams and strings only")
+            raise InvalidLogCommand(argv, "it is unknown: headrace supports streams and strings only")
         if row.is_plain or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])

@@ -50,12 +50,12 @@ def run_doctor(call: Call) -> None:
     events = call.engine.timing.latency.events
     if not events:
         if threshold:
-            text = f"Nothing has taken {threshold} ms or longer since events were last forgotten."
+            text = f"Nothing has taken {threshold} ms or longer since the last LATENCY RESET."
         else:
             text = "Events are not recorded: latency-monitor-threshold, in milliseconds, is 0."
         call.reply.verbatim(text.encode() + b"\n")
         return
-    lines = [f"{len(events)} kind(s) of events held the server up:", ""]
+    lines = [f"{len(events)} kind(s) of events delayed the server:", ""]
     for number, (name, event) in enumerate(events.items(), 1):
         seconds = max(call.now // 1000 - event.samples[0][0], 0) / len(event.samples)
         lines.append(
@@ -64,7 +64,7 @@ def run_doctor(call: Call) -> None:
         )
     lines += ["", "What may help:"]
     if b"command" in events or b"fast-command" in events:
-        lines.append("- SLOWLOG GET shows which requests they were, if slowlog-log-slower-than lets it.")
+        lines.append("- SLOWLOG GET shows the requests, if slowlog-log-slower-than is set.")
         lines.append("- A range of many entries, or a trim of many, is cheaper in pieces: COUNT and LIMIT.")
     if b"fork" in events:
         lines.append("- Copying the process takes longer the more memory it holds: save less often.")

@@ -105,16 +105,14 @@ def run_doctor(call: Call) -> None:
     advice: list[str] = []
     limit = dict(call.server.info("memory")).get("maxmemory", 0)
     if limit and used > FULL_RATIO * limit:
-        advice.append(f"- {used} bytes of maxmemory, which is {limit}, are taken.")
+        advice.append(f"- {used} bytes of maxmemory ({limit} bytes) are used.")
     elif used < WORTH_A_LOOK_BYTES:
-        advice.append("There is too little in memory to say anything about it.")
+        advice.append("Too little memory is used for a report.")
     else:
         if peak > PEAK_RATIO * used:
-            advice.append(
-                f"- It once held {peak} bytes, today {used}: not all need have gone back to the system."
-            )
+            advice.append(f"- It once held {peak} bytes, now {used}: the rest may not be free yet.")
         if fragmentation > RESIDENT_RATIO:
-            advice.append(f"- {fragmentation:.2f} times as much is resident as is in use: it is fragmented.")
+            advice.append(f"- {fragmentation:.2f} times the used memory is resident: it is fragmented.")
         if clients > CLIENT_BYTES_MEAN * max(len(call.engine.clients), 1):
-            advice.append(f"- Clients' buffers hold {clients} bytes: CLIENT LIST says whose.")
-    call.reply.verbatim("\n".join(advice or ["Nothing to complain of."]).encode() + b"\n")
+            advice.append(f"- Clients' buffers hold {clients} bytes: CLIENT LIST shows which.")
+    call.reply.verbatim("\n".join(advice or ["No problems found."]).encode() + b"\n")

@@ -69,7 +69,7 @@ class XArrowRequest:
                 raise InvalidSyntax()
         pairs: cython.longlong = words.next_integer()
         if not 0 <= pairs <= words.remaining() or words.remaining() != 2 * pairs:
-            raise CommandError("ERR COLUMNS says another number of columns than follow")
+            raise CommandError("ERR COLUMNS does not match the columns that follow")
         self.columns = column_types.columns_of(words.take_rest())
 
 
