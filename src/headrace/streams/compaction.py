@@ -1,9 +1,9 @@
-"""Deleted entries give their memory back: a node more than half dead is written anew without tombstones.
+"""Frees the memory of deleted entries: rewrites nodes that are more than half deleted without tombstones.
 
     before   master | 5-0   5-1x  5-2x  6-0   6-1x  7-0x      x: a tombstone
     after    master | 5-0               6-0         7-0x      gone = 3
 
-It is done in the background, some bytes at a time, and nobody can tell by the replies:
+It runs in the background, some bytes at a time, and does not change replies:
 
 - The node keeps its key, its master entry and, even if they are tombstones, its first and its last
   stored entry: trims look at them. So does a tombstone stay that does not come before what follows it.
@@ -104,7 +104,7 @@ def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
 @cython.final
 @cython.cclass
 class SparseNodes:
-    """The nodes of one stream that wait to be rewritten. It lives as long as the stream."""
+    """The nodes of one stream that are queued for rewriting. Lives as long as the stream."""
 
     compaction: Compaction
     nodes: Any  # OrderedDict: node -> None, the one that has waited longest first

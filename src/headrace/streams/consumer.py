@@ -14,10 +14,10 @@ NEVER = cython.declare(cython.longlong, -1)
 @cython.final
 @cython.cclass
 class Consumer:
-    """Made by Group.make_consumer. What it owns, and its number, are its group's Pending's to change."""
+    """Created by Group.make_consumer. Only its group's PendingEntries change its number and what it owns."""
 
     name: bytes
-    number: cython.Py_ssize_t  # from 1 on; that of a dropped consumer is given again
+    number: cython.Py_ssize_t  # from 1 on; numbers of deleted consumers are reused
     seen_ms: Public[cython.longlong]  # when a command last named it
     active_ms: Public[cython.longlong]  # when it last got an entry; -1: never
     pending_count: cython.Py_ssize_t  # how many entries it owns

@@ -91,7 +91,7 @@ class IdempotencyStore:
 
     @cython.ccall
     def clear(self) -> cython.void:
-        """Forget all producers; the two counters stay."""
+        """Delete all producers; keep the two counters."""
         self.by_producer.clear()
         self.memory.add(PRODUCER_BYTES - self.memory.total)
 
@@ -127,12 +127,12 @@ class IdempotencyStore:
 
     @cython.ccall
     def producer_count(self) -> cython.Py_ssize_t:
-        """How many producers are known."""
+        """Return the number of producers."""
         return len(self.by_producer)
 
     @cython.ccall
     def iid_count(self) -> cython.Py_ssize_t:
-        """How many iids are remembered, over all producers."""
+        """Return the number of iids of all producers."""
         total: cython.Py_ssize_t = 0
         for iids in self.by_producer.values():
             total += len(iids)
@@ -254,5 +254,5 @@ def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _rotate_left(v: cython.ulonglong) -> cython.ulonglong:
-    """All bits of v one place up, the highest to the bottom."""
+    """Rotate v left by one bit."""
     return mem.add_u64(v, v) | v >> 63

@@ -1,10 +1,10 @@
-"""What data weigh: bytes of memory, known at any time without a look at the data.
+"""Memory accounting: bytes of memory of the data, known at any time without visiting the data.
 
     keyspace  <-  stream  <-  group, what is remembered of producers
 
-Whatever grows or shrinks by a block says so to its own weight, and that to the one above. A block is what
-is rare: a node, the doubling of a listpack, room for pending entries. So adding an entry costs nothing here
-but for one in a hundred, and reading a weight costs a look at a number.
+A structure that grows or shrinks by a block adds this to its own account and to all parents. Blocks are
+rare: a node, the doubling of a listpack, room for pending entries. So adding an entry costs nothing here
+except one in a hundred, and reading an account costs one attribute.
 
 The bytes are those of footprint.py, rounded: what a node or a group takes beside its blocks is a constant.
 size.py counts for itself, by walking; the two differ by some percent.
@@ -31,13 +31,13 @@ NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
 @cython.final
 @cython.cclass
 class MemoryAccount:
-    """Bytes, and whose bytes they are a part of."""
+    """A count of bytes that is included in the count of its parent."""
 
     total: Public[cython.Py_ssize_t]
-    limit: Public[cython.Py_ssize_t]  # what whoever adds to it should not exceed
+    limit: Public[cython.Py_ssize_t]  # not enforced here: see keyspace/eviction.py
     parent: MemoryAccount | None
-    key: Public[bytes | None]  # of a stream: under which the keyspace has it
-    evictable: Public[Any]  # of a keyspace: stream -> key, those that could shed nodes; None: nobody asks
+    key: Public[bytes | None]  # of a stream: its key
+    evictable: Public[Any]  # of a keyspace: stream -> key, those with nodes to drop; None: not tracked
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n
@@ -48,7 +48,7 @@ class MemoryAccount:
 
     @cython.ccall
     def add(self, n: cython.Py_ssize_t) -> cython.void:
-        """There are n bytes more, or less."""
+        """Add n bytes, which may be negative, here and to all parents."""
         memory: MemoryAccount | None = self
         while memory is not None:
             memory.total += n
@@ -56,21 +56,21 @@ class MemoryAccount:
 
     @cython.ccall
     def attach(self, parent: MemoryAccount) -> cython.void:
-        """Be a part of parent, and of nothing else, from now on."""
+        """Make parent the only parent, and add all bytes to it."""
         self.detach()
         self.parent = parent
         parent.add(self.total)
 
     @cython.ccall
     def mark_evictable(self, stream: object) -> cython.void:
-        """The stream that weighs this has more than one node now."""
+        """Record that the stream of this account has more than one node."""
         parent: MemoryAccount | None = self.parent
         if parent is not None and parent.evictable is not None:
             parent.evictable[stream] = self.key
 
     @cython.ccall
     def detach(self) -> cython.void:
-        """Be a part of nothing any more."""
+        """Subtract all bytes from the parent, and leave it."""
         if self.parent is not None:
             self.parent.add(-self.total)
             self.parent = None

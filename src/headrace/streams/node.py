@@ -55,7 +55,7 @@ class Node:
     fields_at: cython.uint  # the offset of field-1
     entries_at: cython.uint  # the offset of the first entry
     serial: cython.uint  # the place among the closed nodes: see counting.py; 0: not one of them
-    reclaimed: cython.uint  # tombstones taken out by compaction.py
+    reclaimed: cython.uint  # tombstones reclaimed by compaction.py
     reclaimed_bytes: cython.uint  # the bytes they took
     awaits_rewrite: cython.bint  # it waits to be rewritten
 
@@ -154,7 +154,7 @@ class Node:
 
     @cython.ccall
     def mark_deleted(self, at: cython.Py_ssize_t) -> cython.void:
-        """Make the live entry at offset `at` a tombstone; count() must hear of it."""
+        """Turn the live entry at offset `at` into a tombstone. The caller must also call set_counts()."""
         self.pack.replace_int(at, listpack_walk.integer(self.pack.p, at) | DELETED)
 
     @cython.ccall
@@ -180,7 +180,7 @@ class Node:
 
     @cython.ccall
     def uncompacted_size(self) -> cython.Py_ssize_t:
-        """What pack.used would be if no tombstone had been taken out."""
+        """Return what pack.used would be if no tombstone had been reclaimed."""
         deleted: cython.Py_ssize_t = listpack.integer_size(self.deleted)
         return (
             self.pack.used
@@ -191,7 +191,7 @@ class Node:
 
     @cython.ccall
     def copy(self) -> Node:
-        """Another node with the same entries."""
+        """Return a copy of the node."""
         other: Node = Node(self.ms, self.seq, self.pack.copy())
         other.reclaimed = self.reclaimed
         other.reclaimed_bytes = self.reclaimed_bytes
@@ -199,7 +199,7 @@ class Node:
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert all that must hold."""
+        """Assert every invariant."""
         self.pack.check()
         again: Node = Node.from_bytes(self.key(), self.pack.to_bytes())
         assert (again.live, again.deleted, again.fields) == (self.live, self.deleted, self.fields)
@@ -265,7 +265,7 @@ def open_node(
 
 @cython.ccall
 def node_at(cursor: RaxCursor) -> Node:
-    """The node that a cursor over the nodes of a stream stands on."""
+    """Return the node at the position of a cursor over the nodes of a stream."""
     value: Any = cursor.value
     node: Node = value
     return node
@@ -273,7 +273,7 @@ def node_at(cursor: RaxCursor) -> Node:
 
 @cython.ccall
 def raw_bytes(words: list[bytes], start: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The sum of the lengths of words[start:]."""
+    """Return the sum of the lengths of words[start:]."""
     total: cython.Py_ssize_t = 0
     word: bytes
     at: cython.Py_ssize_t

@@ -67,7 +67,7 @@ class PendingEntries:
 
     @cython.ccall
     def add_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
-        """A new consumer that may own entries; it was seen now and never active."""
+        """Add a consumer that may own entries, seen now and never active."""
         number: cython.Py_ssize_t = self.free_numbers.pop() if self.free_numbers else len(self.owners)
         consumer: Consumer = Consumer(name, number, now_ms, self.arena)
         if number == len(self.owners):
@@ -79,7 +79,7 @@ class PendingEntries:
 
     @cython.ccall
     def remove_consumer(self, consumer: Consumer) -> cython.Py_ssize_t:
-        """Forget consumer and remove all it owns; returns how many entries that were."""
+        """Remove consumer and all entries it owns; return how many."""
         slot: cython.Py_ssize_t
         dropped: cython.Py_ssize_t = consumer.pending_count
         for slot in consumer.owned.slots():
@@ -96,7 +96,7 @@ class PendingEntries:
 
     @cython.ccall
     def consumers(self) -> list[Consumer]:
-        """The consumers, in no order."""
+        """Return the consumers, unordered."""
         return [consumer for consumer in self.owners if consumer is not None]
 
     # ---- adding, changing, removing
@@ -129,7 +129,7 @@ class PendingEntries:
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Take the entry out; its slot will be another's."""
+        """Remove the entry; its slot may be reused."""
         owner: Consumer | None = self.owner_of(slot)
         self._unlink(slot, owner is not None)
         self.by_id.remove(slot)
@@ -170,7 +170,7 @@ class PendingEntries:
     def touch(
         self, slot: cython.Py_ssize_t, time_ms: cython.longlong, deliveries: cython.longlong
     ) -> cython.void:
-        """Note that the entry was delivered again, to whom it belongs."""
+        """Record that the entry was delivered again to its owner."""
         self.assign(slot, self.owner_of(slot), time_ms, deliveries)
 
     # ---- what an entry says
@@ -197,7 +197,7 @@ class PendingEntries:
 
     @cython.ccall
     def owner_of(self, slot: cython.Py_ssize_t) -> Consumer | None:
-        """Whose it is; None when it is unowned."""
+        """Return its owner; None if it is unowned."""
         return self._consumer(self.arena.owner_of(slot))
 
     # ---- by ID
@@ -299,7 +299,7 @@ class PendingEntries:
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert all that must hold."""
+        """Assert every invariant."""
         owned: cython.Py_ssize_t = 0
         number: cython.Py_ssize_t
         slot: cython.Py_ssize_t
@@ -333,7 +333,7 @@ class PendingEntries:
     def _link_in_order(
         self, slot: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong
     ) -> cython.void:
-        """Put the entry where it belongs in delivery order."""
+        """Link the entry into the delivery order."""
         arena: PendingArena = self.arena
         before: cython.Py_ssize_t = self.tail if owned else self.last_unowned
         if not owned:
@@ -371,7 +371,7 @@ class PendingEntries:
 
     @cython.cfunc
     def _unlink(self, slot: cython.Py_ssize_t, owned: cython.bint) -> cython.void:
-        """Take the entry out of the delivery order."""
+        """Unlink the entry from the delivery order."""
         before: cython.Py_ssize_t = self.arena.previous_of(slot)
         follower: cython.Py_ssize_t = self.arena.next_of(slot)
         if not owned:

@@ -103,7 +103,7 @@ class Chunk:
 
     @cython.cfunc
     def release(self, place: cython.Py_ssize_t) -> cython.void:
-        """Let the record be free."""
+        """Free the record."""
         self.live -= 1
         if self.live > 0:
             mem.put_u32le(self.p, place * self.width, self.free)
@@ -174,7 +174,7 @@ class Chunk:
 
     @cython.cfunc
     def check(self) -> cython.void:
-        """Assert all that must hold."""
+        """Assert every invariant."""
         seen: cython.Py_ssize_t = 0
         free: cython.Py_ssize_t = self.free
         assert self.width in (NARROW, WIDE)
@@ -240,7 +240,7 @@ class PendingArena:
 
     @cython.ccall
     def release(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Let the record be free; the slot will be another's."""
+        """Free the record; its slot may be reused."""
         chunk: Chunk = self._chunk(slot)
         if chunk.live == CHUNK_RECORDS:
             self.open_chunks.append(chunk)
@@ -284,7 +284,7 @@ class PendingArena:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def has_id(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Whether the record's ID is ms-seq."""
+        """Return whether the record's ID is ms-seq."""
         chunk: Chunk = self._chunk(slot)
         at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         if chunk.width == NARROW:
@@ -293,7 +293,7 @@ class PendingArena:
 
     @cython.ccall
     def delivery_time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """When it was delivered."""
+        """Return when it was delivered, in Unix milliseconds."""
         chunk: Chunk = self._chunk(slot)
         at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
@@ -301,7 +301,7 @@ class PendingArena:
 
     @cython.ccall
     def delivery_count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """How often it was delivered."""
+        """Return how often it was delivered."""
         chunk: Chunk = self._chunk(slot)
         at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
@@ -384,7 +384,7 @@ class PendingArena:
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert all that must hold."""
+        """Assert every invariant."""
         live: cython.Py_ssize_t = 0
         chunk: Chunk
         open_chunks: set[int] = set()
@@ -432,7 +432,7 @@ class PendingArena:
 @cython.inline
 @cython.exceptval(check=False)
 def fits_narrow(owner: cython.Py_ssize_t, time_ms: cython.longlong, count: cython.longlong) -> cython.bint:
-    """Whether a narrow record can say this."""
+    """Return whether a narrow record can hold these values."""
     return (
         mem.as_unsigned(time_ms) <= U48_MAX
         and mem.as_unsigned(count) <= U16_MAX

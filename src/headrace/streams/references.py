@@ -29,7 +29,7 @@ ACKED = cython.declare(cython.int, 2)
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def is_referenced(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Whether a group has not yet read ms-seq, or has it pending. The entry need not exist."""
+    """Return whether a group has not yet read ms-seq or has it pending. The entry need not exist."""
     read: StreamId | None = lowest_last_id(stream)
     if read is None:
         return False
@@ -38,7 +38,7 @@ def is_referenced(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -
 
 @cython.ccall
 def lowest_last_id(stream: Stream) -> StreamId | None:
-    """The lowest of the groups' last IDs: what lies after it is referenced. None without groups."""
+    """Return the lowest last ID of all groups: entries after it are referenced. None without groups."""
     groups: dict[bytes, Group] | None = stream.groups_by_name
     group: Group
     lowest: Group | None = None
@@ -53,7 +53,7 @@ def lowest_last_id(stream: Stream) -> StreamId | None:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def is_pending(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Whether a group has ms-seq pending, be it unowned."""
+    """Return whether a group has ms-seq pending, owned or unowned."""
     groups: dict[bytes, Group] | None = stream.groups_by_name
     group: Group
     slot: cython.Py_ssize_t = -1
@@ -68,7 +68,7 @@ def is_pending(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> c
 
 @cython.ccall
 def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-    """Let no group have ms-seq pending; returns how many had."""
+    """Remove ms-seq from the pending entries of all groups; return from how many."""
     groups: dict[bytes, Group] | None = stream.groups_by_name
     dropped: cython.Py_ssize_t = 0
     group: Group

@@ -1,4 +1,4 @@
-"""What a stream takes, to the byte, counted by walking: memory_account.py says about as much at once."""
+"""The memory of a stream to the byte, counted by walking it; memory_account.py has an estimate at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.structures.rax_walk import RaxCursor
 
 @cython.ccall
 def memory_bytes(stream: Stream) -> cython.Py_ssize_t:
-    """What the stream takes; walks the nodes, not the entries."""
+    """Return the bytes of memory of the stream. Visits the nodes, not the entries."""
     total: cython.Py_ssize_t = footprint.instance_bytes(Stream) + footprint.instance_bytes(MemoryAccount)
     each: cython.Py_ssize_t = footprint.instance_bytes(Node) + footprint.instance_bytes(Listpack)
     cursor: RaxCursor = RaxCursor(stream.nodes)

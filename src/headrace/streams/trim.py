@@ -33,7 +33,7 @@ def trim_by_length(
 ) -> cython.longlong:
     """Remove the oldest entries down to maxlen, or, approximate, the nodes that are not needed for that.
 
-    Returns how many entries went.
+    Returns how many entries were removed.
     """
     if policy != references.KEEPREF:
         return _trim_by_policy(stream, policy, limit, False, maxlen, 0, 0)
@@ -68,7 +68,7 @@ def trim_by_id(
     """Remove the entries before ms-seq, or, approximate, the nodes that hold none but such.
 
     A tombstone counts as an entry here: a node whose last one is not before ms-seq stays, even if all
-    before it goes. Returns how many entries went.
+    before it goes. Returns how many entries were removed.
     """
     if policy != references.KEEPREF:
         return _trim_by_policy(stream, policy, limit, True, 0, ms, seq)
@@ -153,7 +153,7 @@ def _release(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy
 
 @cython.cfunc
 def _delete_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
-    """Make the first n live entries of node tombstones."""
+    """Mark the first n live entries of node as deleted."""
     left: cython.longlong = n
     walk: EntryWalk = EntryWalk(node)
     while left > 0 and walk.next():
@@ -167,7 +167,7 @@ def _delete_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.lon
 def _delete_before(
     stream: Stream, node: Node, ms: cython.ulonglong, seq: cython.ulonglong
 ) -> cython.longlong:
-    """Make the live entries of node before ms-seq tombstones."""
+    """Mark the live entries of node before ms-seq as deleted."""
     n: cython.longlong = 0
     walk: EntryWalk = EntryWalk(node)
     while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
@@ -179,7 +179,7 @@ def _delete_before(
 
 @cython.cfunc
 def _record_deletions(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
-    """Count n entries of node as tombstones from now on."""
+    """Count n entries of node as deleted."""
     if n > 0:
         stream.record_deletions(node, n)
     return n
