@@ -37,7 +37,7 @@ def test_rows_that_are_not_shown_are_spoken_of(
     def one_batch(rows: object, most: int, show: Callable[[list[str], list[Row], bool], None]) -> None:
         show(["n"], [Row(n) for n in range(100, 105)][:most], False)
 
-    monkeypatch.setattr(query, "keep_asking", one_batch)
+    monkeypatch.setattr(query, "follow_query", one_batch)
     for shown, more in ((4, True), (5, False)):
         query.follow_it(cast(DataFrame, None), shown, None)
         said = capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_csv_that_grows_has_one_head_and_whole_results_have_each_their_own(
         show(["n"], [Row(1)], whole)
         show(["n"], [Row(2)], whole)
 
-    monkeypatch.setattr(query, "keep_asking", two_batches)
+    monkeypatch.setattr(query, "follow_query", two_batches)
     found = cast(DataFrame, None)
     query.follow_it(found, 50, "csv")
     assert capsys.readouterr().out == "n\n1\n2\n"

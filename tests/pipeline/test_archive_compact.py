@@ -12,7 +12,7 @@ import pytest
 from archive_maker import DAY_MS, ROW_NOTE, ArchiveMaker
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_metadata import held
+from headrace.pipeline.archive_metadata import archive_lock
 from headrace.pipeline.compact import compact
 from headrace.spark.archive.files import archived_files, committed_files
 from headrace.spark.source.offsets import parse_id
@@ -153,7 +153,7 @@ def test_killed_at_any_step_it_loses_and_doubles_nothing(
 
 def test_nobody_compacts_what_is_being_written(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
-    with held(maker.directory), pytest.raises(HeadraceError, match="by another process"):
+    with archive_lock(maker.directory), pytest.raises(HeadraceError, match="by another process"):
         compact(maker.directory)
 
 

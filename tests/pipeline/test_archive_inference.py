@@ -10,8 +10,14 @@ from archive_maker import ArchiveMaker
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive_metadata import claim
-from headrace.pipeline.inference import infer, lack_spellings, left_out, sample, with_spellings
+from headrace.pipeline.archive_metadata import create_or_open
+from headrace.pipeline.inference import (
+    infer_columns,
+    lacks_time_format,
+    sample_entries,
+    unusable_names,
+    with_time_formats,
+)
 from headrace.pipeline.watermark import WatermarkPublisher, published_id
 
 
@@ -37,23 +43,23 @@ from headrace.pipeline.watermark import WatermarkPublisher, published_id
     ],
 )
 def test_a_column_holds_what_it_was_inferred_from(values: list[bytes], kind: str) -> None:
-    assert infer([{b"v": value} for value in values]) == f"`v` {kind}"
+    assert infer_columns([{b"v": value} for value in values]) == f"`v` {kind}"
 
 
 def test_columns_come_in_order_and_names_are_quoted() -> None:
-    assert infer([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`b c` BIGINT, `a``` STRING"
+    assert infer_columns([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`b c` BIGINT, `a``` STRING"
     with pytest.raises(UsageError, match="no entries"):
-        infer([])
+        infer_columns([])
     with pytest.raises(UsageError, match="none of the fields can be a column"):
-        infer([{b"\xff": b"1"}])
+        infer_columns([{b"\xff": b"1"}])
 
 
 def test_a_field_whose_name_cannot_be_a_column_is_left_out_with_a_reason() -> None:
     entry = dict.fromkeys([b"n", b"N", b"\xff", b"", b"a\n", b"ID", b"_exact", b"ok"], b"1")
-    assert infer([entry]) == "`n` BIGINT, `ok` BIGINT"
+    assert infer_columns([entry]) == "`n` BIGINT, `ok` BIGINT"
     text = "is not printable text"
     taken = "is the name of a column of the archive"
-    assert left_out(entry) == {
+    assert unusable_names(entry) == {
         b"N": "differs only in case from 'n'", b"\xff": text, b"": text, b"a\n": text, b"ID": taken,
         b"_exact": taken,
     }  # fmt: skip
@@ -61,7 +67,7 @@ def test_a_field_whose_name_cannot_be_a_column_is_left_out_with_a_reason() -> No
 
 def test_times_are_inferred_with_the_spelling_that_most_of_them_have() -> None:
     some = [b"2026-03-01T12:00:00Z", b"2026-03-01T12:00:00.5Z", b"2026-03-02T12:00:00Z"]
-    assert infer([{b"at": value} for value in some]) == "`at` TIMESTAMP COMMENT 'iso8601:T0Z'"
+    assert infer_columns([{b"at": value} for value in some]) == "`at` TIMESTAMP COMMENT 'iso8601:T0Z'"
     for value, kind in (
         (b"2026-03-01 12:00:00.123", "TIMESTAMP COMMENT 'iso8601: 3'"),
         (b"2026-03-01T12:00:00.123456+01:00", "TIMESTAMP COMMENT 'iso8601:T6+01:00'"),
@@ -69,7 +75,7 @@ def test_times_are_inferred_with_the_spelling_that_most_of_them_have() -> None:
         (b"2026-03-01T12:00:00.123456789Z", "STRING"),
         (b"2026-03-01T25:00:00Z", "STRING"),
     ):
-        assert infer([{b"at": value}]) == f"`at` {kind}"
+        assert infer_columns([{b"at": value}]) == f"`at` {kind}"
 
 
 def test_declared_times_take_the_spelling_of_the_sample_unless_they_have_one() -> None:
@@ -77,8 +83,8 @@ def test_declared_times_take_the_spelling_of_the_sample_unless_they_have_one() -
     said = StructField("said", TimestampType(), True, {"comment": "epoch_s"})
     number = StructField("n", TimestampType())
     some = [{b"at": b"2026-03-01T12:00:00Z", b"said": b"2026-03-01T12:00:00Z", b"n": b"1700000000000"}]
-    assert lack_spellings(StructType([said, at])) and not lack_spellings(StructType([said]))
-    found = with_spellings(StructType([at, said, number]), some)
+    assert lacks_time_format(StructType([said, at])) and not lacks_time_format(StructType([said]))
+    found = with_time_formats(StructType([at, said, number]), some)
     assert [field.metadata for field in found] == [
         {"comment": "iso8601:T0Z"},
         {"comment": "epoch_s"},
@@ -90,30 +96,30 @@ def test_the_sample_is_of_both_ends(server_url: str, client: redis.Redis) -> Non
     for n in range(10):
         client.xadd("s", {"n": n})
     client.xadd("t", {"m": 1})
-    found = sample(server_url, ["s", "t"], 4)
+    found = sample_entries(server_url, ["s", "t"], 4)
     assert sorted(each.get(b"n", b"-") for each in found) == [b"-", b"0", b"1", b"8", b"9"]
-    assert [each[b"n"] for each in sample(server_url, ["s"], 16)] == [b"%d" % n for n in range(10)]
+    assert [each[b"n"] for each in sample_entries(server_url, ["s"], 16)] == [b"%d" % n for n in range(10)]
     client.set("text", "x")
     with pytest.raises(UsageError, match="stream 'text' cannot be sampled"):
-        sample(server_url, ["text"])
+        sample_entries(server_url, ["text"])
 
 
 def test_a_directory_is_claimed_once(tmp_path: Path) -> None:
-    home = claim(tmp_path / "x", ["a"], None, "UTC")
+    home = create_or_open(tmp_path / "x", ["a"], None, "UTC")
     assert (home.partitions, home.alone) == (["stream", "date"], None)
-    assert claim(tmp_path / "x", ["b"], None, "UTC") == home
+    assert create_or_open(tmp_path / "x", ["b"], None, "UTC") == home
     with pytest.raises(UsageError, match="other fields \\(all in one map\\)"):
-        claim(tmp_path / "x", ["a"], "struct<n:int>", "UTC")
+        create_or_open(tmp_path / "x", ["a"], "struct<n:int>", "UTC")
     with pytest.raises(UsageError, match="days of time zone UTC"):
-        claim(tmp_path / "x", ["a"], None, "Europe/Berlin")
-    claim(tmp_path / "y", ["a"], "struct<n:int>", "UTC")
-    assert claim(tmp_path / "y", ["a"], "struct<n:int>", "UTC").fields == "struct<n:int>"
+        create_or_open(tmp_path / "x", ["a"], None, "Europe/Berlin")
+    create_or_open(tmp_path / "y", ["a"], "struct<n:int>", "UTC")
+    assert create_or_open(tmp_path / "y", ["a"], "struct<n:int>", "UTC").fields == "struct<n:int>"
     (tmp_path / "z").mkdir()
     (tmp_path / "z" / "letter").write_text("dear")
     with pytest.raises(UsageError, match="is not empty and not an archive"):
-        claim(tmp_path / "z", ["a"], None, "UTC")
+        create_or_open(tmp_path / "z", ["a"], None, "UTC")
     with pytest.raises(UsageError, match="cannot write there"):
-        claim(tmp_path / "z" / "letter" / "deeper", ["a"], None, "UTC")
+        create_or_open(tmp_path / "z" / "letter" / "deeper", ["a"], None, "UTC")
 
 
 def test_what_is_told_is_what_counts_and_is_whole(
@@ -131,7 +137,7 @@ def test_what_is_told_is_what_counts_and_is_whole(
     assert published_id(client, "s") == "2-0"
     torn = maker.add({"s": [(3, 0)]})[0]
     torn.write_bytes(torn.read_bytes()[:-3])
-    with pytest.raises(HeadraceError, match="is not a whole Parquet file"):
+    with pytest.raises(HeadraceError, match="is not a complete Parquet file"):
         watermark.publish_new()
     torn.unlink()
     with pytest.raises(HeadraceError, match="cannot be read"):

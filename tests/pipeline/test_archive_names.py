@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from stream_server import StreamServer
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive import archive, check
+from headrace.pipeline.archive import archive, count_archive
 from headrace.pipeline.compact import compact
-from headrace.pipeline.query import ask, register
+from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.sessions import utf8_locale
@@ -67,7 +67,7 @@ def test_streams_of_any_name_are_archived_and_come_back(
     assert ids(directory) == expected
     assert seams(directory) == dict.fromkeys(STREAMS, f"{4 * DAY}-1")
     assert (directory / "stream=plain").is_dir() and (directory / "stream=naïve").is_dir()
-    assert check(spark, directory).distinct == all_of_them
+    assert count_archive(spark, directory).distinct == all_of_them
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     plain = spark.read.parquet(str(directory)).select("stream").distinct().collect()
     assert {row.stream for row in plain} == set(map(directory_name, STREAMS))
@@ -106,8 +106,10 @@ def test_streams_of_odd_names_are_tables_of_sql(
             if not stream:
                 continue  # SQL has no empty names
             sql = f"SELECT n, _stream FROM `{quoted}`"
-            register(spark, sql, stream_server.url, archive=held)
-            assert sorted(map(tuple, ask(spark, sql).collect())) == [(n + 1, stream) for n in range(many)]
+            register_views(spark, sql, stream_server.url, archive=held)
+            assert sorted(map(tuple, run_query(spark, sql).collect())) == [
+                (n + 1, stream) for n in range(many)
+            ]
 
 
 def test_streams_that_differ_in_case_are_two_tables(spark: SparkSession, stream_server: StreamServer) -> None:
@@ -115,8 +117,8 @@ def test_streams_that_differ_in_case_are_two_tables(spark: SparkSession, stream_
     stream_server.add("Orders", [("1-0", {"n": 2}), ("2-0", {"n": 3})])
     sql = "SELECT (SELECT count(*) FROM orders) AS one, (SELECT count(*) FROM Orders) AS two"
     try:
-        register(spark, sql, stream_server.url)
-        assert list(map(tuple, ask(spark, sql).collect())) == [(1, 2)]
+        register_views(spark, sql, stream_server.url)
+        assert list(map(tuple, run_query(spark, sql).collect())) == [(1, 2)]
     finally:
         spark.conf.set("spark.sql.caseSensitive", "false")
 

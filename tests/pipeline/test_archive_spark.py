@@ -11,8 +11,8 @@ import redis
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import archive, check, schema_of
-from headrace.pipeline.archive_metadata import held
+from headrace.pipeline.archive import archive, count_archive, parse_schema
+from headrace.pipeline.archive_metadata import archive_lock
 from headrace.pipeline.compact import compact
 from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
@@ -56,7 +56,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     for stream in STREAMS:
         fill(client, stream, 1, 100)
     assert archive(spark, server_url, STREAMS, directory, entries_per_batch=40) == 200
-    assert check(spark, directory).distinct == 200
+    assert count_archive(spark, directory).distinct == 200
     assert seams(directory) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
     assert [published_id(client, stream) for stream in STREAMS] == [f"{100 * HOUR}-1"] * 2
     expected = sorted((stream, f"{n * HOUR}-1") for stream in STREAMS for n in range(1, 101))
@@ -67,7 +67,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     assert done.before > done.after > 0
     assert len(committed_files(directory)) == before - done.before + done.after
     assert ids(directory) == expected
-    assert check(spark, directory).entries == check(spark, directory).distinct == 200
+    assert count_archive(spark, directory).entries == count_archive(spark, directory).distinct == 200
 
     removed = [
         one.removed for one in trim(server_url, STREAMS, retention=RetentionPolicy(allow_no_groups=True))
@@ -78,7 +78,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     assert archive(spark, server_url, [*STREAMS, "new"], directory, entries_per_batch=20) == 180
     compact(directory)
     table = spark.read.parquet(str(directory))
-    assert table.count() == 380 and check(spark, directory).distinct == 380
+    assert table.count() == 380 and count_archive(spark, directory).distinct == 380
     row = table.where("id = '3600000-1'").first()
     assert row is not None and row.fields == {"n": "1", "name": "n1"} and row.sequence == 1
     assert row.timestamp.timestamp() == 3600
@@ -91,7 +91,7 @@ def test_typed_fields_and_what_does_not_fit_them(
     directory = tmp_path / "archive"
     client.xadd("s", {"n": "1", "more": "x"}, "1-0")
     client.xadd("s", {"n": "many"}, "2-0")
-    fields = schema_of("n INT")
+    fields = parse_schema("n INT")
     assert archive(spark, server_url, "s", directory, fields=fields) == 2
     rows = {row.id: row for row in spark.read.parquet(str(directory)).collect()}
     assert rows["1-0"].n == 1 and [each.name for each in rows["1-0"]._exact] == [b"n", b"more"]
@@ -99,8 +99,8 @@ def test_typed_fields_and_what_does_not_fit_them(
     with pytest.raises(UsageError, match="with other fields"):
         archive(spark, server_url, "s", directory)
     with pytest.raises(UsageError, match="'Date' cannot be a column"):
-        archive(spark, server_url, "s", tmp_path / "other", fields=schema_of("Date STRING"))
-    with held(directory), pytest.raises(HeadraceError, match="by another process"):
+        archive(spark, server_url, "s", tmp_path / "other", fields=parse_schema("Date STRING"))
+    with archive_lock(directory), pytest.raises(HeadraceError, match="by another process"):
         archive(spark, server_url, "s", directory, fields=fields)
 
 
@@ -117,7 +117,7 @@ def test_an_archive_of_one_stream_in_the_old_layout_goes_on(
     assert {path.name.partition("=")[0] for path in directory.iterdir()} == {
         "date", "_headrace", "_spark_metadata",
     }  # fmt: skip
-    assert seams(directory) == {"s": f"{35 * HOUR}-1"} and check(spark, directory).distinct == 35
+    assert seams(directory) == {"s": f"{35 * HOUR}-1"} and count_archive(spark, directory).distinct == 35
     with pytest.raises(UsageError, match="of stream 's' alone"):
         archive(spark, server_url, ["s", "t"], directory)
 

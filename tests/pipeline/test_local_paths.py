@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from headrace.cli.main import main
 from headrace.errors import UsageError
 from headrace.pipeline.archive import archive
-from headrace.pipeline.query import register
+from headrace.pipeline.query import register_views
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.trim import trim
 from headrace.spark.archive.local_paths import local_path
@@ -85,7 +85,7 @@ def test_python_functions_and_the_spark_option_reject_an_unsupported_url() -> No
     with pytest.raises(UsageError, match="s3:// is not supported"):
         archive(no_spark, "redis://127.0.0.1:1", "s", Path("s3://bucket/x"))
     with pytest.raises(UsageError, match="s3:// is not supported"):
-        register(no_spark, "SELECT * FROM s", "redis://127.0.0.1:1", archive=Path("s3://bucket/x"))
+        register_views(no_spark, "SELECT * FROM s", "redis://127.0.0.1:1", archive=Path("s3://bucket/x"))
     with pytest.raises(UsageError, match="s3:// is not supported"):
         trim("redis://127.0.0.1:1", ["s"], archive=Path("s3://bucket/x"))
     with pytest.raises(UsageError, match="s3:// is not supported"):

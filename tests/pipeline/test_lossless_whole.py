@@ -20,10 +20,10 @@ from pyspark.sql import Row, SparkSession
 
 from headrace.errors import HeadraceError
 from headrace.pipeline import archive as job
-from headrace.pipeline.archive import archive, check, entries, exact_rows, schema_of
+from headrace.pipeline.archive import archive, count_archive, count_exact_rows, entries, parse_schema
 from headrace.pipeline.compact import compact
-from headrace.pipeline.inference import infer, sample
-from headrace.pipeline.query import ask, register
+from headrace.pipeline.inference import infer_columns, sample_entries
+from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.sessions import local_spark
@@ -109,8 +109,10 @@ def test_any_bytes_survive_archive_trim_and_replay(
         directory = tmp_path / uuid.uuid4().hex
         add(raw, "s", some)
         add(raw, "s", [[(b"a", b"1")]], len(some) + 1)  # so that there is a field to infer
-        columns = {"map": None, "typed": FIELDS, "infer": infer(sample(server_url, ["s"]))}[how]
-        schema = None if columns is None else schema_of(columns)
+        columns = {"map": None, "typed": FIELDS, "infer": infer_columns(sample_entries(server_url, ["s"]))}[
+            how
+        ]
+        schema = None if columns is None else parse_schema(columns)
         written = archive(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
         add(raw, "s", more, len(some) + 2)
         written += archive(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
@@ -154,7 +156,7 @@ def test_entries_that_columns_do_not_give_back_are_kept_whole_and_counted(
         left.unlink()
     add(raw, "s", ODD)
     kept: list[int] = []
-    schema = schema_of("n INT, t STRING")
+    schema = parse_schema("n INT, t STRING")
     assert archive(spark, server_url, "s", tmp_path / "typed", fields=schema, on_exact=kept.append) == 8
     assert archive(spark, server_url, "s", tmp_path / "map", on_exact=kept.append) == 8
     assert kept == [6, 3]
@@ -173,7 +175,7 @@ def test_an_archive_reads_as_the_stream_does_whatever_its_columns(
     tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
 ) -> None:
     add(raw, "s", ODD)
-    archive(spark, server_url, "s", tmp_path / "typed", fields=schema_of("n INT, t STRING"))
+    archive(spark, server_url, "s", tmp_path / "typed", fields=parse_schema("n INT, t STRING"))
     archive(spark, server_url, "s", tmp_path / "map")
 
     def rows(archived: str | None, schema: str | None, **options: str) -> list[Row]:
@@ -221,14 +223,14 @@ def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
     whole = read(raw, "s")
     for compacted in (False, True):
         if compacted:
-            before = {path: exact_rows(path) for path in committed_files(directory)}
+            before = {path: count_exact_rows(path) for path in committed_files(directory)}
             compact(directory)
-            after = {path: exact_rows(path) for path in committed_files(directory)}
+            after = {path: count_exact_rows(path) for path in committed_files(directory)}
             assert len(after) < len(before) and sum(after.values()) == sum(before.values()) == 6
         raw.delete("t")
         replay(ReplaySource("s", None, directory), server_url, "t", name="x", restart=True)
         assert read(raw, "t") == whole
-        assert check(spark, directory).distinct == len(whole)
+        assert count_archive(spark, directory).distinct == len(whole)
 
 
 def test_a_row_whose_fields_an_earlier_version_lost_is_not_replayed_silently(
@@ -247,7 +249,7 @@ def test_a_column_that_is_not_null_keeps_entries_without_it(
     tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
 ) -> None:
     add(raw, "s", [[(b"n", b"1")], [(b"n", b"many")], [(b"t", b"x")]])
-    schema = schema_of("n INT NOT NULL")
+    schema = parse_schema("n INT NOT NULL")
     assert archive(spark, server_url, "s", tmp_path / "a", fields=schema) == 3
     replay(ReplaySource("s", None, tmp_path / "a"), server_url, "t", name="x")
     assert read(raw, "t") == read(raw, "s")
@@ -257,9 +259,9 @@ def test_a_query_reads_times_in_the_format_of_the_archive(
     tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
 ) -> None:
     add(raw, "s", [[(b"at", b"1700000000")], [(b"at", b"01700000000")]])
-    schema = schema_of("at TIMESTAMP COMMENT 'epoch_s'")
+    schema = parse_schema("at TIMESTAMP COMMENT 'epoch_s'")
     archive(spark, server_url, "s", tmp_path / "a", fields=schema)
     add(raw, "s", [[(b"at", b"1700000000")]], 3)
     sql = "SELECT unix_seconds(at) AS at FROM s"
-    tables = register(spark, sql, server_url, archive=tmp_path / "a")
-    assert ask(spark, sql, tables).collect() == [Row(at=1_700_000_000)] * 3
+    tables = register_views(spark, sql, server_url, archive=tmp_path / "a")
+    assert run_query(spark, sql, tables).collect() == [Row(at=1_700_000_000)] * 3

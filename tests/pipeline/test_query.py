@@ -16,12 +16,12 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.query import (
     METADATA,
     archived_columns,
-    guessed,
-    pruned,
-    register,
+    identifiers,
+    inferred_columns,
+    register_views,
     sampled_entries,
-    streams_named,
-    words_of,
+    streams_in_query,
+    used_columns,
 )
 from headrace.spark.archive.files import look
 from headrace.spark.servers import Servers
@@ -29,7 +29,7 @@ from headrace.spark.servers import Servers
 
 def test_words_are_names_not_texts_or_comments() -> None:
     sql = "SELECT a, `b``c:d`, 'it''s not' FROM x -- nor this\n WHERE y = 'z\\'' AND a > 1"
-    assert words_of(sql) == ["SELECT", "a", "b`c:d", "FROM", "x", "WHERE", "y", "AND", "1"]
+    assert identifiers(sql) == ["SELECT", "a", "b`c:d", "FROM", "x", "WHERE", "y", "AND", "1"]
 
 
 def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
@@ -42,17 +42,17 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
     maker.add("old", [("5-0", {"n": 1})])
     servers = Servers(stream_server.url)
     sql = "SELECT text FROM orders JOIN `a:b` USING (n) JOIN old USING (n) WHERE t = 'a:b'"
-    assert streams_named(sql, servers, look(maker.directory)) == ["orders", "a:b", "old"]
-    assert streams_named(sql, servers, None) == ["orders", "a:b"]
+    assert streams_in_query(sql, servers, look(maker.directory)) == ["orders", "a:b", "old"]
+    assert streams_in_query(sql, servers, None) == ["orders", "a:b"]
     with pytest.raises(UsageError, match="names no stream"):
-        streams_named("SELECT 'orders' FROM text", servers, None)
+        streams_in_query("SELECT 'orders' FROM text", servers, None)
     servers.close()
 
 
 def test_a_server_that_is_not_there_is_said_at_once() -> None:
     spark = cast(SparkSession, None)  # it is not asked: the server is, first
     with pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1: .* is a server running there"):
-        register(spark, "SELECT * FROM orders", "redis://127.0.0.1:1")
+        register_views(spark, "SELECT * FROM orders", "redis://127.0.0.1:1")
 
 
 def test_types_are_guessed_as_those_of_an_archive_are() -> None:
@@ -60,7 +60,7 @@ def test_types_are_guessed_as_those_of_an_archive_are() -> None:
         {b"n": b"1", b"x": b"2", b"day": b"2013-01-31", b"yes": b"true", b"code": b"007", b"_ID": b"1"},
         {b"n": b"-20", b"x": b"2.5", b"day": b"2013-02-01", b"yes": b"false", b"none": b"", b"\xff": b"1"},
     ]
-    found = guessed(sample)
+    found = inferred_columns(sample)
     assert found.simpleString() == ("struct<n:bigint,x:double,day:date,yes:boolean,code:string,none:string>")
 
 
@@ -70,10 +70,16 @@ def test_a_sample_has_both_ends_and_the_archive(stream_server: StreamServer, tmp
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add("s", [("5-0", {"early": "y"})])
     servers = Servers(stream_server.url)
-    assert set(guessed(sampled_entries(servers, None, "s")).names) == {"n", "name", "half", "late"}
+    assert set(inferred_columns(sampled_entries(servers, None, "s")).names) == {"n", "name", "half", "late"}
     held = look(maker.directory)
-    assert set(guessed(sampled_entries(servers, held, "s")).names) == {"n", "name", "half", "late", "early"}
-    assert guessed(sampled_entries(servers, None, "missing")).names == []
+    assert set(inferred_columns(sampled_entries(servers, held, "s")).names) == {
+        "n",
+        "name",
+        "half",
+        "late",
+        "early",
+    }
+    assert inferred_columns(sampled_entries(servers, None, "missing")).names == []
     assert len(sampled_entries(servers, None, "s")) == 400
     stream_server.client.xtrim("s", maxlen=300, approximate=False)
     assert len(sampled_entries(servers, None, "s")) == 300
@@ -102,4 +108,4 @@ def test_only_columns_that_are_spoken_of_are_read() -> None:
         ("SELECT * FROM s", [*METADATA.names, "n", "Delay", "other"]),
         ("SELECT s.* FROM s", [*METADATA.names, "n", "Delay", "other"]),
     ]:
-        assert pruned(sql, columns).names == names
+        assert used_columns(sql, columns).names == names

@@ -13,7 +13,7 @@ from stream_server import StreamServer
 from archives import ArchiveMaker, Entry
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import interrupts
-from headrace.pipeline.query import ask, keep_asking, register
+from headrace.pipeline.query import follow_query, register_views, run_query
 from headrace.pipeline.spark_import import load_from_spark
 from headrace.pipeline.sql_errors import query_failures_explained
 
@@ -40,25 +40,25 @@ def test_sql_over_an_archive_and_what_is_live(
     )
     for pushing in ("true", "false"):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", pushing)
-        tables = register(spark, sql, stream_server.url, archive=maker.directory)
+        tables = register_views(spark, sql, stream_server.url, archive=maker.directory)
         assert [(t.stream, t.columns.names) for t in tables] == [
             ("s:1", ["_timestamp", "n", "kind"]),
             ("names", ["_timestamp", "kind", "called"]),
         ]
         wanted = [n for n in range(600, 5000) if n % 2 == 0]
-        assert ask(spark, sql).collect() == [Row(called="even", many=len(wanted), total=sum(wanted))]
+        assert run_query(spark, sql).collect() == [Row(called="even", many=len(wanted), total=sum(wanted))]
     with pytest.raises(UsageError, match="Spark"):
-        ask(spark, "SELECT FROM WHERE")
+        run_query(spark, "SELECT FROM WHERE")
     typo = "SELECT knd FROM names"
     with pytest.raises(UsageError, match=r"`knd`.*did you mean `kind`.; names has kind, called$"):
-        ask(spark, typo, register(spark, typo, stream_server.url))
+        run_query(spark, typo, register_views(spark, typo, stream_server.url))
     typo = "SELECT * FROM names JOIN nams USING (kind)"
     with pytest.raises(UsageError, match=r"Spark: there is no stream 'nams'; did you mean 'names'\?$"):
-        ask(spark, typo, register(spark, typo, stream_server.url), ["names"])
+        run_query(spark, typo, register_views(spark, typo, stream_server.url), ["names"])
     with pytest.raises(UsageError, match=r"^there is no stream 'nams'; did you mean 'names'\?$"):
-        register(spark, "SELECT * FROM nams", stream_server.url)
+        register_views(spark, "SELECT * FROM nams", stream_server.url)
     wrong = "SELECT CAST(called AS INT) FROM names"
-    found = ask(spark, wrong, register(spark, wrong, stream_server.url))
+    found = run_query(spark, wrong, register_views(spark, wrong, stream_server.url))
     for fetch in (found.collect, lambda: list(found.toLocalIterator())):
         with (
             pytest.raises(HeadraceError, match=r"the query failed: \[CAST_INVALID_INPUT\].*SQLSTATE: 22018$"),
@@ -73,7 +73,7 @@ def test_fields_with_reserved_names_do_not_break_a_query(
     names = ["_exact", "_fields", "_Corrupt_Record", "_id", "n"]
     stream_server.add("s", [("1-0", dict.fromkeys(names, 7))])
     sql = "SELECT * FROM s"
-    [row] = ask(spark, sql, register(spark, sql, stream_server.url)).collect()
+    [row] = run_query(spark, sql, register_views(spark, sql, stream_server.url)).collect()
     assert row.asDict().keys() == {"_stream", "_id", "_timestamp", "_sequence", "n"}
     assert row.n == 7
 
@@ -84,7 +84,7 @@ def test_fields_that_differ_in_case_are_different_columns(
     stream_server.add("s", [("1-0", {"n": 1, "N": 2})])
     sql = "SELECT N, n FROM s"
     try:
-        found = ask(spark, sql, register(spark, sql, stream_server.url)).collect()
+        found = run_query(spark, sql, register_views(spark, sql, stream_server.url)).collect()
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
     assert found == [Row(N=2, n=1)]
@@ -93,7 +93,7 @@ def test_fields_that_differ_in_case_are_different_columns(
 def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_server: StreamServer) -> None:
     stream_server.add("s", entries(100))
     sql = "SELECT kind, count(*) AS many FROM s GROUP BY kind ORDER BY kind"
-    register(spark, sql, stream_server.url, following=True)
+    register_views(spark, sql, stream_server.url, following=True)
     seen: list[list[Row]] = []
 
     def show(names: list[str], rows: list[Row], whole: bool) -> None:
@@ -106,7 +106,7 @@ def test_a_query_that_is_followed_is_told_anew(spark: SparkSession, stream_serve
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            keep_asking(ask(spark, sql), 10, show)
+            follow_query(run_query(spark, sql), 10, show)
     finally:
         interrupts._interrupted.clear()
     assert seen[0] == [Row(kind="a", many=50), Row(kind="b", many=50)]
@@ -117,7 +117,7 @@ def test_rows_that_are_followed_come_once_each_and_all(
     spark: SparkSession, stream_server: StreamServer
 ) -> None:
     stream_server.add("s", entries(200))
-    register(spark, "SELECT n FROM s", stream_server.url, following=True)
+    register_views(spark, "SELECT n FROM s", stream_server.url, following=True)
     seen: list[int] = []
 
     def show(names: list[str], rows: Iterable[Row], whole: bool) -> None:
@@ -130,7 +130,7 @@ def test_rows_that_are_followed_come_once_each_and_all(
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            keep_asking(ask(spark, "SELECT n FROM s"), None, show)
+            follow_query(run_query(spark, "SELECT n FROM s"), None, show)
     finally:
         interrupts._interrupted.clear()
     assert sorted(seen) == list(range(201))

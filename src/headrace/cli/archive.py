@@ -18,16 +18,22 @@ from headrace.cli.streams import lengths, url_option, wanted_streams
 from headrace.cli.values import LocalPath, finite, time_zone
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import ENTRIES_PER_BATCH, archive, check, check_names, schema_of
+from headrace.pipeline.archive import (
+    ENTRIES_PER_BATCH,
+    archive,
+    check_field_names,
+    count_archive,
+    parse_schema,
+)
 from headrace.pipeline.compact import compact
 from headrace.pipeline.inference import (
     SAMPLE,
-    infer,
-    kinds_of,
-    lack_spellings,
-    left_out,
-    sample,
-    with_spellings,
+    field_types,
+    infer_columns,
+    lacks_time_format,
+    sample_entries,
+    unusable_names,
+    with_time_formats,
 )
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.progress import BatchProgress
@@ -119,10 +125,10 @@ def command(
     wanted = Wanted(names, pattern, url, directory.absolute(), batch, allow_loss, compaction)
     streams = wanted_streams(url, names, pattern)
     if fields == INFER:
-        found = sample(url, streams, sampled or SAMPLE)
-        fields = infer(found)
+        found = sample_entries(url, streams, sampled or SAMPLE)
+        fields = infer_columns(found)
         console.print(line(f"Fields: {fields}"), soft_wrap=True)
-        for name, why in left_out(kinds_of(found)).items():
+        for name, why in unusable_names(field_types(found)).items():
             console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
     try:
         with ExitStack() as stack:
@@ -131,16 +137,18 @@ def command(
             stack.callback(lambda: wanted.misfits.update(collected(Path(scratch))))
             log = Path(scratch) / "spark.log"
             spark = stack.enter_context(announced_spark("headrace archive", log, time_zone))
-            wanted.fields = None if fields is None else schema_of(fields)
-            check_names(wanted.fields)
-            if wanted.fields is not None and lack_spellings(wanted.fields):
-                wanted.fields = with_spellings(wanted.fields, sample(url, streams, sampled or SAMPLE))
+            wanted.fields = None if fields is None else parse_schema(fields)
+            check_field_names(wanted.fields)
+            if wanted.fields is not None and lacks_time_format(wanted.fields):
+                wanted.fields = with_time_formats(
+                    wanted.fields, sample_entries(url, streams, sampled or SAMPLE)
+                )
             run(console, spark, wanted, streams)
             while not once:
                 wait(every or EVERY_SECONDS)
                 run(console, spark, wanted, wanted_streams(url, names, pattern))
             with console.status("Counting"):
-                held = check(spark, wanted.directory)
+                held = count_archive(spark, wanted.directory)
     except KeyboardInterrupt:
         if once or not wanted.written:
             raise

@@ -32,7 +32,7 @@ from headrace.cli.drawing import progress_bar
 from headrace.cli.spark_session import announced_spark
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archive import Check, archive, check, schema_of
+from headrace.pipeline.archive import ArchiveCounts, archive, count_archive, parse_schema
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.progress import BatchProgress
@@ -100,7 +100,7 @@ def command(output: Path, rows: int) -> None:
 
 def query_and_archive(
     console: Console, url: str, output: Path, rows: int
-) -> tuple[dict[Window, Delays], int, Check]:
+) -> tuple[dict[Window, Delays], int, ArchiveCounts]:
     """Both streaming queries in turn: the windows, how many entries were archived, what is there."""
     with ExitStack() as stack:
         spark = stack.enter_context(announced_spark("headrace demo", output / LOG, ZONE))
@@ -112,7 +112,7 @@ def query_and_archive(
         console.print("[bold]4 Archive[/]  Parquet, a directory a day")
         written = archive_flights(console, spark, url, output / ARCHIVE, rows)
         with console.status("Counting the archive"):
-            return windows, written, check(spark, output / ARCHIVE)
+            return windows, written, count_archive(spark, output / ARCHIVE)
 
 
 def prepare(output: Path) -> None:
@@ -177,7 +177,7 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
             bar.update(task, rows=bar.tasks[task].completed)
 
         per_batch = -(-rows // ARCHIVE_BATCHES)
-        fields = schema_of(FIELDS)
+        fields = parse_schema(FIELDS)
         written = archive(
             spark, url, STREAM, directory, fields=fields, entries_per_batch=per_batch, on_batch=show
         )

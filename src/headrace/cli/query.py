@@ -23,10 +23,10 @@ from headrace.cli.streams import servers_at, url_option
 from headrace.cli.values import LocalPath, time_zone
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
-from headrace.pipeline.archive import schema_of
+from headrace.pipeline.archive import parse_schema
 from headrace.pipeline.catalog import catalog_rows, catalog_statement, check_reads
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.pipeline.query import Table, ask, keep_asking, register
+from headrace.pipeline.query import StreamView, follow_query, register_views, run_query
 from headrace.pipeline.sql_errors import query_failures_explained
 from headrace.spark.decode.misfits import Counts, collected, collecting, told_misfits
 
@@ -109,16 +109,16 @@ def command(
         if statement is not None:
             print_rows(*catalog_rows(statement, url, archive, fields), shown, form)
             return
-        tables = register(spark, sql, url, archive=archive, fields=fields, following=following)
+        tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
         if unknown := sorted(set(fields) - {"", *(table.stream for table in tables)}):
             raise UsageError(f"--fields {unknown[0]}=…: the query names no stream {unknown[0]!r}")
         for table in tables:
             tell_guess(told, table)
         if following:
-            follow_it(ask(spark, sql, tables, names_at(url)), shown, form)
+            follow_it(run_query(spark, sql, tables, names_at(url)), shown, form)
         else:
             with query_failures_explained():
-                answer(told, ask(spark, sql, tables, names_at(url)), shown, form)
+                answer(told, run_query(spark, sql, tables, names_at(url)), shown, form)
 
 
 def names_at(url: str) -> Iterator[str]:
@@ -130,10 +130,10 @@ def names_at(url: str) -> Iterator[str]:
 def columns_of(text: str) -> tuple[str, StructType]:
     """What --fields says: of which stream (all, if it names none), and its columns."""
     stream, equals, columns = text.rpartition("=")
-    return (stream if equals else ""), schema_of(columns)
+    return (stream if equals else ""), parse_schema(columns)
 
 
-def tell_guess(told: Console, table: Table) -> None:
+def tell_guess(told: Console, table: StreamView) -> None:
     """Says which types were guessed."""
     if table.sampled:
         columns = ", ".join(
@@ -197,7 +197,7 @@ def follow_it(found: DataFrame, most: int, form: str | None) -> None:
                 live = stack.enter_context(Live(console=console, auto_refresh=False))
             live.update(drawn, refresh=True)
 
-        keep_asking(found, most + 1 if form is None else None, show)
+        follow_query(found, most + 1 if form is None else None, show)
 
 
 def picture(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int) -> RenderableType:

@@ -1,14 +1,14 @@
-"""From streams into Parquet files, a directory a stream and day, each entry exactly once.
+"""Archive streams to Parquet files, one directory per stream and day, each entry exactly once.
 
 DIR/stream=flights/date=2013-01-01/part-….parquet     id, timestamp, sequence, the fields, _exact
-DIR/_spark_metadata/                   Spark's list of the files that count
-DIR/_headrace/                         whose archive this is (archive_home), and
-DIR/_headrace/checkpoint/              how far it has got; the next run goes on from there
+DIR/_spark_metadata/                   Spark's list of the valid files
+DIR/_headrace/                         the archive's metadata (archive_metadata), and
+DIR/_headrace/checkpoint/              its progress; the next run continues from there
 
-No byte is lost: where the fields, as one map or as typed columns, do not give an entry back as it was, the
-column _exact holds it whole. replay reads it from there.
+No byte is lost: where the fields, as one map or as typed columns, cannot represent an entry exactly, the
+column _exact holds all its fields. A replay reads it from there.
 
-After each batch the server is told how far its streams are archived (watermark), so that they can be trimmed.
+After each batch the watermark on the server is raised, so that the streams can be trimmed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructField, StructType
 
 from headrace.errors import UsageError
-from headrace.pipeline.archive_metadata import Home, claim, held, record_names
-from headrace.pipeline.inference import TAKEN, quoted
+from headrace.pipeline.archive_metadata import (
+    ArchiveMetadata,
+    archive_lock,
+    create_or_open,
+    record_directory_names,
+)
+from headrace.pipeline.inference import RESERVED_COLUMNS, quote_identifier
 from headrace.pipeline.progress import BatchProgress, follow_batches
 from headrace.pipeline.watermark import WatermarkPublisher
 from headrace.spark.archive.files import committed_files
@@ -37,7 +42,7 @@ from headrace.spark.archive.partition_reader import EXACT
 
 ENTRIES_PER_BATCH = 250_000
 
-SIMPLE = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
+UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
 # An entry's own columns, and what they are called in the archive.
 METADATA = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
@@ -48,8 +53,8 @@ ENTRY = (
 
 
 @dataclass(frozen=True)
-class Check:
-    """What the archive holds."""
+class ArchiveCounts:
+    """The number of entries, of distinct entries, and of days in an archive."""
 
     entries: int
     distinct: int
@@ -68,7 +73,7 @@ def archive(
     on_batch: Callable[[BatchProgress], None] = lambda batch: None,
     on_exact: Callable[[int], None] = lambda entries: None,
 ) -> int:
-    """Write the entries that the archive does not have yet.
+    """Add the entries to an archive that it does not have yet.
 
     Streams may be added from run to run.
 
@@ -76,36 +81,38 @@ def archive(
         spark: the session to use.
         url: the server.
         streams: the streams to archive.
-        directory: where the archive is, or is to be.
+        directory: the archive; created if it does not exist.
         fields: a typed column for each of these fields; None for one map of all fields.
         entries_per_batch: entries in one micro-batch, at most.
-        fail_on_loss: whether to fail, or to warn, if entries were gone before they were archived.
-        on_batch: is called after each micro-batch.
-        on_exact: is called at the end with the number of entries that are kept whole in `_exact`.
+        fail_on_loss: whether to fail or to warn if entries were trimmed before they were archived.
+        on_batch: called after each micro-batch.
+        on_exact: called at the end with the number of entries that are stored in `_exact`.
 
     Returns:
-        How many entries were written.
+        The number of entries written.
 
     Raises:
         UsageError: if the directory holds something else.
-        HeadraceError: if another process is at work there, or the query fails.
+        HeadraceError: if another process archives or compacts there, or the query fails.
     """
     names = [streams] if isinstance(streams, str) else list(streams)
     directory = local_path(directory)
-    check_names(fields)
+    check_field_names(fields)
     fields = None if fields is None else all_nullable(fields)
     zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    home = claim(directory, names, None if fields is None else fields.simpleString(), zone)
+    home = create_or_open(directory, names, None if fields is None else fields.simpleString(), zone)
     watermark = WatermarkPublisher(url, directory)
     written = 0
     try:
-        with held(directory):
+        with archive_lock(directory):
             before = set(committed_files(directory))
-            # A run that was killed may have left a batch that is done and not told.
+            # A killed run may have left a complete batch that is not published.
             watermark.publish_new()
             rows = archive_rows(spark, url, names, home, fields, entries_per_batch, fail_on_loss)
             if home.alone is None:
-                rows = in_directories(rows, record_names(directory, names, not has_utf8_paths(spark)))
+                rows = with_directory_names(
+                    rows, record_directory_names(directory, names, not has_utf8_paths(spark))
+                )
             query = (
                 rows.writeStream.format("parquet")
                 .partitionBy(*home.partitions)
@@ -119,14 +126,14 @@ def archive(
                 watermark.publish_new()
                 on_batch(batch)
             watermark.publish_new()
-            on_exact(sum(map(exact_rows, set(committed_files(directory)) - before)))
+            on_exact(sum(map(count_exact_rows, set(committed_files(directory)) - before)))
     finally:
         watermark.close()
     return written
 
 
-def exact_rows(path: Path) -> int:
-    """How many rows of a file have their entry in `_exact`, as the file's own statistics say."""
+def count_exact_rows(path: Path) -> int:
+    """Return how many rows of a file have their entry in `_exact`, by the file's statistics."""
     found = 0
     with pq.ParquetFile(path) as parquet:
         paths = [parquet.schema.column(place).path for place in range(len(parquet.schema))]
@@ -147,12 +154,12 @@ def archive_rows(
     spark: SparkSession,
     url: str,
     streams: Sequence[str],
-    home: Home,
+    home: ArchiveMetadata,
     fields: StructType | None,
     entries_per_batch: int,
     fail_on_loss: bool,
 ) -> DataFrame:
-    """The rows of the archive, as a stream of them."""
+    """Return the rows to archive as a streaming DataFrame."""
     rows = entries(
         spark,
         url,
@@ -168,13 +175,13 @@ def archive_rows(
 
 
 def has_utf8_paths(spark: SparkSession) -> bool:
-    """Whether the JVM can write any name into a path: its locale decides that."""
+    """Return whether the JVM can write any name into a path: that depends on its locale."""
     jvm: Any = spark.sparkContext._jvm
     return str(jvm.java.lang.System.getProperty("sun.jnu.encoding")).upper() in ("UTF-8", "UTF8")
 
 
-def in_directories(rows: DataFrame, directories: Mapping[str, str]) -> DataFrame:
-    """The rows, where some streams are called as their directories are to be."""
+def with_directory_names(rows: DataFrame, directories: Mapping[str, str]) -> DataFrame:
+    """Return the rows with the directory names of streams in place of their names."""
     if not directories:
         return rows
     pairs = [F.lit(text) for pair in directories.items() for text in pair]
@@ -192,17 +199,17 @@ def entries(
     with_exact: bool = False,
     **options: int | str,
 ) -> DataFrame:
-    """Streams from their first entries on as a streaming DataFrame: id, timestamp, sequence, the fields."""
+    """Return streams from their first entries as a streaming DataFrame: id, timestamp, sequence, fields."""
     names = [streams] if isinstance(streams, str) else list(streams)
     reader = spark.readStream.format("headrace").option("url", url)
-    if all(SIMPLE.fullmatch(name) for name in names):
+    if all(UNQUOTED_NAME.fullmatch(name) for name in names):
         reader = reader.option("subscribe", ",".join(names))
     else:
         reader = reader.option("assign", json.dumps(names))
     for name, value in options.items():
         reader = reader.option(name, str(value))
     reader = reader.option("startingOffsets", "earliest")
-    entry = schema_of(ENTRY)
+    entry = parse_schema(ENTRY)
     wanted = [*(["_stream"] if with_stream else []), *METADATA]
     typed = StructType([entry["_fields"]]) if fields is None else fields
     schema = StructType([entry[name] for name in wanted] + typed.fields)
@@ -210,18 +217,18 @@ def entries(
     if fields is None:
         columns.append(F.col("_fields").alias("fields"))
     else:
-        columns += [F.col(quoted(field.name)) for field in fields]
+        columns += [F.col(quote_identifier(field.name)) for field in fields]
     if with_exact:
         schema = StructType([*schema.fields, entry[EXACT]])
         columns.append(F.col(EXACT))
     return reader.schema(schema).load().select(*columns)
 
 
-def check_names(fields: StructType | None) -> None:
-    """UsageError if a typed field would be called what a column of the archive is called already."""
+def check_field_names(fields: StructType | None) -> None:
+    """Raise UsageError if a typed field has the name of a column of the archive."""
     for field in [] if fields is None else fields:
         is_map = field.name == "fields" and isinstance(field.dataType, MapType)
-        if is_map or field.name.lower() in TAKEN:
+        if is_map or field.name.lower() in RESERVED_COLUMNS:
             raise UsageError(
                 f"a field {field.name!r} cannot be a column of an archive, which has one of that name; leave "
                 "out --fields to archive all fields as one map"
@@ -229,12 +236,12 @@ def check_names(fields: StructType | None) -> None:
 
 
 def all_nullable(fields: StructType) -> StructType:
-    """The columns without NOT NULL: an entry that lacks one is archived all the same."""
+    """Return the columns without NOT NULL, so that entries without them are archived too."""
     return StructType([StructField(f.name, f.dataType, True, f.metadata) for f in fields])
 
 
-def schema_of(columns: str) -> StructType:
-    """The columns that a text in SQL declares, such as `carrier STRING, delay INT`, or UsageError."""
+def parse_schema(columns: str) -> StructType:
+    """Parse columns in SQL, such as `carrier STRING, delay INT`. UsageError if they are not valid."""
     try:
         schema = StructType.fromDDL(columns)
     except ParseException as error:
@@ -246,8 +253,8 @@ def schema_of(columns: str) -> StructType:
     return schema
 
 
-def check(spark: SparkSession, directory: Path) -> Check:
-    """Counts what is in the archive, reading it as anybody would."""
+def count_archive(spark: SparkSession, directory: Path) -> ArchiveCounts:
+    """Count the entries of an archive by reading its Parquet files."""
     # A stream called 007 is not the number 7.
     guess = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = spark.conf.get(guess)
@@ -259,4 +266,4 @@ def check(spark: SparkSession, directory: Path) -> Check:
     finally:
         spark.conf.set(guess, before or "true")
     assert row is not None
-    return Check(*row)
+    return ArchiveCounts(*row)

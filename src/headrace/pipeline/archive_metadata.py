@@ -22,8 +22,14 @@ from headrace.spark.archive.names import NAMES, encoded_names, recorded_names
 
 
 @dataclass(frozen=True)
-class Home:
-    """An archive's directory, its fields; alone: its one stream, if that does not stand in its paths."""
+class ArchiveMetadata:
+    """The metadata of an archive.
+
+    Attributes:
+        directory: The archive's directory.
+        fields: Its typed columns as a schema string; None for one map of all fields.
+        alone: Its only stream, if its paths have no stream name; else None.
+    """
 
     directory: Path
     fields: str | None
@@ -31,19 +37,21 @@ class Home:
 
     @property
     def checkpoint(self) -> Path:
-        """Spark's: how far the archive has got."""
+        """The directory of Spark's checkpoint."""
         return self.directory / OURS / "checkpoint"
 
     @property
     def partitions(self) -> list[str]:
-        """The columns that are directories."""
+        """The partition columns."""
         return ["stream", "date"] if self.alone is None else ["date"]
 
 
-def claim(directory: Path, streams: Sequence[str], fields: str | None, zone: str) -> Home:
-    """Makes the directory an archive, or finds that it is one that may be continued so.
+def create_or_open(directory: Path, streams: Sequence[str], fields: str | None, zone: str) -> ArchiveMetadata:
+    """Create an archive in the directory, or open the one that is there.
 
-    UsageError if it is another's, or holds other files.
+    Raises:
+        UsageError: if the archive has other fields, streams or another time zone, or the directory holds
+            other files.
     """
     alone = directory / OURS / "stream.json"
     mark = directory / OURS / "streams.json"
@@ -53,27 +61,27 @@ def claim(directory: Path, streams: Sequence[str], fields: str | None, zone: str
             raise UsageError(
                 f"{directory} is the archive of stream {theirs['stream']!r} alone; give another --to"
             )
-        same_fields(directory, theirs["fields"], fields)
-        return Home(directory, fields, theirs["stream"])
+        check_same_fields(directory, theirs["fields"], fields)
+        return ArchiveMetadata(directory, fields, theirs["stream"])
     if mark.is_file():
         theirs = json.loads(mark.read_text())
-        same_fields(directory, theirs["fields"], fields)
+        check_same_fields(directory, theirs["fields"], fields)
         if theirs["zone"] != zone:
             raise UsageError(
                 f"{directory} has days of time zone {theirs['zone']}, not {zone}; say --time-zone"
             )
-        return Home(directory, fields)
+        return ArchiveMetadata(directory, fields)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} is not empty and not an archive; give another --to")
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(mark, json.dumps({"fields": fields, "zone": zone}) + "\n")
+        write_atomically(mark, json.dumps({"fields": fields, "zone": zone}) + "\n")
     except OSError as error:
         raise UsageError(f"{directory}: cannot write there: {error.strerror}") from error
-    return Home(directory, fields)
+    return ArchiveMetadata(directory, fields)
 
 
-def same_fields(directory: Path, theirs: str | None, ours: str | None) -> None:
+def check_same_fields(directory: Path, theirs: str | None, ours: str | None) -> None:
     """UsageError if an archive was written with other fields."""
     if theirs != ours:
         raise UsageError(
@@ -81,8 +89,10 @@ def same_fields(directory: Path, theirs: str | None, ours: str | None) -> None:
         )
 
 
-def record_names(directory: Path, streams: Sequence[str], ascii_only: bool = False) -> dict[str, str]:
-    """Note the streams whose directories are not called like them.
+def record_directory_names(
+    directory: Path, streams: Sequence[str], ascii_only: bool = False
+) -> dict[str, str]:
+    """Record the streams whose directories have encoded names.
 
     ascii_only: whether the writer can only write ASCII into paths.
 
@@ -93,12 +103,12 @@ def record_names(directory: Path, streams: Sequence[str], ascii_only: bool = Fal
     known = recorded_names(directory / OURS)
     if wanted.keys() - known.keys():
         both = dict(sorted((known | wanted).items()))
-        write_whole(directory / OURS / NAMES, json.dumps(both, ensure_ascii=False, indent=1) + "\n")
+        write_atomically(directory / OURS / NAMES, json.dumps(both, ensure_ascii=False, indent=1) + "\n")
     return {stream: name for name, stream in wanted.items()}
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file that is there whole or not at all."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file atomically: a crash leaves the old file or the new one."""
     draft = path.with_name(f"{path.name}.draft")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -108,8 +118,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Within, nobody else archives to the directory or compacts it. HeadraceError if somebody does."""
+def archive_lock(directory: Path) -> Iterator[None]:
+    """Hold the archive's lock in the block. HeadraceError if another process holds it."""
     with (directory / OURS / "lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from headrace.errors import UsageError
-from headrace.pipeline.query import METADATA, archived_columns, guessed, sampled_entries
+from headrace.pipeline.query import METADATA, archived_columns, inferred_columns, sampled_entries
 from headrace.pipeline.sql_errors import no_table
 from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import Archive, look
@@ -115,7 +115,7 @@ def describe(
     if columns is None:
         sample = sampled_entries(servers, held, name)
         entries = "entry" if len(sample) == 1 else "entries"
-        columns, known_from = guessed(sample), f"guessed from {len(sample):,} {entries}"
+        columns, known_from = inferred_columns(sample), f"guessed from {len(sample):,} {entries}"
     rows: Rows = [(field.name, field.dataType.simpleString(), "of every entry") for field in METADATA]
     own = set(METADATA.names)
     rows += [

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.archive_metadata import held, write_whole
+from headrace.pipeline.archive_metadata import archive_lock, write_atomically
 from headrace.pipeline.ordered_archive_reader import SPARK_METADATA_KEY
 from headrace.pipeline.watermark import sync_path
 from headrace.spark.archive.files import LOG, OURS, day, located, logged_files, partition_of
@@ -48,12 +48,12 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024  # before they are packed
 JOURNAL = "compacting.json"
 UTC_MICROSECONDS = pa.timestamp("us", "UTC")
 
-Line = dict[str, Any]
+LogLine = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Compacted:
-    """What was done: so many files became so few."""
+class CompactionResult:
+    """How many files were merged (before), and into how many (after)."""
 
     before: int = 0
     after: int = 0
@@ -65,34 +65,46 @@ def compact(
     target_bytes: int = TARGET_BYTES,
     keep_seconds: float = 0,
     on_file: Callable[[Path, int], None] = lambda made, replaced: None,
-) -> Compacted:
-    """Puts the small files of days that are over together, up to about target_bytes each.
+) -> CompactionResult:
+    """Merge the small files of past days into files of up to about target_bytes.
 
-    on_file hears of each new file and how many it replaces. HeadraceError if the archive is being written.
+    Args:
+        directory: The archive.
+        target_bytes: The size of a merged file.
+        keep_seconds: How long to keep replaced files for readers that still use them.
+        on_file: Called with each new file and the number of files that it replaces.
+
+    Returns:
+        How many files were merged, and into how many.
+
+    Raises:
+        HeadraceError: if another process archives to the directory or compacts it.
     """
     before = after = 0
-    with held(directory):
+    with archive_lock(directory):
         for draft in (directory / OURS).glob("*.draft"):
             draft.unlink()
         for journal in journals(directory):
-            finish(directory, journal, keep_seconds)
+            finish_merge(directory, journal, keep_seconds)
         log = last_compact_file(directory)
         if log is None:
-            return Compacted()
-        waiting = {(directory / each).parent for journal in journals(directory) for each in made_by(journal)}
+            return CompactionResult()
+        waiting = {
+            (directory / each).parent for journal in journals(directory) for each in new_files(journal)
+        }
         for files in groups_to_merge(directory, log, target_bytes):
             if files[0].parent in waiting:
                 continue
-            made = merge(directory, log, files)
+            made = merge_files(directory, log, files)
             before, after = before + len(files), after + 1
             on_file(made, len(files))
         for journal in journals(directory):
-            finish(directory, journal, keep_seconds)
-    return Compacted(before, after)
+            finish_merge(directory, journal, keep_seconds)
+    return CompactionResult(before, after)
 
 
 def journals(directory: Path) -> list[Path]:
-    """The mergers that are not finished."""
+    """Return the journals of unfinished merges."""
     return sorted((directory / OURS).glob(f"*-{JOURNAL}"))
 
 
@@ -104,8 +116,8 @@ def last_compact_file(directory: Path) -> Path | None:
     return log / f"{max(numbers)}.compact" if numbers else None
 
 
-def lines_of(log: Path) -> list[Line]:
-    """The files that one file of the log adds."""
+def log_lines(log: Path) -> list[LogLine]:
+    """Return the entries of one file of the log. HeadraceError if its version is unknown."""
     version, *lines = log.read_text().splitlines()
     if version != "v1":
         raise HeadraceError(f"{log} is a log of version {version!r}; expected v1")
@@ -114,10 +126,10 @@ def lines_of(log: Path) -> list[Line]:
 
 def groups_to_merge(directory: Path, log: Path, target_bytes: int) -> Iterator[list[Path]]:
     """Files that are to become one: of one stream and day, next to each other, smaller than the target."""
-    days: dict[tuple[str, str], list[Line]] = defaultdict(list)
-    for line in lines_of(log):
-        days[place(directory, line)].append(line)
-    later = {place(directory, line) for each in batches_after(log) for line in lines_of(each)}
+    days: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
+    for line in log_lines(log):
+        days[partition_key(directory, line)].append(line)
+    later = {partition_key(directory, line) for each in batches_after(log) for line in log_lines(each)}
     last: dict[str, str] = {}
     for stream, date in [*days, *later]:
         last[stream] = max(last.get(stream, ""), date)
@@ -126,7 +138,7 @@ def groups_to_merge(directory: Path, log: Path, target_bytes: int) -> Iterator[l
         over = day(date) is not None and date < last[stream] and key not in later
         if over and len(lines) > 1:
             sizes = {located(directory, line["path"]): int(line["size"]) for line in lines}
-            yield from packed(sorted(sizes, key=first_id), sizes, target_bytes)
+            yield from groups_by_size(sorted(sizes, key=first_id), sizes, target_bytes)
 
 
 def batches_after(log: Path) -> list[Path]:
@@ -135,13 +147,13 @@ def batches_after(log: Path) -> list[Path]:
     return [each for each in log.parent.iterdir() if each.name.isdigit() and int(each.name) > number]
 
 
-def place(directory: Path, line: Line) -> tuple[str, str]:
+def partition_key(directory: Path, line: LogLine) -> tuple[str, str]:
     """Stream and day of a file in the log."""
     keys = partition_of(located(directory, line["path"]).relative_to(directory))
     return keys.get("stream", ""), keys.get("date", "")
 
 
-def packed(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iterator[list[Path]]:
+def groups_by_size(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iterator[list[Path]]:
     """Neighbours together while they have the same columns and are not too large.
 
     A file that remains alone is left as it is.
@@ -149,7 +161,9 @@ def packed(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iter
     together: list[Path] = []
     size = 0
     for file in files:
-        if together and (size + sizes[file] > target_bytes or columns_of(file) != columns_of(together[-1])):
+        if together and (
+            size + sizes[file] > target_bytes or file_columns(file) != file_columns(together[-1])
+        ):
             if len(together) > 1:
                 yield together
             together, size = [], 0
@@ -159,7 +173,7 @@ def packed(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iter
         yield together
 
 
-def columns_of(file: Path) -> tuple[pa.Schema, bytes | None]:
+def file_columns(file: Path) -> tuple[pa.Schema, bytes | None]:
     """The columns of a file, and what Spark noted of them: an older file may lack one."""
     with pq.ParquetFile(file) as parquet:
         return schema_for(parquet).remove_metadata(), (parquet.metadata.metadata or {}).get(
@@ -175,7 +189,7 @@ def first_id(file: Path) -> EntryId:
     return (0, 0)
 
 
-def merge(directory: Path, log: Path, files: list[Path]) -> Path:
+def merge_files(directory: Path, log: Path, files: list[Path]) -> Path:
     """The four steps for some files of one day, up to the log; returns the new file."""
     name = f"part-headrace-{uuid.uuid4()}"
     made = files[0].with_name(f"{name}.snappy.parquet")
@@ -185,7 +199,7 @@ def merge(directory: Path, log: Path, files: list[Path]) -> Path:
         "replaced": [str(path.relative_to(directory)) for path in files],
         "since": time.time(),
     }
-    write_whole(directory / OURS / f"{name}-{JOURNAL}", json.dumps(told) + "\n")
+    write_atomically(directory / OURS / f"{name}-{JOURNAL}", json.dumps(told) + "\n")
     sync_path(directory / OURS)
     write_rows(draft, files)
     sync_path(draft)
@@ -198,9 +212,9 @@ def merge(directory: Path, log: Path, files: list[Path]) -> Path:
 def replace_in_log(directory: Path, log: Path, files: list[Path], made: Path) -> None:
     """Makes the new file count instead of the old ones, in one go."""
     gone = set(files)
-    lines: list[Line] = []
+    lines: list[LogLine] = []
     replaced = False
-    for line in lines_of(log):
+    for line in log_lines(log):
         if located(directory, line["path"]) not in gone:
             lines.append(line)
         elif not replaced:
@@ -213,7 +227,7 @@ def replace_in_log(directory: Path, log: Path, files: list[Path], made: Path) ->
     # Hadoop keeps a file's checksum beside it where it is told nothing else; it would not fit any more.
     log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
     draft = directory / OURS / f"{log.name}.draft"
-    write_whole(draft, "\n".join(["v1", *(json.dumps(line, separators=(",", ":")) for line in lines)]))
+    write_atomically(draft, "\n".join(["v1", *(json.dumps(line, separators=(",", ":")) for line in lines)]))
     draft.replace(log)
     sync_path(log.parent)
 
@@ -226,7 +240,7 @@ def write_rows(path: Path, files: list[Path]) -> None:
         schema = schema_for(first)
     schema = schema.with_metadata(notes)
     with pq.ParquetWriter(path, schema, compression="snappy") as writer:
-        for batches in gathered(rows_of(files, schema)):
+        for batches in row_groups(rows_of(files, schema)):
             writer.write_table(pa.Table.from_batches(batches, schema))
 
 
@@ -235,11 +249,11 @@ def rows_of(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for file in files:
         with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             for batch in parquet.iter_batches():
-                columns = [column_as(batch.column(field.name), field.type) for field in schema]
+                columns = [cast_column(batch.column(field.name), field.type) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """So many batches together as make a good row group."""
     together: list[pa.RecordBatch] = []
     size = 0
@@ -256,28 +270,28 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]
 def schema_for(parquet: pq.ParquetFile) -> pa.Schema:
     """The file's columns. Times in Spark's old form, which says nothing of a zone, are UTC."""
     old = {
-        parquet.schema.column(place).path
-        for place in range(len(parquet.schema))
-        if parquet.schema.column(place).physical_type == "INT96"
+        parquet.schema.column(index).path
+        for index in range(len(parquet.schema))
+        if parquet.schema.column(index).physical_type == "INT96"
     }
     return pa.schema(
         [field.with_type(UTC_MICROSECONDS) if field.name in old else field for field in parquet.schema_arrow]
     )
 
 
-def column_as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The column, with its times as UTC if they are to be."""
     return column if column.type == kind else column.cast(kind)
 
 
-def made_by(journal: Path) -> list[str]:
-    """The files that a merger makes."""
+def new_files(journal: Path) -> list[str]:
+    """Return the files that a merge creates."""
     made: list[str] = json.loads(journal.read_text())["made"]
     return made
 
 
-def finish(directory: Path, journal: Path, keep_seconds: float = 0) -> None:
-    """Removes what a merger left and does not count: what it replaced or, if not yet, what it made."""
+def finish_merge(directory: Path, journal: Path, keep_seconds: float = 0) -> None:
+    """Finish a merge: remove the files that are not in the log, either the replaced or the new ones."""
     told = json.loads(journal.read_text())
     count = logged_files(directory, directory / LOG)
     made = [directory / path for path in told["made"]]

@@ -31,13 +31,13 @@ SAMPLE = 1000
 WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 NUMBER = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
 DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
-BIGGEST = 1 << 63
+BIGINT_LIMIT = 1 << 63
 
 # Columns of the archive, and names that the Spark source has reserved. Spark does not tell case apart.
-TAKEN = {"stream", "date", "id", "timestamp", "sequence", *RESERVED}
+RESERVED_COLUMNS = {"stream", "date", "id", "timestamp", "sequence", *RESERVED}
 
 
-def both_ends(
+def sample_both_ends(
     servers: Servers, streams: Iterable[str], entries: int
 ) -> dict[str, list[Mapping[bytes, bytes]] | Exception]:
     """By stream the fields of so many of its entries, half of them its first, half its last; none twice."""
@@ -54,12 +54,12 @@ def both_ends(
     return found
 
 
-def sample(url: str, streams: Iterable[str], entries: int = SAMPLE) -> list[Mapping[bytes, bytes]]:
+def sample_entries(url: str, streams: Iterable[str], entries: int = SAMPLE) -> list[Mapping[bytes, bytes]]:
     """The same of all streams together. UsageError if one cannot be read."""
     servers = Servers(url, reconnect_timeout=0)
     found: list[Mapping[bytes, bytes]] = []
     try:
-        for stream, fields in both_ends(servers, streams, entries).items():
+        for stream, fields in sample_both_ends(servers, streams, entries).items():
             if isinstance(fields, Exception):
                 raise UsageError(f"stream {stream!r} cannot be sampled: {fields}")
             found += fields
@@ -68,25 +68,25 @@ def sample(url: str, streams: Iterable[str], entries: int = SAMPLE) -> list[Mapp
     return found
 
 
-def kinds_of(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
+def field_types(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
     """The type of each field, in the order in which they first come."""
     kinds: dict[bytes, str] = {}
     for entry in entries:
         for name, value in entry.items():
-            kinds[name] = wider(kinds.get(name), kind_of(value))
+            kinds[name] = common_type(kinds.get(name), value_type(value))
     return kinds
 
 
-def infer(entries: Collection[Mapping[bytes, bytes]]) -> str:
+def infer_columns(entries: Collection[Mapping[bytes, bytes]]) -> str:
     """Propose columns in SQL for the fields of some entries, in the order in which they first come.
 
     Raises:
         UsageError: if there is no field, or none whose name can be a column's.
     """
-    kinds = kinds_of(entries)
+    kinds = field_types(entries)
     if not kinds:
         raise UsageError("there are no entries to infer fields from; say them in --fields")
-    refused = left_out(kinds)
+    refused = unusable_names(kinds)
     columns = [column_of(name, kind, entries) for name, kind in kinds.items() if name not in refused]
     if not columns:
         raise UsageError(
@@ -95,7 +95,7 @@ def infer(entries: Collection[Mapping[bytes, bytes]]) -> str:
     return ", ".join(columns)
 
 
-def left_out(names: Iterable[bytes]) -> dict[bytes, str]:
+def unusable_names(names: Iterable[bytes]) -> dict[bytes, str]:
     """Which names of fields cannot be those of columns, and why not."""
     refused: dict[bytes, str] = {}
     folded: dict[str, str] = {}
@@ -103,7 +103,7 @@ def left_out(names: Iterable[bytes]) -> dict[bytes, str]:
         name = raw.decode(errors="replace")
         if "\ufffd" in name or not name.isprintable() or not name:
             refused[raw] = "is not printable text"
-        elif name.lower() in TAKEN:
+        elif name.lower() in RESERVED_COLUMNS:
             refused[raw] = "is the name of a column of the archive"
         elif (other := folded.setdefault(name.lower(), name)) != name:
             refused[raw] = f"differs only in case from {other!r}"
@@ -112,19 +112,19 @@ def left_out(names: Iterable[bytes]) -> dict[bytes, str]:
 
 def column_of(name: bytes, kind: str, entries: Iterable[Mapping[bytes, bytes]]) -> str:
     """The declaration of one column; of times with the spelling that most of them have."""
-    declared = f"{quoted(name.decode())} {kind}"
+    declared = f"{quote_identifier(name.decode())} {kind}"
     if kind != "TIMESTAMP":
         return declared
     styles = Counter(style_of(entry[name]) for entry in entries if name in entry)
     return f"{declared} COMMENT '{styles.most_common(1)[0][0]}'"
 
 
-def lack_spellings(columns: StructType) -> bool:
+def lacks_time_format(columns: StructType) -> bool:
     """Whether there is a column of times whose comment does not say how they are spelled."""
     return any(isinstance(f.dataType, TimestampType) and "comment" not in f.metadata for f in columns)
 
 
-def with_spellings(columns: StructType, entries: Collection[Mapping[bytes, bytes]]) -> StructType:
+def with_time_formats(columns: StructType, entries: Collection[Mapping[bytes, bytes]]) -> StructType:
     """The columns, those of times in ISO 8601 with the spelling that most of some entries have.
 
     A column that has a comment is left as it is.
@@ -140,12 +140,12 @@ def with_spellings(columns: StructType, entries: Collection[Mapping[bytes, bytes
     return StructType(found)
 
 
-def kind_of(value: bytes) -> str:
+def value_type(value: bytes) -> str:
     """The narrowest type that holds a value."""
     if value in (b"true", b"false"):
         return "BOOLEAN"
     if WHOLE.fullmatch(value):
-        return "BIGINT" if -BIGGEST <= int(value) < BIGGEST else "STRING"
+        return "BIGINT" if -BIGINT_LIMIT <= int(value) < BIGINT_LIMIT else "STRING"
     if NUMBER.fullmatch(value):
         return "DOUBLE"
     if DATE.fullmatch(value):
@@ -153,13 +153,13 @@ def kind_of(value: bytes) -> str:
     return "TIMESTAMP" if is_iso(value) else "STRING"
 
 
-def wider(one: str | None, other: str) -> str:
+def common_type(one: str | None, other: str) -> str:
     """The type that holds what both hold."""
     if one is None or one == other:
         return other
     return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A column's name as SQL takes any."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,8 +1,8 @@
-"""Streams as tables of SQL: each stream that a query names is a view of its name.
+"""Query streams in SQL: each stream that a query names is a view of its name.
 
-What a stream's columns are nobody has declared. So a few of its entries are looked at (inference); unless the
-fields are said, or an archive has them as columns. Besides there are _stream, _id, _timestamp and _sequence.
-Only columns that the query speaks of are read.
+The columns of a stream are given by the caller, taken from an archive with typed columns, or inferred from a
+sample of entries (inference). Each view also has _stream, _id, _timestamp and _sequence. Only columns that
+the query names are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.inference import both_ends, kinds_of
+from headrace.pipeline.inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.ordered_archive_reader import spark_fields
 from headrace.pipeline.progress import follow_batches
@@ -65,14 +65,18 @@ METADATA = StructType(
 ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record", EXACT}
 WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
 TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|\w+)", re.IGNORECASE)
-TEXTS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
+LITERALS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
 
 
 @dataclass(frozen=True)
-class Table:
-    """A view: its stream, the columns that are read, and from how many entries their types were guessed.
+class StreamView:
+    """The view of a stream.
 
-    fields: all that a query could name besides _id and the like.
+    Attributes:
+        stream: The stream's name, and the view's.
+        columns: The columns that are read.
+        sampled: From how many entries the types were inferred; 0 if they were not inferred.
+        fields: All fields that a query could name.
     """
 
     stream: str
@@ -81,7 +85,7 @@ class Table:
     fields: tuple[str, ...] = ()
 
 
-def register(
+def register_views(
     spark: SparkSession,
     sql: str,
     url: str,
@@ -90,31 +94,43 @@ def register(
     fields: Mapping[str, StructType] | None = None,
     following: bool = False,
     options: Mapping[str, str] | None = None,
-) -> list[Table]:
-    """Makes views of the streams that the SQL names, on the server or in the archive; which those are.
+) -> list[StreamView]:
+    """Create views of the streams that a query names.
 
-    fields: what to read of a stream, by its name; under "" of all others. following: views that grow.
-    options: of the source, for all; by default times may be in milliseconds or in ISO 8601. UsageError if the
-    SQL names no stream; HeadraceError without a server.
+    Args:
+        spark: The session.
+        sql: The query.
+        url: The server.
+        archive: An archive; its entries and the live ones are one view.
+        fields: Columns by stream; those under "" are for all other streams. Others are inferred.
+        following: Create streaming views.
+        options: Options of the source for all views. Default: times in milliseconds or ISO 8601.
+
+    Returns:
+        The views, in the order in which the query names them.
+
+    Raises:
+        UsageError: if the query names no stream.
+        HeadraceError: if the server is not reachable.
     """
     said = fields or {}
     archive = None if archive is None else local_path(archive)
     held = None if archive is None else look(archive)
     tables = []
     with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
-        names = streams_named(sql, servers, held)
+        names = streams_in_query(sql, servers, held)
         for name in names:
             columns, sampled = said.get(name, said.get("")), 0
             if columns is None and held is not None:
                 columns = archived_columns(held, name)
             if columns is None:
                 sample = sampled_entries(servers, held, name)
-                columns, sampled = guessed(sample), len(sample)
-            tables.append(Table(name, pruned(sql, columns), sampled, tuple(columns.names)))
+                columns, sampled = inferred_columns(sample), len(sample)
+            tables.append(StreamView(name, used_columns(sql, columns), sampled, tuple(columns.names)))
     if differ_in_case(names) or any(differ_in_case(table.columns.names) for table in tables):
         spark.conf.set("spark.sql.caseSensitive", "true")  # else one name would stand for both
     for table in tables:
-        view(spark, url, table, archive, following, options or {})
+        create_view(spark, url, table, archive, following, options or {})
     return tables
 
 
@@ -123,27 +139,30 @@ def differ_in_case(names: Sequence[str]) -> bool:
     return len({name.lower() for name in names}) < len(names)
 
 
-def words_of(sql: str) -> list[str]:
+def identifiers(sql: str) -> list[str]:
     """The words and quoted names in the SQL, each once."""
-    found = (match[1].replace("``", "`") if match[1] else match[2] for match in WORD.finditer(plain(sql)))
+    found = (
+        match[1].replace("``", "`") if match[1] else match[2]
+        for match in WORD.finditer(without_literals(sql))
+    )
     return list(dict.fromkeys(found))
 
 
-def plain(sql: str) -> str:
+def without_literals(sql: str) -> str:
     """The SQL without its texts and comments."""
-    return TEXTS.sub(" ", sql)
+    return LITERALS.sub(" ", sql)
 
 
-def streams_named(sql: str, servers: Servers, held: Archive | None) -> list[str]:
+def streams_in_query(sql: str, servers: Servers, held: Archive | None) -> list[str]:
     """The streams that the SQL names. UsageError if there is none."""
-    words = words_of(sql)
+    words = identifiers(sql)
     kinds = servers.request(words, lambda pipe, word: pipe.type(stream_key(word)))
     archived = {file.stream for file in held.files} if held else set()
     names = [word for word in words if kinds[word] == b"stream" or word in archived]
     if not names:
-        wanted = TABLE.search(plain(sql))
+        wanted = TABLE.search(without_literals(sql))
         if wanted is not None:
-            name = words_of(wanted[1])[0]
+            name = identifiers(wanted[1])[0]
             if hint := did_you_mean(name, [*archived, *servers.scan(".*")]):
                 raise UsageError(f"there is no stream {name!r}{hint}")
         raise UsageError(
@@ -178,7 +197,7 @@ def with_format(field: StructField, noted: StructField | None) -> StructField:
 
 def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list[Mapping[bytes, bytes]]:
     """The fields of some entries: the first and last of the stream, and of one of its archived files."""
-    live = both_ends(servers, [stream], SAMPLE)[stream]
+    live = sample_both_ends(servers, [stream], SAMPLE)[stream]
     found = [] if isinstance(live, Exception) else live  # the archive may have it all the same
     files = [file for file in held.files if file.stream == stream] if held else []
     if files:
@@ -190,13 +209,13 @@ def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list
     return found
 
 
-def guessed(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
+def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
     """Columns that hold what the entries of a sample hold.
 
     A field has none if its name is no text, or is one that the source has reserved.
     """
     reserved = {name.lower() for name in RESERVED}
-    kinds = {text(name): kind for name, kind in kinds_of(sample).items()}
+    kinds = {field_name(name): kind for name, kind in field_types(sample).items()}
     return StructType(
         [
             StructField(name, TYPES[kind])
@@ -206,7 +225,7 @@ def guessed(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
     )
 
 
-def text(name: bytes) -> str:
+def field_name(name: bytes) -> str:
     """A field's name; nothing if it is no text."""
     try:
         return name.decode()
@@ -214,21 +233,21 @@ def text(name: bytes) -> str:
         return ""
 
 
-def pruned(sql: str, columns: StructType) -> StructType:
+def used_columns(sql: str, columns: StructType) -> StructType:
     """The columns that the SQL speaks of, those of an entry itself among them; all, if it has a star."""
     own = {field.name.lower() for field in METADATA}
     every = StructType([*METADATA.fields, *(f for f in columns if f.name.lower() not in own)])
-    if "*" in re.sub(r"\(\s*\*", "", plain(sql)):
+    if "*" in re.sub(r"\(\s*\*", "", without_literals(sql)):
         return every
-    words = {word.lower() for word in words_of(sql)}
+    words = {word.lower() for word in identifiers(sql)}
     spoken = [field for field in every if field.name.lower() in words]
     return StructType(spoken or [METADATA["_sequence"]])
 
 
-def view(
+def create_view(
     spark: SparkSession,
     url: str,
-    table: Table,
+    table: StreamView,
     archive: Path | None,
     following: bool,
     options: Mapping[str, str],
@@ -244,13 +263,15 @@ def view(
     rows.createOrReplaceTempView("`" + table.stream.replace("`", "``") + "`")
 
 
-def ask(spark: SparkSession, sql: str, tables: Sequence[Table] = (), known: Iterable[str] = ()) -> DataFrame:
+def run_query(
+    spark: SparkSession, sql: str, tables: Sequence[StreamView] = (), known: Iterable[str] = ()
+) -> DataFrame:
     """Return the query's rows, not computed yet.
 
     Args:
-        spark: The session that `register` made the views in.
+        spark: The session with the views that `register_views` created.
         sql: The query.
-        tables: What `register` returned; their columns are listed when the query names a missing one.
+        tables: The views that `register_views` returned; an error for a missing column lists theirs.
         known: The names of all streams, read when the query names a table that does not exist.
 
     Raises:
@@ -262,17 +283,24 @@ def ask(spark: SparkSession, sql: str, tables: Sequence[Table] = (), known: Iter
         raise UsageError(f"Spark: {sql_message(error, tables, known)}") from error
 
 
-def keep_asking(
+def follow_query(
     rows: DataFrame,
     most: int | None,
     on_result: Callable[[list[str], Iterable[Row], bool], None],
     seconds: float = 0.0,
 ) -> None:
-    """Runs a query over streams that grow, until interrupted: KeyboardInterrupt.
+    """Run a streaming query until it is interrupted.
 
-    After each batch on_result gets the column names, rows, and whether these are the whole result, as of a
-    query that aggregates, or only what is new; `most` of them, all if None. seconds: at least so many between
-    two batches.
+    Args:
+        rows: The query.
+        most: Rows per result; None for all.
+        on_result: Called after each batch with the column names, the rows, and whether they are the whole
+            result (of a query that aggregates) or only new rows.
+        seconds: The least time between two batches.
+
+    Raises:
+        KeyboardInterrupt: after a signal.
+        HeadraceError: if Spark cannot run the query as a stream.
     """
 
     def show(whole: bool) -> Callable[[DataFrame, int], None]:
