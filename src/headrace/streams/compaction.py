@@ -8,7 +8,7 @@ It runs in the background, some bytes at a time, and does not change replies:
 - The node keeps its key, its master entry and, even if they are tombstones, its first and its last
   stored entry: trims look at them. So does a tombstone stay that does not come before what follows it.
 - The tail is never touched, and a node that becomes the tail again goes by what it would hold had no
-  tombstone been taken out (`Node.gone`): the next node is opened at the same entry.
+  tombstone been taken out (`Node.reclaimed`): the next node is opened at the same entry.
 
     Compaction  (one of a keyspace)  -> SparseNodes of a stream -> node, node, ...   each the oldest first
 """
