@@ -120,9 +120,9 @@ class Column:
         self.high = high
         self.scale = scale
         self.convert = convert
-        self.validity = growable_buffer.spare()
-        self.offsets = growable_buffer.spare()
-        self.values = growable_buffer.spare()
+        self.validity = growable_buffer.acquire()
+        self.offsets = growable_buffer.acquire()
+        self.values = growable_buffer.acquire()
         self.offsets.put_u32(0)
         self.nulls = 0
         self.misfits = 0
@@ -469,6 +469,6 @@ class Column:
     @cython.ccall
     def close(self) -> cython.void:
         """Give the buffers back: nobody needs what is in them, or will append."""
-        growable_buffer.give_back(self.validity)
-        growable_buffer.give_back(self.offsets)
-        growable_buffer.give_back(self.values)
+        growable_buffer.release(self.validity)
+        growable_buffer.release(self.offsets)
+        growable_buffer.release(self.values)

@@ -198,7 +198,7 @@ def escaped(data: bytes) -> bytes:
 
 
 @cython.ccall
-def spare() -> GrowableBuffer:
+def acquire() -> GrowableBuffer:
     """One that was given back, or else a new one."""
     if SPARE:
         found: GrowableBuffer = SPARE.pop()
@@ -207,7 +207,7 @@ def spare() -> GrowableBuffer:
 
 
 @cython.ccall
-def give_back(used_up: GrowableBuffer) -> cython.void:
+def release(used_up: GrowableBuffer) -> cython.void:
     """It is not needed any more."""
     if len(SPARE) < SPARE_MAX and used_up.cap <= SPARE_BYTES_MAX:
         used_up.used = 0

@@ -3,7 +3,7 @@
 Most streams hold little else. Where the values of each entry of a run are is noted first; then each column
 takes its value of every entry in one loop:
 
-    marks     | at | device | temp | site | after |     u32 each: the entry, its values, what comes behind
+    offsets   | at | device | temp | site | after |     u32 each: entry, values, end of entry
               | at | device | temp | site | after |
     columns          '-> text, 2 rows '-> real, 2 rows
 
@@ -40,7 +40,7 @@ class NodeRuns(ColumnRuns):
 
     key_bytes: GrowableBuffer  # the names of the node's fields, end to end; none without a map to put them in
     key_ends: GrowableBuffer  # 0, and where each ends
-    marks: GrowableBuffer
+    value_offsets: GrowableBuffer
     pairs: cython.Py_ssize_t  # fields of an entry
     fits: cython.bint
     end: cython.Py_ssize_t
@@ -51,7 +51,7 @@ class NodeRuns(ColumnRuns):
     def __init__(self, columns: list[Column], keys: Column, items: Column) -> None:
         ColumnRuns.__init__(self, columns, keys, items)
         self.key_bytes = self.key_ends = keys.values
-        self.marks = GrowableBuffer(64)
+        self.value_offsets = GrowableBuffer(64)
         self.pairs = 0
         self.fits = False
         self.end = 0
@@ -105,7 +105,7 @@ class NodeRuns(ColumnRuns):
             return 0
         p: cython.p_const_uchar = node.pack.p
         most: cython.Py_ssize_t = min(self.most, rows_max)
-        count: cython.Py_ssize_t = self._mark(node, p, at, most, work_max, to_ms, to_seq)
+        count: cython.Py_ssize_t = self._find_values(node, p, at, most, work_max, to_ms, to_seq)
         good: cython.Py_ssize_t = count
         if count < RUN_MIN:
             return 0
@@ -116,7 +116,7 @@ class NodeRuns(ColumnRuns):
         self.finish(row, row + good)
         self.most = min(2 * self.most, column_runs.RUN_MAX) if good == count else max(self.most // 4, 1)
         if good > 0:
-            self.end = self._mark_at(good - 1, self.pairs + 1)
+            self.end = self._value_offset(good - 1, self.pairs + 1)
             self.ms = mem.u64le(self.ids.p, 16 * good - 16)
             self.seq = mem.u64le(self.ids.p, 16 * good - 8)
             self.work = self.end - at + good * self._row_work()
@@ -130,12 +130,12 @@ class NodeRuns(ColumnRuns):
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _mark_at(self, i: cython.Py_ssize_t, j: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return mem.u32le(self.marks.p, 4 * (i * (self.pairs + 2) + j))
+    def _value_offset(self, i: cython.Py_ssize_t, j: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return mem.u32le(self.value_offsets.p, 4 * (i * (self.pairs + 2) + j))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _mark(
+    def _find_values(
         self,
         node: Node,
         p: cython.p_const_uchar,
@@ -146,7 +146,7 @@ class NodeRuns(ColumnRuns):
         to_seq: cython.ulonglong,
     ) -> cython.Py_ssize_t:
         """Note where the values of each entry are, and its ID; how many entries the run has."""
-        marks: GrowableBuffer = self.marks
+        value_offsets: GrowableBuffer = self.value_offsets
         ids: GrowableBuffer = self.ids
         stop: cython.Py_ssize_t = node.pack.used
         size: cython.Py_ssize_t = 4 * (self.pairs + 2)
@@ -160,10 +160,10 @@ class NodeRuns(ColumnRuns):
         if ids.cap < 16 * most:
             ids.grow(16 * most)
         while count < most and at < stop and p[at] == SAME_FIELDS:
-            if mark + size > marks.cap:
-                marks.used = mark
-                marks.grow(size)
-            mem.put_u32le(marks.p, mark, at)
+            if mark + size > value_offsets.cap:
+                value_offsets.used = mark
+                value_offsets.grow(size)
+            mem.put_u32le(value_offsets.p, mark, at)
             at += 2
             ms = mem.add_u64(node.ms, mem.as_unsigned(listpack_walk.integer(p, at)))
             at = _after(p, at)
@@ -173,10 +173,10 @@ class NodeRuns(ColumnRuns):
                 break
             for _ in range(self.pairs):
                 mark += 4
-                mem.put_u32le(marks.p, mark, at)
+                mem.put_u32le(value_offsets.p, mark, at)
                 at = _after(p, at)
             at = _after(p, at)  # the number of the entry's elements
-            mem.put_u32le(marks.p, mark + 4, at)
+            mem.put_u32le(value_offsets.p, mark + 4, at)
             mark += 8
             mem.put_u64le(ids.p, 16 * count, ms)
             mem.put_u64le(ids.p, 16 * count + 8, seq)
@@ -232,7 +232,7 @@ class NodeRuns(ColumnRuns):
         if values.used + column.width * rows > values.cap:
             values.grow(column.width * rows)
         for i in range(rows):
-            column.read_element(p, self._mark_at(i, column.word + 1))
+            column.read_element(p, self._value_offset(i, column.word + 1))
             if not column.parse(p):
                 return i
             if real:
@@ -255,7 +255,7 @@ class NodeRuns(ColumnRuns):
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
         for i in range(rows):
-            if not _put_element(values, p, mem.u32le(self.marks.p, mark), checked):
+            if not _put_element(values, p, mem.u32le(self.value_offsets.p, mark), checked):
                 return i
             mark += 4 * (self.pairs + 2)
             mem.put_u32le(offsets.p, offsets.used, values.used)
@@ -283,7 +283,7 @@ class NodeRuns(ColumnRuns):
         for i in range(rows):
             mark += 4
             for _ in range(self.pairs):
-                if not _put_element(values, p, mem.u32le(self.marks.p, mark), checked):
+                if not _put_element(values, p, mem.u32le(self.value_offsets.p, mark), checked):
                     self._append_keys(i)
                     return i
                 mark += 4

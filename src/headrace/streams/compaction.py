@@ -46,7 +46,7 @@ def needs_rewrite(node: Node) -> cython.bint:
 
 @cython.ccall
 def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
-    """Take tombstones out of node; returns how many went, and tells weight. This ends every walk over it."""
+    """Take tombstones out of node; return how many, and update memory. Ends every walk over it."""
     took: cython.Py_ssize_t = node.pack.cap
     walk: EntryWalk = EntryWalk(node)
     p: cython.p_uchar = node.pack.p
@@ -120,7 +120,7 @@ class SparseNodes:
 
     @cython.ccall
     def add(self, node: Node) -> cython.void:
-        """Node, which is sparse_nodes, is to be rewritten; it may wait already."""
+        """Queue node for rewriting, unless it is queued already."""
         if node.awaits_rewrite:
             return
         node.awaits_rewrite = True
@@ -149,7 +149,7 @@ class SparseNodes:
 @cython.final
 @cython.cclass
 class Compaction:
-    """Rewrites the sparse_nodes nodes of a keyspace's streams, a bounded number of bytes at a time.
+    """Rewrites the sparse nodes of a keyspace's streams, a bounded number of bytes at a time.
 
     It keeps no stream alive. A stream takes part if its `compaction` is set before it has nodes.
     """
@@ -163,14 +163,14 @@ class Compaction:
 
     @cython.ccall
     def enqueue(self, sparse_nodes: SparseNodes) -> cython.void:
-        """SparseNodes has nodes to rewrite from now on, and leaves by itself when it has no more."""
+        """Queue a stream that has nodes to rewrite; it is removed when none are left."""
         self.queue[weakref.ref(sparse_nodes, self._left)] = None
 
     def _left(self, reference: object) -> None:
         self.queue.pop(reference, None)
 
     def __len__(self) -> int:
-        """How many streams it knows of; some of them may have no sparse_nodes nodes any more."""
+        """How many streams it knows of; some may have no nodes left to rewrite."""
         return len(self.queue)
 
     @cython.ccall

@@ -44,7 +44,7 @@ class LiveCounts:
     cap: cython.Py_ssize_t  # cells there is room for, the unused cell 0 included
     serials: cython.Py_ssize_t  # given so far: 1 to serials
     nodes: cython.Py_ssize_t  # in the tree; the other serials are unused
-    compaction: Compaction | None  # None: nobody rewrites sparse_nodes nodes
+    compaction: Compaction | None  # None: sparse nodes are not rewritten
     memory: MemoryAccount  # of the stream
     sparse_nodes: SparseNodes | None  # those that wait for it; None until the first
     last_found: Node | None  # where an ID was looked for the last time, if it is still in the stream
