@@ -58,7 +58,7 @@ def test_names_are_said_as_they_are(
     words = ["--url", server_url, "--stream", "[/s]"]
     assert main(["load", str(tmp_path / "rows.csv"), *words]) == 0
     said = capsys.readouterr().out
-    assert "IDs from column [/at] (chosen)" in said and "1 rows added to stream [/s]," in said
+    assert "IDs from column [/at] (chosen)" in said and "1 row added to stream [/s]," in said
     assert main(["trim", *words]) == 0
     assert "[/s]: 0 entries removed, 1 left" in capsys.readouterr().out
     assert main(["replay", *words, "--into", "[/t]"]) == 0
