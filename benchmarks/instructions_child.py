@@ -38,11 +38,11 @@ class Driver:
         main.RealClock = lambda: self.clock  # type: ignore
         self.server = main.Server(config)
         self.server.open()
-        self.turn = self.server.turn
+        self.loop = self.server.loop
         self.client, served = socket.socketpair()
         self.client.setblocking(False)
         served.setblocking(False)
-        self.turn.add(served.detach(), b"", b"")
+        self.loop.add_connection(served.detach(), b"", b"")
         self.parser = ReplyParser()
 
     def exchange(self, requests: Sequence[bytes]) -> None:
@@ -53,7 +53,7 @@ class Driver:
             if unsent:
                 unsent = unsent[self.client.send(unsent[: 1 << 16]) :]
             self.clock.advance(1)
-            self.turn.once(0)
+            self.loop.run_once(0)
             try:
                 self.parser.feed(self.client.recv(1 << 20))
             except BlockingIOError:

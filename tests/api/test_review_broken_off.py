@@ -11,7 +11,7 @@ import pytest
 import headrace
 from headrace import Backoff
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, UsageError
-from headrace.persistence.aof.log import refusal_of
+from headrace.persistence.aof.log import error_reply_for
 from waiting import wait_until
 
 
@@ -116,7 +116,7 @@ def test_a_snapshot_is_refused_with_what_to_do_instead(tmp_path) -> None:
 
 def test_a_full_disk_is_told_with_what_to_do(tmp_path) -> None:
     with headrace.open(tmp_path) as db:
-        db.backend.engine.write_gate.reject_writes(refusal_of("No space left on device"))
+        db.backend.engine.write_gate.reject_writes(error_reply_for("No space left on device"))
         stream = db.stream("s")
         for call in (lambda: stream.add({"a": 1}), lambda: stream.add_many([{"a": 1}] * 2)):
             with pytest.raises(CommandError, match="MISCONF") as refused:

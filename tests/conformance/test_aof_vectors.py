@@ -12,10 +12,10 @@ import pytest
 import speaking
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.check import check_file
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.recovery import recover
 from headrace.resp.replies import ReplyParser
 from headrace.structures import stream_id
@@ -61,8 +61,8 @@ def lay_out(tmp_path):
 def start(directory, truncated_ok=True):
     engine = Engine()
     recovered = recover(
-        DiskFiles(str(directory)),
-        Names(),
+        DiskDirectory(str(directory)),
+        LogFileNames(),
         engine.keyspace,
         Replayer(engine, NOW_MS).execute,
         appendonly=True,
@@ -183,12 +183,12 @@ def test_a_start_comes_to_the_same(name, server, lay_out):
 def test_a_check_says_what_a_start_would(name, server, lay_out):
     directory = lay_out(name, server)
 
-    def player():
+    def new_engine():
         engine = Engine()
         return engine.keyspace, Replayer(engine, NOW_MS).execute
 
     single = directory / "appendonly.aof"
-    report = check_file(str(single if single.exists() else directory), player, NOW_MS)
+    report = check_file(str(single if single.exists() else directory), new_engine, NOW_MS)
     damaged = name.startswith("tail_")
     assert (report.damage is not None) == damaged
     wanted = outcome_of(name, server)

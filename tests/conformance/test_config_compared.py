@@ -169,12 +169,12 @@ def test_a_file_that_one_rewrites_the_other_reads(start_redis: Callable[[Path], 
     for name, value in CHANGES:
         config.set([(name.encode(), value.encode())])
         assert redis.ask("CONFIG", "SET", name, value) == "OK"
-    shown = {name: config.shown(name) for name in COMPARED}
+    shown = {name: config.formatted(name) for name in COMPARED}
     assert {name: redis.get(name)[name] for name in COMPARED} == shown
     rewrite(config)
     assert redis.ask("CONFIG", "REWRITE") == "OK"
     other = read(theirs)
-    assert {name: other.shown(name) for name in COMPARED} == shown
+    assert {name: other.formatted(name) for name in COMPARED} == shown
     fresh = start_redis(mine)
     assert {name: fresh.get(name)[name] for name in COMPARED} == shown
     kept = [line for line in theirs.read_text().splitlines() if line in FILE.splitlines()]

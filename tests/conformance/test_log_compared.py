@@ -14,7 +14,7 @@ from peer import Connection, now_ms, words
 from test_groups_compared import Chatter, told, value
 
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.records import Recorder
+from headrace.persistence.aof.records import LogBuffer
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.resp.parser import RequestParser
 from redis_server import redis_server
@@ -196,7 +196,7 @@ def test_each_command_is_logged_as_redis_does(tmp_path):
                 engine.execute(session, argv, now_ms())
                 assert session.reply.take()[:1] == real.ask(argv)[:1], line
         theirs = shown(real.log())
-    recorder = Recorder()
+    recorder = LogBuffer()
     recorder.put_all(engine.effects.take())
     parser = RequestParser()
     parser.feed(bytes(recorder.view()))
@@ -258,7 +258,7 @@ def test_redis_loads_what_we_write(tmp_path, seed, form):
         if form == "base":
             write_commands(engine.keyspace, file.write, now_ms())
         else:
-            recorder = Recorder()
+            recorder = LogBuffer()
             recorder.put_all(engine.effects.take())
             file.write(recorder.view())
     with logging_redis(tmp_path) as real:

@@ -7,9 +7,9 @@ import random
 import pytest
 import redis
 
-from headrace.console.node_parser import DEAD, HEADER, NoNode, take_apart
-from headrace.console.radix import Twig, counted, grow
-from headrace.console.stream_snapshot import Specimen, from_payload
+from headrace.console.node_parser import DEAD, HEADER, InvalidNode, parse_node
+from headrace.console.radix import RadixNode, build_tree, counted
+from headrace.console.stream_snapshot import StreamSnapshot, from_payload
 from headrace.errors import UsageError
 
 
@@ -31,7 +31,7 @@ def fill(client: redis.Redis, seed: int) -> None:
     pipe.execute()
 
 
-def specimen(client: redis.Redis) -> Specimen:
+def snapshot(client: redis.Redis) -> StreamSnapshot:
     port = client.connection_pool.connection_kwargs["port"]
     raw = redis.Redis(port=port)
     with raw:
@@ -43,7 +43,7 @@ def specimen(client: redis.Redis) -> Specimen:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_parts_are_the_entries(client: redis.Redis, seed: int):
     fill(client, seed)
-    packs = specimen(client).packs
+    packs = snapshot(client).packs
     entries = [entry for pack in packs for entry in pack.parts.entries if not entry.dead]
     expected = client.xrange("orders")
     assert [entry.id for entry in entries] == [entry_id for entry_id, _ in expected]
@@ -65,16 +65,16 @@ def test_the_parts_are_the_entries(client: redis.Redis, seed: int):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_tree_drawn_is_the_servers(client: redis.Redis, seed: int):
     fill(client, seed)
-    found = specimen(client)
+    found = snapshot(client)
     keys = [pack.key for pack in found.packs]
-    tree = grow(keys)
+    tree = build_tree(keys)
     about = client.xinfo_stream("orders")
     assert len(keys) == about["radix-tree-keys"] == tree.count
     assert counted(tree) == about["radix-tree-nodes"] == found.stream.nodes.nodes
     assert [key for key, _ in ways(tree, b"")] == keys
 
 
-def ways(twig: Twig, before: bytes):
+def ways(twig: RadixNode, before: bytes):
     assert twig.depth == len(before)
     if not twig.below:
         yield before + twig.edge, twig.first
@@ -88,26 +88,26 @@ def test_a_node_with_any_byte_wrong_is_refused_or_whole(client: redis.Redis):
             "orders", {"a": n * 1000, "b": "x" * (n * 12)} if n % 3 else {"c": -n}, id=f"{n * n + 1}-0"
         )
     client.xdel("orders", "5-0")
-    pack = specimen(client).packs[0]
+    pack = snapshot(client).packs[0]
     refused = 0
     for at in range(len(pack.data)):
         data = pack.data[:at] + bytes([pack.data[at] ^ 0x81]) + pack.data[at + 1 :]
         try:
-            node = take_apart(pack.key, data)
-        except NoNode:
+            node = parse_node(pack.key, data)
+        except InvalidNode:
             refused += 1
         else:
             assert len(node.roles()) == len(data)
     assert refused > len(pack.data) // 4
     for n in range(len(pack.data)):
-        with pytest.raises(NoNode):
-            take_apart(pack.key, pack.data[:n])
+        with pytest.raises(InvalidNode):
+            parse_node(pack.key, pack.data[:n])
 
 
 def test_a_node_is_found_by_number_and_by_id(client: redis.Redis):
     for n in range(1, 251):
         client.xadd("orders", {"a": n}, id=f"{n}-0")
-    found = specimen(client)
+    found = snapshot(client)
     last = len(found.packs) - 1
     assert found.pack_number("0") == 0 and found.pack_number("-1") == last == 2
     assert (

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from headrace.cli.inspect import draw
 from headrace.console.listpack_picture import MAP_MAX
-from headrace.console.radix import grow
-from headrace.console.stream_snapshot import Specimen
+from headrace.console.radix import build_tree
+from headrace.console.stream_snapshot import StreamSnapshot
 from headrace.console.tree_picture import ALL_MAX, lines
 from headrace.streams.stream import Stream
 
@@ -27,16 +27,16 @@ def stream(
     return made
 
 
-def drawn(specimen: Specimen, node: str = "-1", entries: int = 3) -> str:
+def drawn(snapshot: StreamSnapshot, node: str = "-1", entries: int = 3) -> str:
     console = Console(width=118, file=io.StringIO(), record=True)
-    console.print(draw(specimen, node, entries, 12, PARTS))
+    console.print(draw(snapshot, node, entries, 12, PARTS))
     return console.export_text()
 
 
 @pytest.mark.parametrize("nodes", [1, 2, ALL_MAX, ALL_MAX + 1, 700, 3000])
 def test_every_node_is_drawn_or_counted_once(nodes: int):
-    specimen = Specimen("s", "here", stream(nodes, step=7919, per_node=1), 0)
-    tree = grow([pack.key for pack in specimen.packs])
+    snapshot = StreamSnapshot("s", "here", stream(nodes, step=7919, per_node=1), 0)
+    tree = build_tree([pack.key for pack in snapshot.packs])
     for chosen in {0, nodes // 2, nodes - 1}:
         found = list(lines(tree, chosen, nodes <= ALL_MAX, Text(), Text()))
         single = [line.twig.first for line in found if not line.twig.below]
@@ -50,7 +50,7 @@ def test_a_ribbon_is_as_long_as_ever():
     made = stream(1000)
     made.make_group(b"half", 500, 0, 500)
     made.make_group(b"none", 0, 0, 0)
-    out = drawn(Specimen("s", "here", made, 0)).splitlines()
+    out = drawn(StreamSnapshot("s", "here", made, 0)).splitlines()
     after = {
         line.split()[1]: out[at + 1].count("█") for at, line in enumerate(out) if "last delivered" in line
     }
@@ -60,7 +60,7 @@ def test_a_ribbon_is_as_long_as_ever():
 
 
 def test_a_huge_node_is_cut_short():
-    out = drawn(Specimen("s", "here", stream(20, per_node=0, value=b"v" * 5000), 0))
+    out = drawn(StreamSnapshot("s", "here", stream(20, per_node=0, value=b"v" * 5000), 0))
     assert "KiB more" in out and len(out.splitlines()) < 64 + MAP_MAX // 128
 
 
@@ -70,7 +70,7 @@ def test_names_that_would_move_the_cursor_are_escaped():
     group = made.make_group(evil, 3, 0, 3)
     consumer = group.make_consumer(evil, 0)
     group.pending.add(1, 0, consumer, 0, 1)
-    out = drawn(Specimen("s", "here", made, 0))
+    out = drawn(StreamSnapshot("s", "here", made, 0))
     assert not set(out) & {"\x1b", "\r", "\x07"}
     assert out.count("\\x1b[2J") >= 4
 
@@ -81,7 +81,9 @@ def test_who_owns_what_stands_in_a_column():
     ann, bob = group.make_consumer(b"ann", 0), group.make_consumer(b"bob", 0)
     for n, owner in ((1, ann), (2, bob), (3, bob), (4, ann)):
         group.pending.add(n, 0, owner, 0, n)
-    rows = [line.strip("│ ").split() for line in drawn(Specimen("s", "here", made, 60_000)).splitlines()]
+    rows = [
+        line.strip("│ ").split() for line in drawn(StreamSnapshot("s", "here", made, 60_000)).splitlines()
+    ]
     found = [row for row in rows if row and row[0] in ("1-0", "2-0", "3-0", "4-0") and "min" in row]
     assert [[word for word in row if word in "●│"] for row in found] == [["●"], ["│", "●"], ["│", "●"], ["●"]]
     assert [row[-1] for row in found] == ["once", "twice", "times", "times"]

@@ -22,9 +22,9 @@ from targets_files import BETWEEN_FILES
 from using import NOW
 
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.dump import dump
-from headrace.persistence.lzf import Packer
+from headrace.persistence.lzf import LzfCompressor
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import VERSIONS
@@ -145,7 +145,7 @@ def of_files() -> Seeds:
         *(words for line in HISTORY.replace(b"\n", b"").split(b";") if (words := line.split())),
     ]
     log = b"".join(encoded(*words) for words in records)
-    names = Names()
+    names = LogFileNames()
     lines = [b"file %b seq 1 type %c" % (names.base_name(1, True).encode(), b"b"),
         b"file %b seq 1 type %c" % (names.incr_name(1).encode(), b"i"),
         b"file %b seq 2 type %c" % (names.incr_name(2).encode(), b"i")]  # fmt: skip
@@ -176,7 +176,7 @@ def of_compression() -> Seeds:
     """Compressed strings, behind a byte."""
     rng = Random(6)
     for text in (b"a" * 500, b"abcabcabd" * 20, bytes(rng.choices(b"ab", k=200)), bytes(range(100)) * 2):
-        out = RdbOutput(None, True, Packer())
+        out = RdbOutput(None, True, LzfCompressor())
         out.string(text)
         inp = out.take()
         head = RdbInput(io.BytesIO(inp[1:]).read, checksum=False)

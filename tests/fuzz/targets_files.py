@@ -14,11 +14,11 @@ from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import BadPayload, WrongChecksum, dump, restore
-from headrace.persistence.lzf import Packer
+from headrace.persistence.lzf import LzfCompressor
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.reader import read_rdb
@@ -208,7 +208,7 @@ class Memory:
 def recover_log(data: bytes) -> set[Hashable]:
     """A manifest and the files behind it, in the order of their names; started once, and once more."""
     manifest, *contents = data.split(BETWEEN_FILES)
-    names = Names()
+    names = LogFileNames()
     known = [names.base_name(1, True), names.incr_name(1), names.incr_name(2)]
     files = {names.manifest: manifest} | {
         names.path(name): content for name, content in zip(known, contents, strict=False)
@@ -300,7 +300,7 @@ def unpack(data: bytes) -> set[Hashable]:
     head.length(size)
     text = RdbInput(io.BytesIO(head.take() + packed).read, checksum=False).string()
     assert len(text) == size == unpacked_size(packed)
-    out = RdbOutput(None, True, Packer())
+    out = RdbOutput(None, True, LzfCompressor())
     out.string(text)
     assert RdbInput(io.BytesIO(out.take()).read, checksum=False).string() == text
     return {(min(size, 300) // 10, packed[:1])}

@@ -125,7 +125,7 @@ def configure(data: bytes) -> set[Hashable]:
     for name, directive in BY_NAME.items():
         if name != "user":
             assert again.values[name] == config.values[name], (name, config.values[name], again.values[name])
-            assert directive.kind.parse([config.shown(name)]) == config.values[name], name
+            assert directive.kind.parse([config.formatted(name)]) == config.values[name], name
     found: set[Hashable] = {*changed, len(config.warnings) > 0}
     pairs = [line.split(None, 1) for line in data.split(b"\n")]
     try:
@@ -190,7 +190,7 @@ def run_commands(data: bytes) -> set[Hashable]:
         engine.write_gate.eviction.policy = STREAM_OLDEST
     found: set[Hashable] = set()
     parser = RequestParser()
-    parser.stranger = data[:1] == b"P"  # of whom little is taken
+    parser.unauthenticated = data[:1] == b"P"  # of whom little is taken
     parser.feed(data)
     now, turn = NOW, 0
     try:

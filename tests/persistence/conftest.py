@@ -6,12 +6,12 @@ import pytest
 from faults import FaultyFiles
 from log_bench import Bench
 
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 
 
 @pytest.fixture
 def files(tmp_path: pathlib.Path) -> FaultyFiles:
-    return FaultyFiles(DiskFiles(str(tmp_path)))
+    return FaultyFiles(DiskDirectory(str(tmp_path)))
 
 
 @pytest.fixture

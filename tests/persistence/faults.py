@@ -8,7 +8,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from headrace.persistence.data_directory import DiskFile, DiskFiles, DiskSource, FileIdentity
+from headrace.persistence.data_directory import DiskDirectory, DiskFile, DiskSource, FileIdentity
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class FaultyFiles:
     """Files over a DiskFiles. log tells what was done; fail() makes an operation fail."""
 
-    def __init__(self, files: DiskFiles) -> None:
+    def __init__(self, files: DiskDirectory) -> None:
         self.files = files
         self.log: list[str] = []
         self.faults: list[tuple[str, int]] = []  # operation, how many of it still succeed before
@@ -101,8 +101,8 @@ class FaultyFile:
     def sync(self) -> None:
         self.files.step("sync", self.name, lambda: None)
 
-    def hasten(self) -> None:
-        self.file.hasten()
+    def start_writeback(self) -> None:
+        self.file.start_writeback()
 
     def truncate(self, size: int) -> None:
         self.files.step("truncate", self.name, lambda: self.file.truncate(size))

@@ -7,10 +7,10 @@ from faults import FaultyFiles
 
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.data_directory import File
 
-NAMES = Names()
+NAMES = LogFileNames()
 SELECT = b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n"
 INCR_1 = NAMES.path("appendonly.aof.1.incr.aof")
 SECOND = 1000
@@ -95,7 +95,7 @@ class Bench:
             if self.log.commit([], self.now_ms):
                 self.acknowledged = len(self.given)
                 return
-        raise AssertionError(self.log.trouble)
+        raise AssertionError(self.log.failure)
 
 
 def content(files: FaultyFiles, name: str) -> bytes:

@@ -10,8 +10,8 @@ import pytest
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError, UsageError
-from headrace.persistence.check import Held, check_file, fix
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.check import DatabaseCounts, check_file, fix
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from speaking import encoded as record
@@ -25,7 +25,7 @@ WORK = [
     ["XCLAIM", "s", "g", "alice", "0", "1-1", "FORCE", "JUSTID"],
     ["XGROUP", "CREATECONSUMER", "s", "g", "bob"],
 ]
-MADE = Held(keys=2, expiring=1, strings=1, streams=1, entries=2, groups=1, consumers=2, pending=1)
+MADE = DatabaseCounts(keys=2, expiring=1, strings=1, streams=1, entries=2, groups=1, consumers=2, pending=1)
 
 
 LOG = b"".join(record(*words) for words in WORK)
@@ -41,13 +41,13 @@ def snapshot():
     return bytes(data)
 
 
-def player():
+def new_engine():
     engine = Engine()
     return engine.keyspace, Replayer(engine, NOW_MS).execute
 
 
 def check(path):
-    return check_file(str(path), player, NOW_MS)
+    return check_file(str(path), new_engine, NOW_MS)
 
 
 def states(report):
@@ -233,7 +233,7 @@ def test_a_log_in_use_is_not_fixed(log):
     good = last.read_bytes()
     last.write_bytes(good + b"junk")
     report = check(log)
-    server = DiskFiles(str(log.parent))
+    server = DiskDirectory(str(log.parent))
     server.lock()
     with pytest.raises(HeadraceError, match="in use by process"):
         fix(report)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.persistence.data_directory import LARGE_BYTES, LOCK_NAME, DiskFiles, Files
+from headrace.persistence.data_directory import LARGE_BYTES, LOCK_NAME, DataDirectory, DiskDirectory
 from waiting import wait_until
 
 HOLDER = """
@@ -24,11 +24,11 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def files(tmp_path: pathlib.Path) -> DiskFiles:
-    return DiskFiles(str(tmp_path))
+def files(tmp_path: pathlib.Path) -> DiskDirectory:
+    return DiskDirectory(str(tmp_path))
 
 
-def read(files: Files, name: str) -> bytes:
+def read(files: DataDirectory, name: str) -> bytes:
     source = files.source(name)
     try:
         return source.read(source.size)
@@ -36,7 +36,7 @@ def read(files: Files, name: str) -> bytes:
         source.close()
 
 
-def test_appends_and_goes_on_where_a_file_was_cut(files: DiskFiles) -> None:
+def test_appends_and_goes_on_where_a_file_was_cut(files: DiskDirectory) -> None:
     file = files.create("a")
     assert file.write(b"one") == 3
     assert file.write(bytearray(b"two")) == 3
@@ -49,7 +49,7 @@ def test_appends_and_goes_on_where_a_file_was_cut(files: DiskFiles) -> None:
     assert read(files, "a") == b"onet!"
 
 
-def test_append_keeps_and_create_empties(files: DiskFiles) -> None:
+def test_append_keeps_and_create_empties(files: DiskDirectory) -> None:
     for opened, expected in ((files.append, b"x"), (files.append, b"xx"), (files.create, b"x")):
         file = opened("a")
         file.write(b"x")
@@ -58,7 +58,7 @@ def test_append_keeps_and_create_empties(files: DiskFiles) -> None:
         assert read(files, "a") == expected
 
 
-def test_a_source_ends_with_nothing(files: DiskFiles) -> None:
+def test_a_source_ends_with_nothing(files: DiskDirectory) -> None:
     file = files.create("a")
     file.write(b"12345")
     file.close()
@@ -70,7 +70,7 @@ def test_a_source_ends_with_nothing(files: DiskFiles) -> None:
 
 
 @pytest.mark.parametrize("size", [0, LARGE_BYTES - 1, LARGE_BYTES])
-def test_what_is_removed_is_gone_and_holds_no_descriptor(files: DiskFiles, size: int) -> None:
+def test_what_is_removed_is_gone_and_holds_no_descriptor(files: DiskDirectory, size: int) -> None:
     before = set(os.listdir("/proc/self/fd"))
     file = files.create("a")
     file.truncate(size)
@@ -82,7 +82,7 @@ def test_what_is_removed_is_gone_and_holds_no_descriptor(files: DiskFiles, size:
     assert files.create("a").size() == 0
 
 
-def test_directories_hold_names(files: DiskFiles) -> None:
+def test_directories_hold_names(files: DiskDirectory) -> None:
     assert files.list("d") == []
     files.make_directory("d")
     files.make_directory("d")
@@ -99,7 +99,7 @@ def test_directories_hold_names(files: DiskFiles) -> None:
         files.make_directory("d/b")
 
 
-def test_a_second_process_hears_who_has_the_directory(files: DiskFiles, tmp_path: pathlib.Path) -> None:
+def test_a_second_process_hears_who_has_the_directory(files: DiskDirectory, tmp_path: pathlib.Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -117,7 +117,7 @@ def test_a_second_process_hears_who_has_the_directory(files: DiskFiles, tmp_path
     files.lock()  # a killed process holds nothing
     files.lock()
     assert (tmp_path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
-    other = DiskFiles(str(tmp_path))
+    other = DiskDirectory(str(tmp_path))
     with pytest.raises(HeadraceError, match=f"process {os.getpid()}:"):
         other.lock()
     files.unlock()
@@ -125,7 +125,7 @@ def test_a_second_process_hears_who_has_the_directory(files: DiskFiles, tmp_path
     other.unlock()
 
 
-def test_a_full_disk_takes_a_part_and_then_refuses(files: DiskFiles) -> None:
+def test_a_full_disk_takes_a_part_and_then_refuses(files: DiskDirectory) -> None:
     """The limit on a file's size behaves as a disk that fills up: a short write, then an error."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -146,7 +146,7 @@ def test_a_full_disk_takes_a_part_and_then_refuses(files: DiskFiles) -> None:
 
 
 def test_a_pipe_in_place_of_a_file_is_an_error_and_not_waited_for(tmp_path):
-    disk = DiskFiles(str(tmp_path))
+    disk = DiskDirectory(str(tmp_path))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         disk.source("pipe")

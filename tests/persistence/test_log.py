@@ -12,7 +12,7 @@ from log_bench import INCR_1, NAMES, SECOND, SELECT, Bench, add, content, encode
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 
 
 def test_a_first_log_has_a_base_an_incr_and_a_manifest(bench: Bench) -> None:
@@ -118,11 +118,11 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost(
     small_disk(len(whole) + 40)
     for _ in range(3):
         assert not bench.commit(10)
-        assert "could not be written" in bench.log.trouble and not bench.log.needs_rewrite
+        assert "could not be written" in bench.log.failure and not bench.log.needs_rewrite
         assert content(bench.files, INCR_1) == whole  # what fitted was cut off again
     with pytest.raises(HeadraceError, match="cannot be rewritten now"):
         bench.log.begin_rewrite()
-    assert bench.log.waiting > 0 and bench.log.synced < bench.log.written
+    assert bench.log.unwritten_bytes > 0 and bench.log.synced < bench.log.written
     assert not bench.log.close(clean=False) and numbers_in(bench.files) == [0, 1, 2]
     small_disk(0)  # before pytest goes on writing, perhaps into a file
 
@@ -133,7 +133,7 @@ def test_a_disk_with_room_again_takes_what_waited(bench: Bench, small_disk: Call
     assert not bench.commit(10)
     small_disk(0)
     bench.log.tick(0)
-    assert bench.log.trouble == "" and bench.log.waiting == 0
+    assert bench.log.failure == "" and bench.log.unwritten_bytes == 0
     assert bench.log.commit([], 0) and numbers_in(bench.files) == list(range(13))
     assert bench.commit() and bench.log.synced == bench.log.written == len(content(bench.files, INCR_1))
 
@@ -169,9 +169,9 @@ def test_a_device_that_is_always_full(files: FaultyFiles) -> None:
     path.symlink_to("/dev/full")
     log = Log(files, NAMES, policy="no")
     log.start(Manifest.load(files, NAMES))
-    assert not log.commit(add(0), 0) and "No space left" in log.trouble
-    assert not log.commit(add(1), 0) and "Invalid argument" in log.trouble  # cutting comes first now
-    assert log.waiting == log.written > 0
+    assert not log.commit(add(0), 0) and "No space left" in log.failure
+    assert not log.commit(add(1), 0) and "Invalid argument" in log.failure  # cutting comes first now
+    assert log.unwritten_bytes == log.written > 0
 
 
 # every step, failing and killed
@@ -205,7 +205,7 @@ def test_any_operation_may_fail(tmp_path: pathlib.Path, operation: str, policy: 
     for nth in range(60):
         root = tmp_path / str(nth)
         root.mkdir()
-        files = FaultyFiles(DiskFiles(str(root)))
+        files = FaultyFiles(DiskDirectory(str(root)))
         bench = Bench(files, policy=policy)
         if operation == "truncate":
             files.fail("write", after=5 + nth)
@@ -227,15 +227,15 @@ def test_any_operation_may_fail(tmp_path: pathlib.Path, operation: str, policy: 
     assert failed >= 1
 
 
-@pytest.mark.parametrize("trouble", [None, ("sync", 6), ("write", 6), ("sync_directory", 6)])
-def test_a_kill_between_any_two_operations(tmp_path: pathlib.Path, trouble: tuple[str, int] | None) -> None:
+@pytest.mark.parametrize("failure", [None, ("sync", 6), ("write", 6), ("sync_directory", 6)])
+def test_a_kill_between_any_two_operations(tmp_path: pathlib.Path, failure: tuple[str, int] | None) -> None:
     killed = 0
     while True:
         root = tmp_path / str(killed)
         root.mkdir()
-        files = FaultyFiles(DiskFiles(str(root)))
-        if trouble:
-            files.fail(*trouble)
+        files = FaultyFiles(DiskDirectory(str(root)))
+        if failure:
+            files.fail(*failure)
         files.stop_after = killed
         bench = Bench(files)
         try:
@@ -244,7 +244,7 @@ def test_a_kill_between_any_two_operations(tmp_path: pathlib.Path, trouble: tupl
             killed += 1
         else:
             break
-        files = FaultyFiles(DiskFiles(str(root)))
+        files = FaultyFiles(DiskDirectory(str(root)))
         found = numbers_in(files)
         assert found == bench.given[: len(found)]
         assert len(found) >= bench.acknowledged

@@ -12,14 +12,14 @@ from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS
 from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 from log_file_changes import CHANGES, manifest, newest, replace_by_copy
 from unprivileged import in_unprivileged_child, open_to_all
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> DiskFiles:
-    files = DiskFiles(str(tmp_path))
+def files(tmp_path: Path) -> DiskDirectory:
+    files = DiskDirectory(str(tmp_path))
     files.lock()
     return files
 
@@ -33,7 +33,7 @@ def rewrite(log: Log, complete: bool = True) -> bool:
     return log.finish_rewrite(task, complete)
 
 
-def begun(files: DiskFiles) -> Log:
+def begun(files: DiskDirectory) -> Log:
     """Return a log with a base, an older incr file and the newest one, all with records."""
     log = Log(files, NAMES, policy="always")
     log.start(None)
@@ -56,11 +56,11 @@ def test_a_change_is_detected_and_the_log_rewritten(files, tmp_path, change, res
     assert not log.check_files(0, force=True)
     change(tmp_path / "appendonlydir")
     assert log.check_files(0, force=True)
-    assert log.needs_rewrite and "must be rewritten" in log.trouble
+    assert log.needs_rewrite and "must be rewritten" in log.failure
     assert not log.commit(add(7), 0)
     restore_directory(files, NAMES)
-    assert rewrite(log), log.trouble
-    assert log.commit(add(8), 0) and not log.trouble
+    assert rewrite(log), log.failure
+    assert log.commit(add(8), 0) and not log.failure
     assert not log.check_files(0, force=True)
     assert log.close(True)
     found = Manifest.load(files, NAMES)
@@ -122,7 +122,7 @@ def test_another_data_directory_is_reported(files, tmp_path):
     try:
         tmp_path.mkdir()
         assert log.check_files(0, force=True)
-        assert "is not the directory that this process has locked" in log.trouble
+        assert "is not the directory that this process has locked" in log.failure
     finally:
         tmp_path.rmdir()
         moved.rename(tmp_path)
@@ -135,7 +135,7 @@ def test_a_directory_without_permission_is_reported_as_such(files, tmp_path):
     directory.chmod(0)
 
     def checked() -> str:
-        return log.trouble if log.check_files(0, force=True) else "unchanged"
+        return log.failure if log.check_files(0, force=True) else "unchanged"
 
     assert in_unprivileged_child(checked).endswith(": Permission denied")
     directory.chmod(0o755)

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.persistence.aof.reader import CHUNK, LogReader, Rereadable, replay
+from headrace.persistence.aof.reader import CHUNK, LogReader, RewindableSource, replay
 from headrace.persistence.damage import Damaged
 from speaking import encoded as record
 
@@ -194,14 +194,14 @@ def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
 
 
 def test_what_is_given_back_is_read_again():
-    source = Rereadable(Bytes(bytes(range(100)), 30))
+    source = RewindableSource(Bytes(bytes(range(100)), 30))
     assert source.read(20) == bytes(range(20))
-    source.back_to(5)
+    source.rewind_to(5)
     assert source.read(10) == bytes(range(5, 15))
-    source.back_to(15)
+    source.rewind_to(15)
     assert b"".join(iter(lambda: source.read(9), b"")) == bytes(range(15, 100))
     with pytest.raises(ValueError, match="not in the last"):
-        source.back_to(3)
+        source.rewind_to(3)
 
 
 # With a real engine behind it.
@@ -238,7 +238,7 @@ def test_a_command_that_is_refused_is_counted_and_its_place_kept(engine):
         engine, good + record("XADD", "s", "5-4", "f", "v") + record("SET", "s", "v", "NX", "XX") + good
     )
     assert (done.commands, done.failed, done.first_failed) == (4, 3, len(good))
-    assert done.refusal.startswith(b"ERR The ID specified in XADD is equal or smaller")
+    assert done.first_error.startswith(b"ERR The ID specified in XADD is equal or smaller")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from log_bench import NAMES, SELECT, Bench, content, encoded, numbers_in
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, write_all
-from headrace.persistence.aof.pending_rewrite import Rewrite
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
+from headrace.persistence.data_directory import DiskDirectory
 from waiting import answers, wait_until
 
 
@@ -97,7 +97,7 @@ def test_a_base_that_was_said_to_be_whole_and_is_missing(bench: Bench) -> None:
     bench.commit()
     rewrite = bench.log.begin_rewrite()
     assert not bench.log.finish_rewrite(rewrite, True)
-    assert "No such file" in rewrite.trouble
+    assert "No such file" in rewrite.failure
     assert bench.commit() and numbers_in(bench.files) == [0, 1]
 
 
@@ -137,10 +137,10 @@ def test_an_incr_that_no_manifest_names_is_never_emptied(bench: Bench) -> None:
 def test_an_unsettled_manifest_holds_up_commits_until_it_is_stored(bench: Bench) -> None:
     bench.commit()
     bench.files.fail("sync_directory", after=1)  # the one behind the manifest's rename
-    rewrite: Rewrite = bench.log.begin_rewrite()
+    rewrite: PendingRewrite = bench.log.begin_rewrite()
     incr = NAMES.path(rewrite.incr.file)
     bench.files.fail("sync_directory")
-    assert not bench.commit() and "manifest" in bench.log.trouble
+    assert not bench.commit() and "manifest" in bench.log.failure
     assert content(bench.files, incr) == b""
     assert bench.commit()
     assert numbers_in(bench.files) == [0, 1, 2]
@@ -155,7 +155,7 @@ def test_nothing_is_removed_while_a_manifest_is_unsettled(bench: Bench) -> None:
     bench.files.fail("create", after=1)  # and it cannot be stored anew yet
     before = set(bench.files.list("appendonlydir"))
     assert bench.log.finish_rewrite(rewrite, True)
-    assert bench.log.trouble and not bench.files.faults
+    assert bench.log.failure and not bench.files.faults
     assert before - set(bench.files.list("appendonlydir")) == {"temp-appendonly.aof.2.base.aof"}
     assert bench.commit()
     assert len(bench.files.list("appendonlydir")) == 3
@@ -178,7 +178,7 @@ def test_a_base_that_cannot_be_taken_up_is_removed(bench: Bench) -> None:
 
 
 def test_a_real_redis_reads_it(tmp_path: pathlib.Path) -> None:
-    files = DiskFiles(str(tmp_path))
+    files = DiskDirectory(str(tmp_path))
     log = Log(files, NAMES, policy="always", timestamps=True)
     log.start(None)
     log.create(lambda file: write_all(file, b"*3\r\n$3\r\nSET\r\n$4\r\nbase\r\n$3\r\nyes\r\n"), rdb=False)

@@ -20,7 +20,7 @@ def test_a_failed_sync_is_never_tried_again_on_that_file(files: FaultyFiles, pol
     files.fail("sync")
     assert bench.commit() == (policy == "everysec")
     bench.log.tick(2 * SECOND)
-    assert bench.log.needs_rewrite and "must be rewritten" in bench.log.trouble
+    assert bench.log.needs_rewrite and "must be rewritten" in bench.log.failure
     files.log.clear()
     for _ in range(3):
         assert not bench.commit()
@@ -29,7 +29,7 @@ def test_a_failed_sync_is_never_tried_again_on_that_file(files: FaultyFiles, pol
     assert bench.log.synced < bench.log.written
     assert bench.rewritten()
     assert not any(INCR_1 in done and not done.startswith("remove") for done in files.log)
-    assert bench.log.commit([], 0) and bench.log.trouble == ""
+    assert bench.log.commit([], 0) and bench.log.failure == ""
     assert numbers_in(files) == bench.given
     assert bench.log.synced == bench.log.written - (len(SELECT + encoded(0)) if policy == "everysec" else 0)
 
@@ -42,7 +42,7 @@ def test_a_sync_that_fails_during_a_rewrite_spoils_the_rewrite(bench: Bench) -> 
     bench.files.fail("sync")
     assert not bench.commit()
     assert not bench.log.finish_rewrite(rewrite, True)
-    assert "must be rewritten" in rewrite.trouble
+    assert "must be rewritten" in rewrite.failure
     assert not bench.files.exists(rewrite.temporary)
     assert not bench.commit()
     bench.heal()
@@ -93,7 +93,7 @@ def test_everysec_syncs_once_a_second_and_counts_what_was_there_when_it_began(fi
     assert len(started) == 2
     assert log.commit(add(2), 14 * SECOND) and not started[1].over
     assert log.commit(add(3), 14 * SECOND + 1) and started[1].over  # it takes too long: waited for
-    assert log.delayed == 1 and log.synced > first
+    assert log.delayed_commits == 1 and log.synced > first
     log.tick(3 * SECOND)  # a clock that was set back
     assert len(started) == 3
     assert log.close(clean=True) and log.synced == log.written

@@ -5,12 +5,12 @@ import pathlib
 import pytest
 from faults import FaultyFiles
 
-from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.manifest import Manifest, ManifestLine, Unsettled
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 
-NAMES = Names()
+NAMES = LogFileNames()
 TEXT = (
     b"file appendonly.aof.2.base.rdb seq 2 type b\n"
     b"file appendonly.aof.1.incr.aof seq 1 type h\n"
@@ -18,15 +18,15 @@ TEXT = (
     b"file appendonly.aof.4.incr.aof seq 4 type i\n"
 )
 MANIFEST = Manifest(
-    base=Line("appendonly.aof.2.base.rdb", 2),
-    history=[Line("appendonly.aof.1.incr.aof", 1)],
-    incrs=[Line("appendonly.aof.2.incr.aof", 2), Line("appendonly.aof.4.incr.aof", 4)],
+    base=ManifestLine("appendonly.aof.2.base.rdb", 2),
+    history=[ManifestLine("appendonly.aof.1.incr.aof", 1)],
+    incrs=[ManifestLine("appendonly.aof.2.incr.aof", 2), ManifestLine("appendonly.aof.4.incr.aof", 4)],
 )
 
 
 @pytest.fixture
 def files(tmp_path: pathlib.Path) -> FaultyFiles:
-    files = FaultyFiles(DiskFiles(str(tmp_path)))
+    files = FaultyFiles(DiskDirectory(str(tmp_path)))
     files.make_directory(NAMES.directory)
     return files
 
@@ -48,12 +48,14 @@ def test_reads_what_a_newer_or_an_older_server_wrote() -> None:
         b"type i seq 3 startoffset 77 file b.3.incr.aof endoffset 99\r\n"
         b'file "the \\x62ase" seq 9 type b\n'
     )
-    assert Manifest.parse(text) == Manifest(base=Line("the base", 9), incrs=[Line("b.3.incr.aof", 3)])
+    assert Manifest.parse(text) == Manifest(
+        base=ManifestLine("the base", 9), incrs=[ManifestLine("b.3.incr.aof", 3)]
+    )
 
 
 @pytest.mark.parametrize("name", ["plain", "two words", 'quo"te', "back\\slash", "it's", "ä\n", "\udcff"])
 def test_any_file_name_survives(name: str) -> None:
-    manifest = Manifest(incrs=[Line(name, 1)])
+    manifest = Manifest(incrs=[ManifestLine(name, 1)])
     assert manifest.text().count(b"\n") == 1
     assert Manifest.parse(manifest.text()) == manifest
 
@@ -122,7 +124,7 @@ def test_a_store_that_fails_leaves_a_whole_manifest(
 ) -> None:
     MANIFEST.store(files, NAMES)
     before = pathlib.Path(files.files.path(NAMES.manifest)).read_bytes()
-    newer = Manifest(base=Line("appendonly.aof.5.base.rdb", 5))
+    newer = Manifest(base=ManifestLine("appendonly.aof.5.base.rdb", 5))
     files.fail(operation)
     with pytest.raises(OSError) as caught:
         newer.store(files, NAMES)

@@ -2,11 +2,11 @@
 
 import random
 
-from headrace.persistence.aof.records import Recorder
+from headrace.persistence.aof.records import LogBuffer
 from headrace.resp.request import request as plain
 
 
-def taken(recorder: Recorder) -> bytes:
+def taken(recorder: LogBuffer) -> bytes:
     with recorder.view() as view:
         data = bytes(view)
     recorder.clear()
@@ -14,7 +14,7 @@ def taken(recorder: Recorder) -> bytes:
 
 
 def test_a_record_is_a_request() -> None:
-    recorder = Recorder()
+    recorder = LogBuffer()
     recorder.put(0, [b"XADD", b"s", b"1-1", b"f", b""])
     assert taken(recorder) == (
         b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*5\r\n$4\r\nXADD\r\n$1\r\ns\r\n$3\r\n1-1\r\n$1\r\nf\r\n$0\r\n\r\n"
@@ -23,7 +23,7 @@ def test_a_record_is_a_request() -> None:
 
 def test_any_words_of_any_length() -> None:
     rng = random.Random(5)
-    recorder = Recorder()
+    recorder = LogBuffer()
     expected = plain(b"SELECT", b"3")
     for size in [0, 1, 9, 10, 11, 99, 100, 101, 999, 1000, 4095, 4096, 70_000, 1_000_000]:
         word = rng.randbytes(size)
@@ -39,7 +39,7 @@ def test_any_words_of_any_length() -> None:
 
 
 def test_a_select_goes_before_another_database() -> None:
-    recorder = Recorder()
+    recorder = LogBuffer()
     recorder.put_all([(0, [b"A"]), (0, [b"B"]), (15, [b"C"]), (15, [b"D"]), (0, [b"E"])])
     assert taken(recorder) == b"".join(
         plain(*words.split())
@@ -53,7 +53,7 @@ def test_a_select_goes_before_another_database() -> None:
 
 
 def test_the_time_is_said_once_a_second() -> None:
-    recorder = Recorder()
+    recorder = LogBuffer()
     recorder.put(0, [b"A"])
     recorder.clear()
     for now_ms in (1_795_205_495_000, 1_795_205_495_999, 1_795_205_496_000):
@@ -66,7 +66,7 @@ def test_the_time_is_said_once_a_second() -> None:
 
 
 def test_a_refused_word_leaves_nothing_behind() -> None:
-    recorder = Recorder()
+    recorder = LogBuffer()
     recorder.put(0, [b"A"])
     before = recorder.size()
     try:
@@ -79,7 +79,7 @@ def test_a_refused_word_leaves_nothing_behind() -> None:
 
 
 def test_memory_is_given_back_after_a_big_commit() -> None:
-    recorder = Recorder()
+    recorder = LogBuffer()
     recorder.put(0, [bytes(10_000)])
     recorder.clear()
     kept = recorder.cap

@@ -9,9 +9,9 @@ import pytest
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import recover
@@ -55,8 +55,8 @@ class Place:
     def start(self, appendonly=True, truncated_ok=True, fix_tail=True, files=None):
         self.engine = Engine()
         return recover(
-            files or DiskFiles(str(self.root)),
-            Names(),
+            files or DiskDirectory(str(self.root)),
+            LogFileNames(),
             self.engine.keyspace,
             Replayer(self.engine, NOW_MS).execute,
             appendonly=appendonly,
@@ -297,7 +297,7 @@ def test_a_move_that_a_crash_cut_short_is_finished(place):
     class Crash(Exception):
         pass
 
-    class Dying(DiskFiles):
+    class Dying(DiskDirectory):
         """Dies before its n-th change of a name."""
 
         def __init__(self, root, n):
@@ -321,7 +321,7 @@ def test_a_move_that_a_crash_cut_short_is_finished(place):
 
 
 def test_a_move_to_another_file_system_is_left_to_the_operator(place):
-    class TwoDisks(DiskFiles):
+    class TwoDisks(DiskDirectory):
         """The log's directory is a link to another disk."""
 
         def rename(self, old, new):

@@ -10,7 +10,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.reader import read_rdb
-from headrace.persistence.rdb.stream_extras import MAGIC, apply_kept, encode_kept, is_kept
+from headrace.persistence.rdb.stream_extras import MAGIC, apply_extras, encode_extras, is_extras
 from headrace.persistence.rdb.versions import VERSIONS, by_name
 from headrace.persistence.rdb.writer import write_rdb
 from portrait import differences, portrait_of
@@ -55,7 +55,7 @@ IDMP = ("XADD s IDMP p one * f v", "XADD s IDMP p one * f v", "XADD s IDMP q two
 )
 def test_only_what_the_type_cannot_say_is_kept(lines, kept_in):
     stream = stream_after(*lines)
-    found = {version.name for version in VERSIONS if encode_kept(stream, version, NOW_MS) is not None}
+    found = {version.name for version in VERSIONS if encode_extras(stream, version, NOW_MS) is not None}
     assert found == kept_in
 
 
@@ -96,7 +96,7 @@ def a_case():
     lines += ("XREADGROUP GROUP h a STREAMS s >", *IDMP)
     stream = stream_after(*lines)
     version = by_name("compatible")
-    part = encode_kept(stream, version, NOW_MS)
+    part = encode_extras(stream, version, NOW_MS)
     plain = dump(stream, version, compress=False, now_ms=NOW_MS)
     body = plain[: plain.index(MAGIC)]
     return stream, part, body
@@ -111,10 +111,10 @@ def read_plain(body):
 
 def test_all_parts_come_back():
     stream, part, body = a_case()
-    assert is_kept(part)
+    assert is_extras(part)
     again, keyspace = read_plain(body)
     assert differences(portrait_of(stream), portrait_of(again))
-    apply_kept(again, part, keyspace)
+    apply_extras(again, part, keyspace)
     assert not differences(portrait_of(stream), portrait_of(again))
     again.check()
 
@@ -125,7 +125,7 @@ def test_a_part_that_is_cut_is_refused():
     for end in range(len(part)):
         again, keyspace = read_plain(body)
         try:
-            apply_kept(again, part[:end], keyspace)
+            apply_extras(again, part[:end], keyspace)
         except ValueError:
             continue
         whole.add(end)  # between two parts
@@ -154,7 +154,7 @@ def test_nonsense_is_refused(part):
     _, _, body = a_case()
     again, keyspace = read_plain(body)
     with pytest.raises(ValueError, match=r"."):
-        apply_kept(again, part, keyspace)
+        apply_extras(again, part, keyspace)
 
 
 def test_no_damage_breaks_a_stream():
@@ -167,7 +167,7 @@ def test_no_damage_breaks_a_stream():
             broken[rng.randrange(len(MAGIC), len(broken))] = rng.choice([0, 1, 2, 255, rng.randrange(256)])
         again, keyspace = read_plain(body)
         try:
-            apply_kept(again, bytes(broken), keyspace)
+            apply_extras(again, bytes(broken), keyspace)
             outcomes.add("taken")
         except ValueError:
             outcomes.add("refused")

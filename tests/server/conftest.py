@@ -16,7 +16,7 @@ import pytest
 import redis
 from tls_clients import Town
 
-from headrace.persistence.data_directory import DiskFile, DiskFiles, FileIdentity
+from headrace.persistence.data_directory import DiskDirectory, DiskFile, FileIdentity
 from headrace.server.config.config import Config
 from headrace.server.main import Server
 from redis_server import free_port
@@ -24,7 +24,7 @@ from speaking import SECONDS_MAX, Client
 from waiting import answers, wait_until
 
 
-class FlakyDisk(DiskFiles):
+class FlakyDisk(DiskDirectory):
     """The real directory, with a disk that fails when it is told to."""
 
     full = False  # nothing can be written
@@ -62,8 +62,8 @@ class FlakyFile:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self.file.sync()
 
-    def hasten(self) -> None:
-        self.file.hasten()
+    def start_writeback(self) -> None:
+        self.file.start_writeback()
 
     def truncate(self, size: int) -> None:
         self.file.truncate(size)

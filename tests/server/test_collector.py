@@ -53,14 +53,14 @@ def live(server, requests):
     def turns(n):
         for _ in range(n):
             server.timers.run(server.clock.now_ms())
-            server.turn.once(1)
+            server.loop.run_once(1)
 
     with socket.create_connection(("127.0.0.1", server.listeners.port)) as client:
         turns(3)
         client.sendall(requests)
         turns(5)
     turns(3)
-    assert not server.turn.connections
+    assert not server.loop.connections
 
 
 @pytest.mark.parametrize("name", LIVES)

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.errors import CommandError, UsageError
 from headrace.server.config.config import Config
-from headrace.server.config.directives import DIRECTIVES, NOT_APPLICABLE, REFUSED
-from headrace.server.loop.client_limits import BufferLimit, Buffers
+from headrace.server.config.directives import DIRECTIVES, IGNORED, UNSUPPORTED
+from headrace.server.loop.client_limits import BufferLimit, OutputBufferLimits
 
 
 def configured(*arguments: str) -> Config:
@@ -28,24 +28,26 @@ def set_refusal(*pairs: tuple[bytes, bytes]) -> str:
 def test_defaults_are_what_the_directives_declare():
     config = Config()
     for directive in DIRECTIVES:
-        assert config.shown(directive.name) == directive.kind.show(directive.kind.parse([directive.default]))
+        assert config.formatted(directive.name) == directive.kind.show(
+            directive.kind.parse([directive.default])
+        )
         assert directive.about.endswith(".")
-    assert config.shown("port") == "7777"
-    assert config.shown("stream-node-max-bytes") == "4096"
+    assert config.formatted("port") == "7777"
+    assert config.formatted("stream-node-max-bytes") == "4096"
 
 
 def test_no_name_stands_in_two_lists():
     names = [directive.name for directive in DIRECTIVES]
     assert len(names) == len(set(names))
-    assert not set(names) & NOT_APPLICABLE
-    assert not (set(names) | NOT_APPLICABLE) & REFUSED
+    assert not set(names) & IGNORED
+    assert not (set(names) | IGNORED) & UNSUPPORTED
 
 
 def test_the_command_line_takes_values_up_to_the_next_directive():
     config = configured("--port", "1234", "--bind", "127.0.0.1", "::1", "--save", "", "--timeout=5")
-    assert config.shown("port") == "1234"
-    assert config.shown("bind") == "127.0.0.1 ::1"
-    assert config.shown("save") == ""
+    assert config.formatted("port") == "1234"
+    assert config.formatted("bind") == "127.0.0.1 ::1"
+    assert config.formatted("save") == ""
     assert config.number("timeout") == 5
 
 
@@ -104,9 +106,9 @@ def test_rules_of_save_add_up_until_an_empty_one(tmp_path: Path):
     config = configured(str(file), "--save", "5", "0")
     assert config.save_rules() == ((900, 1), (300, 10), (60, 1000), (5, 0))
     config.set([(b"save", b"3600 1 300 100")])
-    assert config.shown("save") == "3600 1 300 100"
+    assert config.formatted("save") == "3600 1 300 100"
     config.set([(b"save", b"")])
-    assert config.shown("save") == ""
+    assert config.formatted("save") == ""
 
 
 def test_a_file_that_includes_itself_is_refused(tmp_path: Path):
@@ -130,12 +132,15 @@ def test_what_cannot_be_honoured_but_does_no_harm_is_warned_of():
         " by client-query-buffer-limit and client-output-buffer-limit",
         "the command line: io-threads: has no effect here",
     ]
-    assert config.shown("maxmemory-clients") == "0"
+    assert config.formatted("maxmemory-clients") == "0"
 
 
 def test_a_limit_of_memory_and_what_then_goes():
     config = configured("--maxmemory", "1gb", "--maxmemory-policy", "Stream-Oldest")
-    assert (config.shown("maxmemory"), config.shown("maxmemory-policy")) == (str(1 << 30), "stream-oldest")
+    assert (config.formatted("maxmemory"), config.formatted("maxmemory-policy")) == (
+        str(1 << 30),
+        "stream-oldest",
+    )
     with pytest.raises(UsageError, match="maxmemory-policy volatile-ttl: whole keys are never evicted here"):
         configured("--maxmemory-policy", "volatile-ttl")
 
@@ -270,10 +275,10 @@ def test_what_clients_set_for_good_measure_is_accepted():
 def test_buffer_limits_of_several_classes():
     config = Config()
     config.set([(b"client-output-buffer-limit", b"normal 1mb 0 0 replica 256mb 64mb 60")])
-    assert config.shown("client-output-buffer-limit") == (
+    assert config.formatted("client-output-buffer-limit") == (
         "normal 1048576 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
     )
     config.set([(b"client-output-buffer-limit", b"normal 2mb 1mb 7 pubsub 0 0 0")])
-    assert config.values["client-output-buffer-limit"] == Buffers(
+    assert config.values["client-output-buffer-limit"] == OutputBufferLimits(
         BufferLimit(2 << 20, 1 << 20, 7), BufferLimit(256 << 20, 64 << 20, 60), BufferLimit(0, 0, 0)
     )

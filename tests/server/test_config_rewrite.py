@@ -12,7 +12,7 @@ from headrace.errors import CommandError
 from headrace.server.config.config import Config
 from headrace.server.config.config_types import Flag, Memory, Number, SaveRules, Text
 from headrace.server.config.directives import BY_NAME, DIRECTIVES
-from headrace.server.config.print_config import printed
+from headrace.server.config.print_config import format_config
 from headrace.server.config.rewrite import HEADING, line_of, line_of_words, rewrite
 
 HEAD = HEADING.decode()
@@ -91,7 +91,7 @@ def test_users_take_the_place_of_users(path: Path):
     assert (
         path.read_text() == "user ann on nopass\nhz 20\n# and\nuser bob on >x\n"
     )  # nobody says who there is
-    config.repeated["user"] = lambda: [["ann", "on", "#ab", "~x*"], ["carl", "off", "(~a +get)"]]
+    config.repeated_lines["user"] = lambda: [["ann", "on", "#ab", "~x*"], ["carl", "off", "(~a +get)"]]
     rewrite(config)
     assert path.read_text() == 'hz 20\n# and\nuser ann on #ab ~x*\nuser carl off "(~a +get)"\n'
     path.write_text("hz 20\n")
@@ -106,7 +106,7 @@ def test_users_of_an_included_file_are_not_written_twice(path: Path, tmp_path: P
     (tmp_path / "users").write_text("user ann on >pears\n")
     path.write_text(f"include {tmp_path}/users\nhz 20\n")
     config = configured(str(path))
-    config.repeated["user"] = lambda: [["ann", "on", "#ab"]]
+    config.repeated_lines["user"] = lambda: [["ann", "on", "#ab"]]
     with pytest.raises(CommandError, match=r"ERR Rewriting config file: .*included"):
         rewrite(config)
     assert path.read_text() == f"include {tmp_path}/users\nhz 20\n"
@@ -197,7 +197,7 @@ def test_what_is_printed_can_be_read_again_and_says_who_said_it(path: Path):
     path.write_text("hz 20\nrequirepass pears\nsave 1 2\nsave 3 4\n")
     config = Config()
     config.read_arguments([str(path), "--timeout", "7"], {"HEADRACE_HZ": "30", "PATH": "/bin"})
-    text = printed(config)
+    text = format_config(config)
     assert "# the environment, HEADRACE_HZ\nhz 30\n" in text
     assert "# the command line\ntimeout 7\n" in text
     assert f"# {path}, line 4\nsave 1 2 3 4\n" in text

@@ -71,7 +71,7 @@ def test_a_client_that_does_not_read_gets_no_more_executed(server, client):
     wait_until(lambda: client.request("GET", "n") is not None)
     time.sleep(0.1)
     stopped_at = int(client.request("GET", "n"))
-    held = max(c.session.reply.pending() for c in server.server.turn.connections.values())
+    held = max(c.session.reply.pending() for c in server.server.loop.connections.values())
     assert stopped_at < 200
     assert held <= limits.UNSENT_BYTES_MAX + 600_000
     for n in range(1, 201):
@@ -85,7 +85,7 @@ def test_unread_answers_past_the_hard_limit_close_the_connection(start):
     assert client.request("SET", "big", b"x" * 8_000_000) == "OK"
     greedy = server.connect()
     greedy.send(encoded("GET", "big") * 3)
-    wait_until(lambda: len(server.server.turn.connections) == 1)
+    wait_until(lambda: len(server.server.loop.connections) == 1)
     assert client.request("PING") == "PONG"
 
 
@@ -97,7 +97,7 @@ def test_a_client_may_vanish_in_mid_request(server, client):
         if reset:
             lost.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         lost.close()
-    wait_until(lambda: len(server.server.turn.connections) == 1)
+    wait_until(lambda: len(server.server.loop.connections) == 1)
     assert client.request("EXISTS", "key") == 0
     assert list(server.server.engine.clients) == [1]
 
@@ -136,7 +136,7 @@ def test_random_bytes_harm_nobody(server, client):
             rude.send(bytes((seed * i * i + i) % 256 for i in range(3000)) + b"\r\n")
         rude.close()
     assert client.request("PING") == "PONG"
-    wait_until(lambda: len(server.server.turn.connections) == 1)
+    wait_until(lambda: len(server.server.loop.connections) == 1)
 
 
 def test_requests_past_the_query_limit_close_the_connection(start):
@@ -155,14 +155,14 @@ def test_a_thousand_clients(server):
     for client in clients:
         client.send(encoded("INCR", "n"))
     assert sorted(client.reply() for client in clients) == list(range(1, 1001))
-    assert len(server.server.turn.connections) == 1000
+    assert len(server.server.loop.connections) == 1000
 
 
 def test_an_idle_client_holds_little_memory(server, client):
     assert client.request("SET", "big", b"x" * 1_000_000) == "OK"
     assert len(client.request("GET", "big")) == 1_000_000
     assert client.request("PING") == "PONG"
-    (connection,) = server.server.turn.connections.values()
+    (connection,) = server.server.loop.connections.values()
     assert connection.parser.cap <= 4096
     assert connection.session.reply.cap <= 4096
 
@@ -214,7 +214,7 @@ def test_a_blocked_client_may_send_ahead_only_so_much_and_then_goes_on(server, c
     wait_until(lambda: b"blocked_clients:1" in client.request("INFO", "clients"))
     reader.send(encoded("INCR", "n") * 10_000)
     time.sleep(0.1)
-    (waiting,) = [c for c in server.server.turn.connections.values() if c.session.waiting is not None]
+    (waiting,) = [c for c in server.server.loop.connections.values() if c.session.waiting is not None]
     assert waiting.parser.pending() <= limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX + 64 * 1024
     assert client.request("EXISTS", "n") == 0
     client.request("XADD", "orders", "7-0", "item", "pear")
@@ -238,15 +238,15 @@ def test_quit_answers_and_closes(client):
 def test_the_log_is_written_before_answers_leave(server, client):
     """`commit` sees all that a turn executed, while no answer of that turn is out."""
     seen = []
-    turn = server.server.turn
+    loop = server.server.loop
 
     def commit() -> bool:
-        seen.append([c.session.reply.pending() for c in turn.connections.values()])
-        turn.unsettled = True  # as long as it says that, it is called although nothing was changed
+        seen.append([c.session.reply.pending() for c in loop.connections.values()])
+        loop.commit_required = True  # as long as it says that, it is called although nothing was changed
         return True
 
-    turn.commit = commit
-    turn.unsettled = True
+    loop.commit = commit
+    loop.commit_required = True
     client.send(encoded("PING") * 3)
     assert [client.reply() for _ in range(3)] == ["PONG"] * 3
     assert any(sum(pending) > 0 for pending in seen)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from waiting import wait_until
 
 FULL = "MISCONF Errors writing to the AOF file: No space left on device"
@@ -85,7 +85,7 @@ def test_a_transaction_is_refused_where_it_would_write(start_logging):
         client.request(*request.split())
     disk.full = True
     other.send(b"SET held v\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     assert str(client.request("EXEC")) == f"EXECABORT Transaction discarded because of: {FULL}"
     client.request("MULTI")
     assert str(client.request("SET", "k", "v")) == FULL
@@ -108,7 +108,7 @@ def test_a_sync_that_fails_is_not_tried_again_the_log_is_written_anew(start_logg
     assert client.is_silent()
     disk.broken = False
     assert client.reply() == "OK"
-    names = Names()
+    names = LogFileNames()
     manifest = Manifest.load(disk, names)
     assert manifest is not None and manifest.base is not None and manifest.base.sequence > 1
     client = restarted(running, start_logging)
@@ -147,11 +147,11 @@ def test_who_goes_while_his_answer_is_held_is_gone(start_logging):
     client, other = running.connect(), running.connect()
     disk.full = True
     client.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     client.sock.shutdown(socket.SHUT_RDWR)
-    wait_until(lambda: len(running.server.turn.connections) == 1)
+    wait_until(lambda: len(running.server.loop.connections) == 1)
     disk.full = False
-    wait_until(lambda: not running.server.durability.trouble)
+    wait_until(lambda: not running.server.durability.failure)
     assert other.request("GET", "k") == b"v"
 
 
@@ -160,7 +160,7 @@ def test_what_is_held_is_never_sent_if_the_server_ends(start_logging):
     client = running.connect()
     disk.full = True
     client.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     running.server.stop()
     assert client.is_closed()
 
@@ -170,7 +170,7 @@ def test_a_log_that_cannot_be_written_forbids_the_end_unless_forced(start_loggin
     client, other = running.connect(), running.connect()
     disk.full = True
     client.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     assert str(other.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
     assert other.request("GET", "k") == b"v"
     other.send(b"SHUTDOWN FORCE\r\n")
@@ -182,7 +182,7 @@ def test_a_reply_stays_held_when_two_requests_of_a_turn_fail_to_end_it(start_log
     client = running.connect()
     disk.full = True
     client.send(b"SET k v\r\nSHUTDOWN\r\nSHUTDOWN\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     assert client.is_silent()
     disk.full = False
     assert client.reply() == "OK"
@@ -197,7 +197,7 @@ def test_a_log_that_cannot_be_synced_forbids_the_end(start_logging, policy: str)
     assert str(client.request("SHUTDOWN")) == "ERR Errors trying to SHUTDOWN. Check logs."
     assert str(client.request("SET", "k", "w")).startswith("MISCONF Errors writing to the AOF file: ")
     disk.broken = False
-    wait_until(lambda: not running.server.durability.trouble)
+    wait_until(lambda: not running.server.durability.failure)
     client.send(b"SHUTDOWN\r\n")
     assert client.is_closed()
     running.thread.join()
@@ -246,7 +246,7 @@ def test_what_died_of_age_while_the_disk_was_full_stalls_nobody(start_logging):
     client.request("SET", "k", "v", "PX", "300")
     disk.full = True
     writer.send(b"SET other v\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     wait_until(lambda: client.request("EXISTS", "k") == 0)
     assert client.request("DBSIZE") == 1
     disk.full = False
@@ -264,7 +264,7 @@ def test_who_waits_for_an_entry_is_told_of_the_trouble_in_place_of_it(start_logg
     wait_until(lambda: running.server.engine.keyspace.blocking.count)
     disk.full = True
     writer.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     assert str(reader.reply()) == FULL
     disk.full = False
     assert writer.reply() == "OK"

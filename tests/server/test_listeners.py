@@ -13,7 +13,7 @@ import pytest
 
 from headrace.errors import HeadraceError
 from headrace.resp.replies import ReplyError
-from headrace.server.loop.listeners import is_local
+from headrace.server.loop.listeners import is_loopback
 from waiting import wait_until
 
 
@@ -24,7 +24,7 @@ def test_one_client_too_many_is_told_so(start):
     refused = server.connect().reply()
     assert isinstance(refused, ReplyError) and str(refused) == "ERR max number of clients reached"
     clients.pop().close()
-    wait_until(lambda: len(server.server.turn.connections) == 2)
+    wait_until(lambda: len(server.server.loop.connections) == 2)
     assert server.connect().request("PING") == "PONG"
     assert b"rejected_connections:1" in clients[0].request("INFO", "stats")
 
@@ -47,7 +47,7 @@ def test_a_unix_socket_beside_the_port(start, tmp_path: Path):
 def test_a_unix_socket_alone(start, tmp_path: Path):
     path = tmp_path / "headrace.sock"
     server = start("--port", "0", "--unixsocket", str(path))
-    assert server.server.names == [str(path)]
+    assert server.server.addresses == [str(path)]
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         client.sendall(b"PING\r\n")
@@ -65,7 +65,7 @@ def test_a_socket_file_left_by_the_dead_is_replaced_and_one_of_the_living_is_not
 
 def test_several_addresses_share_the_port(start):
     server = start("--bind", "127.0.0.1", "127.0.0.2", "-192.0.2.1")
-    assert server.server.names == [f"127.0.0.1:{server.port}", f"127.0.0.2:{server.port}"]
+    assert server.server.addresses == [f"127.0.0.1:{server.port}", f"127.0.0.2:{server.port}"]
     with socket.create_connection(("127.0.0.2", server.port)) as client:
         client.sendall(b"PING\r\n")
         assert client.recv(100) == b"+PONG\r\n"
@@ -90,7 +90,7 @@ def test_nothing_to_listen_on_is_an_error(start):
     ("address", "local"), [("127.0.0.1", True), ("::1", True), ("10.0.0.1", False), ("fe80::1%eth0", False)]
 )
 def test_what_is_local(address: str, local: bool):
-    assert is_local(address) is local
+    assert is_loopback(address) is local
 
 
 def test_out_of_descriptors_clients_are_told_and_the_rest_go_on(start):
@@ -128,7 +128,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
     first = server.connect()
     assert first.request("PING") == "PONG"
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = server.server.listeners.spare
+    spare = server.server.listeners.spare_fd
     holes = []
     with socket.socket() as waiting:
         waiting.settimeout(30)
@@ -138,7 +138,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
                 while True:
                     holes.append(os.open(os.devnull, os.O_RDONLY))
             waiting.connect(("127.0.0.1", server.port))
-            wait_until(lambda: server.server.listeners.spare == -1)
+            wait_until(lambda: server.server.listeners.spare_fd == -1)
             assert first.request("PING") == "PONG"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -147,7 +147,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
         waiting.sendall(b"PING\r\n")
         assert waiting.recv(100) == b"+PONG\r\n"
     assert server.connect().request("PING") == "PONG"
-    assert server.server.listeners.spare >= 0
+    assert server.server.listeners.spare_fd >= 0
 
 
 def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch: pytest.MonkeyPatch):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.persistence.data_directory import DirectoryGone, DiskFiles
-from headrace.server.observe.heap import CROWD, Crowd
+from headrace.persistence.data_directory import DirectoryGone, DiskDirectory
+from headrace.server.observe.heap import COLLAPSE_MIN, ClientPeak
 from log_file_changes import CHANGES, SOME, prepare_log
 from waiting import wait_until
 
@@ -37,12 +37,12 @@ def test_writes_are_refused_while_no_log_can_be_written(start, tmp_path: Path, p
     log = tmp_path / "appendonlydir"
     log.rename(tmp_path / "moved")
     log.touch()  # a file, where no directory can be made
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     refusal = "MISCONF Errors writing to the AOF file: Not a directory"
     assert str(client.request("XADD", "s", "*", "f", "v")) == refusal
     assert client.request("XLEN", "s") == 1
     log.unlink()
-    wait_until(lambda: not running.server.durability.trouble)
+    wait_until(lambda: not running.server.durability.failure)
     ids.append(client.request("XADD", "s", "*", "f", "v"))
     running.stop()
     client = start("--appendonly", "yes").connect()
@@ -69,7 +69,7 @@ def test_turning_the_log_off_in_trouble_does_not_call_it_whole(start_logging, ca
     writer, client = running.connect(), running.connect()
     disk.full = True
     writer.send(b"SET k v\r\n")
-    wait_until(lambda: running.server.durability.trouble)
+    wait_until(lambda: running.server.durability.failure)
     assert client.request("CONFIG", "SET", "appendonly", "no") == "OK"
     assert writer.reply() == "OK"
     written = capfd.readouterr().err
@@ -80,7 +80,7 @@ def test_turning_the_log_off_in_trouble_does_not_call_it_whole(start_logging, ca
 def test_a_directory_is_the_one_that_was_locked_or_it_is_not(tmp_path: Path):
     home = tmp_path / "home"
     home.mkdir()
-    disk = DiskFiles(str(home))
+    disk = DiskDirectory(str(home))
     disk.check_lock()  # nothing is locked yet
     disk.lock()
     disk.check_lock()
@@ -98,7 +98,7 @@ def test_a_directory_is_the_one_that_was_locked_or_it_is_not(tmp_path: Path):
 
 
 def test_a_removed_lock_file_is_named(tmp_path: Path):
-    disk = DiskFiles(str(tmp_path))
+    disk = DiskDirectory(str(tmp_path))
     disk.lock()
     (tmp_path / "headrace.lock").unlink()
     with pytest.raises(DirectoryGone, match=r"or its headrace\.lock was removed or replaced"):
@@ -107,14 +107,14 @@ def test_a_removed_lock_file_is_named(tmp_path: Path):
 
 
 def test_a_crowd_has_gone_when_most_of_many_have():
-    crowd = Crowd()
-    assert not crowd.has_gone(CROWD)
-    assert not crowd.has_gone(2 * CROWD)
-    assert not crowd.has_gone(CROWD + 1)
-    assert crowd.has_gone(CROWD)
-    assert not crowd.has_gone(1)
-    assert crowd.has_gone(0)
-    assert not crowd.has_gone(CROWD - 1) and not crowd.has_gone(0)
+    crowd = ClientPeak()
+    assert not crowd.has_collapsed(COLLAPSE_MIN)
+    assert not crowd.has_collapsed(2 * COLLAPSE_MIN)
+    assert not crowd.has_collapsed(COLLAPSE_MIN + 1)
+    assert crowd.has_collapsed(COLLAPSE_MIN)
+    assert not crowd.has_collapsed(1)
+    assert crowd.has_collapsed(0)
+    assert not crowd.has_collapsed(COLLAPSE_MIN - 1) and not crowd.has_collapsed(0)
 
 
 def test_memory_is_purged(client):

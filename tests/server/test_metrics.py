@@ -108,17 +108,17 @@ def test_health_says_whether_clients_are_served(server, client):
 
 def test_while_the_server_does_not_answer_health_is_503(server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headrace.server.observe.metrics.ANSWER_SECONDS", 0.05)
-    server.server.metrics.let_in = lambda: None  # as if the turn were busy
+    server.server.metrics.accept_pending = lambda: None  # as if the turn were busy
     assert fetch(server, "/healthz")[0] == 503
     assert fetch(server, "/metrics")[0] == 503
 
 
 def test_a_scrape_leaves_no_client_behind(server, client):
     client.request("PING")
-    before = len(server.server.turn.connections)
+    before = len(server.server.loop.connections)
     for _ in range(5):
         scrape(server)
-    wait_until(lambda: len(server.server.turn.connections) == before)
+    wait_until(lambda: len(server.server.loop.connections) == before)
 
 
 def test_protected_mode_keeps_other_machines_out(server):

@@ -43,7 +43,7 @@ def test_the_server_moves_to_another_port_and_its_clients_stay(start, dial, tmp_
     info = client.request("INFO", "server")
     assert b"tcp_port:%d\r\n" % new in info and b"name=tcp,bind=127.0.0.1,port=%d\r\n" % new in info
     assert (tmp_path / "port").read_text() == f"{new}\n"
-    assert server.server.names == [f"127.0.0.1:{new}"]
+    assert server.server.addresses == [f"127.0.0.1:{new}"]
     server.stop()
     assert list(tmp_path.iterdir()) == []
 
@@ -89,7 +89,7 @@ def test_both_move_or_none(start_tls, town, taken: int):
     refused = client.request("CONFIG", "SET", "port", "free", "tls-port", str(taken))
     assert isinstance(refused, ReplyError) and str(refused) == CANNOT.format("tls-port", NO_PORT)
     assert (shown(client, "port"), shown(client, "tls-port")) == (0, server.tls_port)
-    assert server.server.names == [f"127.0.0.1:{server.tls_port} (TLS)"]
+    assert server.server.addresses == [f"127.0.0.1:{server.tls_port} (TLS)"]
     assert server.connect_tls(town.context()).request("PING") == "PONG"
 
 
@@ -102,7 +102,7 @@ def test_tls_begins_under_a_running_server(server, client, town, dial_tls):
     assert encrypted.request("PING") == "PONG"
     assert client.request("CONFIG", "SET", "tls-port", "0") == "OK"
     assert encrypted.request("PING") == "PONG"
-    assert server.server.names == [f"127.0.0.1:{server.port}"]
+    assert server.server.addresses == [f"127.0.0.1:{server.port}"]
     # Without a port for it a certificate is nobody's: it is read when there is one.
     assert client.request("CONFIG", "SET", "tls-cert-file", "/nowhere") == "OK"
     refused = client.request("CONFIG", "SET", "tls-port", "free")

@@ -66,7 +66,7 @@ def test_an_idle_client_is_closed_after_the_timeout(start):
     waiting.send(b"XREAD BLOCK 0 STREAMS orders $\r\n")
     assert idle.request("PING") == "PONG"
     assert idle.is_closed()
-    assert len(server.server.turn.connections) == 1
+    assert len(server.server.loop.connections) == 1
 
 
 def test_who_listens_is_not_idle(start, server_url: str):
@@ -143,7 +143,7 @@ def test_config_set_changes_nothing_if_one_change_cannot_be_made(server, client,
     def fail() -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr(server.server.durability, "begin", fail)
+    monkeypatch.setattr(server.server.durability, "enable", fail)
     refused = client.request(
         "CONFIG", "SET", "timeout", "9", "stream-node-max-entries", "3", "appendonly", "yes"
     )
@@ -190,14 +190,14 @@ def test_an_idle_server_sleeps(server, client):
     client.request("PING")
     time.sleep(0.3)
     turns = []
-    turn = server.server.turn
+    loop = server.server.loop
 
     def count() -> bool:
         turns.append(None)
-        turn.unsettled = True  # call it in the next turn, too
+        loop.commit_required = True  # call it in the next turn, too
         return True
 
-    turn.commit = count
-    turn.unsettled = True
+    loop.commit = count
+    loop.commit_required = True
     time.sleep(0.4)
     assert len(turns) <= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config.config import Config
 from headrace.server.disk import startup
 from headrace.server.main import Server
@@ -142,7 +142,7 @@ def slow_load(tmp_path: Path, monkeypatch, request):
         loading.set()
         once(file, done, total)
         while not go_on.is_set() and not server.is_ending():
-            server.turn.once(10)
+            server.loop.run_once(10)
 
     server.startup._progress = wait
 
@@ -237,7 +237,7 @@ def test_the_log_is_turned_on_while_a_snapshot_loads(with_snapshot, slow_load, d
     assert client.request("GET", "k") == b"of the snapshot"
     assert client.info()["aof_enabled"] == "1"
     with pytest.raises(HeadraceError, match="is in use by"):
-        DiskFiles(str(tmp_path)).lock()
+        DiskDirectory(str(tmp_path)).lock()
 
 
 def test_shutdown_while_it_loads_ends_it_and_leaves_the_files(slow_load, dial, tmp_path: Path):
@@ -247,7 +247,7 @@ def test_shutdown_while_it_loads_ends_it_and_leaves_the_files(slow_load, dial, t
     client.send(b"SHUTDOWN\r\n")
     assert client.is_closed()
     thread.join(30)
-    DiskFiles(str(tmp_path)).lock()  # it is free
+    DiskDirectory(str(tmp_path)).lock()  # it is free
     assert (tmp_path / "appendonlydir" / "appendonly.aof.1.incr.aof").read_bytes() == before
 
 

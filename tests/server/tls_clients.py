@@ -62,7 +62,7 @@ class Wire:
         self.wire.write(text)
         return self.outgoing.read()
 
-    def farewell(self) -> bytes:
+    def close_notify(self) -> bytes:
         """The record that says that nothing more comes, not sent yet."""
         with suppress(ssl.SSLWantReadError):
             self.wire.unwrap()

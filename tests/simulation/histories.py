@@ -60,7 +60,7 @@ class Chatter:
         self.known = known
         self.to_begin_with = []
 
-    def turn(self, now_ms: int) -> list[Request]:
+    def loop(self, now_ms: int) -> list[Request]:
         """A few requests that arrive together."""
         self.now = now_ms
         requests = [self.request() for _ in range(self.chance.choice((1, 1, 2, 3, 5)))]

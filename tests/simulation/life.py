@@ -39,7 +39,7 @@ from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.pending_rewrite import Rewrite
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import File
 from headrace.persistence.recovery import Recovered
 from portrait import Portrait, alive, differences, portrait
@@ -64,7 +64,7 @@ class Life:
         self.chatter = Chatter(chance)
         self.held = False  # the log is in trouble: nothing new is asked for, nothing answered
         self.syncs: list[LaterSync] = []
-        self.rewrite: Rewrite | None = None
+        self.rewrite: PendingRewrite | None = None
         self.rewritten = False  # its base is whole
         self.faults_until = 0
         self.ended = False
@@ -163,7 +163,7 @@ class Life:
     def settle_debts(self) -> None:
         """everysec: what was acknowledged a second ago is promised now."""
         assert self.log is not None
-        if self.held or self.log.trouble or self.setup.policy == "no":
+        if self.held or self.log.failure or self.setup.policy == "no":
             return
         window = WINDOW_MS + 2 * self.setup.slow_sync_ms
         due = [state for at, state in self.owed if at + window <= self.now]
@@ -192,7 +192,7 @@ class Life:
             return
         dice = chance.random()
         if dice < 0.72:
-            self.converse(self.chatter.turn(self.now))
+            self.converse(self.chatter.loop(self.now))
         elif dice < 0.84 and self.setup.rewrites and self.log is not None:
             if self.rewrite is None:
                 self.begin_rewrite()

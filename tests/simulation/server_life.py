@@ -22,11 +22,11 @@ from headrace.commands.server_interface import ServerInterface
 from headrace.engine.clock import SettableClock
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
-from headrace.persistence.aof.log import Rewrite
+from headrace.persistence.aof.log import PendingRewrite
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.disk.group_commit import Durability
-from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.event_loop import EventLoop
 from speaking import encoded
 
 CLIENTS = 4
@@ -88,11 +88,11 @@ class LogHost(ServerInterface):
 class SimulatedClient:
     """A client that sends a few requests at once and waits for their replies."""
 
-    def __init__(self, turn: Turn, chance: Random, number: int) -> None:
+    def __init__(self, loop: EventLoop, chance: Random, number: int) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
-        turn.add(theirs.detach(), b"client", b"server")
+        loop.add_connection(theirs.detach(), b"client", b"server")
         self.sock = ours
         self.parser = ReplyParser()
         self.chance = chance
@@ -155,16 +155,16 @@ class ServerLife:
         self.files.lock()
         host = LogHost()
         self.engine = Engine(host.settings, host)
-        self.turn = Turn(self.engine, self.clock)
+        self.loop = EventLoop(self.engine, self.clock)
         config = Config()
         config.read_arguments(["--appendonly", "yes", "--appendfsync", policy])
-        self.durability = Durability(config, self.engine, self.turn, self.files, lambda: None)
-        self.syncs = self.durability.syncer = SyncThread()
+        self.durability = Durability(config, self.engine, self.loop, self.files, lambda: None)
+        self.syncs = self.durability.sync_executor = SyncThread()
         host.durability = self.durability
         self.durability.open(None, lambda file: self.write_base(file))
-        self.turn.commit = self.durability.commit
-        self.clients = [SimulatedClient(self.turn, self.chance, number) for number in range(CLIENTS)]
-        self.rewrite: Rewrite | None = None
+        self.loop.commit = self.durability.commit
+        self.clients = [SimulatedClient(self.loop, self.chance, number) for number in range(CLIENTS)]
+        self.rewrite: PendingRewrite | None = None
         self.added: list[tuple[int, bytes]] = []
         self.synced: list[tuple[int, bytes]] = []
 
@@ -190,7 +190,7 @@ class ServerLife:
                 client.send()
         if self.syncs.waiting and chance.random() < 0.4:
             self.syncs.waiting[0].end()
-        self.turn.once(0)
+        self.loop.run_once(0)
         place = len(self.files.journal)
         for client in self.clients:
             added, synced = client.receive()
@@ -216,7 +216,7 @@ class ServerLife:
 
     def close(self) -> None:
         """Let go of the sockets."""
-        self.turn.close()
+        self.loop.close()
         for client in self.clients:
             client.sock.close()
 

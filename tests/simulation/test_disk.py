@@ -6,7 +6,7 @@ import random
 import pytest
 from disk import Platter, SimulatedFiles, boundaries
 
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 
 NAMES = ["a", "b", "dir/a", "dir/b"]
 
@@ -72,7 +72,7 @@ def step(files, chance):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_to_the_process_it_is_as_a_real_directory(tmp_path, seed):
-    real, simulated = DiskFiles(str(tmp_path)), SimulatedFiles()
+    real, simulated = DiskDirectory(str(tmp_path)), SimulatedFiles()
     one, other = random.Random(seed), random.Random(seed)
     for _ in range(80):
         assert step(simulated, one) == step(real, other)

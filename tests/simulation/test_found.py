@@ -44,7 +44,7 @@ def test_nothing_is_synced_while_the_old_manifest_may_come_back(policy):
         files.faults.failing.update(sync_directory=float("manifest" in new)),
     )
     log.finish_rewrite(rewrite, True)
-    assert log.trouble
+    assert log.failure
     for now in (2500, 4000, 9000):
         log.tick(now)
         assert not log.commit([], now)

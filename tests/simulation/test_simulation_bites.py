@@ -35,7 +35,7 @@ class StubbornLog(Log):
 
     def _give_up(self, file, error):
         self._file = file
-        self.trouble = str(error)
+        self.failure = str(error)
 
 
 class HalfHeartedLog(Log):

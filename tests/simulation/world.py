@@ -11,7 +11,7 @@ from disk import SimulatedFile, SimulatedFiles
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.aof.rewrite import write_commands
 from headrace.persistence.data_directory import File
 from headrace.persistence.rdb import versions
@@ -19,7 +19,7 @@ from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import Recovered, recover
 from portrait import Portrait
 
-NAMES = Names()
+NAMES = LogFileNames()
 SNAPSHOT = "dump.rdb"
 BIRTH_MS = 1_700_000_000_000
 

@@ -51,7 +51,7 @@ def command(file: str, fixing: bool) -> int:
     console.print(line((report.damage, "red")), soft_wrap=True)
     if report.obstacle:
         raise HeadraceError(f"{report.damage.file} is damaged and cannot be fixed here: {report.obstacle}")
-    size = report.damaged.size
+    size = report.damaged_file.size
     if not fixing:
         raise HeadraceError(
             f"{report.damage.file} is damaged: --fix would keep its first {report.valid:,} bytes,"

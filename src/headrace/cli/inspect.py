@@ -14,8 +14,8 @@ from headrace.cli.streams import no_stream, servers_at, url_option
 from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.group_picture import group_picture
-from headrace.console.listpack_picture import PackPicture
-from headrace.console.stream_snapshot import Specimen, from_file, from_payload
+from headrace.console.listpack_picture import NodePicture
+from headrace.console.stream_snapshot import StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError
 from headrace.server_url import without_password
@@ -58,8 +58,8 @@ def command(
     Works with any Redis or Valkey server: what DUMP answers holds the very bytes. A server copies the whole
     stream for that.
     """
-    specimen = from_file(key, file, database) if file else from_server(key, url, large)
-    picture = draw(specimen, node, entries, pending, only or PARTS)
+    snapshot = from_file(key, file, database) if file else from_server(key, url, large)
+    picture = draw(snapshot, node, entries, pending, only or PARTS)
     Console(highlight=False).print(picture)
     if svg is not None:
         save_svg(picture, svg, f"headrace inspect {printable(key)}")
@@ -75,7 +75,7 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
         raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
 
 
-def from_server(key: str, url: str, large: bool) -> Specimen:
+def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
     """The stream as the server at url has it now. HeadraceError when it has not, or does not say."""
     where = without_password(url)
     name = stream_names.stream_key(key)
@@ -97,24 +97,26 @@ def from_server(key: str, url: str, large: bool) -> Specimen:
         return from_payload(key, where, payload)
 
 
-def draw(specimen: Specimen, node: str, entries: int, pending: int, only: tuple[str, ...]) -> RenderableType:
+def draw(
+    snapshot: StreamSnapshot, node: str, entries: int, pending: int, only: tuple[str, ...]
+) -> RenderableType:
     """The picture: a line about the whole, then the parts asked for."""
-    parts: list[RenderableType] = [about(specimen)]
-    chosen = specimen.pack_number(node) if specimen.packs else None
+    parts: list[RenderableType] = [about(snapshot)]
+    chosen = snapshot.pack_number(node) if snapshot.packs else None
     if "tree" in only:
-        tree = specimen.stream.nodes
+        tree = snapshot.stream.nodes
         title = f"radix tree: {styles.plural(tree.keys, 'key')} in {styles.plural(tree.nodes, 'node')}"
-        parts.append(framed(tree_picture(specimen, chosen), title))
+        parts.append(framed(tree_picture(snapshot, chosen), title))
     if "node" in only and chosen is not None:
-        pack = specimen.packs[chosen]
+        pack = snapshot.packs[chosen]
         title = (
-            f"node {chosen} of {len(specimen.packs)}, {pack.id}: a listpack of {styles.size(len(pack.data))},"
+            f"node {chosen} of {len(snapshot.packs)}, {pack.id}: a listpack of {styles.size(len(pack.data))},"
             f" {styles.plural(pack.live, 'entry', 'entries')}"
         )
-        parts.append(framed(PackPicture(pack.parts, entries), title))
+        parts.append(framed(NodePicture(pack.parts, entries), title))
     if "groups" in only:
-        count = styles.plural(specimen.stream.group_count, "group")
-        parts.append(framed(group_picture(specimen, pending), count))
+        count = styles.plural(snapshot.stream.group_count, "group")
+        parts.append(framed(group_picture(snapshot, pending), count))
     return Group(*parts)
 
 
@@ -124,15 +126,15 @@ def framed(picture: RenderableType, title: str) -> Panel:
     return Panel(picture, title=words, title_align="left", border_style=styles.FAINT, padding=(1, 2))
 
 
-def about(specimen: Specimen) -> Text:
+def about(snapshot: StreamSnapshot) -> Text:
     """The stream in a line or two."""
-    stream = specimen.stream
-    data = sum(len(pack.data) for pack in specimen.packs)
+    stream = snapshot.stream
+    data = sum(len(pack.data) for pack in snapshot.packs)
     text = Text.assemble(
-        (printable(specimen.name), "bold"),
-        (f" at {printable(specimen.where)}\n", styles.GREY),
+        (printable(snapshot.name), "bold"),
+        (f" at {printable(snapshot.where)}\n", styles.GREY),
         (styles.plural(stream.length, "entry", "entries"), "bold"),
-        (f" in {styles.plural(len(specimen.packs), 'node')} of {styles.size(data)}", styles.GREY),
+        (f" in {styles.plural(len(snapshot.packs), 'node')} of {styles.size(data)}", styles.GREY),
     )
     if stream.length:
         text.append(f", {data / stream.length:.1f} bytes an entry", styles.GREY)

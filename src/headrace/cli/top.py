@@ -13,7 +13,7 @@ from rich.live import Live
 
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
-from headrace.console.figures import Ask, Words, collect
+from headrace.console.figures import Send, Words, collect
 from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
 from headrace.server_url import explain_connection_errors, parse_server_url, without_password
@@ -90,7 +90,7 @@ def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
 
 
 @contextmanager
-def asking(url: str) -> Iterator[Ask]:
+def asking(url: str) -> Iterator[Send]:
     """A way to ask the server at url; it raises HeadraceError when that is lost, or says no."""
     with closing(Servers(url, reconnect_timeout=0)) as servers:
 

@@ -17,7 +17,7 @@ from headrace.keyspace import events
 from headrace.keyspace.glob import select
 from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb import versions
-from headrace.persistence.rdb.versions import Version
+from headrace.persistence.rdb.versions import RdbVersion
 
 Section = list[tuple[str, object]]
 
@@ -185,7 +185,7 @@ class ServerInterface:
     def flushed_all(self, now_ms: int) -> None:
         """Cancel a running snapshot: FLUSHALL has removed all keys."""
 
-    def rdb_version(self) -> Version:
+    def rdb_version(self) -> RdbVersion:
         """Return the RDB version in which values are written."""
         return versions.by_name("compatible")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError
 
 Words = Sequence[bytes | str | int]
-Ask = Callable[[list[Words]], list[object]]  # a pipeline: its answers in order, refusals as exceptions
+Send = Callable[[list[Words]], list[object]]  # a pipeline: its answers in order, refusals as exceptions
 
 STREAMS_MAX = 1000  # of one server; the others are only counted
 STREAMS_AT_ONCE = 50  # in one pipeline
@@ -83,7 +83,7 @@ class Figures:
             return None
 
 
-def collect(ask: Ask, *, consumers: bool = True, memory: bool = False) -> Figures:
+def collect(ask: Send, *, consumers: bool = True, memory: bool = False) -> Figures:
     """Ask for everything. HeadraceError when INFO is refused; a stream that goes meanwhile is left out."""
     figures = Figures(time.monotonic(), read_info(ask))
     for database in databases(figures.info):
@@ -96,7 +96,7 @@ def collect(ask: Ask, *, consumers: bool = True, memory: bool = False) -> Figure
     return figures
 
 
-def read_info(ask: Ask) -> dict[str, str]:
+def read_info(ask: Send) -> dict[str, str]:
     """INFO's fields, with those of the commands."""
     answer = ask([["INFO", "everything"]])[0]
     if not isinstance(answer, bytes):
@@ -110,7 +110,7 @@ def databases(info: dict[str, str]) -> list[int]:
     return sorted(int(name[2:]) for name in info if name.startswith("db") and name[2:].isdigit())
 
 
-def streams_of(ask: Ask, database: int, most: int) -> tuple[list[bytes], int]:
+def streams_of(ask: Send, database: int, most: int) -> tuple[list[bytes], int]:
     """The names of at most so many streams, sorted, and how many more were met."""
     names: set[bytes] = set()
     cursor: object = b"0"
@@ -128,7 +128,7 @@ def streams_of(ask: Ask, database: int, most: int) -> tuple[list[bytes], int]:
 
 
 def ask_streams(
-    ask: Ask, database: int, keys: list[bytes], consumers: bool, memory: bool
+    ask: Send, database: int, keys: list[bytes], consumers: bool, memory: bool
 ) -> list[StreamFigures]:
     """The figures of these streams of one database."""
     each: list[Callable[[bytes], Words]] = [
@@ -150,7 +150,7 @@ def ask_streams(
     return streams
 
 
-def ask_groups(ask: Ask, database: int, streams: list[StreamFigures], consumers: bool) -> None:
+def ask_groups(ask: Send, database: int, streams: list[StreamFigures], consumers: bool) -> None:
     """Add to the groups of streams their consumers and their first pending entry."""
     groups = [(stream.key, group) for stream in streams for group in stream.groups]
     if not groups:

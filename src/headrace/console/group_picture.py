@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headrace.console import styles
 from headrace.console.escaping import printable
-from headrace.console.stream_snapshot import Pending, Specimen, pending_of
+from headrace.console.stream_snapshot import PendingEntry, StreamSnapshot, pending_of
 from headrace.streams.group import Group as StreamGroup
 
 RIBBON = 64
@@ -27,12 +27,12 @@ NAME_MAX = 12
 EXACT_NODES = 200  # of so many nodes and fewer, every ID has its very place on the ribbon
 
 
-def group_picture(specimen: Specimen, most: int) -> RenderableType:
+def group_picture(snapshot: StreamSnapshot, most: int) -> RenderableType:
     """All groups; of each pending list the first so many entries."""
-    groups = specimen.stream.groups()
+    groups = snapshot.stream.groups()
     if not groups:
         return Text("The stream has no groups.", styles.GREY)
-    parts = [part for group in groups for part in (Text(), *one_group(specimen, group, most))]
+    parts = [part for group in groups for part in (Text(), *one_group(snapshot, group, most))]
     return Group(legend(), *parts)
 
 
@@ -48,38 +48,38 @@ def legend() -> Text:
     )
 
 
-def one_group(specimen: Specimen, group: StreamGroup, most: int) -> Iterator[RenderableType]:
+def one_group(snapshot: StreamSnapshot, group: StreamGroup, most: int) -> Iterator[RenderableType]:
     """A ribbon, and below it the pending list."""
     pending = list(pending_of(group))
     name = Text.assemble((printable(group.name), "bold"))
     name.append(f"   last delivered {group.last_ms}-{group.last_seq}", styles.GREY)
-    behind = specimen.stream.length - delivered(specimen, group)
+    behind = snapshot.stream.length - delivered(snapshot, group)
     name.append(
         f"   {styles.plural(len(pending), 'entry', 'entries')} pending",
         styles.PENDING if pending else styles.GREY,
     )
     name.append(f"   {styles.plural(behind, 'entry', 'entries')} not delivered yet", styles.GREY)
     yield name
-    yield ribbon(specimen, group, pending)
+    yield ribbon(snapshot, group, pending)
     if pending:
         yield Text()
-        yield pending_list(specimen, group, pending, most)
+        yield pending_list(snapshot, group, pending, most)
 
 
-def delivered(specimen: Specimen, group: StreamGroup) -> int:
+def delivered(snapshot: StreamSnapshot, group: StreamGroup) -> int:
     """How many entries that are there the group has gone past."""
-    return specimen.rank(group.last_ms, group.last_seq + 1, True)
+    return snapshot.rank(group.last_ms, group.last_seq + 1, True)
 
 
-def ribbon(specimen: Specimen, group: StreamGroup, pending: list[Pending]) -> Text:
+def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry]) -> Text:
     """The stream from its first entry to its last, in the colours of what the group has done with it."""
-    total = max(specimen.stream.length, 1)
+    total = max(snapshot.stream.length, 1)
     cells = [0] * RIBBON  # pending entries in each
-    exactly = len(specimen.packs) <= EXACT_NODES
+    exactly = len(snapshot.packs) <= EXACT_NODES
     for one in pending:
-        rank = specimen.rank(one.ms, one.seq, exactly)
+        rank = snapshot.rank(one.ms, one.seq, exactly)
         cells[min(rank * RIBBON // total, RIBBON - 1)] += 1
-    done = delivered(specimen, group) * RIBBON / total
+    done = delivered(snapshot, group) * RIBBON / total
     line = Text()
     for at, held in enumerate(cells):
         room = max(total / RIBBON, 1)
@@ -95,7 +95,9 @@ def ribbon(specimen: Specimen, group: StreamGroup, pending: list[Pending]) -> Te
     return line
 
 
-def pending_list(specimen: Specimen, group: StreamGroup, pending: list[Pending], most: int) -> Table:
+def pending_list(
+    snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry], most: int
+) -> Table:
     """A line an entry, a column a consumer: the group's list down the side, each consumer's in its own."""
     shown = pending[:most]
     held = Counter(one.consumer for one in pending)
@@ -108,8 +110,8 @@ def pending_list(specimen: Specimen, group: StreamGroup, pending: list[Pending],
     spans = {name: span(shown, name) for name in columns}
     for row, one in enumerate(shown):
         known = (one.ms, one.seq)
-        gone = "" if specimen.stream.contains(*known) else "  the entry is deleted"
-        age = specimen.now_ms - one.time_ms
+        gone = "" if snapshot.stream.contains(*known) else "  the entry is deleted"
+        age = snapshot.now_ms - one.time_ms
         table.add_row(
             Text.assemble((f"{one.ms}", styles.MS), "-", (f"{one.seq}", styles.SEQ)),
             threads(columns, spans, one.consumer, row),
@@ -139,7 +141,7 @@ def short(name: bytes) -> str:
     return styles.clip(printable(name), NAME_MAX)
 
 
-def span(shown: list[Pending], name: bytes) -> range:
+def span(shown: list[PendingEntry], name: bytes) -> range:
     """The lines over which a consumer's list runs."""
     own = [row for row, one in enumerate(shown) if one.consumer == name]
     return range(own[0], own[-1] + 1) if own else range(0)

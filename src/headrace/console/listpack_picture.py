@@ -24,7 +24,7 @@ VALUE_MAX = 24
 MARGIN = 2
 
 
-class PackPicture:
+class NodePicture:
     """The picture of one node, as wide as the console."""
 
     def __init__(self, node: NodeParts, entries: int) -> None:

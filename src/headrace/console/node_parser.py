@@ -37,7 +37,7 @@ HEADER, MASTER, FIELD, FLAGS, DELTA, VALUE, COUNT, TRAIL, DEAD = (
 )
 
 
-class NoNode(HeadraceError, ValueError):
+class InvalidNode(HeadraceError, ValueError):
     """The bytes are no node; the text says where they go wrong."""
 
 
@@ -118,26 +118,26 @@ class NodeParts:
         """What each byte is there for."""
         roles = [HEADER] * len(self.data)
         for part in self.master:
-            _paint(roles, part, False)
+            _style_of(roles, part, False)
         for entry in self.entries:
             for part in entry.parts:
-                _paint(roles, part, entry.dead)
+                _style_of(roles, part, entry.dead)
         return roles
 
 
-def _paint(roles: list[str], part: Part, dead: bool) -> None:
+def _style_of(roles: list[str], part: Part, dead: bool) -> None:
     element = part.element
     body = element.end - element.trail
     roles[element.at : body] = [DEAD if dead else part.role] * (body - element.at)
     roles[body : element.end] = [DEAD if dead else TRAIL] * element.trail
 
 
-def take_apart(key: bytes, data: bytes) -> NodeParts:
+def parse_node(key: bytes, data: bytes) -> NodeParts:
     """The node under key, whose listpack is data. NoNode if they are not one."""
     if len(key) != 16:
-        raise NoNode(f"a key of {len(key)} bytes; a node's has 16")
+        raise InvalidNode(f"a key of {len(key)} bytes; a node's has 16")
     if len(data) <= HEADER_BYTES or int.from_bytes(data[:4], "little") != len(data) or data[-1] != END:
-        raise NoNode(f"{len(data)} bytes that do not say so, or do not end with FF")
+        raise InvalidNode(f"{len(data)} bytes that do not say so, or do not end with FF")
     ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
     walk = elements(data)
     master = list(_master(walk))
@@ -156,9 +156,9 @@ def elements(data: bytes) -> Iterator[Element]:
         yield element
         at = element.end
         if at >= len(data):
-            raise NoNode(f"the element at {element.at} reaches over the end")
+            raise InvalidNode(f"the element at {element.at} reaches over the end")
     if at != len(data) - 1:
-        raise NoNode(f"an end at {at}, before the end")
+        raise InvalidNode(f"an end at {at}, before the end")
 
 
 def _element(data: bytes, at: int) -> Element:
@@ -181,9 +181,9 @@ def _element(data: bytes, at: int) -> Element:
         body = {0xF1: 3, 0xF2: 4, 0xF3: 5, 0xF4: 9}[first]
         value = int.from_bytes(data[at + 1 : at + body], "little", signed=True)
     else:
-        raise NoNode(f"no element begins with {first:02X}, as at {at}")
+        raise InvalidNode(f"no element begins with {first:02X}, as at {at}")
     if at + head + body >= len(data):
-        raise NoNode(f"the element at {at} reaches over the end")
+        raise InvalidNode(f"the element at {at} reaches over the end")
     if head:
         value = data[at + head : at + head + body]
     trail = _trail(data, at, head + body)
@@ -197,19 +197,19 @@ def _trail(data: bytes, at: int, size: int) -> int:
         expected = bytes([groups[0], *(0x80 | group for group in groups[1:])])
         if size >> 7 * n == 0 and data[at + size : at + size + n] == expected:
             return n
-    raise NoNode(f"the element at {at} has {size} bytes, and its trailing length says otherwise")
+    raise InvalidNode(f"the element at {at} has {size} bytes, and its trailing length says otherwise")
 
 
 def _next(walk: Iterator[Element], what: str) -> Element:
     element = next(walk, None)
     if element is None:
-        raise NoNode(f"the listpack ends where {what} should be")
+        raise InvalidNode(f"the listpack ends where {what} should be")
     return element
 
 
 def _number(element: Element, what: str) -> int:
     if not isinstance(element.value, int):
-        raise NoNode(f"{what}, at {element.at}, is no number")
+        raise InvalidNode(f"{what}, at {element.at}, is no number")
     return element.value
 
 
@@ -244,6 +244,6 @@ def _entry(first: Element, walk: Iterator[Element], names: list[Element], ms: in
             parts.append(Part(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
     count = _next(walk, "lp-count")
     if _number(count, "lp-count") != len(parts):
-        raise NoNode(f"the lp-count at {count.at} is {count.value!r}, of {len(parts)} elements")
+        raise InvalidNode(f"the lp-count at {count.at} is {count.value!r}, of {len(parts)} elements")
     parts.append(Part("lp-count", COUNT, count))
     return Entry((ms + deltas[0]) & MASK, (seq + deltas[1]) & MASK, flags, parts)

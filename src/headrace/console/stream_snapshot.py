@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 
-from headrace.console.node_parser import NodeParts, take_apart
+from headrace.console.node_parser import NodeParts, parse_node
 from headrace.errors import HeadraceError, UsageError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
@@ -26,7 +26,7 @@ DATABASES = 1024  # a snapshot is not wrong for using a high number
 
 
 @dataclass(frozen=True)
-class Pack:
+class PackedNode:
     """A node of the tree: its key, its listpack, and what its master entry counts."""
 
     key: bytes
@@ -47,19 +47,19 @@ class Pack:
 
 @lru_cache(maxsize=256)
 def parts_of(key: bytes, data: bytes) -> NodeParts:
-    """take_apart(), remembered."""
-    return take_apart(key, data)
+    """parse_node(), remembered."""
+    return parse_node(key, data)
 
 
 @dataclass
-class Specimen:
+class StreamSnapshot:
     """A stream as of now_ms; where: what a person calls the place it comes from."""
 
     name: str
     where: str
     stream: Stream
     now_ms: int
-    packs: list[Pack] = field(default_factory=list)
+    packs: list[PackedNode] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.packs = list(packs(self.stream))
@@ -94,7 +94,7 @@ class Specimen:
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingEntry:
     """One entry of a group's pending list; consumer is empty when nobody owns it."""
 
     ms: int
@@ -104,30 +104,30 @@ class Pending:
     deliveries: int
 
 
-def pending_of(group: Group) -> Iterator[Pending]:
+def pending_of(group: Group) -> Iterator[PendingEntry]:
     """The pending entries of a group by ID."""
     held = group.pending
     slot = held.from_id(0, 0)
     while slot >= 0:
         owner = held.owner_of(slot)
         name = owner.name if owner is not None else b""
-        yield Pending(
+        yield PendingEntry(
             held.ms_of(slot),
             held.seq_of(slot),
             name,
             held.delivery_time_of(slot),
-            held.delivery_count_of(slot),
+            held.delivery_count_of(slot)
         )
         slot = held.after(slot)
 
 
-def packs(stream: Stream) -> Iterator[Pack]:
+def packs(stream: Stream) -> Iterator[PackedNode]:
     """The nodes of a stream in order."""
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("^")
     while more:
         node = node_at(cursor)
-        yield Pack(cursor.key, node.pack.to_bytes(), node.live, node.deleted)
+        yield PackedNode(cursor.key, node.pack.to_bytes(), node.live, node.deleted)
         more = cursor.next()
 
 
@@ -136,16 +136,16 @@ def key_of(ms: int, seq: int) -> bytes:
     return ms.to_bytes(8, "big") + seq.to_bytes(8, "big")
 
 
-def from_payload(name: str, where: str, payload: bytes) -> Specimen:
+def from_payload(name: str, where: str, payload: bytes) -> StreamSnapshot:
     """A stream from a DUMP payload. HeadraceError when it is none, or damaged."""
     now_ms = time.time_ns() // 1_000_000
     value = restore(payload, Keyspace(Settings()), now_ms)
     if not isinstance(value, Stream):
         raise UsageError(f"{where}: {name} is no stream")
-    return Specimen(name, where, value, now_ms)
+    return StreamSnapshot(name, where, value, now_ms)
 
 
-def from_file(name: str, path: Path, database: int) -> Specimen:
+def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     """A stream of a snapshot, with what has expired in it. HeadraceError when it is damaged or not there."""
     settings = Settings()
     settings.databases = DATABASES
@@ -163,4 +163,4 @@ def from_file(name: str, path: Path, database: int) -> Specimen:
     value = keyspace.databases[database].values.get(name.encode(errors="surrogateescape"))
     if not isinstance(value, Stream):
         raise UsageError(f"{path}: there is no stream {name!r} in database {database}")
-    return Specimen(name, str(path), value, int(path.stat().st_mtime * 1000))
+    return StreamSnapshot(name, str(path), value, int(path.stat().st_mtime * 1000))

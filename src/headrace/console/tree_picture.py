@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.console import styles
-from headrace.console.radix import Twig, grow
-from headrace.console.stream_snapshot import Pack, Specimen
+from headrace.console.radix import RadixNode, build_tree
+from headrace.console.stream_snapshot import PackedNode, StreamSnapshot
 
 ALL_MAX = 32  # a tree of more nodes is drawn along the way to the chosen one
 TOP, BOTTOM, ABOUT = 6, 2, 2  # of many below one, those drawn: the first, the last, and about the chosen one
@@ -24,42 +24,42 @@ HALF = 8  # bytes of a key that are milliseconds; then those of the sequence
 
 
 @dataclass(frozen=True)
-class Line:
+class TreeLine:
     """A line of the tree: what stands at its left, whose it is, whether the tree below it is drawn.
 
     left_out: the line stands for so many nodes that are not drawn.
     """
 
     stem: Text
-    twig: Twig
+    node: RadixNode
     opened: bool
     left_out: int = 0
 
 
-def tree_picture(specimen: Specimen, chosen: int | None) -> RenderableType:
+def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType:
     """The tree over the keys of all nodes; the chosen one is marked."""
-    if not specimen.packs:
+    if not snapshot.packs:
         return Text("The stream has no entries, so the tree is a root and nothing else.", styles.GREY)
-    tree = grow([pack.key for pack in specimen.packs])
+    tree = build_tree([pack.key for pack in snapshot.packs])
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "left", "left", "right", "right"):
         table.add_column(justify=justify, no_wrap=True)
-    fullest = max(pack.live + pack.deleted for pack in specimen.packs)
+    fullest = max(pack.live + pack.deleted for pack in snapshot.packs)
     at = 0 if chosen is None else chosen
     for line in lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
-        twig = line.twig
+        node = line.node
         if line.left_out:
             table.add_row(line.stem + Text(f"… {styles.plural(line.left_out, 'node')} more", styles.GREY))
-        elif not twig.below:
-            table.add_row(*leaf(line.stem, specimen.packs[twig.first], fullest, twig.first == chosen))
+        elif not node.below:
+            table.add_row(*leaf(line.stem, snapshot.packs[node.first], fullest, node.first == chosen))
         elif line.opened:
-            ways = styles.plural(len(twig.below), "way")
-            table.add_row(line.stem, Text(f"after {twig.depth + len(twig.edge)} bytes, {ways}", styles.FAINT))
+            ways = styles.plural(len(node.below), "way")
+            table.add_row(line.stem, Text(f"after {node.depth + len(node.edge)} bytes, {ways}", styles.FAINT))
         else:
-            inside = specimen.packs[twig.first : twig.first + twig.count]
+            inside = snapshot.packs[node.first : node.first + node.count]
             entries = styles.plural(sum(pack.live for pack in inside), "entry", "entries")
             size = styles.size(sum(len(pack.data) for pack in inside))
-            nodes = Text(f"▹ {styles.plural(twig.count, 'node')}")
+            nodes = Text(f"▹ {styles.plural(node.count, 'node')}")
             table.add_row(line.stem, nodes, Text(), Text(entries), Text(size, styles.GREY))
     return Group(legend(), Text(), table)
 
@@ -75,31 +75,33 @@ def legend() -> Text:
     )
 
 
-def lines(twig: Twig, chosen: int, all_of_it: bool, before: Text, after: Text) -> Iterator[Line]:
+def lines(node: RadixNode, chosen: int, all_of_it: bool, before: Text, after: Text) -> Iterator[TreeLine]:
     """The lines of a tree from the top. Unless all of it is drawn, what lies beside the way is one line.
 
     before: the guide of the first line; after: that of the lines below it.
     """
-    on_the_way = all_of_it or twig.first <= chosen < twig.first + twig.count
-    yield Line(before + hexadecimal(twig.edge, twig.depth), twig, on_the_way)
+    on_the_way = all_of_it or node.first <= chosen < node.first + node.count
+    yield TreeLine(before + hexadecimal(node.edge, node.depth), node, on_the_way)
     if not on_the_way:
         return
-    shown = window(twig.below, chosen)
+    shown = window(node.below, chosen)
     for place, number in enumerate(shown):
         if place and number > shown[place - 1] + 1:
-            left_out = twig.below[shown[place - 1] + 1 : number]
-            yield Line(after + Text("│  ", styles.GREY), twig, True, sum(lower.count for lower in left_out))
+            left_out = node.below[shown[place - 1] + 1 : number]
+            yield TreeLine(
+                after + Text("│  ", styles.GREY), node, True, sum(lower.count for lower in left_out)
+            )
         last = place == len(shown) - 1
         guide = after + Text("└─ " if last else "├─ ", styles.GREY)
         lower_after = after + Text("   " if last else "│  ", styles.GREY)
-        yield from lines(twig.below[number], chosen, all_of_it, guide, lower_after)
+        yield from lines(node.below[number], chosen, all_of_it, guide, lower_after)
 
 
-def window(below: list[Twig], chosen: int) -> list[int]:
+def window(below: list[RadixNode], chosen: int) -> list[int]:
     """Which of many are drawn: the ends, and those about the chosen node."""
     if len(below) <= TOP + BOTTOM + 1:
         return list(range(len(below)))
-    here = next((n for n, twig in enumerate(below) if twig.first <= chosen < twig.first + twig.count), 0)
+    here = next((n for n, node in enumerate(below) if node.first <= chosen < node.first + node.count), 0)
     ends = {*range(TOP), *range(len(below) - BOTTOM, len(below))}
     about = range(max(here - ABOUT, 0), min(here + ABOUT + 1, len(below)))
     return sorted(ends.union(about))
@@ -114,7 +116,7 @@ def hexadecimal(edge: bytes, depth: int) -> Text:
     return text
 
 
-def leaf(stem: Text, pack: Pack, fullest: int, chosen: bool) -> Iterator[Text]:
+def leaf(stem: Text, pack: PackedNode, fullest: int, chosen: bool) -> Iterator[Text]:
     """The columns of a node's line."""
     yield stem
     yield Text(f"▸ {pack.id}", "bold reverse" if chosen else "bold")

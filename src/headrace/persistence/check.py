@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError, UsageError
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import TEMPORARY, Names
+from headrace.persistence.aof.names import TEMPORARY, LogFileNames
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import LOCK_NAME, DiskFiles
-from headrace.persistence.recovery import Recovery, counted, failures, living_on
+from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
+from headrace.persistence.recovery import Recovery, describe_failures, expiry_suspended, pluralize
 from headrace.streams.stream import Stream
 
 MANIFEST = ".manifest"
@@ -37,11 +37,13 @@ NOT_LAST = (
 NO_LOG = "nothing in it looks like a log"
 BY_HAND = "put it right by hand: it is a text of a few lines"
 
-Player = Callable[[], tuple[Keyspace, Execute]]  # an empty keyspace, and what carries out commands on it
+EngineFactory = Callable[
+    [], tuple[Keyspace, Execute]
+]  # an empty keyspace, and what carries out commands on it
 
 
 @dataclass
-class Held:
+class DatabaseCounts:
     """What one database holds."""
 
     keys: int = 0
@@ -73,7 +75,7 @@ class Report:
     path: str
     kind: str  # "snapshot" or "log"
     files: list[FileReport] = field(default_factory=list)
-    databases: dict[int, Held] = field(default_factory=dict)
+    databases: dict[int, DatabaseCounts] = field(default_factory=dict)
     commands: Counter[str] = field(default_factory=Counter)  # records by the name of the command
     notes: list[str] = field(default_factory=list)
     damage: Damaged | None = None
@@ -86,30 +88,30 @@ class Report:
         return self.damage is not None and not self.obstacle
 
     @property
-    def damaged(self) -> FileReport:
+    def damaged_file(self) -> FileReport:
         """The file that is."""
         assert self.damage is not None
         return next(file for file in self.files if file.path == self.damage.file)
 
 
-def check_file(path: str, player: Player, now_ms: int) -> Report:
+def check_file(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
     """Read a snapshot, a file of a log, a manifest, or a directory with a log; OSError, UsageError."""
     if os.path.isdir(path):
         path = _manifest_in(path)
     if path.endswith(MANIFEST):
-        return _check_set(path, player, now_ms)
+        return _check_log_directory(path, new_engine, now_ms)
     directory, name = os.path.split(path)
-    files = DiskFiles(directory)
+    files = DiskDirectory(directory)
     report = Report(path, "log", [FileReport(path, os.path.getsize(path))])
     with contextlib.closing(files.source(name)) as source:
         head = source.read(max(map(len, SNAPSHOT_HEADS)))
     if name.endswith(".rdb") or (head.startswith(SNAPSHOT_HEADS) and not name.endswith(".aof")):
         report.kind = "snapshot"
-        check = Check(report, files, player, now_ms)
+        check = Checker(report, files, new_engine, now_ms)
         if check.snapshot(name):
             return check.finish()
         report.kind = "log"  # records follow the snapshot
-    check = Check(report, files, player, now_ms)
+    check = Checker(report, files, new_engine, now_ms)
     check.log([name])
     return check.finish()
 
@@ -129,14 +131,14 @@ def _manifest_in(directory: str) -> str:
     raise UsageError(f"{directory}: more than one log there; name one of {', '.join(found)}")
 
 
-def _check_set(path: str, player: Player, now_ms: int) -> Report:
+def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
     """Check all files of a manifest."""
     directory, name = os.path.split(os.path.abspath(path))
     above, below = os.path.split(directory)
-    names = Names(below, name.removesuffix(MANIFEST))
+    names = LogFileNames(below, name.removesuffix(MANIFEST))
     report = Report(path, "log")
     try:
-        manifest = Manifest.load(DiskFiles(above), names)
+        manifest = Manifest.load(DiskDirectory(above), names)
     except Damaged as damage:
         damage.file = path
         report.files.append(FileReport(path, os.path.getsize(path), state="damaged"))
@@ -150,19 +152,19 @@ def _check_set(path: str, player: Player, now_ms: int) -> Report:
         there = os.path.join(beside, file)
         report.files.append(FileReport(there, os.path.getsize(there)))
     if manifest.history:
-        report.notes.append(f"{counted(len(manifest.history), 'file')} of history: no start reads those")
-    check = Check(report, DiskFiles(beside), player, now_ms)
+        report.notes.append(f"{pluralize(len(manifest.history), 'file')} of history: no start reads those")
+    check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
     check.log(wanted)
     return check.finish()
 
 
-class Check:
+class Checker:
     """One reading, which stops at the first damage."""
 
-    def __init__(self, report: Report, files: DiskFiles, player: Player, now_ms: int) -> None:
+    def __init__(self, report: Report, files: DiskDirectory, new_engine: EngineFactory, now_ms: int) -> None:
         self.report = report
         self.now_ms = now_ms
-        self.keyspace, self.play = player()
+        self.keyspace, self.play = new_engine()
         self.recovery = Recovery(files, self.keyspace, self._count, now_ms)
 
     def _count(self, words: list[bytes]) -> bytes | None:
@@ -173,10 +175,10 @@ class Check:
         """Read a snapshot; False when it turns out to be a log that begins with one."""
         file = self.report.files[0]
         try:
-            with living_on(self.keyspace):
+            with expiry_suspended(self.keyspace):
                 loaded = self.recovery.read_snapshot(name, keep_expired=True)
         except Damaged as damage:
-            self._damaged(file, damage, NO_PART)
+            self._record_damage(file, damage, NO_PART)
             return True
         file.version, file.aux, file.state = loaded.version, loaded.aux, "good"
         rest = file.size - loaded.end
@@ -185,7 +187,7 @@ class Check:
                 source.seek(loaded.end)
                 if source.read(1) in (b"*", b"#"):
                     return False
-            self.report.notes.append(f"{counted(rest, 'byte')} behind its end mean nothing")
+            self.report.notes.append(f"{pluralize(rest, 'byte')} behind its end mean nothing")
         return True
 
     def log(self, names: list[str]) -> None:
@@ -203,7 +205,7 @@ class Check:
         self.report.commands["SELECT"] -= 1  # the one that puts the session at the first database
         damage: Damaged | None = None
         try:
-            with living_on(self.keyspace):
+            with expiry_suspended(self.keyspace):
                 recovery.read_file(name)
         except Damaged as caught:
             damage = caught
@@ -217,16 +219,16 @@ class Check:
             if done.records == 0 and recovery.loaded is None:
                 obstacle = obstacle or (NO_PART if file.size and _is_snapshot(file.path) else NO_LOG)
             if done.failed:
-                self.report.notes.append(failures(done))
-            self._damaged(file, damage, obstacle)
+                self.report.notes.append(describe_failures(done))
+            self._record_damage(file, damage, obstacle)
         elif done.cut:
-            rest = counted(done.size - done.valid, "byte")
+            rest = pluralize(done.size - done.valid, "byte")
             what = f"it ends in the middle of a {done.cut}; {rest} do not count"
-            self._damaged(file, Damaged(done.valid, what), obstacle)
+            self._record_damage(file, Damaged(done.valid, what), obstacle)
             file.state = "cut"
         return file.state == "good"
 
-    def _damaged(self, file: FileReport, damage: Damaged, obstacle: str) -> None:
+    def _record_damage(self, file: FileReport, damage: Damaged, obstacle: str) -> None:
         file.state = "damaged"
         self.report.damage = Damaged(damage.offset, damage.what, file.path)
         self.report.obstacle = obstacle
@@ -237,7 +239,7 @@ class Check:
         self.report.commands = +self.report.commands  # those counted at least once
         for database in self.keyspace.databases:
             if database.values:
-                self.report.databases[database.index] = held(database, self.now_ms)
+                self.report.databases[database.index] = count_database(database, self.now_ms)
         return self.report
 
 
@@ -246,9 +248,9 @@ def _is_snapshot(path: str) -> bool:
         return file.read(max(map(len, SNAPSHOT_HEADS))).startswith(SNAPSHOT_HEADS)
 
 
-def held(database: Database, now_ms: int) -> Held:
+def count_database(database: Database, now_ms: int) -> DatabaseCounts:
     """Count one database."""
-    found = Held(keys=len(database.values))
+    found = DatabaseCounts(keys=len(database.values))
     for key, value in database.values.items():
         found.expiring += database.expiry(key) >= 0
         if not isinstance(value, Stream):
@@ -269,7 +271,7 @@ def fix(report: Report) -> str:
     HeadraceError when a server has the directory, the file has changed since, or there is a copy already.
     """
     assert report.fixable
-    file = report.damaged
+    file = report.damaged_file
     copy = file.path + COPY
     with contextlib.ExitStack() as stack:
         for directory in {
@@ -277,7 +279,7 @@ def fix(report: Report) -> str:
             os.path.dirname(os.path.dirname(os.path.abspath(file.path))),
         }:
             if os.path.exists(os.path.join(directory, LOCK_NAME)):
-                files = DiskFiles(directory or ".", "headrace check")
+                files = DiskDirectory(directory or ".", "headrace check")
                 files.lock()
                 stack.callback(files.unlock)
         if os.path.getsize(file.path) != file.size:
@@ -297,7 +299,7 @@ def _copy(path: str, copy: str) -> None:
         shutil.copy2(path, copy)
         with open(copy, "rb") as kept:
             os.fsync(kept.fileno())
-        DiskFiles(os.path.dirname(os.path.abspath(copy))).sync_directory("")
+        DiskDirectory(os.path.dirname(os.path.abspath(copy))).sync_directory("")
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(copy)

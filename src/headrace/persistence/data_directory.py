@@ -94,7 +94,7 @@ class File(Protocol):
     def sync(self) -> None:
         """All written before the call is durable when it returns. After an OSError it must not be retried."""
 
-    def hasten(self) -> None:
+    def start_writeback(self) -> None:
         """Send what was written on its way to the disk. A hint: only that sync() waits for less follows."""
 
     def truncate(self, size: int) -> None:
@@ -110,7 +110,7 @@ class File(Protocol):
         """Give the file back; this syncs nothing."""
 
 
-class Pending(Protocol):
+class PendingSync(Protocol):
     """A sync in another thread, as concurrent.futures has it."""
 
     def done(self) -> bool:
@@ -132,7 +132,7 @@ class Source(Protocol):
         """Give the file back."""
 
 
-class Files(Protocol):
+class DataDirectory(Protocol):
     """A data directory. Whatever fails raises OSError."""
 
     def create(self, name: str) -> File:
@@ -211,7 +211,7 @@ class DiskFile:
         else:
             os.fdatasync(self.descriptor)
 
-    def hasten(self) -> None:
+    def start_writeback(self) -> None:
         call = sync_file_range()
         if call is not None:
             call(self.descriptor, 0, 0, SYNC_FILE_RANGE_WRITE)  # from the start to the end
@@ -243,7 +243,7 @@ class DiskSource:
         self.reader.close()
 
 
-class DiskFiles:
+class DiskDirectory:
     """A real directory, which must exist. holder is said to whoever finds it locked: an address, for one."""
 
     def __init__(self, root: str, holder: str = "") -> None:

@@ -14,17 +14,17 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.damage import Damaged
-from headrace.persistence.lzf import Packer
+from headrace.persistence.lzf import LzfCompressor
 from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
-from headrace.persistence.rdb.stream_reader import forget_old, is_stream, read_stream
+from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
 from headrace.persistence.rdb.stream_writer import write_stream
-from headrace.persistence.rdb.versions import Version
+from headrace.persistence.rdb.versions import RdbVersion
 from headrace.streams.stream import Stream
 
 STRING_TYPE = 0
-PACKER = Packer()  # for all payloads: none is begun before another is done
+PACKER = LzfCompressor()  # for all payloads: none is begun before another is done
 FOOTER_BYTES = 10
 REDIS_VERSIONS = range(1, 15)
 VALKEY_VERSION = 80
@@ -39,7 +39,7 @@ class BadPayload(HeadraceError, ValueError):
 
 
 def dump(
-    value: object, version: Version, *, compress: bool, now_ms: int, settings: Settings = DEFAULT_SETTINGS
+    value: object, version: RdbVersion, *, compress: bool, now_ms: int, settings: Settings = DEFAULT_SETTINGS
 ) -> bytes:
     """The payload of a Stream or of a string; what is expired at now_ms is left out.
 
@@ -49,7 +49,7 @@ def dump(
     if isinstance(value, Stream):
         out.byte(version.stream_type)
         write_stream(out, value, version.stream_type, now_ms)
-        part = stream_extras.encode_kept(value, version, now_ms, settings, for_dump=True)
+        part = stream_extras.encode_extras(value, version, now_ms, settings, for_dump=True)
         if part is not None:
             out.raw(part)
     elif isinstance(value, (bytes, bytearray)):
@@ -90,10 +90,10 @@ def _value(inp: RdbInput, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
         raise BadPayload(f"a value of the type {kind}; headrace holds streams and strings only")
     stream = read_stream(inp, kind, keyspace)
     part = inp.remainder()
-    if stream_extras.is_kept(part):
+    if stream_extras.is_extras(part):
         try:
-            stream_extras.apply_kept(stream, part, keyspace)
+            stream_extras.apply_extras(stream, part, keyspace)
         except ValueError as error:
             raise BadPayload(f"what was kept of the stream is damaged: {error}") from None
-    forget_old(stream, now_ms)
+    drop_expired_iids(stream, now_ms)
     return stream

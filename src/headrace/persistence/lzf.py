@@ -35,7 +35,7 @@ CAP_KEPT_MAX = cython.declare(
 
 @cython.final
 @cython.cclass
-class Packer:
+class LzfCompressor:
     """Packs strings, one after another. What it packed last is in `out`, from the start on."""
 
     table: bytearray  # 65536 places, u32
@@ -219,7 +219,7 @@ def _same(
 
 def compress(data: bytes) -> bytes | None:
     """data packed; None when that would not be at least four bytes shorter."""
-    packer: Packer = Packer()
+    packer: LzfCompressor = LzfCompressor()
     size: cython.Py_ssize_t = packer.pack(data, len(data))
     return mem.to_bytes(packer.p, 0, size) if size else None
 

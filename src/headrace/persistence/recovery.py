@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from headrace.errors import HeadraceError
 from headrace.keyspace.keyspace import Keyspace
-from headrace.persistence.aof.manifest import Line, Manifest
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.manifest import Manifest, ManifestLine
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, Replayed
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DiskFiles, Files, Source
-from headrace.persistence.rdb.reader import Loaded, read_rdb
+from headrace.persistence.data_directory import DataDirectory, DiskDirectory, Source
+from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
 
 FIRST_DATABASE = [b"SELECT", b"0"]
 SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; put another copy in its place"
@@ -43,8 +43,8 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    files: Files,
-    names: Names,
+    files: DataDirectory,
+    names: LogFileNames,
     keyspace: Keyspace,
     execute: Execute,
     *,
@@ -61,10 +61,10 @@ def recover(
     Raises Damaged, which names file, place and next step, and HeadraceError for what cannot be read.
     """
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
-    with living_on(keyspace), spoken_errors(files):
+    with expiry_suspended(keyspace), errors_with_paths(files):
         manifest = None
         if appendonly:
-            move_in(files, names, recovery.notes)
+            migrate_single_file(files, names, recovery.notes)
             manifest = Manifest.load(files, names)
         if manifest is not None:
             recovery.read_log(names, manifest, truncated_ok, fix_tail)
@@ -83,7 +83,7 @@ class Recovery:
 
     def __init__(
         self,
-        files: Files,
+        files: DataDirectory,
         keyspace: Keyspace,
         execute: Execute,
         now_ms: int,
@@ -97,19 +97,19 @@ class Recovery:
         self.read: list[str] = []
         self.commands = 0
         self.notes: list[str] = []
-        self.loaded: Loaded | None = None  # of the snapshot that the last file began with, or was
+        self.loaded: LoadedSnapshot | None = None  # of the snapshot that the last file began with, or was
         self.reader: LogReader | None = None  # of the last file
 
-    def read_snapshot(self, name: str, keep_expired: bool = False) -> Loaded:
+    def read_snapshot(self, name: str, keep_expired: bool = False) -> LoadedSnapshot:
         """Load a snapshot, without the keys that have died since."""
         with contextlib.closing(self.files.source(name)) as source:
             loaded = self._snapshot(name, source, keep_expired)
         self.read.append(name)
         if loaded.expired:
-            self.notes.append(f"{name}: {counted(loaded.expired, 'key')} had expired and were left out")
+            self.notes.append(f"{name}: {pluralize(loaded.expired, 'key')} had expired and were left out")
         return loaded
 
-    def read_log(self, names: Names, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
+    def read_log(self, names: LogFileNames, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
         """Load a base and the files behind it."""
         lines = manifest.read_lines()
         sizes = [self.files.size(names.path(line.file)) for line in lines]
@@ -126,7 +126,7 @@ class Recovery:
                 raise Damaged(done.valid, what, name, ADVICE)
             self.notes.append(
                 f"{name} ended in the middle of a {done.cut}, as after a crash: its last "
-                f"{counted(done.size - done.valid, 'byte')}, from byte {done.valid} on, "
+                f"{pluralize(done.size - done.valid, 'byte')}, from byte {done.valid} on, "
                 f"{'were cut off' if fix_tail else 'do not count'}"
             )
             if fix_tail:
@@ -137,29 +137,29 @@ class Recovery:
         self.loaded = None
         with contextlib.closing(self.files.source(name)) as source:
             self.execute(FIRST_DATABASE)
-            self.reader = LogReader(source, name, self.execute, self._telling(name, source.size))
+            self.reader = LogReader(source, name, self.execute, self._progress_of(name, source.size))
             done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end)
         self.read.append(name)
         self.commands += done.commands
         if done.failed:
-            self.notes.append(f"{name}: {failures(done)}")
+            self.notes.append(f"{name}: {describe_failures(done)}")
         return done
 
-    def _snapshot(self, name: str, source: Source, keep_expired: bool) -> Loaded:
+    def _snapshot(self, name: str, source: Source, keep_expired: bool) -> LoadedSnapshot:
         try:
             loaded = read_rdb(
                 source,
                 self.keyspace,
                 now_ms=self.now_ms,
                 keep_expired=keep_expired,
-                progress=self._telling(name, source.size),
+                progress=self._progress_of(name, source.size),
             )
         except Damaged as damage:
             raise Damaged(damage.offset, damage.what, name, damage.advice or SNAPSHOT_ADVICE) from None
         self.loaded = loaded
         return loaded
 
-    def _telling(self, name: str, size: int) -> Callable[[int], None] | None:
+    def _progress_of(self, name: str, size: int) -> Callable[[int], None] | None:
         """The progress of one file, or None when nobody wants to know."""
         progress = self.progress
         if progress is None:
@@ -172,7 +172,7 @@ class Recovery:
             file.sync()
 
 
-def move_in(files: Files, names: Names, notes: list[str]) -> None:
+def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[str]) -> None:
     """Make the single file that Redis wrote before 7.0 the base of a log, under its old name.
 
     The manifest stands first: were the file moved first, a crash in between would leave it where nobody
@@ -181,7 +181,7 @@ def move_in(files: Files, names: Names, notes: list[str]) -> None:
     old, new = names.single_file, names.path(names.single_file)
     if not files.exists(old) or files.exists(new):
         return
-    manifest = Manifest(base=Line(names.single_file, 1))
+    manifest = Manifest(base=ManifestLine(names.single_file, 1))
     if not files.exists(names.manifest):
         Manifest.load(files, names)  # a log without its manifest is damage, and not to be hidden by a new one
         files.make_directory(names.directory)
@@ -203,7 +203,7 @@ def move_in(files: Files, names: Names, notes: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def living_on(keyspace: Keyspace) -> Iterator[None]:
+def expiry_suspended(keyspace: Keyspace) -> Iterator[None]:
     """While data is loaded no key dies of age: the log itself says which ones did."""
     before = keyspace.keep_expired
     keyspace.keep_expired = True
@@ -214,12 +214,12 @@ def living_on(keyspace: Keyspace) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def spoken_errors(files: Files) -> Iterator[None]:
+def errors_with_paths(files: DataDirectory) -> Iterator[None]:
     """What is raised inside names the file as the machine knows it, and is a HeadraceError."""
     try:
         yield
     except Damaged as damage:
-        if damage.file and isinstance(files, DiskFiles):
+        if damage.file and isinstance(files, DiskDirectory):
             damage.file = files.path(damage.file)
         damage.advice = damage.advice.replace("FILE", damage.file)
         raise
@@ -228,14 +228,14 @@ def spoken_errors(files: Files) -> Iterator[None]:
         raise HeadraceError(f"{where}: {(error.strerror or str(error)).lower()}") from error
 
 
-def failures(done: Replayed) -> str:
+def describe_failures(done: Replayed) -> str:
     """Of the commands that were refused when they were carried out again."""
     return (
-        f"{counted(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
-        + done.refusal.decode(errors="replace")
+        f"{pluralize(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
+        + done.first_error.decode(errors="replace")
     )
 
 
-def counted(n: int, what: str) -> str:
+def pluralize(n: int, what: str) -> str:
     """A number and its noun."""
     return f"{n:,} {what}" + ("" if n == 1 else "s")

@@ -26,7 +26,7 @@ NONE = cython.declare(cython.longlong, -1)  # no word begun
 WORDS_MAX = cython.declare(cython.longlong, limits.REQUEST_ARGUMENTS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 UNAUTHENTICATED_ARGUMENTS_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_ARGUMENTS_MAX)
-STRANGER_WORD_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX)
+UNAUTHENTICATED_ARGUMENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX)
 ROOM_MAX = cython.declare(cython.longlong, 16)  # arguments for which memory is allocated before they arrive
 
 TOKENS = cython.declare(
@@ -40,7 +40,7 @@ class RequestParser(ReadBuffer):
     """Feed it the bytes that the client sent, then call next() until it returns None."""
 
     bulk_max: Public[cython.longlong]  # the longest word accepted
-    stranger: Public[cython.bint]  # the client has not said who he is, and must: he may send little
+    unauthenticated: Public[cython.bint]  # the client has not said who he is, and must: he may send little
     words: list[bytes] | None  # of the request begun
     count: cython.longlong  # how many words it has; 0 between requests
     received: cython.Py_ssize_t  # how many of them have arrived
@@ -50,7 +50,7 @@ class RequestParser(ReadBuffer):
     def __init__(self) -> None:
         super().__init__()
         self.bulk_max = limits.BULK_BYTES_MAX
-        self.stranger = False
+        self.unauthenticated = False
         self.words = None
         self.count = 0
         self.received = 0
@@ -93,7 +93,7 @@ class RequestParser(ReadBuffer):
         count: cython.longlong = self.number(self.at + 1, end)
         if count > WORDS_MAX:
             raise ProtocolError("Protocol error: invalid multibulk length")
-        if self.stranger and count > UNAUTHENTICATED_ARGUMENTS_MAX:
+        if self.unauthenticated and count > UNAUTHENTICATED_ARGUMENTS_MAX:
             raise ProtocolError("Protocol error: unauthenticated multibulk length")
         self.at = end + 2
         if count > 0:
@@ -156,7 +156,7 @@ class RequestParser(ReadBuffer):
         size: cython.longlong = self.number(at + 1, end)
         if size < 0 or size > self.bulk_max:
             raise ProtocolError("Protocol error: invalid bulk length")
-        if self.stranger and size > STRANGER_WORD_MAX:
+        if self.unauthenticated and size > UNAUTHENTICATED_ARGUMENT_MAX:
             raise ProtocolError("Protocol error: unauthenticated bulk length")
         self.at = end + 2
         return size
@@ -167,7 +167,7 @@ class RequestParser(ReadBuffer):
         if self.p[self.at] == HANDSHAKE and self.filled - self.at > 1 and self.p[self.at + 1] == 3:
             raise ProtocolError("Protocol error: this port does not speak TLS")
         end: cython.Py_ssize_t = mem.find(self.p, self.at, self.filled, LF)
-        most: cython.Py_ssize_t = STRANGER_WORD_MAX if self.stranger else INLINE_MAX
+        most: cython.Py_ssize_t = UNAUTHENTICATED_ARGUMENT_MAX if self.unauthenticated else INLINE_MAX
         if (end if end >= 0 else self.filled) - self.at > most:
             raise ProtocolError("Protocol error: too big inline request")
         if end < 0:

@@ -20,15 +20,15 @@ from headrace.errors import CommandError, HeadraceError
 from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.reader import read_rdb
-from headrace.persistence.rdb.versions import Version
+from headrace.persistence.rdb.versions import RdbVersion
 from headrace.server.config import user_file
 from headrace.server.config.config import Config
 from headrace.server.config.rewrite import rewrite
 from headrace.server.disk import persistence_info
 from headrace.server.disk.group_commit import Durability
-from headrace.server.disk.saving import Saving
+from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.startup import Startup
-from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe import heap, memory_limit
 from headrace.server.observe.logs import NOTICE
 
@@ -43,10 +43,10 @@ class NoShutdown(CommandError):
 class ServerHost(ServerInterface):
     """The host of an engine behind sockets. The turn and the disk are made later, and set last."""
 
-    turn: Turn
+    loop: EventLoop
     startup: Startup
     durability: Durability
-    saving: Saving
+    saving: SaveManager
 
     def __init__(self, config: Config, stop: Callable[[], None]) -> None:
         super().__init__(Settings())
@@ -83,25 +83,25 @@ class ServerHost(ServerInterface):
 
     def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         """Change all or none, and act on it."""
-        before, adjusted = dict(self.config.values), dict(self.config.adjusted)
+        before, adjusted = dict(self.config.values), dict(self.config.requested)
         self.config.set(pairs)
         try:
             self.apply()
         except CommandError:  # what it needs cannot be had: all is as it was
-            self.config.values, self.config.adjusted = before, adjusted
-            self.config.named = frozenset()
+            self.config.values, self.config.requested = before, adjusted
+            self.config.being_set = frozenset()
             self.apply()
             raise
         finally:
-            self.config.named = frozenset()
+            self.config.being_set = frozenset()
         if any(name.lower() == b"requirepass" for name, _ in pairs):
-            user_file.set_password(self.config, self.turn.engine.auth)
+            user_file.set_password(self.config, self.loop.engine.auth)
 
     def config_resetstat(self) -> None:
         """Counters of the process to zero."""
         self.rejected = 0
-        self.turn.received = 0
-        self.turn.sent = 0
+        self.loop.received = 0
+        self.loop.sent = 0
         self.samples.clear()
 
     def config_rewrite(self) -> None:
@@ -122,14 +122,14 @@ class ServerHost(ServerInterface):
 
         CommandError when that fails and force does not say to go regardless.
         """
-        if self.turn.engine.write_gate.loading:  # nothing is new, and a part of the data is not there
+        if self.loop.engine.write_gate.loading:  # nothing is new, and a part of the data is not there
             self.stop()
             return
-        at = self.turn.engine.keyspace.now
-        if self.durability.beginning and not force:
+        at = self.loop.engine.keyspace.now
+        if self.durability.first_base_pending and not force:
             logging.getLogger("headrace").error("not stopping: the first log is still being written")
             raise NoShutdown()
-        self.saving.call_off()
+        self.saving.cancel_all()
         if not self.durability.flush(at) and not force:
             logging.getLogger("headrace").error("not stopping: the log cannot be written")
             raise NoShutdown()
@@ -175,11 +175,11 @@ class ServerHost(ServerInterface):
 
     def purge_memory(self) -> None:
         """MEMORY PURGE."""
-        heap.give_back()
+        heap.release_free_memory()
 
-    def flushed_all(self, now_ms: int) -> None:
+    def on_flushall_all(self, now_ms: int) -> None:
         """FLUSHALL has run."""
-        self.saving.flushed(now_ms)
+        self.saving.on_flushall(now_ms)
 
     def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
         """DEBUG RELOAD: through a snapshot and back."""
@@ -196,7 +196,7 @@ class ServerHost(ServerInterface):
             raise CommandError("ERR Error trying to load the RDB dump, check server logs.") from None
         finally:
             if self.durability.log is not None and not (save and flush):
-                self.saving.rewrite_soon()  # the log does not say what is there now
+                self.saving.queue_rewrite()  # the log does not say what is there now
 
     def reload_log(self, call: Any) -> None:
         """DEBUG LOADAOF: through the log and back."""
@@ -212,12 +212,12 @@ class ServerHost(ServerInterface):
 
     def _refuse_while_loading(self) -> None:
         """DEBUG is served during a load, but then memory holds a part of the data and must not be saved."""
-        if self.turn.engine.write_gate.loading:
+        if self.loop.engine.write_gate.loading:
             raise Loading()
 
-    def rdb_version(self) -> Version:
+    def rdb_version(self) -> RdbVersion:
         """In which version of the format values are written."""
-        return self.saving.version()
+        return self.saving.rdb_version()
 
     def rdb_compression(self) -> bool:
         """Whether long strings are compressed there."""
@@ -239,9 +239,9 @@ class ServerHost(ServerInterface):
 
     def sample(self, now: int) -> bool:
         """Note the counters for the rates; whether they have moved since the last time."""
-        turn = self.turn
-        counters = (turn.engine.stats.commands, turn.received, turn.sent)
-        memory_limit.note_peak(turn.engine)
+        loop = self.loop
+        counters = (loop.engine.stats.commands, loop.received, loop.sent)
+        memory_limit.note_peak(loop.engine)
         moved = not self.samples or self.samples[-1][1:] != counters
         self.samples.append((now, *counters))
         return moved
@@ -279,19 +279,19 @@ class ServerHost(ServerInterface):
 
     def _memory(self) -> Section:
         """What the data take, and what the process has."""
-        return memory_limit.fields(self.config, self.turn.engine, self.rss_at_start)
+        return memory_limit.fields(self.config, self.loop.engine, self.rss_at_start)
 
     def _persistence(self) -> Section:
         return persistence_info.fields(
-            self.saving, self.durability, self.startup, self.turn.engine.keyspace.now
+            self.saving, self.durability, self.startup, self.loop.engine.keyspace.now
         )
 
     def _stats(self) -> Section:
         rates = self._rates()
         return [
             ("instantaneous_ops_per_sec", round(rates[0])),
-            ("total_net_input_bytes", self.turn.received),
-            ("total_net_output_bytes", self.turn.sent),
+            ("total_net_input_bytes", self.loop.received),
+            ("total_net_output_bytes", self.loop.sent),
             ("instantaneous_input_kbps", f"{rates[1] / 1024:.2f}"),
             ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
             ("rejected_connections", self.rejected),

@@ -24,17 +24,17 @@ import headrace
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config import user_file
 from headrace.server.config.config import Config, set_failed
 from headrace.server.config.directives import DIRECTIVES
-from headrace.server.config.print_config import printed
+from headrace.server.config.print_config import format_config
 from headrace.server.disk.group_commit import Durability
-from headrace.server.disk.saving import Saving
-from headrace.server.disk.startup import Startup, Stopped, plain_words
+from headrace.server.disk.saving import SaveManager
+from headrace.server.disk.startup import LoadInterrupted, Startup, as_usage_errors
 from headrace.server.host import ServerHost
-from headrace.server.loop.client_limits import Buffers
-from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.client_limits import OutputBufferLimits
+from headrace.server.loop.event_loop import EventLoop
 from headrace.server.loop.listeners import Listeners
 from headrace.server.loop.timers import Timers
 from headrace.server.observe import heap, memory_limit
@@ -46,7 +46,7 @@ DESCRIPTORS_KEPT = 64  # for what is no client: listeners, files, libraries
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
 # The collector looks for cycles in what some turns have made, never at what is old: with a million keys that
 # took half a second. Nothing that goes is in a cycle: tests/server/test_collector.py.
-COLLECTOR = (3_000, 3, 1 << 30)
+GC_THRESHOLDS = (3_000, 3, 1 << 30)
 PRINT = "--print-config"
 USAGE = """\
 Usage: headrace serve [FILE] [--directive value ...]
@@ -71,17 +71,17 @@ def serve(arguments: list[str]) -> int:
     if PRINT in arguments:
         for warning in config.warnings:
             print(f"headrace: {warning}", file=sys.stderr)
-        print(printed(config), end="")
+        print(format_config(config), end="")
         return 0
     if config.flag("disable-thp"):
-        heap.refuse_large_pages()
+        heap.disable_large_pages()
     else:
         heap.use_large_pages()
     server = Server(config)
-    with heeding_signals(server):
+    with signal_handlers(server):
         server.open()
         if not server.stopping:
-            where = ", ".join(server.names)
+            where = ", ".join(server.addresses)
             with suppress(OSError):  # nobody has to read it
                 print(f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})", flush=True)
             notify(f"READY=1\nSTATUS=Ready on {where}")
@@ -102,33 +102,33 @@ class Server:
         self.config = config
         self.clock = RealClock()
         self.stopping = False
-        self.asked_to_end = False
-        self.refused_to_end = False
-        self.asked_to_reopen = False
+        self.shutdown_requested = False
+        self.shutdown_failed = False
+        self.reopen_requested = False
         self.host = ServerHost(config, self.stop)
         self.engine = Engine(self.host.settings, self.host)
-        self.turn = Turn(self.engine, self.clock)
-        self.host.turn = self.turn
+        self.loop = EventLoop(self.engine, self.clock)
+        self.host.loop = self.loop
         self.host.apply = self.apply
-        self.listeners = Listeners(config, self.host, self.turn)
-        self.metrics = Metrics(config, self.turn, self.wake)
-        self.disk = DiskFiles(config.text("dir"))
-        self.startup = Startup(config, self.engine, self.turn, self.disk, self.is_ending)
-        self.durability = Durability(config, self.engine, self.turn, self.disk, self.wake)
-        self.saving = Saving(config, self.engine, self.disk, self.durability, self.clock.now_ms())
+        self.listeners = Listeners(config, self.host, self.loop)
+        self.metrics = Metrics(config, self.loop, self.wake)
+        self.disk = DiskDirectory(config.text("dir"))
+        self.startup = Startup(config, self.engine, self.loop, self.disk, self.is_ending)
+        self.durability = Durability(config, self.engine, self.loop, self.disk, self.wake)
+        self.saving = SaveManager(config, self.engine, self.disk, self.durability, self.clock.now_ms())
         self.host.startup, self.host.durability, self.host.saving = self.startup, self.durability, self.saving
-        self.timers = Timers(config, self.host, self.turn, self.durability, self.saving)
-        self.saving.hurry = self.turn.hurry
-        self.waker, self.woken = socket.socketpair()
-        self.waker.setblocking(False)
-        self.woken.setblocking(False)
-        self.running_log = False  # appendonly, as it was acted on
-        self.files: list[str] = []  # to be removed at the end
+        self.timers = Timers(config, self.host, self.loop, self.durability, self.saving)
+        self.saving.run_timer_now = self.loop.run_timer_now
+        self.wake_sender, self.wake_receiver = socket.socketpair()
+        self.wake_sender.setblocking(False)
+        self.wake_receiver.setblocking(False)
+        self.log_enabled = False  # appendonly, as it was acted on
+        self.files_to_remove: list[str] = []  # to be removed at the end
 
     @property
-    def names(self) -> list[str]:
+    def addresses(self) -> list[str]:
         """The addresses listened on, as a person would write them."""
-        return self.listeners.names
+        return self.listeners.addresses
 
     def open(self) -> None:
         """Listen, and write the files that say so; raises HeadraceError, and then all is closed again."""
@@ -144,15 +144,17 @@ class Server:
         for warning in self.config.warnings:
             logging.getLogger("headrace").warning("%s", warning)
         self.apply()
-        user_file.begin(self.config, self.engine.auth.users)
+        user_file.load_initial_users(self.config, self.engine.auth.users)
         if not self.config.text("aclfile"):
-            self.config.repeated["user"] = partial(user_file.said, self.config, self.engine.auth.users)
-        self.turn.listen(self.woken.fileno(), self._hear_wake)
+            self.config.repeated_lines["user"] = partial(
+                user_file.user_lines, self.config, self.engine.auth.users
+            )
+        self.loop.add_reader(self.wake_receiver.fileno(), self._on_wake)
         self.listeners.open()
         self.metrics.open()
         try:
             self._recover()
-        except Stopped:
+        except LoadInterrupted:
             self.stop()
             return
         self._write("pidfile", str(os.getpid()))
@@ -160,122 +162,122 @@ class Server:
 
     def _recover(self) -> None:
         """What is on the disk is in memory, and the log goes on behind it. UsageError; Stopped."""
-        self.disk.holder = ", ".join(self.names)
+        self.disk.holder = ", ".join(self.addresses)
         self.startup.lock()
         if self.disk.lock_descriptor >= 0:
-            with plain_words():
+            with as_usage_errors():
                 self.saving.remove_leftovers()
-        self.running_log = self.config.flag("appendonly")
+        self.log_enabled = self.config.flag("appendonly")
         found = self.startup.load(self.clock.now_ms())
         self.saving.saved_changes = self.engine.keyspace.changes
-        with plain_words():
-            if self.running_log:
+        with as_usage_errors():
+            if self.log_enabled:
                 self.saving.open_log(found.manifest, self.clock.now_ms())
-            self.turn.commit = self.durability.commit
+            self.loop.commit = self.durability.commit
             self.apply()  # what CONFIG SET has changed while it was loading
 
     def run(self) -> None:
         """Turns, until told to stop; then everything is closed."""
         gc.freeze()  # what is there now stays: the collector need not look at it again
         thresholds = gc.get_threshold()
-        gc.set_threshold(*COLLECTOR)
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             while not self.stopping:
-                self.turn.run(self.timers.run)
-                if self.asked_to_reopen:
-                    self.asked_to_reopen = False
+                self.loop.run(self.timers.run)
+                if self.reopen_requested:
+                    self.reopen_requested = False
                     reopen_log()
-                if self.asked_to_end:
+                if self.shutdown_requested:
                     self._shut_down()
         finally:
             gc.set_threshold(*thresholds)
             self.close()
 
-    def end(self) -> None:
+    def request_shutdown(self) -> None:
         """As SHUTDOWN, after the turn run() is in. From any thread, and from a signal handler."""
-        self.asked_to_end = True
-        self.turn.interrupt()
+        self.shutdown_requested = True
+        self.loop.interrupt()
         self.wake()
 
-    def reopen(self) -> None:
+    def request_reopen(self) -> None:
         """Open the log anew, after the turn run() is in. From any thread, as end()."""
-        self.asked_to_reopen = True
-        self.turn.interrupt()
+        self.reopen_requested = True
+        self.loop.interrupt()
         self.wake()
 
     def is_ending(self) -> bool:
         """Whether run() is about to end."""
-        return self.stopping or self.asked_to_end
+        return self.stopping or self.shutdown_requested
 
     def _shut_down(self) -> None:
         """As SHUTDOWN; who asks again after a refusal means it."""
-        self.asked_to_end = False
+        self.shutdown_requested = False
         notify("STOPPING=1")
         try:
-            self.host.shutdown(None, force=self.refused_to_end)
+            self.host.shutdown(None, force=self.shutdown_failed)
         except CommandError:
-            self.refused_to_end = True
+            self.shutdown_failed = True
             logging.getLogger("headrace").error("still running: the next signal ends the server regardless")
 
     def stop(self) -> None:
         """End run() after the turn it is in, without a snapshot. From any thread, as end()."""
         self.stopping = True
-        self.turn.interrupt()
+        self.loop.interrupt()
         self.wake()
 
     def wake(self) -> None:
         """End the wait of the turn. May be called from any thread and from a signal handler."""
         with suppress(OSError):  # it is awake already, or gone
-            self.waker.send(b".")
+            self.wake_sender.send(b".")
 
     def close(self) -> None:
         """End the child, sync the log, close the sockets and remove the files."""
         self.saving.kill()
         self.durability.close()
         self.listeners.close()
-        self.turn.close()
+        self.loop.close()
         self.metrics.close()
-        self.waker.close()
-        self.woken.close()
+        self.wake_sender.close()
+        self.wake_receiver.close()
         self.disk.unlock()
-        for path in self.files:
+        for path in self.files_to_remove:
             Path(path).unlink(missing_ok=True)
-        self.files.clear()
+        self.files_to_remove.clear()
 
     def apply(self) -> None:
         """Act on what the configuration says now."""
-        config, turn = self.config, self.turn
+        config, loop = self.config, self.loop
         tls = self.listeners.tls
-        context = tls.renewed() if tls is not None else None  # first of all: it may be refused,
-        self._follow_ports()  # and so may this
+        context = tls.reloaded_context() if tls is not None else None  # first of all: it may be refused,
+        self._apply_ports()  # and so may this
         self.host.apply_settings()
         self.engine.auth.log.set_max_entries(config.number("acllog-max-len"))
         self.engine.timing.refresh()
         self._make_room_for_clients()
         unsent = config.values["client-output-buffer-limit"]
-        assert isinstance(unsent, Buffers)
-        turn.unread.apply(unsent)
+        assert isinstance(unsent, OutputBufferLimits)
+        loop.output_monitor.apply(unsent)
         memory_limit.apply(config, self.engine)
-        turn.query_max = config.number("client-query-buffer-limit")
-        turn.bulk_max = config.number("proto-max-bulk-len")
-        for connection in turn.connections.values():
-            connection.parser.bulk_max = turn.bulk_max
-            connection.session.reply.limit = turn.unread.reply_limit
+        loop.query_max = config.number("client-query-buffer-limit")
+        loop.bulk_max = config.number("proto-max-bulk-len")
+        for connection in loop.connections.values():
+            connection.parser.bulk_max = loop.bulk_max
+            connection.session.reply.limit = loop.output_monitor.reply_limit
         apply_log(config)
-        self.durability.apply()
-        self.saving.look()
-        if self.turn.commit is not None and self.running_log != config.flag("appendonly"):
+        self.durability.apply_config()
+        self.saving.update_write_gate()
+        if self.loop.commit is not None and self.log_enabled != config.flag("appendonly"):
             self._switch_log(config.flag("appendonly"))
         if tls is not None and context is not None:
             tls.context = context
 
-    def _follow_ports(self) -> None:
+    def _apply_ports(self) -> None:
         """Listen where CONFIG SET says; CommandError when that cannot be."""
-        if not self.listeners.follow():
+        if not self.listeners.apply_ports():
             return
         try:
-            self.disk.sign(", ".join(self.names))
-            if self.config.text("port-file") in self.files:
+            self.disk.sign(", ".join(self.addresses))
+            if self.config.text("port-file") in self.files_to_remove:
                 self._write("port-file", str(self.host.port))
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error("telling of the new port: %s", wrong)
@@ -283,18 +285,18 @@ class Server:
     def _switch_log(self, on: bool) -> None:
         if on:
             try:
-                self.durability.begin()
+                self.durability.enable()
             except (OSError, HeadraceError) as wrong:
                 self.config.values["appendonly"] = False
                 raise CommandError(f"ERR CONFIG SET failed: no log can be kept: {wrong}") from None
         else:
-            self.saving.forget_log()
-            self.durability.stop(self.engine.keyspace.now)
-        self.running_log = on
+            self.saving.cancel_rewrites()
+            self.durability.disable(self.engine.keyspace.now)
+        self.log_enabled = on
 
-    def _hear_wake(self) -> None:
-        self.woken.recv(4096)
-        self.metrics.let_in()
+    def _on_wake(self) -> None:
+        self.wake_receiver.recv(4096)
+        self.metrics.accept_pending()
 
     def _make_room_for_clients(self) -> None:
         """Ask the system for a descriptor per client; if it refuses, fewer clients are let in.
@@ -309,9 +311,9 @@ class Server:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         if most < wanted:
             clients = max(most - DESCRIPTORS_KEPT, 1)
-            if "maxclients" in self.config.named:
+            if "maxclients" in self.config.being_set:
                 raise set_failed("maxclients", f"{TOO_MANY_CLIENTS}, try with {clients}")
-            self.config.adjust("maxclients", clients)
+            self.config.override("maxclients", clients)
             logging.getLogger("headrace").warning(
                 "maxclients is %d: the system allows no more than %d descriptors (ulimit -n)",
                 clients,
@@ -328,8 +330,8 @@ class Server:
             os.replace(f"{path}.new", path)
         except OSError as wrong:
             raise HeadraceError(f"cannot write {directive} {path}: {wrong.strerror}") from None
-        if path not in self.files:
-            self.files.append(path)
+        if path not in self.files_to_remove:
+            self.files_to_remove.append(path)
 
 
 def check_directory(path: str) -> None:
@@ -344,7 +346,7 @@ def check_directory(path: str) -> None:
 
 
 @contextmanager
-def heeding_signals(server: Server) -> Iterator[None]:
+def signal_handlers(server: Server) -> Iterator[None]:
     """While inside, SIGTERM and SIGINT end the server and SIGHUP opens its log anew; in the main thread.
 
     A signal that comes after the turn has looked for signals and before it waits would only be heard of when
@@ -353,7 +355,11 @@ def heeding_signals(server: Server) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    doing = {signal.SIGTERM: server.end, signal.SIGINT: server.end, signal.SIGHUP: server.reopen}
+    doing = {
+        signal.SIGTERM: server.request_shutdown,
+        signal.SIGINT: server.request_shutdown,
+        signal.SIGHUP: server.request_reopen,
+    }
 
     def handle(number: int, frame: FrameType | None) -> None:
         doing[signal.Signals(number)]()
@@ -361,12 +367,12 @@ def heeding_signals(server: Server) -> Iterator[None]:
     before = {number: signal.signal(number, handle) for number in doing}
     # Whoever has started us may have ignored the ends of children: then none of ours could be waited for.
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    waker = os.dup(server.waker.fileno())  # the server closes its own
-    woken_before = signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    wake_sender = os.dup(server.wake_sender.fileno())  # the server closes its own
+    woken_before = signal.set_wakeup_fd(wake_sender, warn_on_full_buffer=False)
     try:
         yield
     finally:
         signal.set_wakeup_fd(woken_before)
-        os.close(waker)
+        os.close(wake_sender)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -38,11 +38,11 @@ from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk, UsageError
-from headrace.persistence.aof.log import SYNC_EVERY_MS, Log, refusal_of
+from headrace.persistence.aof.log import SYNC_EVERY_MS, Log, error_reply_for
 from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import write_all
-from headrace.persistence.aof.names import Names
-from headrace.persistence.data_directory import DirectoryInUse, DiskFiles, File, Files
+from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.data_directory import DataDirectory, DirectoryInUse, DiskDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import Recovered, recover
@@ -61,9 +61,9 @@ HOLDER_NOTE = "by headrace.open"  # part of the lock file's text
 class Storage:
     """The log of one database. Any thread may commit."""
 
-    def __init__(self, files: Files, policy: str, rewrite_min_bytes: int = REWRITE_MIN_BYTES) -> None:
+    def __init__(self, files: DataDirectory, policy: str, rewrite_min_bytes: int = REWRITE_MIN_BYTES) -> None:
         self.files = files
-        self.names = Names()
+        self.names = LogFileNames()
         self.policy = policy
         self.rewrite_min_bytes = rewrite_min_bytes
         self.lock = threading.Lock()
@@ -134,7 +134,7 @@ class Storage:
                 if self.log.needs_rewrite:
                     self._rewrite_if_possible()
                 self._write()
-                trouble = "" if self.log.close(True) else self.log.trouble
+                trouble = "" if self.log.close(True) else self.log.failure
                 if not trouble:
                     self.local_engine.durable_before = self.synced = self.batch_count
             finally:
@@ -183,7 +183,7 @@ class Storage:
         if not whole:
             raise NotOnDisk(
                 "what was just written is in memory, and not yet on the disk "
-                f"({self.log.trouble}): it is retried automatically, and writes are rejected until then"
+                f"({self.log.failure}): it is retried automatically, and writes are rejected until then"
             )
 
     def _write(self) -> bool:
@@ -222,12 +222,12 @@ class Storage:
             self._schedule_timer()  # first: once writes are rejected, no commit would wake the timer thread
         if not self.disk_error:
             logging.getLogger("headrace").error(
-                "%s; writes are rejected until it is repaired", self.log.trouble
+                "%s; writes are rejected until it is repaired", self.log.failure
             )
-        if self.disk_error != self.log.trouble:
-            self.disk_error = self.log.trouble
+        if self.disk_error != self.log.failure:
+            self.disk_error = self.log.failure
             with self.local_engine.lock:
-                self.local_engine.engine.write_gate.reject_writes(refusal_of(self.disk_error))
+                self.local_engine.engine.write_gate.reject_writes(error_reply_for(self.disk_error))
 
     def _schedule_timer(self) -> None:
         self.local_engine.wake_timer()
@@ -274,7 +274,7 @@ class Storage:
             self.rewrite_requested = False
             self._retry_ms = now_ms + REWRITE_RETRY_MS
             self._rewrite_if_possible()
-        if log.trouble:
+        if log.failure:
             self._on_disk_failure()
         elif self.disk_error:
             self._on_log_complete()
@@ -364,17 +364,17 @@ class Storage:
             finally:
                 done = self.log.finish_rewrite(rewrite, whole)
             if not done:
-                raise HeadraceError(rewrite.trouble)
+                raise HeadraceError(rewrite.failure)
             self._set_rewrite_threshold()
         except (OSError, HeadraceError):
             raise
         except BaseException as error:
-            self.log.distrust(f"it was broken off by {type(error).__name__}")
+            self.log.require_rewrite(f"it was broken off by {type(error).__name__}")
             raise
         finally:
             with contextlib.suppress(OSError):
                 self.files.remove(name)
-            if self.log.trouble:
+            if self.log.failure:
                 self._on_disk_failure()
             else:
                 self._on_log_complete()
@@ -450,7 +450,7 @@ def write_base(engine: Engine, file: File, now_ms: int) -> None:
     )
 
 
-def open_directory(path: str | os.PathLike[str]) -> DiskFiles:
+def open_directory(path: str | os.PathLike[str]) -> DiskDirectory:
     """Open the directory of a database; create it if it is missing. Raises HeadraceError.
 
     The path is resolved once, so a later chdir() or a changed symbolic link has no effect.
@@ -467,11 +467,11 @@ def open_directory(path: str | os.PathLike[str]) -> DiskFiles:
         raise HeadraceError(f"{given}: {error.strerror}: a database needs a directory of its own") from error
     except ValueError as error:  # UnicodeEncodeError is one
         raise UsageError(f"{given!r} is no directory's name: {error}") from error
-    return DiskFiles(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {HOLDER_NOTE}")
+    return DiskDirectory(root, f"{os.path.basename(sys.argv[0]) or 'python'}, {HOLDER_NOTE}")
 
 
 @contextlib.contextmanager
-def explain_disk_errors(files: Files) -> Iterator[None]:
+def explain_disk_errors(files: DataDirectory) -> Iterator[None]:
     """Convert errors of the disk into a HeadraceError that says what to do."""
     try:
         yield

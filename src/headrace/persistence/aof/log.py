@@ -22,7 +22,7 @@ a crash between any two steps, or the failure of any of them, leaves a log that 
    new set comes back after a power cut. Both are right as long as nothing is appended and nothing removed:
    so the manifest is stored anew before the next record is written.
 7. A signal handler may raise at any call made here. commit() and tick() can be broken off by that, and the
-   next one goes on: what belongs together changes in one statement without a call. See also distrust().
+   next one continues: what belongs together changes in one statement without a call. See require_rewrite().
 8. Files that were removed, replaced or changed by others are detected by check_files(), about once a second.
    The log is then given up as after a failed sync (5), and rewritten from memory.
 
@@ -51,17 +51,17 @@ from headrace.errors import HeadraceError
 from headrace.persistence.aof import log_files
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFileMonitor
 from headrace.persistence.aof.log_files import describe_error
-from headrace.persistence.aof.manifest import Line, Manifest, Unsettled
-from headrace.persistence.aof.names import Names
-from headrace.persistence.aof.pending_rewrite import Rewrite
-from headrace.persistence.aof.records import Item, Recorder
-from headrace.persistence.data_directory import File, Files, Pending
+from headrace.persistence.aof.manifest import Manifest, ManifestLine, Unsettled
+from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
+from headrace.persistence.aof.records import Item, LogBuffer
+from headrace.persistence.data_directory import DataDirectory, File, PendingSync
 from headrace.visibility import Public
 
 POLICIES = ("always", "everysec", "no")
 SYNC_EVERY_MS = 1000
-UNSYNCED = "the log could not be synced and must be rewritten"
-SYNC_PATIENCE_MS = 2000  # a sync that takes longer is waited for: no more than this can be lost
+SYNC_FAILED = "the log could not be synced and must be rewritten"
+SYNC_WAIT_MAX_MS = 2000  # a sync that takes longer is waited for: no more than this can be lost
 
 
 @cython.cclass
@@ -69,23 +69,23 @@ class Log:
     """The append-only log in a data directory. One thread uses it; only syncs may run in another."""
 
     __dict__: dict[str, object]  # tests derive from the class and replace methods
-    files: Public[Files]
-    names: Public[Names]
+    files: Public[DataDirectory]
+    names: Public[LogFileNames]
     policy: Public[str]
     timestamps: Public[cython.bint]
     disable_gc: Public[cython.bint]  # keep the files of the past, and their lines
-    sync_later: Public[Callable[[File], Pending] | None]
+    sync_later: Public[Callable[[File], PendingSync] | None]
     sync_paused: Public[cython.bint]  # no-appendfsync-on-rewrite: no promise at all while it is set
     written: Public[cython.longlong]  # bytes of records given to commit() since the process began
     synced: Public[cython.longlong]  # those of them that are durable
-    delayed: Public[cython.longlong]  # commits that had to wait for a sync in another thread
-    trouble: Public[str]  # why commit() is False; empty when it is not
+    delayed_commits: Public[cython.longlong]  # commits that had to wait for a sync in another thread
+    failure: Public[str]  # why commit() is False; empty when it is not
     base_size: Public[cython.longlong]  # bytes of all files after the last rewrite; at a start, of the base
-    rewrite: Public[Rewrite | None]
+    rewrite: Public[PendingRewrite | None]
     manifest: Public[Manifest]
     monitor: Public[LogFileMonitor]
     checked_ms: Public[cython.longlong]
-    _recorder: Public[Recorder]
+    _recorder: Public[LogBuffer]
     _recorded: Public[cython.Py_ssize_t]  # bytes in the recorder that count; an interrupted commit may follow
     _file: Public[File | None]  # the newest incr file, as long as it can be trusted
     _file_size: Public[cython.longlong]  # of the whole commits in it
@@ -93,33 +93,33 @@ class Log:
     _cut_due: Public[cython.bint]  # half a commit may lie behind _file_size
     _unsettled: Public[cython.bint]
     _base_offset: Public[cython.longlong]  # of the records that the base holds
-    _pending: Public[Pending | None]
+    _pending: Public[PendingSync | None]
     _pending_offset: Public[cython.longlong]
     _sync_ms: Public[cython.longlong]
 
     def __init__(
         self,
-        files: Files,
-        names: Names,
+        files: DataDirectory,
+        names: LogFileNames,
         *,
         policy: str = "everysec",
         timestamps: bool = False,
         disable_gc: bool = False,
-        sync_later: Callable[[File], Pending] | None = None,
+        sync_later: Callable[[File], PendingSync] | None = None,
     ) -> None:
         self.files = files
         self.names = names
         self.timestamps = timestamps
         self.disable_gc = disable_gc
         self.sync_later = sync_later
-        self.trouble = ""
+        self.failure = ""
         self.manifest = Manifest()
         self.monitor = LogFileMonitor(files, names)
         self.checked_ms = 0  # when files were compared last
-        self._recorder = Recorder()
+        self._recorder = LogBuffer()
         self.rewrite = self._file = self._pending = None
         self.sync_paused = self._cut_due = self._unsettled = False
-        self.written = self.synced = self.delayed = self.base_size = 0
+        self.written = self.synced = self.delayed_commits = self.base_size = 0
         self._recorded = self._file_size = self._older_size = 0
         self._base_offset = self._pending_offset = self._sync_ms = 0
         self.set_policy(policy)
@@ -135,7 +135,7 @@ class Log:
         return self._older_size + self._file_size
 
     @property
-    def waiting(self) -> int:
+    def unwritten_bytes(self) -> int:
         """Bytes of records in memory that are in no file yet."""
         return self._recorded
 
@@ -161,7 +161,7 @@ class Log:
         files.sync_directory(names.directory)  # a killed process may have renamed and not synced
         log_files.remove_leftovers(files, names, manifest)
         if manifest is None:
-            self.trouble = "there is no log yet"
+            self.failure = "there is no log yet"
             return
         self.manifest = manifest
         sizes = self.monitor.start(manifest)
@@ -171,7 +171,7 @@ class Log:
             self._file_size = sizes.pop()
         else:
             number = log_files.free_number(self.files, self.names, self.manifest)
-            self._open_next(Line(names.incr_name(number), number))
+            self._open_next(ManifestLine(names.incr_name(number), number))
         self._older_size = sum(sizes)
         self.base_size = sizes[0] if manifest.base else 0
         self._forget_history()
@@ -188,20 +188,20 @@ class Log:
         finally:
             done = self.finish_rewrite(rewrite, whole)
         if not done:
-            raise HeadraceError(f"the log could not be written: {rewrite.trouble}")
+            raise HeadraceError(f"the log could not be written: {rewrite.failure}")
 
     @cython.ccall
     def commit(self, items: list[Item], now_ms: cython.longlong) -> cython.bint:
         """Write what was done, in order: (database, words). The list is emptied: its items are the log's.
 
-        True: all given so far is as durable as the policy promises. False: it is not; trouble says why. Then
+        True: all given so far is as durable as the policy promises. False: it is not; failure says why. Then
         nothing given is lost; tick(), or a commit of nothing, tries again. If it is broken off (7), call it
         again with the same list.
         """
         if items:
             self._record(items, now_ms)
-        if self._pending is not None and now_ms - self._sync_ms > SYNC_PATIENCE_MS:
-            self.delayed += 1
+        if self._pending is not None and now_ms - self._sync_ms > SYNC_WAIT_MAX_MS:
+            self.delayed_commits += 1
             self._collect(wait=True)
         return self._flush(self._syncs_always())
 
@@ -210,9 +210,9 @@ class Log:
         return self._flush(True)
 
     def tick(self, now_ms: int) -> None:
-        """To be called ten times a second or so: starts and ends syncs, and tries again after trouble."""
+        """To be called ten times a second or so: starts and ends syncs, and tries again after failure."""
         self._collect(wait=False)
-        if self.trouble or self._syncs_always():  # always: it may have been everysec a moment ago
+        if self.failure or self._syncs_always():  # always: it may have been everysec a moment ago
             self._flush(self._syncs_always())
         if self._file is None or self._unsettled or self.policy != "everysec" or self.sync_paused:
             return
@@ -227,7 +227,7 @@ class Log:
             self._pending_offset = offset
             self._pending = self.sync_later(self._file)
 
-    def begin_rewrite(self, rdb: bool = True) -> Rewrite:
+    def begin_rewrite(self, rdb: bool = True) -> PendingRewrite:
         """Start a new base, a snapshot or commands, of all that was given so far.
 
         HeadraceError: not now (one is running, the disk is full), and nothing has changed.
@@ -235,22 +235,22 @@ class Log:
         if self.rewrite is not None:
             raise HeadraceError("the log is being rewritten already")
         if not self._flush(sync=True) and self._file is not None:
-            raise HeadraceError(f"the log cannot be rewritten now: {self.trouble}")
+            raise HeadraceError(f"the log cannot be rewritten now: {self.failure}")
         old = self._file
         try:
             number = log_files.free_number(self.files, self.names, self.manifest)
-            incr = Line(self.names.incr_name(number), number)
+            incr = ManifestLine(self.names.incr_name(number), number)
             if old is not None:
                 self._open_next(incr)
                 _close(old)
         except OSError as error:
             raise HeadraceError(f"the log cannot be rewritten now: {describe_error(error)}") from error
-        base = Line(self.names.base_name(number, rdb), number)
+        base = ManifestLine(self.names.base_name(number, rdb), number)
         self._recorder.forget_database()
-        self.rewrite = Rewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
+        self.rewrite = PendingRewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
         return self.rewrite
 
-    def finish_rewrite(self, rewrite: Rewrite, ok: bool) -> bool:
+    def finish_rewrite(self, rewrite: PendingRewrite, ok: bool) -> bool:
         """The base is whole and synced (ok), or it failed. False: the log is as it would be without it."""
         self.rewrite = None
         done = False
@@ -259,9 +259,9 @@ class Log:
                 self._adopt(rewrite)
                 done = True
             except OSError as error:
-                rewrite.trouble = describe_error(error)
+                rewrite.failure = describe_error(error)
         else:
-            rewrite.trouble = self.trouble if ok else "the new base was not finished"
+            rewrite.failure = self.failure if ok else "the new base was not finished"
         if done:
             self._flush(self._syncs_always())
             self._forget_history()
@@ -284,13 +284,13 @@ class Log:
         if file is not None:
             _close(file)
 
-    def distrust(self, why: str) -> None:
+    def require_rewrite(self, why: str) -> None:
         """A rewrite was broken off, and nobody knows how far it came: only another one is sure.
 
         What the manifest on disk names by now is right in any case: at most it has an empty incr file more,
         or a base of the same records.
         """
-        self.trouble = f"the log is not known to be whole and must be rewritten: {why}"
+        self.failure = f"the log is not known to be whole and must be rewritten: {why}"
         self._pending = None
         rewrite, self.rewrite = self.rewrite, None
         if rewrite is not None:
@@ -306,7 +306,7 @@ class Log:
         self.checked_ms = now_ms
         change = self.monitor.find_change(self.manifest, self._file_size, not self._cut_due)
         if change:
-            self.distrust(change)
+            self.require_rewrite(change)
         return bool(change)
 
     @cython.ccall
@@ -343,11 +343,11 @@ class Log:
             if self._recorded:
                 self._append(self._file)
         except OSError as error:
-            self.trouble = f"the log could not be written: {describe_error(error)}"
+            self.failure = f"the log could not be written: {describe_error(error)}"
             return False
         if sync and self.synced < self.written and not self._sync():
             return False
-        self.trouble = ""
+        self.failure = ""
         return True
 
     @cython.ccall
@@ -380,7 +380,7 @@ class Log:
         try:
             self._file.sync()
         except OSError as error:
-            file, self._file, self.trouble = self._file, None, UNSYNCED
+            file, self._file, self.failure = self._file, None, SYNC_FAILED
             self._give_up(file, error)
             return False
         self.synced = offset
@@ -394,7 +394,7 @@ class Log:
         try:
             pending.result()
         except Exception as error:  # whatever it was: nothing is known to be durable
-            file, self._file, self.trouble, self._pending = self._file, None, UNSYNCED, None
+            file, self._file, self.failure, self._pending = self._file, None, SYNC_FAILED, None
             assert file is not None
             self._give_up(file, error)
         else:
@@ -403,12 +403,12 @@ class Log:
 
     def _give_up(self, file: File, error: Exception) -> None:
         """A sync failed: this file, and a rewrite that relies on it, are worth nothing."""
-        self.trouble = f"{UNSYNCED}: {describe_error(error)}"
+        self.failure = f"{SYNC_FAILED}: {describe_error(error)}"
         if self.rewrite is not None:
             self.rewrite.usable = False
         _close(file)
 
-    def _open_next(self, incr: Line) -> None:
+    def _open_next(self, incr: ManifestLine) -> None:
         """Go on in a new incr file. OSError: all is as before, but for an empty file that nobody names."""
         file, old = self._create(incr), self._file
         try:
@@ -422,7 +422,7 @@ class Log:
         self._older_size += self._file_size
         self._use(file)
 
-    def _adopt(self, rewrite: Rewrite) -> None:
+    def _adopt(self, rewrite: PendingRewrite) -> None:
         """Let the new base take the place of all files before it. OSError: all is as before."""
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
@@ -451,7 +451,7 @@ class Log:
             self._use(fresh)
         self.base_size = self.size
 
-    def _create(self, incr: Line) -> File:
+    def _create(self, incr: ManifestLine) -> File:
         """An empty incr file whose name is durable, for a manifest to name."""
         file = self.files.create(self.names.path(incr.file))
         try:
@@ -475,7 +475,7 @@ class Log:
             self._unsettled = False
         except Unsettled as error:
             self._unsettled = True
-            self.trouble = f"the log's manifest could not be stored: {describe_error(error)}"
+            self.failure = f"the log's manifest could not be stored: {describe_error(error)}"
         self.manifest = manifest
 
     def _forget_history(self) -> None:
@@ -489,9 +489,9 @@ class Log:
                 self._store(Manifest(manifest.base, left, manifest.incrs))
 
 
-def refusal_of(trouble: str) -> bytes:
-    """What writes are answered on the wire while a log is in that trouble."""
-    return f"MISCONF Errors writing to the AOF file: {trouble.rpartition(': ')[2]}".encode(errors="replace")
+def error_reply_for(failure: str) -> bytes:
+    """What writes are answered on the wire while a log is in that failure."""
+    return f"MISCONF Errors writing to the AOF file: {failure.rpartition(': ')[2]}".encode(errors="replace")
 
 
 def _close(file: File) -> None:

@@ -20,8 +20,8 @@ import os
 
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import Names
-from headrace.persistence.data_directory import FileIdentity, Files
+from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.data_directory import DataDirectory, FileIdentity
 
 CHECK_INTERVAL_MS = 900  # with a timer that runs every 100 ms a change is detected within one second
 REPLACED = "another file has this name"
@@ -33,7 +33,7 @@ SIZE = "it holds {} bytes where the log has written {}"
 class LogFileMonitor:
     """What the files of one log were when the log last wrote them."""
 
-    def __init__(self, files: Files, names: Names) -> None:
+    def __init__(self, files: DataDirectory, names: LogFileNames) -> None:
         self.files = files
         self.names = names
         self.manifest = b""  # as it was stored last

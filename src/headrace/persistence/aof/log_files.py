@@ -7,26 +7,26 @@ import itertools
 import logging
 
 from headrace.persistence.aof.log_file_monitor import LogFileMonitor
-from headrace.persistence.aof.manifest import Line, Manifest
-from headrace.persistence.aof.names import Names
-from headrace.persistence.data_directory import Files
+from headrace.persistence.aof.manifest import Manifest, ManifestLine
+from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.data_directory import DataDirectory
 
 REPLACED_SUFFIX = ".replaced"
 
 
-def free_number(files: Files, names: Names, manifest: Manifest) -> int:
+def free_number(files: DataDirectory, names: LogFileNames, manifest: Manifest) -> int:
     """Return a number for a new incr file and its base. Raises OSError.
 
     A number is skipped if something already has one of the names, though no manifest names it. Only an
     empty incr file is reused: a log of which no manifest was stored leaves one.
     """
-    number = manifest.newest() + 1
+    number = manifest.max_sequence() + 1
     while _is_taken(files, names, number):
         number += 1
     return number
 
 
-def _is_taken(files: Files, names: Names, number: int) -> bool:
+def _is_taken(files: DataDirectory, names: LogFileNames, number: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         found = files.identity(names.path(names.incr_name(number)))
         if found.size > 0 or not found.is_regular:
@@ -36,7 +36,7 @@ def _is_taken(files: Files, names: Names, number: int) -> bool:
     return any(files.exists(names.path(names.base_name(number, rdb))) for rdb in (True, False))
 
 
-def restore_directory(files: Files, names: Names) -> None:
+def restore_directory(files: DataDirectory, names: LogFileNames) -> None:
     """Make the directory of a log again if it was removed, and its manifest replaceable.
 
     Raises:
@@ -51,26 +51,28 @@ def restore_directory(files: Files, names: Names) -> None:
             keep_replaced(files, names.manifest)
 
 
-def remove_leftovers(files: Files, names: Names, manifest: Manifest | None) -> None:
+def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manifest | None) -> None:
     """Remove what a killed rewrite left: temporary files, and a base that no manifest names.
 
     The highest number that such a base has is that of the next rewrite.
     """
     named = {line.file for line in manifest.lines()} if manifest else set()
-    highest = manifest.newest() + 1 if manifest else 0
+    highest = manifest.max_sequence() + 1 if manifest else 0
     for name in files.list(names.directory):
         unnamed_base = name not in named and 0 < names.base_number(name) <= highest
         if names.is_temporary(name) or unnamed_base:
             remove(files, names.path(name))
 
 
-def remove_history(files: Files, names: Names, manifest: Manifest, monitor: LogFileMonitor) -> list[Line]:
+def remove_history(
+    files: DataDirectory, names: LogFileNames, manifest: Manifest, monitor: LogFileMonitor
+) -> list[ManifestLine]:
     """Remove the history files of a manifest; return those that could not be removed.
 
     What has the name of a log file and is not that file is renamed: it belongs to another program.
     """
     needed = {line.file for line in manifest.read_lines()}
-    left: list[Line] = []
+    left: list[ManifestLine] = []
     for line in manifest.history:
         if line.file in needed:
             continue
@@ -87,7 +89,7 @@ def remove_history(files: Files, names: Names, manifest: Manifest, monitor: LogF
     return left
 
 
-def keep_replaced(files: Files, path: str) -> None:
+def keep_replaced(files: DataDirectory, path: str) -> None:
     """Rename a file that another program has put in the place of a log file. Raises OSError."""
     kept = f"{path}{REPLACED_SUFFIX}"
     for number in itertools.count(2):
@@ -98,7 +100,7 @@ def keep_replaced(files: Files, path: str) -> None:
     logging.getLogger("headrace").warning("%s is not a file of this log: renamed to %s", path, kept)
 
 
-def remove(files: Files, path: str) -> None:
+def remove(files: DataDirectory, path: str) -> None:
     """Remove a file that nothing reads any more, if the disk lets us."""
     with contextlib.suppress(OSError):
         files.remove(path)

@@ -18,9 +18,9 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from headrace.persistence.aof.names import Names
+from headrace.persistence.aof.names import LogFileNames
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import File, Files
+from headrace.persistence.data_directory import DataDirectory, File
 from headrace.resp.inline import split_line
 
 LINE_MAX = 1024  # bytes with the line end; Redis reads no longer one
@@ -32,7 +32,7 @@ class Unsettled(OSError):
 
 
 @dataclass(frozen=True)
-class Line:
+class ManifestLine:
     """One file of the log: its name in the log's directory and its number."""
 
     file: str
@@ -43,9 +43,9 @@ class Line:
 class Manifest:
     """The files of a log. history is kept until they are removed; incrs rise strictly by number."""
 
-    base: Line | None = None
-    history: list[Line] = field(default_factory=list)
-    incrs: list[Line] = field(default_factory=list)
+    base: ManifestLine | None = None
+    history: list[ManifestLine] = field(default_factory=list)
+    incrs: list[ManifestLine] = field(default_factory=list)
 
     @classmethod
     def parse(cls, data: bytes, file: str = "") -> Manifest:
@@ -64,15 +64,15 @@ class Manifest:
             raise Damaged(0, "no file to read in it", file)
         return manifest
 
-    def read_lines(self) -> list[Line]:
+    def read_lines(self) -> list[ManifestLine]:
         """The files that are read at a start, in their order."""
         return [*([self.base] if self.base else []), *self.incrs]
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[ManifestLine]:
         """All files, history first."""
         return [*self.history, *self.read_lines()]
 
-    def newest(self) -> int:
+    def max_sequence(self) -> int:
         """The highest number in use; 0 if there are no files."""
         return max((line.sequence for line in self.lines()), default=0)
 
@@ -85,7 +85,7 @@ class Manifest:
             b"file %b seq %d type %b\n" % (_quoted(line.file), line.sequence, kind) for line, kind in lines
         )
 
-    def store(self, files: Files, names: Names) -> None:
+    def store(self, files: DataDirectory, names: LogFileNames) -> None:
         """Make this the manifest. OSError: the old one still is. Unsettled: either may be."""
         with contextlib.closing(files.create(names.temporary_manifest)) as file:
             write_all(file, self.text())
@@ -97,7 +97,7 @@ class Manifest:
             raise Unsettled(*error.args) from error
 
     @classmethod
-    def load(cls, files: Files, names: Names) -> Manifest | None:
+    def load(cls, files: DataDirectory, names: LogFileNames) -> Manifest | None:
         """The manifest on disk; None when there is no log. Damaged: it cannot be followed.
 
         Before the first manifest stands, every incr file is empty, and there is no base but the first: else
@@ -138,9 +138,9 @@ class Manifest:
         number = values.get(b"seq", b"")
         if not number.isdigit() or not 0 < int(number) < 1 << 63:
             raise ValueError("a line without a number of 1 or more")
-        self._add(Line(name, int(number)), values.get(b"type", b""))
+        self._add(ManifestLine(name, int(number)), values.get(b"type", b""))
 
-    def _add(self, line: Line, kind: bytes) -> None:
+    def _add(self, line: ManifestLine, kind: bytes) -> None:
         if kind == b"b":
             if self.base is not None:
                 raise ValueError("a second base")

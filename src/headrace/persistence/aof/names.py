@@ -13,7 +13,7 @@ from __future__ import annotations
 TEMPORARY = "temp-"
 
 
-class Names:
+class LogFileNames:
     """The names for one appenddirname and appendfilename.
 
     manifest, temporary_manifest and single_file are names for Files, from the data directory on. base_name()

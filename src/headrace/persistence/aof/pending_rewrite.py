@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.persistence.aof.manifest import Line
+from headrace.persistence.aof.manifest import ManifestLine
 
 
 @dataclass
-class Rewrite:
+class PendingRewrite:
     """A rewrite under way: write a base that describes this moment to `temporary`, and sync it."""
 
     temporary: str
     rdb: bool
-    base: Line
-    incr: Line
+    base: ManifestLine
+    incr: ManifestLine
     offset: int  # of the records given before: the base holds them
     usable: bool = True  # not after a failed sync of what was written since
-    trouble: str = ""  # why finish_rewrite() said no
+    failure: str = ""  # why finish_rewrite() said no

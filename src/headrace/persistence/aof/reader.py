@@ -54,7 +54,7 @@ class Replayed(NamedTuple):
     commands: int  # those given to execute
     failed: int  # of these, refused
     first_failed: int  # the offset of the first such record; -1 when there is none
-    refusal: bytes  # its error
+    first_error: bytes  # its error
     valid: int  # the offset behind the last record that counts: what follows may be cut off
     size: int  # of the file
     cut: str  # "" when the file ends where it should, "record" or "transaction" when in the middle of one
@@ -72,7 +72,7 @@ def replay(
     return LogReader(source, name, execute, progress).run(snapshot)
 
 
-class Rereadable:
+class RewindableSource:
     """A Source whose last piece can be given back, for a reader that has taken more than it needed."""
 
     def __init__(self, source: Source) -> None:
@@ -92,7 +92,7 @@ class Rereadable:
         self.last = piece
         return piece
 
-    def back_to(self, offset: int) -> None:
+    def rewind_to(self, offset: int) -> None:
         """Go on at offset, which must lie in the piece read last."""
         surplus = self.taken - offset
         if not 0 <= surplus <= len(self.last):
@@ -133,13 +133,13 @@ class LogReader(ReadBuffer):
     commands: cython.longlong
     failed: cython.longlong
     first_failed: cython.longlong
-    refusal: bytes
+    first_error: bytes
 
     def __init__(
         self, source: Source, name: str, execute: Execute, progress: Callable[[int], None] | None = None
     ) -> None:
         super().__init__()
-        self.source = Rereadable(source)
+        self.source = RewindableSource(source)
         self.name = name
         self.execute = execute
         self.progress = progress
@@ -156,7 +156,7 @@ class LogReader(ReadBuffer):
         self.commands = 0
         self.failed = 0
         self.first_failed = NONE
-        self.refusal = b""
+        self.first_error = b""
 
     def run(self, snapshot: Snapshot | None = None) -> Replayed:
         """Read the file to its end. snapshot loads what it may begin with and returns where that ends."""
@@ -178,7 +178,7 @@ class LogReader(ReadBuffer):
             self.commands,
             self.failed,
             self.first_failed,
-            self.refusal,
+            self.first_error,
             self.valid,
             self.size,
             cut,
@@ -186,13 +186,13 @@ class LogReader(ReadBuffer):
 
     def _load_head(self, snapshot: Snapshot | None) -> None:
         head = self.source.read(max(map(len, SNAPSHOT_HEADS)))
-        self.source.back_to(0)
+        self.source.rewind_to(0)
         if not head.startswith(SNAPSHOT_HEADS):
             return
         if snapshot is None:
             raise Damaged(0, "a snapshot stands where records are expected", self.name)
         end = snapshot(self.source)
-        self.source.back_to(end)
+        self.source.rewind_to(end)
         self.fed = end
         self.valid = end
 
@@ -352,7 +352,7 @@ class LogReader(ReadBuffer):
         if refusal is not None:
             if self.failed == 0:
                 self.first_failed = offset
-                self.refusal = refusal
+                self.first_error = refusal
             self.failed += 1
 
     @cython.cfunc

@@ -35,7 +35,7 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 
 @cython.final
 @cython.cclass
-class Recorder:
+class LogBuffer:
     """Gathers records for one file. Whoever writes them somewhere else calls forget_database() first."""
 
     buf: bytearray
@@ -43,7 +43,7 @@ class Recorder:
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t
     database: cython.Py_ssize_t  # that the file is at; -1 when a SELECT must come first
-    second: cython.longlong  # of the last #TS line
+    timestamp_s: cython.longlong  # of the last #TS line
 
     def __init__(self) -> None:
         self.buf = bytearray()
@@ -51,7 +51,7 @@ class Recorder:
         self.cap = 0
         self.used = 0
         self.database = -1
-        self.second = -1
+        self.timestamp_s = -1
 
     @cython.ccall
     def put(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
@@ -74,16 +74,16 @@ class Recorder:
     @cython.ccall
     def stamp(self, now_ms: cython.longlong) -> cython.void:
         """Say the time, if it is another second than said before."""
-        second: cython.longlong = now_ms // 1000
-        if second != self.second:
-            self.second = second
-            self._raw(b"#TS:%d\r\n" % second)
+        timestamp_s: cython.longlong = now_ms // 1000
+        if timestamp_s != self.timestamp_s:
+            self.timestamp_s = timestamp_s
+            self._raw(b"#TS:%d\r\n" % timestamp_s)
 
     @cython.ccall
     def forget_database(self) -> cython.void:
         """What comes next begins a file: it needs a SELECT and, when asked, the time."""
         self.database = -1
-        self.second = -1
+        self.timestamp_s = -1
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:

@@ -34,7 +34,7 @@ import cython
 from headrace import mem
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
-from headrace.persistence.aof.records import Recorder
+from headrace.persistence.aof.records import LogBuffer
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
@@ -63,7 +63,7 @@ def write_commands(
     write is given up to about 64 KiB at a time and must take all of it; it may raise. progress is told the
     bytes written so far, about once a mebibyte.
     """
-    out: Recorder = Recorder()
+    out: LogBuffer = LogBuffer()
     total: cython.Py_ssize_t = 0
     told: cython.Py_ssize_t = 0
     if timestamps:
@@ -79,7 +79,7 @@ def write_commands(
 
 
 @cython.cfunc
-def _flush(out: Recorder, write: Callable[[memoryview], object]) -> cython.Py_ssize_t:
+def _flush(out: LogBuffer, write: Callable[[memoryview], object]) -> cython.Py_ssize_t:
     n: cython.Py_ssize_t = out.size()
     with out.view() as piece:
         write(piece)

@@ -56,10 +56,10 @@ class RdbInput:
     at: cython.Py_ssize_t  # the next byte in it
     end: cython.Py_ssize_t
     base: cython.longlong  # bytes that came before it
-    summing: cython.bint  # the checksum is wanted
-    summed: cython.Py_ssize_t  # up to here it is in crc
+    checksum_enabled: cython.bint  # the checksum is wanted
+    checksummed_to: cython.Py_ssize_t  # up to here it is in crc
     crc: cython.ulonglong
-    told: cython.longlong
+    reported_at: cython.longlong
     coded: cython.bint  # what _length() read is no length but the number of an encoding
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -75,9 +75,9 @@ class RdbInput:
         self.progress = progress
         self.buf = bytearray()
         self.p = self.buf
-        self.cap = self.at = self.end = self.summed = 0
-        self.base = self.told = 0
-        self.summing = checksum
+        self.cap = self.at = self.end = self.checksummed_to = 0
+        self.base = self.reported_at = 0
+        self.checksum_enabled = checksum
         self.crc = 0
         self.coded = False
         self.ms = self.seq = 0
@@ -95,7 +95,7 @@ class RdbInput:
     @cython.ccall
     def checksum(self) -> cython.ulonglong:
         """The CRC of all bytes taken so far."""
-        self._sum_up()
+        self._update_crc()
         return self.crc
 
     @cython.ccall
@@ -298,19 +298,19 @@ class RdbInput:
     @cython.cfunc
     def _fill(self, n: cython.Py_ssize_t) -> cython.void:
         """Read until n bytes are there that were not taken yet."""
-        self._sum_up()
+        self._update_crc()
         piece: bytes
         self.base += self.at
         self.end -= self.at
         mem.move(self.p, 0, self.at, self.end)
-        self.at = self.summed = 0
+        self.at = self.checksummed_to = 0
         while self.end < n:
             piece = self.read(READ_BYTES)
             if not piece:
                 raise Damaged(self.base + self.end, "it ends here, where more must come")
             self._append(piece)
-        if self.progress is not None and self.base - self.told >= TELL_BYTES:
-            self.told = self.base
+        if self.progress is not None and self.base - self.reported_at >= TELL_BYTES:
+            self.reported_at = self.base
             self.progress(self.base)
 
     @cython.cfunc
@@ -326,8 +326,8 @@ class RdbInput:
         self.end = end
 
     @cython.cfunc
-    def _sum_up(self) -> cython.void:
+    def _update_crc(self) -> cython.void:
         """Bring what was taken into the checksum."""
-        if self.summing:
-            self.crc = crc64.update(self.crc, self.p, self.summed, self.at - self.summed)
-        self.summed = self.at
+        if self.checksum_enabled:
+            self.crc = crc64.update(self.crc, self.p, self.checksummed_to, self.at - self.checksummed_to)
+        self.checksummed_to = self.at

@@ -22,7 +22,7 @@ import cython
 
 from headrace import mem
 from headrace.persistence import crc64
-from headrace.persistence.lzf import Packer
+from headrace.persistence.lzf import LzfCompressor
 from headrace.structures import listpack
 
 BUFFER_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)
@@ -49,7 +49,7 @@ class RdbOutput:
     """
 
     sink: Callable[[bytes], object] | None
-    packer: Packer | None  # None: strings are not packed
+    packer: LzfCompressor | None  # None: strings are not packed
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
@@ -61,13 +61,13 @@ class RdbOutput:
         self,
         sink: Callable[[bytes], object] | None = None,
         compress: cython.bint = True,
-        packer: Packer | None = None,
+        packer: LzfCompressor | None = None,
     ) -> None:
         """packer: one that is at hand, for an output so short that a new one would be most of its cost."""
         self.sink = sink
         self.packer = None
         if compress:
-            self.packer = Packer() if packer is None else packer
+            self.packer = LzfCompressor() if packer is None else packer
         self.cap = BUFFER_BYTES if sink is not None else 256
         self.buf = bytearray(self.cap)
         self.p = self.buf
@@ -118,7 +118,7 @@ class RdbOutput:
     def string_from(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         """A string: the first n bytes of source, which must not be this output's own buffer."""
         packed: cython.Py_ssize_t
-        packer: Packer | None = self.packer
+        packer: LzfCompressor | None = self.packer
         if n <= INTEGER_TEXT_MAX and self._integer(source, n):
             return
         if packer is not None and n >= PACKED_MIN:

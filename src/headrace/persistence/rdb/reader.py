@@ -22,7 +22,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.input import RdbInput
-from headrace.persistence.rdb.stream_reader import forget_old, is_stream, read_stream
+from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
 from headrace.streams.stream import Stream
 
 CHECKSUM_SINCE = 5  # the version that began to end files with one
@@ -43,7 +43,7 @@ OTHER_TYPES = {
 TYPE_NAMES = {number: name for name, numbers in OTHER_TYPES.items() for number in numbers}
 
 
-class Reads(Protocol):
+class ByteReader(Protocol):
     """Where the bytes come from."""
 
     def read(self, n: int, /) -> bytes:
@@ -51,7 +51,7 @@ class Reads(Protocol):
 
 
 @dataclass
-class Loaded:
+class LoadedSnapshot:
     """What was read; keys are those that were put, expired those that were dropped for their age."""
 
     version: str = ""
@@ -66,14 +66,14 @@ class Loaded:
 
 
 def read_rdb(
-    source: Reads,
+    source: ByteReader,
     keyspace: Keyspace,
     *,
     now_ms: int,
     keep_expired: bool = False,
     merge: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> Loaded:
+) -> LoadedSnapshot:
     """Put all keys of source into keyspace; nobody is told of them.
 
     Keys that are dead at now_ms are dropped unless keep_expired. merge: a key may be there already, and
@@ -98,10 +98,12 @@ class _File:
     keep_expired: bool
     merge: bool
 
-    def __init__(self, source: Reads, keyspace: Keyspace, progress: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, source: ByteReader, keyspace: Keyspace, progress: Callable[[int], None] | None
+    ) -> None:
         self.inp = RdbInput(source.read, progress=progress)
         self.keyspace = keyspace
-        self.loaded = Loaded()
+        self.loaded = LoadedSnapshot()
         self.database = 0
         self.expires_ms: int | None = None  # of the next key
         self.kept: bytes | None = None  # what its type cannot say: see stream_extras.py
@@ -208,10 +210,10 @@ class _File:
         stream = read_stream(self.inp, kind, self.keyspace)
         if self.kept is not None:
             try:
-                stream_extras.apply_kept(stream, self.kept, self.keyspace)
+                stream_extras.apply_extras(stream, self.kept, self.keyspace)
             except ValueError as error:
                 raise Damaged(at, f"what was kept of the stream is damaged: {error}") from None
-        forget_old(stream, self.now_ms)
+        drop_expired_iids(stream, self.now_ms)
         return stream
 
     def _put(self, key: bytes, value: bytes | Stream, expires_ms: int | None, at: int) -> None:

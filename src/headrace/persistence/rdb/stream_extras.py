@@ -35,8 +35,8 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_reader import read_producers
-from headrace.persistence.rdb.stream_writer import stand_in, write_producers, write_unowned
-from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED, Version
+from headrace.persistence.rdb.stream_writer import placeholder_consumer, write_producers, write_unowned
+from headrace.persistence.rdb.versions import TYPE_ACTIVE_TIMES, TYPE_IDEMPOTENCY, TYPE_UNOWNED, RdbVersion
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -47,9 +47,9 @@ MAGIC = b"HRK1"
 UNOWNED, ACTIVE, ORDER, PRODUCERS = b"uaoi"
 
 
-def encode_kept(
+def encode_extras(
     stream: Stream,
-    version: Version,
+    version: RdbVersion,
     now_ms: int,
     settings: Settings = DEFAULT_SETTINGS,
     *,
@@ -97,7 +97,7 @@ def _put_groups(
 
 
 def _put_unowned(out: RdbOutput, group: Group) -> None:
-    out.string(stand_in(group))
+    out.string(placeholder_consumer(group))
     write_unowned(out, group.pending)
 
 
@@ -147,12 +147,12 @@ def unordered(pending: PendingEntries) -> list[Any]:
 # ---- and back
 
 
-def is_kept(data: bytes) -> bool:
+def is_extras(data: bytes) -> bool:
     """Whether data, found where encode_kept's work could be, claims to be it."""
     return data.startswith(MAGIC)
 
 
-def apply_kept(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
+def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
     """Give stream, as it was read for keyspace, what was kept of it; ValueError when data is nonsense.
 
     stream may have got a part of it when that is raised.

@@ -82,7 +82,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
 
 
 @cython.ccall
-def forget_old(stream: Stream, now_ms: cython.longlong) -> cython.void:
+def drop_expired_iids(stream: Stream, now_ms: cython.longlong) -> cython.void:
     """Let the stream forget the iids whose time has passed at now_ms."""
     memory: IdempotencyStore | None = stream.idempotency
     if memory is not None:
@@ -107,7 +107,7 @@ def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
         try:
             stream.load_node(key, data)
         except EntryBeforeNode:
-            _gather(stream, key, data, at)
+            _read_node(stream, key, data, at)
         except ValueError as error:
             raise Damaged(at, f"a node of a stream is damaged: {error}") from None
         tail: Node | None = stream.tail
@@ -118,7 +118,7 @@ def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
 
 
 @cython.cfunc
-def _gather(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) -> cython.void:
+def _read_node(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) -> cython.void:
     """Load the node, which has entries before its own ID, as a node of the live ones.
 
     Redis 7.0 writes such a node, the stream's first one: when a trim has left only tombstones in it, and
@@ -198,7 +198,7 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
     while consumers > 0:
         _read_consumer(inp, kind, group, owners)
         consumers -= 1
-    _hand_out(group.pending, owners, times)
+    _assign_owners(group.pending, owners, times)
     if kind >= WITH_UNOWNED:
         _read_unowned(inp, group.pending)
     elif group.pending.unowned > 0:
@@ -257,7 +257,7 @@ def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[A
 
 
 @cython.cfunc
-def _hand_out(pending: PendingEntries, owners: list[Any], times: list[Any]) -> cython.void:
+def _assign_owners(pending: PendingEntries, owners: list[Any], times: list[Any]) -> cython.void:
     """Give the entries to their owners, in the order in which they were delivered."""
     slot: cython.Py_ssize_t
     owner: Consumer | None

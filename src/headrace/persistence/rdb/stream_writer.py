@@ -67,7 +67,7 @@ def write_producers(out: RdbOutput, stream: Stream, now_ms: cython.longlong) -> 
     entry: StreamId
     young: list[tuple[bytes, Any]] = []
     for pid, iids in memory.by_producer.items():
-        left = _young(iids, now_ms - 1000 * memory.duration_s)
+        left = _unexpired_iids(iids, now_ms - 1000 * memory.duration_s)
         if left:
             young.append((pid, left))
     out.length(len(young))
@@ -82,7 +82,7 @@ def write_producers(out: RdbOutput, stream: Stream, now_ms: cython.longlong) -> 
 
 
 @cython.ccall
-def stand_in(group: Group) -> bytes:
+def placeholder_consumer(group: Group) -> bytes:
     """The consumer that owns what is nobody's, where that cannot be said: a name the group does not have."""
     name = b"headrace-unowned"
     while group.consumer(name) is not None:
@@ -136,7 +136,7 @@ def _write_group(
             _write_id(out, pending, slot)
             slot = pending.of_consumer_after(consumer, slot)
     if stands_in:
-        out.string(stand_in(group))
+        out.string(placeholder_consumer(group))
         out.time(now_ms)
         if stream_type >= WITH_ACTIVE_TIMES:
             out.time(NEVER)
@@ -161,7 +161,7 @@ def _write_id(out: RdbOutput, pending: PendingEntries, slot: cython.Py_ssize_t) 
 
 
 @cython.cfunc
-def _young(iids: Any, limit: cython.longlong) -> list[Any]:
+def _unexpired_iids(iids: Any, limit: cython.longlong) -> list[Any]:
     """The items of iids, oldest first, from the first on whose entry is later than limit."""
     items: list[Any] = list(iids.items())
     entry: StreamId

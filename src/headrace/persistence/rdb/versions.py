@@ -20,7 +20,7 @@ TYPE_IDEMPOTENCY = 26
 TYPE_UNOWNED = 27
 
 
-class Version(NamedTuple):
+class RdbVersion(NamedTuple):
     """A form of RDB: its name in the configuration, the number in the magic, the type of streams."""
 
     name: str
@@ -28,17 +28,17 @@ class Version(NamedTuple):
     stream_type: int
 
 
-COMPATIBLE = Version("compatible", 10, 19)
+COMPATIBLE = RdbVersion("compatible", 10, 19)
 VERSIONS = (
     COMPATIBLE,
-    Version("redis-7.2", 11, 21),
-    Version("redis-8.0", 12, 21),
-    Version("redis-8.6", 13, 26),
-    Version("redis-8.8", 14, 27),
+    RdbVersion("redis-7.2", 11, 21),
+    RdbVersion("redis-8.0", 12, 21),
+    RdbVersion("redis-8.6", 13, 26),
+    RdbVersion("redis-8.8", 14, 27),
 )
 
 
-def by_name(name: str) -> Version:
+def by_name(name: str) -> RdbVersion:
     """The version of that name; ValueError when there is none."""
     for version in VERSIONS:
         if version.name == name:

@@ -16,7 +16,7 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_writer import write_stream
-from headrace.persistence.rdb.versions import Version
+from headrace.persistence.rdb.versions import RdbVersion
 from headrace.streams.stream import Stream
 
 AUX = cython.declare(cython.uchar, 0xFA)
@@ -29,7 +29,7 @@ IMMORTAL = cython.declare(cython.longlong, -1)
 PROGRESS_BYTES = 1 << 20
 
 
-class Written(NamedTuple):
+class SnapshotSize(NamedTuple):
     """How large the file became, and how many keys are in it."""
 
     bytes: int
@@ -40,19 +40,19 @@ def write_rdb(
     keyspace: Keyspace,
     sink: Callable[[bytes], object],
     *,
-    version: Version,
+    version: RdbVersion,
     compress: bool = True,
     checksum: bool = True,
     aof_base: bool = False,
     now_ms: int,
     progress: Callable[[int], None] | None = None,
-) -> Written:
+) -> SnapshotSize:
     """Write all keys alive at now_ms to sink, a call with bytes, in pieces of up to 64 KiB.
 
     progress gets the bytes written, about every MiB. aof_base: the file begins a log. Without checksum the
     file ends in zeros, which readers take for "not reckoned". What sink raises passes through.
     """
-    out = RdbOutput(sink if progress is None else _telling(sink, progress), compress)
+    out = RdbOutput(sink if progress is None else _progress_of(sink, progress), compress)
     out.raw(b"REDIS%04d" % version.rdb_version)
     _write_aux(out, b"redis-bits", 64)
     _write_aux(out, b"ctime", now_ms // 1000)
@@ -61,7 +61,7 @@ def write_rdb(
     out.byte(END)
     out.u64le(out.crc() if checksum else 0)
     out.flush()
-    return Written(out.offset(), keys)
+    return SnapshotSize(out.offset(), keys)
 
 
 def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
@@ -70,7 +70,7 @@ def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
     out.string(value if isinstance(value, bytes) else b"%d" % value)
 
 
-def _write_database(out: RdbOutput, database: Database, version: Version, now_ms: int) -> int:
+def _write_database(out: RdbOutput, database: Database, version: RdbVersion, now_ms: int) -> int:
     """Write the database, if it has keys that are alive; how many it has."""
     settings = database.keyspace.settings
     dies_at = database.expiry_times.times
@@ -95,7 +95,7 @@ def _write_key(
     out: RdbOutput,
     key: bytes,
     value: object,
-    version: Version,
+    version: RdbVersion,
     now_ms: cython.longlong,
     dies_at: cython.longlong,
     settings: Settings,
@@ -103,7 +103,7 @@ def _write_key(
     stream: Stream | None = None
     if isinstance(value, Stream):
         stream = value
-        part = stream_extras.encode_kept(stream, version, now_ms, settings)
+        part = stream_extras.encode_extras(stream, version, now_ms, settings)
         if part is not None:
             _write_aux(out, stream_extras.AUX_NAME, part)
     if dies_at != IMMORTAL:
@@ -120,7 +120,9 @@ def _write_key(
         out.string(value)
 
 
-def _telling(sink: Callable[[bytes], object], progress: Callable[[int], None]) -> Callable[[bytes], object]:
+def _progress_of(
+    sink: Callable[[bytes], object], progress: Callable[[int], None]
+) -> Callable[[bytes], object]:
     """A sink that also tells progress, about every MiB, how much it has passed on."""
     written = told = 0
 

@@ -12,8 +12,8 @@ from headrace.errors import CommandError, UsageError
 from headrace.keyspace.glob import select
 from headrace.resp.inline import split_line
 from headrace.server.config.config_types import BufferLimits, Numbers, Rules, UserLines, Value
-from headrace.server.config.directives import BY_NAME, DIRECTIVES, NOT_APPLICABLE, REFUSED, Directive
-from headrace.server.config.environment import directives_in, misspelt
+from headrace.server.config.directives import BY_NAME, DIRECTIVES, IGNORED, UNSUPPORTED, Directive
+from headrace.server.config.environment import directives_in, similar_variables
 
 INCLUDES_MAX = 16  # files that include files that include files
 NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # what a refused directive may say
@@ -27,12 +27,12 @@ class Config:
         self.file: str = ""
         self.origins: dict[str, str] = {}  # where a directive was said last: not there, its default
         self.warnings: list[str] = []
-        self.adjusted: dict[str, Value] = {}  # what was asked for, where the server does otherwise
+        self.requested: dict[str, Value] = {}  # what was asked for, where the server does otherwise
         # Directives of which there are any number, each with what says its lines, for CONFIG REWRITE.
-        self.repeated: dict[str, Callable[[], list[list[str]]]] = {}
-        self.named: frozenset[str] = frozenset()  # by the CONFIG SET going on, even with the value it had
-        self._passed_over: set[str] = set()
-        self._refused: dict[str, str] = {}  # what ends the start unless it is taken back, and why
+        self.repeated_lines: dict[str, Callable[[], list[list[str]]]] = {}
+        self.being_set: frozenset[str] = frozenset()  # by the CONFIG SET going on, even with the value it had
+        self._ignored: set[str] = set()
+        self._rejected: dict[str, str] = {}  # what ends the start unless it is taken back, and why
 
     def number(self, name: str) -> int:
         """The value of a number, a memory size or a permission."""
@@ -62,18 +62,18 @@ class Config:
         assert isinstance(rules, Rules)
         return rules.pairs
 
-    def shown(self, name: str) -> str:
+    def formatted(self, name: str) -> str:
         """The value as CONFIG GET answers it."""
         return BY_NAME[name].kind.show(self.values[name])
 
-    def adjust(self, name: str, value: Value) -> None:
+    def override(self, name: str, value: Value) -> None:
         """What the server does in place of what it was asked for: shown, and not written to the file."""
-        self.adjusted.setdefault(name, self.values[name])
+        self.requested.setdefault(name, self.values[name])
         self.values[name] = value
 
-    def wanted(self, name: str) -> Value:
+    def requested_value(self, name: str) -> Value:
         """The value as it was asked for."""
-        return self.adjusted.get(name, self.values[name])
+        return self.requested.get(name, self.values[name])
 
     # CONFIG GET and CONFIG SET.
 
@@ -81,7 +81,7 @@ class Config:
         """Name and value of every directive that one of the glob patterns matches, each once."""
         names = [name.encode() for name in self.values if name != "user"]
         return [
-            (name, self.shown(name.decode()).encode("utf-8", "surrogateescape"))
+            (name, self.formatted(name.decode()).encode("utf-8", "surrogateescape"))
             for name in select(patterns, names)
         ]
 
@@ -102,10 +102,10 @@ class Config:
             except ValueError as wrong:
                 raise set_failed(name, str(wrong)) from None
         self.values.update(changed)
-        self.named = frozenset(changed)
+        self.being_set = frozenset(changed)
         for name in changed:
             self.origins[name] = "CONFIG SET"
-            self.adjusted.pop(name, None)
+            self.requested.pop(name, None)
 
     # redis.conf, the environment and the command line.
 
@@ -129,14 +129,14 @@ class Config:
             while words and not words[0].startswith("--"):
                 values.append(words.pop(0))
             self._read("the command line", name[2:], values)
-        for text in self._refused.values():
+        for text in self._rejected.values():
             raise UsageError(text)
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
         """HEADRACE_PORT and the like. UsageError."""
         for variable, name, value in directives_in(environment, BY_NAME):
             self._read(f"the environment, {variable}", name, [value])
-        for variable, near in misspelt(environment, BY_NAME):
+        for variable, near in similar_variables(environment, BY_NAME):
             self.warnings.append(f"the environment, {variable}: names no directive; did you mean {near}?")
 
     def read_file(self, path: str, depth: int = 0) -> None:
@@ -179,7 +179,7 @@ class Config:
         name = name.lower()
         directive = BY_NAME.get(name)
         if directive is None:
-            self._read_foreign(where, name, words)
+            self._read_unknown(where, name, words)
             return
         try:
             value = directive.kind.parse(self._with_before(directive, words))
@@ -187,11 +187,11 @@ class Config:
             shown = "..." if directive.secret else " ".join(words)
             raise UsageError(f"{where}: {name} {shown}: {wrong}") from None
         self.origins[name] = where
-        self._refused.pop(name, None)
+        self._rejected.pop(name, None)
         if directive.only is not None and value != directive.only:
             text = f"{where}: {name} {' '.join(words)}: {directive.why}"
             if directive.refused_at_start:
-                self._refused[name] = text
+                self._rejected[name] = text
             else:
                 self.warnings.append(text)
         elif isinstance(value, Rules) and value.pairs:  # each line adds to those before
@@ -206,19 +206,19 @@ class Config:
     def _with_before(self, directive: Directive, words: list[str]) -> list[str]:
         """The words to read: limits of buffers are said class by class, and the other classes stay."""
         if isinstance(directive.kind, BufferLimits) and any(words):
-            return [*self.shown(directive.name).split(), *words]
+            return [*self.formatted(directive.name).split(), *words]
         return words
 
-    def _read_foreign(self, where: str, name: str, words: list[str]) -> None:
+    def _read_unknown(self, where: str, name: str, words: list[str]) -> None:
         """A directive that is not ours: perhaps one of Redis's."""
-        if name in REFUSED:
-            self._refused.pop(name, None)
+        if name in UNSUPPORTED:
+            self._rejected.pop(name, None)
             if words not in NOTHING:
                 text = "not supported yet, and it would not be safe to ignore it"
-                self._refused[name] = f"{where}: {name}: {text}"
-        elif name in NOT_APPLICABLE:
-            if name not in self._passed_over:  # once is enough
-                self._passed_over.add(name)
+                self._rejected[name] = f"{where}: {name}: {text}"
+        elif name in IGNORED:
+            if name not in self._ignored:  # once is enough
+                self._ignored.add(name)
                 self.warnings.append(f"{where}: {name}: has no effect here")
         else:
             close = difflib.get_close_matches(name, BY_NAME, 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.keyspace import events
-from headrace.server.loop.client_limits import BufferLimit, Buffers
+from headrace.server.loop.client_limits import BufferLimit, OutputBufferLimits
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class UserLines:
     lines: tuple[tuple[str, ...], ...] = ()
 
 
-Value = int | bool | str | list[str] | Buffers | Rules | Numbers | UserLines
+Value = int | bool | str | list[str] | OutputBufferLimits | Rules | Numbers | UserLines
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
@@ -40,11 +40,11 @@ _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 10**6, "mb": 1 << 20, "g
 _MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
 
 
-class Kind(Protocol):
+class DirectiveType(Protocol):
     """A type of value: read from words, shown as one text. A ValueError's text is for the operator."""
 
     @property
-    def takes(self) -> str:
+    def syntax(self) -> str:
         """What may be given, in a few words of Markdown."""
 
     def parse(self, words: list[str]) -> Value:
@@ -62,7 +62,7 @@ def bound(number: int) -> str:
     return f"2^{bits - 1}" if number == 1 << (bits - 1) else f"2^{bits}-1"
 
 
-def one(words: list[str]) -> str:
+def single_word(words: list[str]) -> str:
     """The only word."""
     if len(words) != 1:
         raise ValueError("wrong number of arguments")
@@ -77,23 +77,23 @@ class Number:
     most: int
 
     @property
-    def takes(self) -> str:
+    def syntax(self) -> str:
         """Between which bounds."""
         return f"number, {bound(self.least)} to {bound(self.most)}"
 
     def parse(self, words: list[str]) -> Value:
         """Digits, perhaps signed."""
-        word = one(words)
+        word = single_word(words)
         if not re.fullmatch(r"-?\d{1,19}", word):
             raise ValueError("argument couldn't be parsed into an integer")
-        return within(int(word), self.least, self.most)
+        return check_range(int(word), self.least, self.most)
 
     def show(self, value: Value) -> str:
         """Digits."""
         return str(value)
 
 
-def within(number: int, least: int, most: int) -> int:
+def check_range(number: int, least: int, most: int) -> int:
     """The number, if it lies between the bounds."""
     if not least <= number <= most:
         raise ValueError(f"argument must be between {least} and {most} inclusive")
@@ -108,20 +108,20 @@ class Memory:
     most: int
 
     @property
-    def takes(self) -> str:
+    def syntax(self) -> str:
         """Between which bounds."""
         return f"bytes, {bound(self.least)} to {bound(self.most)}"
 
     def parse(self, words: list[str]) -> Value:
         """Digits and perhaps a unit."""
-        return within(memory(one(words)), self.least, self.most)
+        return check_range(parse_memory(single_word(words)), self.least, self.most)
 
     def show(self, value: Value) -> str:
         """Plain bytes."""
         return str(value)
 
 
-def memory(word: str) -> int:
+def parse_memory(word: str) -> int:
     """The bytes that a word such as 64mb says."""
     found = _MEMORY.fullmatch(word)
     if found is None or found[2].lower() not in _UNITS:
@@ -133,11 +133,11 @@ def memory(word: str) -> int:
 class Flag:
     """yes or no."""
 
-    takes = "`yes`, `no`"
+    syntax = "`yes`, `no`"
 
     def parse(self, words: list[str]) -> Value:
         """In either case."""
-        word = one(words).lower()
+        word = single_word(words).lower()
         if word not in ("yes", "no"):
             raise ValueError("argument must be 'yes' or 'no'")
         return word == "yes"
@@ -154,13 +154,13 @@ class Choice:
     words: tuple[str, ...]
 
     @property
-    def takes(self) -> str:
+    def syntax(self) -> str:
         """The words."""
         return ", ".join(f"`{word}`" for word in self.words)
 
     def parse(self, words: list[str]) -> Value:
         """In either case."""
-        said = one(words).lower()
+        said = single_word(words).lower()
         for word in self.words:
             if word.lower() == said:
                 return word
@@ -180,7 +180,7 @@ class OwnChoice(Choice):
 
     def parse(self, words: list[str]) -> Value:
         """In either case."""
-        if one(words).lower() in self.theirs:
+        if single_word(words).lower() in self.theirs:
             raise ValueError(self.why)
         return Choice.parse(self, words)
 
@@ -189,11 +189,11 @@ class OwnChoice(Choice):
 class Text:
     """Any text: a path, a name."""
 
-    takes = "text"
+    syntax = "text"
 
     def parse(self, words: list[str]) -> Value:
         """One word, which may be empty."""
-        return one(words)
+        return single_word(words)
 
     def show(self, value: Value) -> str:
         """As given."""
@@ -204,14 +204,14 @@ class Text:
 class FileName:
     """A name within a directory, which the directive names: no path, and not empty."""
 
-    takes = "name of a file"
+    syntax = "name of a file"
 
     directive: str
     noun: str
 
     def parse(self, words: list[str]) -> Value:
         """One word without slashes."""
-        name = one(words)
+        name = single_word(words)
         if not name:
             raise ValueError(f"{self.directive} can't be empty")
         if "/" in name:
@@ -227,7 +227,7 @@ class FileName:
 class SaveRules:
     """Pairs of seconds and changes; no words, or an empty one, for none."""
 
-    takes = "pairs of seconds and changes"
+    syntax = "pairs of seconds and changes"
 
     def parse(self, words: list[str]) -> Value:
         """Two numbers for each rule."""
@@ -249,7 +249,7 @@ class SaveRules:
 class Words:
     """Several words."""
 
-    takes = "words"
+    syntax = "words"
 
     def parse(self, words: list[str]) -> Value:
         """Each word; one empty word is none."""
@@ -265,7 +265,7 @@ class Words:
 class Protocols(Words):
     """Versions of TLS; none for all that are safe. Older ones are not offered at all."""
 
-    takes = "`TLSv1.2`, `TLSv1.3`"
+    syntax = "`TLSv1.2`, `TLSv1.3`"
 
     def parse(self, words: list[str]) -> Value:
         """Names in either case, in one word or several."""
@@ -281,11 +281,11 @@ class Protocols(Words):
 class EventClasses:
     """Letters of notify-keyspace-events, kept as bits."""
 
-    takes = "letters"
+    syntax = "letters"
 
     def parse(self, words: list[str]) -> Value:
         """Letters in any order; none is none."""
-        return events.parse_classes(one(words))
+        return events.parse_classes(single_word(words))
 
     def show(self, value: Value) -> str:
         """The letters in Redis's order."""
@@ -297,7 +297,7 @@ class EventClasses:
 class Percentiles:
     """Numbers of 0 to 100."""
 
-    takes = "numbers, 0 to 100"
+    syntax = "numbers, 0 to 100"
 
     def parse(self, words: list[str]) -> Value:
         """Numbers, perhaps with a fraction; none for none."""
@@ -320,11 +320,11 @@ class Percentiles:
 class Octal:
     """File permissions, as chmod takes them."""
 
-    takes = "octal number"
+    syntax = "octal number"
 
     def parse(self, words: list[str]) -> Value:
         """Octal digits up to 777."""
-        word = one(words)
+        word = single_word(words)
         if not re.fullmatch(r"[0-7]{1,4}", word) or int(word, 8) > 0o777:
             raise ValueError("argument must be an octal number up to 777")
         return int(word, 8)
@@ -338,7 +338,7 @@ class Octal:
 class Port:
     """A TCP port; 0 listens on none, `free` on one that the system picks."""
 
-    takes = "number, 0 to 65535, or `free`"
+    syntax = "number, 0 to 65535, or `free`"
 
     def parse(self, words: list[str]) -> Value:
         """Digits, or the word free."""
@@ -355,7 +355,7 @@ class Port:
 class OneUser:
     """A user: his name and his rules. Each line adds one. He is never shown: there are passwords in it."""
 
-    takes = "name and rules"
+    syntax = "name and rules"
 
     def parse(self, words: list[str]) -> Value:
         """Words, or one text of them; what is wrong with rules is found when users are made."""
@@ -376,7 +376,7 @@ class OneUser:
 class BufferLimits:
     """Limits on unread answers, for each class of clients."""
 
-    takes = "class, hard limit, soft limit, seconds"
+    syntax = "class, hard limit, soft limit, seconds"
 
     def parse(self, words: list[str]) -> Value:
         """Groups of class, hard limit, soft limit, seconds; a class that is not named has no limits."""
@@ -389,17 +389,17 @@ class BufferLimits:
             if name not in limits:
                 raise ValueError("Invalid client class specified in buffer limit configuration.")
             try:
-                hard, soft = (within(memory(word), 0, I63_MAX) for word in words[at + 1 : at + 3])
-                seconds = within(int(words[at + 3]), 0, U31_MAX)
+                hard, soft = (check_range(parse_memory(word), 0, I63_MAX) for word in words[at + 1 : at + 3])
+                seconds = check_range(int(words[at + 3]), 0, U31_MAX)
             except ValueError:
                 raise ValueError(
                     "Error in hard, soft or soft_seconds setting in buffer limit configuration."
                 ) from None
             limits[name] = BufferLimit(hard, soft, seconds)
-        return Buffers(**limits)
+        return OutputBufferLimits(**limits)
 
     def show(self, value: Value) -> str:
         """All classes, in Redis's order."""
-        assert isinstance(value, Buffers)
+        assert isinstance(value, OutputBufferLimits)
         classes = {"normal": value.normal, "slave": value.slave, "pubsub": value.pubsub}
         return " ".join(f"{name} {c.hard} {c.soft} {c.seconds}" for name, c in classes.items())

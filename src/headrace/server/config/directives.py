@@ -15,10 +15,10 @@ from headrace.server.config.config_types import (
     U31_MAX,
     BufferLimits,
     Choice,
+    DirectiveType,
     EventClasses,
     FileName,
     Flag,
-    Kind,
     Memory,
     Number,
     Octal,
@@ -44,7 +44,7 @@ class Directive:
     """
 
     name: str
-    kind: Kind
+    kind: DirectiveType
     default: str
     about: str
     mutable: bool = True
@@ -394,7 +394,7 @@ DIRECTIVES = [
 BY_NAME = {directive.name: directive for directive in DIRECTIVES}
 
 # Redis's own that change nothing here: said once at the start, then passed over.
-_NOT_APPLICABLE = """
+_IGNORED = """
     active-defrag-cycle-max active-defrag-cycle-min active-defrag-ignore-bytes active-defrag-max-scan-fields
     active-defrag-threshold-lower active-defrag-threshold-upper active-expire-effort activedefrag
     activerehashing always-show-logo aof-rewrite-cpulist aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist
@@ -427,11 +427,11 @@ _NOT_APPLICABLE = """
     tls-session-cache-timeout tls-session-caching tracking-table-max-keys zset-max-listpack-entries
     zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
 """
-NOT_APPLICABLE = frozenset(_NOT_APPLICABLE.split())
+IGNORED = frozenset(_IGNORED.split())
 
 # Redis's own that promise safety or data in another place: passing them over would be a lie.
-_REFUSED = """
+_UNSUPPORTED = """
     bind-source-addr cluster-enabled loadmodule masterauth masteruser min-replicas-to-write
     min-slaves-to-write rename-command replicaof slaveof
 """
-REFUSED = frozenset(_REFUSED.split())
+UNSUPPORTED = frozenset(_UNSUPPORTED.split())

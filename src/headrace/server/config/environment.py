@@ -24,7 +24,7 @@ def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Itera
             yield found, name, environment[found]
 
 
-def misspelt(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def similar_variables(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Variables that nearly name a directive, each with the one it is close to."""
     known = [variable(name).removeprefix(PREFIX) for name in names]
     for found in sorted(environment):

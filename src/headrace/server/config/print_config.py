@@ -16,13 +16,13 @@ from headrace.server.config.rewrite import line_of
 DEFAULT = "default"
 
 
-def printed(config: Config) -> str:
+def format_config(config: Config) -> str:
     """All directives, what was said first and the defaults last. Passwords are not shown."""
     groups: dict[str, list[str]] = {}
     for directive in DIRECTIVES:
-        value = config.wanted(directive.name)
+        value = config.requested_value(directive.name)
         line = line_of(directive, value).decode("utf-8", "backslashreplace")
-        if directive.secret and config.shown(directive.name):
+        if directive.secret and config.formatted(directive.name):
             line = f"# {directive.name} is set, and not shown"
         groups.setdefault(config.origins.get(directive.name, DEFAULT), []).append(line)
     defaults = groups.pop(DEFAULT, [])

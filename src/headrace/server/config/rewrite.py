@@ -83,14 +83,16 @@ def rewritten(config: Config, text: bytes) -> bytes:
     for at, line in enumerate(lines):
         places.setdefault(name_in(line), []).append(at)
     repeated = {
-        name: [line_of_words(name, words) for words in say()] for name, say in config.repeated.items()
+        name: [line_of_words(name, words) for words in say()] for name, say in config.repeated_lines.items()
     }
     instead: dict[int, list[bytes]] = {}  # lines in the place of one
     for name, where in places.items():
         if name in repeated:
             fresh = repeated[name]
-        elif name in BY_NAME and not says([lines[at] for at in where], name, config.wanted(name)):
-            fresh = [line_of(BY_NAME[name], config.wanted(name))]
+        elif name in BY_NAME and not sets_value(
+            [lines[at] for at in where], name, config.requested_value(name)
+        ):
+            fresh = [line_of(BY_NAME[name], config.requested_value(name))]
         else:
             continue
         instead.update({at: [] for at in where})
@@ -121,7 +123,7 @@ def name_in(line: bytes) -> str:
     return words[0].decode("utf-8", "surrogateescape").lower()
 
 
-def says(lines: list[bytes], name: str, wanted: Value) -> bool:
+def sets_value(lines: list[bytes], name: str, wanted: Value) -> bool:
     """Whether these lines, and no others, give the directive this value."""
     config = Config()
     config.read_lines("", lines)
@@ -136,10 +138,10 @@ def missing(config: Config, lines: list[bytes]) -> list[bytes]:
     for name, directive in BY_NAME.items():
         if isinstance(found.values[name], UserLines):  # the users are another's to say
             continue
-        if found.values[name] != config.wanted(name):
+        if found.values[name] != config.requested_value(name):
             if isinstance(found.values[name], Rules) and found.save_rules():
                 more.append(b'save ""')  # or the rules would add up
-            more.append(line_of(directive, config.wanted(name)))
+            more.append(line_of(directive, config.requested_value(name)))
     return more
 
 

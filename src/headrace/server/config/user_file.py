@@ -32,7 +32,7 @@ def path_of(config: Config) -> str:
     return os.path.join(config.text("dir"), name) if name else ""
 
 
-def begin(config: Config, users: Users) -> None:
+def load_initial_users(config: Config, users: Users) -> None:
     """The users as the configuration has them; UsageError when it does not make sense."""
     lines = config.values["user"]
     assert isinstance(lines, UserLines)
@@ -58,7 +58,7 @@ def set_password(config: Config, guard: Authorization) -> None:
     guard.refresh_sessions(None)
 
 
-def said(config: Config, users: Users) -> list[list[str]]:
+def user_lines(config: Config, users: Users) -> list[list[str]]:
     """The users as lines of the configuration, as words; the default user only if he was changed."""
     plain = Users(users.catalogue)
     plain.set_default_password(_raw(config.text("requirepass")))

@@ -1,10 +1,10 @@
-"""A child that sees the data as they are at this moment, and writes them to a file.
+"""A child process that sees the data as they are at this moment, and writes them to a file.
 
-    parent   fork ──────────────── serves on ───────── ended()? ── takes the file over, or removes it
+    parent   fork ──────── continues serving ────── has_ended()? ── uses the file, or removes it
     child         └─ work ─ _exit
 
-The child shares nothing but memory: it closes every socket, so that no client of a server that has ended
-seems to be connected still, and it dies with its parent.
+The child shares only memory: it closes every socket, so that clients of an ended server do not stay
+connected. It dies with its parent.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ DESCRIPTORS_END = 1 << 20  # no process has more
 
 
 class Child:
-    """A process that does one piece of work. A failure's reason comes through a pipe."""
+    """A process that does one piece of work. The reason of a failure comes through a pipe."""
 
     def __init__(self, work: Callable[[], None]) -> None:
-        """Start; OSError when the system has no process to give."""
-        self.reading, writing = os.pipe()
+        """Start the process. Raises OSError if the system cannot create one."""
+        self.read_end, write_end = os.pipe()
         parent = os.getpid()
         try:
-            with as_batch():
+            with batch_scheduling():
                 self.pid = os.fork()
         except OSError:
-            os.close(self.reading)
-            os.close(writing)
+            os.close(self.read_end)
+            os.close(write_end)
             raise
         if self.pid == 0:
-            run_and_exit(work, writing, parent)
-        os.close(writing)
+            run_and_exit(work, write_end, parent)
+        os.close(write_end)
         self.reason = ""
 
-    def ended(self) -> bool:
-        """Whether it has ended; then `reason` says why it failed, or is empty when it did its work."""
+    def has_ended(self) -> bool:
+        """Return whether it has ended. Then `reason` is empty after success, else the error."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0:
             return False
-        self._bury(status)
+        self._reap(status)
         return True
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it now."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
-        self._bury(status)
+        self._reap(status)
 
-    def _bury(self, status: int) -> None:
+    def _reap(self, status: int) -> None:
         code = os.waitstatus_to_exitcode(status)
         if code != 0:
-            told = os.read(self.reading, REASON_BYTES_MAX).decode(errors="replace")
+            told = os.read(self.read_end, REASON_BYTES_MAX).decode(errors="replace")
             self.reason = told or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
-        os.close(self.reading)
+        os.close(self.read_end)
 
 
 @contextmanager
-def as_batch() -> Iterator[None]:
-    """A child that begins in here is a batch job for the scheduler, and stays one; its parent is one no more.
+def batch_scheduling() -> Iterator[None]:
+    """Start children within this context as batch jobs of the scheduler; the parent stays a normal process.
 
-    A job like that gets its fair share, but does not take the processor from whoever has it: its parent goes
-    on at once, where both have only one.
+    A batch job gets its fair share of time, but does not preempt: on a single processor the parent
+    continues at once.
     """
     parent = os.getpid()
     usual = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
     if usual:
-        with suppress(OSError):  # where it is forbidden they compete as ever
+        with suppress(OSError):  # if that is forbidden, they compete as usual
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     try:
         yield
@@ -85,25 +85,25 @@ def as_batch() -> Iterator[None]:
                 os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def run_and_exit(work: Callable[[], None], writing: int, parent: int) -> None:
-    """What the child does. It never returns: nothing of the parent's may run on in it."""
+def run_and_exit(work: Callable[[], None], write_end: int, parent: int) -> None:
+    """Run the child's work and exit. Never returns: nothing of the parent may continue in the child."""
     code = 1
     try:
         if hasattr(LIBC, "prctl"):
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        signal.set_wakeup_fd(-1)  # that descriptor is the parent's, and its number soon another file's
-        gc.disable()  # a collection would copy pages, and could run what belongs to the parent
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which decides
+        signal.set_wakeup_fd(-1)  # that descriptor is the parent's; its number is soon reused
+        gc.disable()  # a collection would copy pages, and could run the parent's finalizers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.closerange(FIRST_DESCRIPTOR, writing)
-        os.closerange(writing + 1, DESCRIPTORS_END)
+        os.closerange(FIRST_DESCRIPTOR, write_end)
+        os.closerange(write_end + 1, DESCRIPTORS_END)
         work()
         code = 0
     except BaseException as wrong:
         reason = wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else repr(wrong)
         with suppress(OSError):
-            os.write(writing, reason.encode(errors="replace")[:REASON_BYTES_MAX])
+            os.write(write_end, reason.encode(errors="replace")[:REASON_BYTES_MAX])
     finally:
         os._exit(code)

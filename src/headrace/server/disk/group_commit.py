@@ -1,11 +1,11 @@
-"""The promise behind an answer: what it tells of stands in the log, as durable as appendfsync says.
+"""Group commit: a reply is sent only when its changes are in the log, as durable as appendfsync says.
 
-    turn     requests run ─ commit: one write, and with `always` one sync ─ answers leave
-    trouble  the disk refuses: the answers of that turn are held, writes are refused, reads go on;
-             the log keeps what it could not write and tries again; then the answers leave
+    turn     requests run ─ commit: one write, and with `always` one sync ─ replies are sent
+    failure  the disk fails: the replies of that turn are held, writes are refused, reads continue;
+             the log keeps what it could not write and retries; then the held replies are sent
 
-So what is in memory and not in the log has been acknowledged to nobody. Who reads meanwhile may see it.
-The log itself is persistence/aof/log.py; here it meets the turn, the engine and the clock.
+So changes that are in memory and not in the log are never acknowledged. A client that reads meanwhile may
+see them. The log itself is persistence/aof/log.py; this module connects it to loop, engine and clock.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import cython
 
 from headrace.commands.server.saving import SYNCED
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.log import Log, refusal_of
+from headrace.persistence.aof.log import Log, error_reply_for
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.names import Names
-from headrace.persistence.data_directory import File, Files
+from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.data_directory import DataDirectory, File
 from headrace.server.config.config import Config
-from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.event_loop import EventLoop
 from headrace.visibility import Public
 
 SNAPSHOT_ERROR = (
@@ -32,75 +32,75 @@ SNAPSHOT_ERROR = (
     " errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the"
     " Redis logs for details about the RDB error."
 )
-TICK_MS = 100  # how often the log is looked after while something is not yet synced, or in trouble
+TICK_MS = 100  # how often tick() is due while something is not synced, or after a failure
 
 
 @cython.final
 @cython.cclass
 class Durability:
-    """The log of a server: off, beginning (its first base is being written, nothing is promised), or on."""
+    """The log of a server: off, starting (its first base is being written, nothing is promised), or on."""
 
     __dict__: dict[str, object]
     config: Public[Config]
     engine: Public[Engine]
-    turn: Public[Turn]
-    files: Public[Files]
-    wake: Public[Callable[[], None]]  # ends the turn's wait, from any thread
-    names: Public[Names]
+    loop: Public[EventLoop]
+    files: Public[DataDirectory]
+    wake: Public[Callable[[], None]]  # ends the event loop's wait; thread-safe
+    names: Public[LogFileNames]
     log: Public[Log | None]
-    beginning: Public[cython.bint]
-    trouble: Public[str]  # why the log is not what was promised
-    snapshot_failed: Public[cython.bint]  # and writes are to be refused for that
-    start: Public[cython.longlong]  # the length, as sessions know it, at which this log begins
-    synced: Public[cython.longlong]  # as the waiters know it
-    unsafe: Public[cython.bint]  # the log was written inside of this turn, and that failed
-    stirred: Public[cython.bint]  # a sync in the background has ended
-    syncer: Public[ThreadPoolExecutor | None]
+    first_base_pending: Public[cython.bint]
+    failure: Public[str]  # why the log is not as durable as promised; empty if it is
+    snapshot_failed: Public[cython.bint]  # the last snapshot failed, and writes are refused for that
+    start_offset: Public[cython.longlong]  # effects.offset at which this log begins
+    announced_offset: Public[cython.longlong]  # synced offset of which waiting clients were notified
+    failed_in_turn: Public[cython.bint]  # writing the log within this turn failed
+    sync_completed: Public[cython.bint]  # a background sync has ended
+    sync_executor: Public[ThreadPoolExecutor | None]
 
     def __init__(
-        self, config: Config, engine: Engine, turn: Turn, files: Files, wake: Callable[[], None]
+        self, config: Config, engine: Engine, loop: EventLoop, files: DataDirectory, wake: Callable[[], None]
     ) -> None:
         self.config = config
         self.engine = engine
-        self.turn = turn
+        self.loop = loop
         self.files = files
         self.wake = wake
-        self.names = Names(config.text("appenddirname"), config.text("appendfilename"))
+        self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.log = None
-        self.beginning = False
-        self.trouble = ""
+        self.first_base_pending = False
+        self.failure = ""
         self.snapshot_failed = False
-        self.start = 0
-        self.synced = 0
-        self.unsafe = False
-        self.stirred = False
-        self.syncer = None
+        self.start_offset = 0
+        self.announced_offset = 0
+        self.failed_in_turn = False
+        self.sync_completed = False
+        self.sync_executor = None
 
     # On and off.
 
     def open(self, manifest: Manifest | None, write_base: Callable[[File], None]) -> None:
-        """The log goes on behind what was recovered; without a manifest it begins with what is in memory.
+        """Continue the recovered log; without a manifest start a new one with the data in memory.
 
-        HeadraceError or OSError when it cannot.
+        Raises HeadraceError or OSError.
         """
         log = self._new_log()
         log.start(manifest)
         if manifest is None:
             log.create(write_base, self.config.flag("aof-use-rdb-preamble"))
-        self._take(log)
+        self._attach(log)
 
-    def begin(self) -> None:
-        """CONFIG SET appendonly yes: there will be a log once it has been rewritten, which it asks for.
+    def enable(self) -> None:
+        """Start a log at run time (CONFIG SET appendonly yes); it counts once its first rewrite is done.
 
-        An older log is given up by that rewrite, and not before. HeadraceError or OSError.
+        An older log on disk stays valid until then. Raises HeadraceError or OSError.
         """
         self.files.lock()
         log = self._new_log()
         log.start(None)
         log.manifest = Manifest.load(self.files, self.names) or log.manifest
         self.engine.effects.take()
-        self.beginning = True
-        self._take(log)
+        self.first_base_pending = True
+        self._attach(log)
 
     def _new_log(self) -> Log:
         return Log(
@@ -112,202 +112,207 @@ class Durability:
             sync_later=self._sync_later,
         )
 
-    def _take(self, log: Log) -> None:
+    def _attach(self, log: Log) -> None:
         self.log = log
         self.engine.record_effects(True)
-        self._move_on()
-        self.synced = self.synced_offset()
+        self._update_offset()
+        self.announced_offset = self.synced_offset()
 
     def close(self) -> None:
-        """Write what there is, sync and close. What the log cannot take is lost, and that is said."""
+        """Write what is left, sync and close.
+
+        Changes that cannot be written are lost and logged as an error.
+        """
         log, self.log = self.log, None
         if log is not None:
             log.commit(self.engine.effects.take(), self.engine.keyspace.now)
             self.engine.record_effects(False)
-            if not log.close(True) and not self.beginning:
-                logging.getLogger("headrace").error("the log was closed without its end: %s", log.trouble)
-            self.beginning = False
-            self.start += log.written + 1
-            self.engine.effects.offset = self.start
-        if self.syncer is not None:
-            self.syncer.shutdown()
-            self.syncer = None
+            if not log.close(True) and not self.first_base_pending:
+                text = "the log was closed without its last changes: %s"
+                logging.getLogger("headrace").error(text, log.failure)
+            self.first_base_pending = False
+            self.start_offset += log.written + 1
+            self.engine.effects.offset = self.start_offset
+        if self.sync_executor is not None:
+            self.sync_executor.shutdown()
+            self.sync_executor = None
 
-    def stop(self, now: int) -> None:
-        """CONFIG SET appendonly no: nothing is promised any more, and nobody waits for it."""
+    def disable(self, now: int) -> None:
+        """Turn the log off (CONFIG SET appendonly no): nothing is promised, and no client waits for it."""
         self.close()
-        self.unsafe = False
-        self._end_trouble("the log was turned off: writes are taken, and kept in memory only")
+        self.failed_in_turn = False
+        self._clear_failure("the log was turned off: writes are accepted, and kept in memory only")
         self.engine.on_log_synced(now)
 
-    def apply(self) -> None:
-        """Act on what the configuration says now, appendonly aside."""
+    def apply_config(self) -> None:
+        """Apply the current configuration, except appendonly."""
         if self.log is not None:
             self.log.set_policy(self._policy())
             self.log.timestamps = self.config.flag("aof-timestamp-enabled")
             self.log.disable_gc = self.config.flag("aof-disable-auto-gc")
 
-    def child_writes(self, on: bool) -> None:
-        """A child has begun to write to the disk, or has ended."""
+    def set_child_writing(self, on: bool) -> None:
+        """Note that a child process has started or stopped writing to the disk."""
         if self.log is not None:
             self.log.sync_paused = on and self.config.flag("no-appendfsync-on-rewrite")
 
     def _policy(self) -> str:
         policy = self.config.text("appendfsync")
-        return "everysec" if policy == "no" and self._waited_for() else policy
+        return "everysec" if policy == "no" and self._has_sync_waiters() else policy
 
     # The turn.
 
     @cython.ccall
     def commit(self) -> cython.bint:
-        """Write what was executed since the last time; whether the answers may leave."""
-        if self.stirred:
+        """Write the changes since the last call; return whether their replies may be sent."""
+        if self.sync_completed:
             self._end_background_sync()
         effects = self.engine.effects
         log = self.log
         safe: cython.bint
         if not effects.items:
-            safe, self.unsafe = not self.unsafe, False
+            safe, self.failed_in_turn = not self.failed_in_turn, False
             return safe
         if log is None:
             effects.take()
             return True
         safe = log.commit(effects.items, self.engine.keyspace.now)
-        effects.offset = self.start + log.written
+        effects.offset = self.start_offset + log.written
         if safe:
-            self.unsafe = False
-            if self.beginning or self.trouble:
-                self._end_trouble()
-            if self.start + log.synced != self.synced:
-                self._tell_synced()
+            self.failed_in_turn = False
+            if self.first_base_pending or self.failure:
+                self._clear_failure()
+            if self.start_offset + log.synced != self.announced_offset:
+                self._notify_synced()
             return True
-        if self.beginning:
+        if self.first_base_pending:
             return True
-        if self.trouble and not self.unsafe:
-            # Writes have been refused since before this turn. These are keys that died of age, which happens
-            # by itself again after a restart: no answer depends on it.
+        if self.failure and not self.failed_in_turn:
+            # Writes have been refused since before this turn. These changes are expired keys. Keys expire by
+            # themselves after a restart, too: no reply depends on it.
             return True
-        self.unsafe = False
-        self._begin_trouble()
+        self.failed_in_turn = False
+        self._report_failure()
         return False
 
     def _end_background_sync(self) -> None:
         """Read the result of a background sync. Its failure makes what this turn has executed unsafe."""
-        refused_before = bool(self.trouble)
+        refused_before = bool(self.failure)
         self.tick(self.engine.keyspace.now)
-        if self.trouble and not refused_before:
-            self.unsafe = True
+        if self.failure and not refused_before:
+            self.failed_in_turn = True
 
     def tick(self, now: int) -> None:
-        """See to syncs that are due, and to what could not be written."""
-        self.stirred = False
+        """Start syncs that are due, and retry failed writes."""
+        self.sync_completed = False
         log = self.log
         if log is None:
             return
         log.set_policy(self._policy())
         log.tick(now)
-        if not log.trouble:
-            self._end_trouble()
-        elif not self.beginning:
-            self._begin_trouble()
-        self._tell_synced()
+        if not log.failure:
+            self._clear_failure()
+        elif not self.first_base_pending:
+            self._report_failure()
+        self._notify_synced()
 
     def check_files(self, now: int, force: bool = False) -> bool:
         """Refuse writes if files of the log were removed, replaced or changed; return whether they were.
 
-        The log is rewritten from memory then. Compares the files about once a second unless forced.
+        The log is then rewritten from memory. Compares the files about once a second unless forced.
         """
         log = self.log
-        if log is None or self.beginning or not log.check_files(now, force):
+        if log is None or self.first_base_pending or not log.check_files(now, force):
             return False
         self.tick(now)
         return True
 
-    def due_ms(self) -> int:
-        """In how many milliseconds tick() is wanted at the latest; -1 for never."""
+    def ms_until_due(self) -> int:
+        """Return in how many milliseconds tick() must run at the latest; -1 for never."""
         log = self.log
-        if log is None or (not log.trouble and log.synced >= log.written):
+        if log is None or (not log.failure and log.synced >= log.written):
             return -1
-        if not log.trouble and self.config.text("appendfsync") == "no" and not self._waited_for():
+        if not log.failure and self.config.text("appendfsync") == "no" and not self._has_sync_waiters():
             return -1
         return TICK_MS
 
     def flush(self, now: int) -> bool:
-        """Have everything on the disk before the end; whether it is."""
+        """Write and sync everything before the server ends; return whether that worked."""
         log = self.log
         if log is None:
             return True
         items = self.engine.effects.take()
-        if not self.beginning:
+        if not self.first_base_pending:
             log.check_files(now, force=True)
-        if items or log.trouble:
+        if items or log.failure:
             log.commit(items, now)
-            self._move_on()
-        if not log.flush() and not self.beginning:
-            self.unsafe = self.unsafe or not self.trouble
-            self.turn.unsettled = True
-            self._begin_trouble()
-        return not log.trouble
+            self._update_offset()
+        if not log.flush() and not self.first_base_pending:
+            self.failed_in_turn = self.failed_in_turn or not self.failure
+            self.loop.commit_required = True
+            self._report_failure()
+        return not log.failure
 
     def synced_offset(self) -> int:
-        """How much of the log is on the disk, measured as effects.offset is; -1 when there is no log."""
+        """Return how much of the log is synced, measured as effects.offset is; -1 if there is no log."""
         if self.log is None:
             return -1
-        return 0 if self.beginning else self.start + self.log.synced
+        return 0 if self.first_base_pending else self.start_offset + self.log.synced
 
-    def _move_on(self) -> None:
-        """What was taken of the effects is the log's now."""
+    def _update_offset(self) -> None:
+        """Set effects.offset after the log took the effects."""
         assert self.log is not None
-        self.engine.effects.offset = self.start + self.log.written
+        self.engine.effects.offset = self.start_offset + self.log.written
 
     def _sync_later(self, file: File) -> Future[None]:
-        """Sync in the one other thread there is, which has the turn woken when it is done."""
-        if self.syncer is None:
-            self.syncer = ThreadPoolExecutor(1, "headrace-sync")
-        done = self.syncer.submit(file.sync)
-        done.add_done_callback(self._stir)
+        """Sync in the background thread, which wakes the event loop when it is done."""
+        if self.sync_executor is None:
+            self.sync_executor = ThreadPoolExecutor(1, "headrace-sync")
+        done = self.sync_executor.submit(file.sync)
+        done.add_done_callback(self._on_sync_done)
         return done
 
-    def _stir(self, done: Future[None]) -> None:
-        self.stirred = True
-        self.turn.unsettled = True
+    def _on_sync_done(self, done: Future[None]) -> None:
+        self.sync_completed = True
+        self.loop.commit_required = True
         self.wake()
 
-    def _waited_for(self) -> bool:
+    def _has_sync_waiters(self) -> bool:
         return (0, SYNCED) in self.engine.keyspace.blocking.queues
 
-    def _tell_synced(self) -> None:
-        """Those who wait for a sync are served once more is synced."""
+    def _notify_synced(self) -> None:
+        """Serve clients that wait for a sync, if more is synced now."""
         synced = self.synced_offset()
-        if synced != self.synced:
-            self.synced = synced
-            if self._waited_for():
+        if synced != self.announced_offset:
+            self.announced_offset = synced
+            if self._has_sync_waiters():
                 self.engine.on_log_synced(self.engine.keyspace.now)
 
-    # Trouble.
+    # Failures.
 
-    def _begin_trouble(self) -> None:
+    def _report_failure(self) -> None:
         assert self.log is not None
-        if not self.trouble:
-            logging.getLogger("headrace").error("%s; until it is whole, writes are refused", self.log.trouble)
-        if self.trouble != self.log.trouble:
-            self.trouble = self.log.trouble
-            self.look()
+        if not self.failure:
+            text = "%s; writes are refused until the log is repaired"
+            logging.getLogger("headrace").error(text, self.log.failure)
+        if self.failure != self.log.failure:
+            self.failure = self.log.failure
+            self.update_write_gate()
 
-    def _end_trouble(self, message: str = "the log is whole again: writes are taken") -> None:
+    def _clear_failure(self, message: str = "the log is complete again: writes are accepted") -> None:
         """Accept writes again and send the held replies. `message` tells the operator why."""
-        self.beginning = False
-        if self.trouble:
+        self.first_base_pending = False
+        if self.failure:
             logging.getLogger("headrace").warning("%s", message)
-            self.trouble = ""
-            self.look()
-            self.turn.release()
+            self.failure = ""
+            self.update_write_gate()
+            self.loop.release_replies()
 
-    def look(self) -> None:
-        """Refuse writes, or take them, as things stand."""
+    def update_write_gate(self) -> None:
+        """Refuse or accept writes, according to failures of log and snapshots."""
         text = None
-        if self.trouble:
-            text = refusal_of(self.trouble)
+        if self.failure:
+            text = error_reply_for(self.failure)
         elif self.snapshot_failed:
             text = SNAPSHOT_ERROR.encode()
         self.engine.write_gate.reject_writes(text)

@@ -1,15 +1,15 @@
-"""INFO persistence: Redis's fields, from what the log and the children say."""
+"""INFO persistence: Redis's fields, for the log, snapshots and child processes."""
 
 from __future__ import annotations
 
 from headrace.commands.server_interface import Section
 from headrace.server.disk.group_commit import Durability
-from headrace.server.disk.saving import REWRITE, SNAPSHOT, Saving
+from headrace.server.disk.saving import REWRITE, SNAPSHOT, SaveManager
 from headrace.server.disk.startup import Startup
 
 
-def fields(saving: Saving, durability: Durability, startup: Startup, now: int) -> Section:
-    """All fields; now is milliseconds since 1970."""
+def fields(saving: SaveManager, durability: Durability, startup: Startup, now: int) -> Section:
+    """Return all fields; now is milliseconds since 1970."""
     loading = durability.engine.write_gate.loading
     rows: Section = [
         ("loading", int(loading)),
@@ -30,15 +30,15 @@ def fields(saving: Saving, durability: Durability, startup: Startup, now: int) -
     return rows + startup.info() if loading else rows
 
 
-def snapshot_fields(saving: Saving, startup: Startup, now: int) -> Section:
-    """Of snapshots."""
+def snapshot_fields(saving: SaveManager, startup: Startup, now: int) -> Section:
+    """Return the fields of snapshots."""
     return [
         ("rdb_changes_since_last_save", saving.changes()),
-        ("rdb_bgsave_in_progress", int(saving.runs(SNAPSHOT))),
+        ("rdb_bgsave_in_progress", int(saving.is_running(SNAPSHOT))),
         ("rdb_last_save_time", saving.saved_ms // 1000),
         ("rdb_last_bgsave_status", "err" if saving.save_failed else "ok"),
         ("rdb_last_bgsave_time_sec", saving.save_took_s),
-        ("rdb_current_bgsave_time_sec", seconds_of(saving, SNAPSHOT, now)),
+        ("rdb_current_bgsave_time_sec", seconds_running(saving, SNAPSHOT, now)),
         ("rdb_saves", saving.saves),
         ("rdb_last_cow_size", 0),
         ("rdb_last_load_keys_expired", 0),
@@ -46,38 +46,38 @@ def snapshot_fields(saving: Saving, startup: Startup, now: int) -> Section:
     ]
 
 
-def rewrite_fields(saving: Saving, durability: Durability, now: int) -> Section:
-    """Of the log, on or off."""
-    rewriting = saving.runs(REWRITE)
-    waiting = not rewriting and REWRITE in saving.wanted
+def rewrite_fields(saving: SaveManager, durability: Durability, now: int) -> Section:
+    """Return the fields of log rewrites; the log may be off."""
+    rewriting = saving.is_running(REWRITE)
+    waiting = not rewriting and REWRITE in saving.queued
     return [
         ("aof_enabled", int(durability.log is not None)),
         ("aof_rewrite_in_progress", int(rewriting)),
         ("aof_rewrite_scheduled", int(waiting)),
         ("aof_last_rewrite_time_sec", saving.rewrite_took_s),
-        ("aof_current_rewrite_time_sec", seconds_of(saving, REWRITE, now)),
+        ("aof_current_rewrite_time_sec", seconds_running(saving, REWRITE, now)),
         ("aof_last_bgrewrite_status", "err" if saving.rewrite_failures else "ok"),
         ("aof_rewrites", saving.rewrites),
         ("aof_rewrites_consecutive_failures", saving.rewrite_failures),
-        ("aof_last_write_status", "err" if durability.trouble else "ok"),
+        ("aof_last_write_status", "err" if durability.failure else "ok"),
         ("aof_last_cow_size", 0),
     ]
 
 
-def log_fields(saving: Saving, durability: Durability) -> Section:
-    """Of a log that is on."""
+def log_fields(saving: SaveManager, durability: Durability) -> Section:
+    """Return the fields of a log that is on."""
     log = durability.log
     assert log is not None
     return [
         ("aof_current_size", log.size),
         ("aof_base_size", log.base_size),
         ("aof_pending_rewrite", 0),
-        ("aof_buffer_length", log.waiting),
+        ("aof_buffer_length", log.unwritten_bytes),
         ("aof_pending_bio_fsync", int(log.syncing)),
-        ("aof_delayed_fsync", log.delayed),
+        ("aof_delayed_fsync", log.delayed_commits),
     ]
 
 
-def seconds_of(saving: Saving, work: str, now: int) -> int:
-    """For how long the child has done that; -1 when it does not."""
-    return (now - saving.begun_ms) // 1000 if saving.work == work else -1
+def seconds_running(saving: SaveManager, job: str, now: int) -> int:
+    """Return for how many seconds the child has done that job; -1 if it does not."""
+    return (now - saving.started_ms) // 1000 if saving.job == job else -1

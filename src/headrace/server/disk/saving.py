@@ -1,9 +1,9 @@
-"""Snapshots and rewrites of the log: in a child while all goes on, or at once while everybody waits.
+"""Snapshots and rewrites of the log: in a child process, or at once while all clients wait.
 
-    asked for, due ──→ wanted ──(between two turns)──→ child ──(it has ended)──→ taken over, or removed
+    requested, due ──→ queued ──(between two turns)──→ child ──(it has ended)──→ its file is used, or removed
 
-A child is begun between two turns only: there memory holds whole transactions, and all of them are in the
-log. There is one child at a time.
+A child starts only between two turns: then memory holds whole transactions, and all of them are in the log.
+There is one child at a time.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
 from headrace.persistence.aof.log_files import restore_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
-from headrace.persistence.aof.pending_rewrite import Rewrite
+from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import write_commands
-from headrace.persistence.data_directory import File, Files
-from headrace.persistence.rdb.versions import Version, by_name
+from headrace.persistence.data_directory import DataDirectory, File
+from headrace.persistence.rdb.versions import RdbVersion, by_name
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.server.config.config import Config
 from headrace.server.disk.child_process import Child
 from headrace.server.disk.group_commit import Durability
 
-SAVE_RETRY_MS = 5_000  # after a failed snapshot, by rule
-REWRITE_RETRY_MS = 1_000  # after a failed rewrite; twice as long each time
-NEEDED_RETRY_MAX_MS = 10_000  # when there is no log without it
-GROWTH_RETRY_MAX_MS = 600_000  # when it only saves room
-HASTEN_BYTES = 4 << 20  # of a large file, between two hints that they shall go to the disk
+SAVE_RETRY_MS = 5_000  # after a failed snapshot by a `save` rule
+REWRITE_RETRY_MS = 1_000  # after a failed rewrite; doubled each time
+NEEDED_RETRY_MAX_MS = 10_000  # for a rewrite without which there is no log
+GROWTH_RETRY_MAX_MS = 600_000  # for a rewrite that only saves space
+WRITEBACK_BYTES = 4 << 20  # of a large file, between two hints to write them back
 TEMPORARY = re.compile(r"temp-(\d+)\.rdb")
 
 SNAPSHOT, REWRITE = "snapshot", "rewrite of the log"
@@ -44,34 +44,34 @@ class CannotSave(CommandError):
 
 
 class NoLogToRewrite(CommandError):
-    text = "ERR the log is off: CONFIG SET appendonly yes begins one"
+    text = "ERR the log is off: CONFIG SET appendonly yes starts one"
 
 
-class Saving:
-    """What is written to disk besides the log, and how that went."""
+class SaveManager:
+    """Schedules snapshots and log rewrites, and keeps their results."""
 
     def __init__(
-        self, config: Config, engine: Engine, files: Files, durability: Durability, now: int
+        self, config: Config, engine: Engine, files: DataDirectory, durability: Durability, now: int
     ) -> None:
         self.config = config
         self.engine = engine
         self.files = files
         self.durability = durability
-        self.hurry: Callable[[], None] = lambda: (
+        self.run_timer_now: Callable[[], None] = lambda: (
             None
-        )  # has tick() called soon: a client was told that it is begun
-        self.fork_us = 0  # what starting the last child took
+        )  # makes tick() run soon: the client's reply says that the job has started
+        self.fork_us = 0  # time that the last fork took
         self.child: Child | None = None
-        self.begun_unsaid = False  # what everybody waits for is as short as can be: the log hears of it later
-        self.work = ""  # what the child does
-        self.name = ""  # the file it writes
-        self.begun_ms = 0
-        self.changes_then = 0
-        self.rewrite: Rewrite | None = None
-        self.wanted: list[str] = []  # what is to be begun, in this order
+        self.start_unlogged = False  # logged by the next tick(), to keep the fork short
+        self.job = ""  # what the child does: SNAPSHOT, REWRITE or empty
+        self.file_name = ""  # the file that it writes
+        self.started_ms = 0
+        self.changes_at_start = 0
+        self.rewrite: PendingRewrite | None = None
+        self.queued: list[str] = []  # jobs to start, in this order
         # Snapshots.
         self.saved_ms = now
-        self.saved_changes = 0  # keyspace.changes that the last snapshot has
+        self.saved_changes = 0  # keyspace.changes at the last snapshot
         self.save_tried_ms = 0
         self.save_failed = False
         self.save_took_s = -1
@@ -82,119 +82,122 @@ class Saving:
         self.rewrite_took_s = -1
         self.rewrites = 0
 
-    # What is asked for.
+    # Requests.
 
-    def version(self) -> Version:
-        """The form of snapshots."""
+    def rdb_version(self) -> RdbVersion:
+        """Return the RDB version of snapshots."""
         return by_name(self.config.text("rdb-stream-types"))
 
     def changes(self) -> int:
-        """Changes since the last snapshot."""
+        """Return the number of changes since the last snapshot."""
         return self.engine.keyspace.changes - self.saved_changes
 
-    def runs(self, work: str) -> bool:
-        """Whether a child does that, or is about to be begun."""
-        return self.work == work or (self.child is None and self.wanted[:1] == [work])
+    def is_running(self, job: str) -> bool:
+        """Return whether a child does that job, or is about to start."""
+        return self.job == job or (self.child is None and self.queued[:1] == [job])
 
     def background_save(self, schedule: bool) -> bytes:
-        """BGSAVE; what to answer."""
-        if self.runs(SNAPSHOT):
+        """Run BGSAVE; return its reply."""
+        if self.is_running(SNAPSHOT):
             raise SaveRunning()
-        if self.child is not None or self.wanted:
+        if self.child is not None or self.queued:
             if not schedule:
                 raise OtherChildRunning()
-            self._want(SNAPSHOT)
+            self._enqueue(SNAPSHOT)
             return b"Background saving scheduled"
-        self._want(SNAPSHOT)
+        self._enqueue(SNAPSHOT)
         return b"Background saving started"
 
     def rewrite_log(self) -> bytes:
-        """BGREWRITEAOF; what to answer."""
+        """Run BGREWRITEAOF; return its reply."""
         if self.durability.log is None:
             raise NoLogToRewrite()
-        if self.runs(REWRITE):
+        if self.is_running(REWRITE):
             raise RewriteRunning()
-        waits = self.child is not None or bool(self.wanted)
-        self._want(REWRITE)
+        waits = self.child is not None or bool(self.queued)
+        self._enqueue(REWRITE)
         return b"Background append only file rewriting " + (b"scheduled" if waits else b"started")
 
     def open_log(self, manifest: Manifest | None, now: int) -> None:
-        """The start: see Durability.open()."""
+        """Open the log at start-up; see Durability.open()."""
         self.durability.open(manifest, lambda file: self._write_base(file, now))
 
-    def forget_log(self) -> None:
-        """CONFIG SET appendonly no."""
-        self.wanted = [work for work in self.wanted if work == SNAPSHOT]
-        self.drop_rewrite()
+    def cancel_rewrites(self) -> None:
+        """Cancel queued and running rewrites (CONFIG SET appendonly no)."""
+        self.queued = [job for job in self.queued if job == SNAPSHOT]
+        self.kill_rewrite()
 
-    def drop_rewrite(self) -> None:
-        """A rewrite that is under way leads to nothing."""
-        if self.work == REWRITE:
+    def kill_rewrite(self) -> None:
+        """Kill a running rewrite."""
+        if self.job == REWRITE:
             self.kill()
 
     def save(self, now: int) -> None:
-        """SAVE: return when a snapshot is durable; CommandError when that failed."""
-        if self.runs(SNAPSHOT):
+        """Run SAVE: return when a snapshot is durable. Raises CommandError if that failed."""
+        if self.is_running(SNAPSHOT):
             raise SaveRunning()
         name = temporary_name()
         self.save_tried_ms = now
         try:
-            self._put_snapshot(name, now)
-            self._take_snapshot(now, self.engine.keyspace.changes)
+            self._replace_snapshot(name, now)
+            self._record_snapshot(now, self.engine.keyspace.changes)
         except OSError as wrong:
-            self._save_failed(name, said(wrong))
+            self._save_failed(name, describe_error(wrong))
             raise CannotSave() from None
 
-    def flushed(self, now: int) -> None:
-        """FLUSHALL: what was being saved is gone, and the snapshot shall know."""
-        if self.work == SNAPSHOT:
+    def on_flushall(self, now: int) -> None:
+        """Discard a running snapshot after FLUSHALL, and save the empty data if there are `save` rules."""
+        if self.job == SNAPSHOT:
             self.kill()
         if self.config.save_rules():
-            with suppress(CommandError):  # it is in the log, and in INFO
+            with suppress(CommandError):  # logged, and shown in INFO
                 self.save(now)
 
-    def rewrite_soon(self) -> None:
-        """What is in memory came by another way than the log: write the log anew."""
-        self._want(REWRITE)
+    def queue_rewrite(self) -> None:
+        """Queue a rewrite, because the data in memory did not come through the log."""
+        self._enqueue(REWRITE)
 
-    def _want(self, work: str) -> None:
-        if work not in self.wanted:
-            self.wanted.append(work)
-        self.hurry()
+    def _enqueue(self, job: str) -> None:
+        if job not in self.queued:
+            self.queued.append(job)
+        self.run_timer_now()
 
-    # What comes round.
+    # Schedule.
 
     def tick(self, now: int) -> None:
-        """Between two turns: take over what a child has done, begin what is wanted or due."""
-        if self.child is not None and self.begun_unsaid:
-            self.begun_unsaid = False
-            logging.getLogger("headrace").info("%s begun by process %d", self.work, self.child.pid)
-        if self.child is not None and self.child.ended():
+        """Finish a child that has ended, and start a job that is queued or due. Called between two turns."""
+        if self.child is not None and self.start_unlogged:
+            self.start_unlogged = False
+            logging.getLogger("headrace").info("%s started by process %d", self.job, self.child.pid)
+        if self.child is not None and self.child.has_ended():
             self._end_child(now)
-        if self.child is None and not self.wanted:
-            self._find_what_is_due(now)
-        if self.child is None and self.wanted:
-            self._begin(self.wanted.pop(0), now)
+        if self.child is None and not self.queued:
+            self._enqueue_due(now)
+        if self.child is None and self.queued:
+            self._start(self.queued.pop(0), now)
 
-    def due_ms(self, now: int, interval: int) -> int:
-        """In how many milliseconds tick() is wanted at the latest; -1 for never."""
-        if self.child is not None or self.wanted or self._log_needs_rewrite():
+    def ms_until_due(self, now: int, interval: int) -> int:
+        """Return in how many milliseconds tick() must run at the latest; -1 for never."""
+        if self.child is not None or self.queued or self._log_needs_rewrite():
             return interval
         changes = self.changes()
         waits = [s * 1000 + 1 - (now - self.saved_ms) for s, n in self.config.save_rules() if changes >= n]
         return max(min(waits), interval) if waits else -1
 
-    def _find_what_is_due(self, now: int) -> None:
-        """A rule of `save`, the log's growth, a log that cannot be trusted, a log that has no base yet."""
+    def _enqueue_due(self, now: int) -> None:
+        """Queue a snapshot or rewrite that is due.
+
+        By a `save` rule, by the log's growth, or for a log without a valid base.
+        """
         most = NEEDED_RETRY_MAX_MS if self._log_needs_rewrite() else GROWTH_RETRY_MAX_MS
         retry = min(REWRITE_RETRY_MS << min(self.rewrite_failures, 16), most)
         rewrite_may = not self.rewrite_failures or not 0 <= now - self.rewrite_tried_ms < retry
         if rewrite_may and (self._log_needs_rewrite() or self._log_has_grown()):
-            self._want(REWRITE)
+            self._enqueue(REWRITE)
         elif not (self.save_failed and 0 <= now - self.save_tried_ms < SAVE_RETRY_MS):
             changes, seconds = self.changes(), (now - self.saved_ms) / 1000
             if any(changes >= n and seconds > s for s, n in self.config.save_rules()):
-                self._want(SNAPSHOT)
+                self._enqueue(SNAPSHOT)
 
     def _log_needs_rewrite(self) -> bool:
         log = self.durability.log
@@ -208,27 +211,27 @@ class Saving:
         base = log.base_size or 1
         return log.size * 100 // base - 100 >= percentage
 
-    # A child's life.
+    # The child process.
 
-    def _begin(self, work: str, now: int) -> None:
-        self.begun_ms = now
-        self.changes_then = self.engine.keyspace.changes
+    def _start(self, job: str, now: int) -> None:
+        self.started_ms = now
+        self.changes_at_start = self.engine.keyspace.changes
         try:
-            if work == SNAPSHOT:
+            if job == SNAPSHOT:
                 self.save_tried_ms = now
                 name = temporary_name()
-                self._fork(name, lambda: self._put_snapshot(name, now))
+                self._fork(name, lambda: self._replace_snapshot(name, now))
             else:
                 self.rewrite_tried_ms = now
-                self._begin_rewrite(now)
+                self._start_rewrite(now)
         except (OSError, HeadraceError) as wrong:
-            self._failed(work, said(wrong))
+            self._failed(job, describe_error(wrong))
             return
-        self.work = work
-        self.begun_unsaid = True
-        self.durability.child_writes(True)
+        self.job = job
+        self.start_unlogged = True
+        self.durability.set_child_writing(True)
 
-    def _begin_rewrite(self, now: int) -> None:
+    def _start_rewrite(self, now: int) -> None:
         log = self.durability.log
         if log is None:
             raise HeadraceError("the log is off")
@@ -238,35 +241,35 @@ class Saving:
         name = self.rewrite.temporary
         self._fork(name, lambda: self._write(name, lambda file: self._write_base(file, now)))
 
-    def _fork(self, name: str, work: Callable[[], None]) -> None:
-        """Begin the child whose work it is to write the file of that name."""
-        self.name = name
+    def _fork(self, name: str, job: Callable[[], None]) -> None:
+        """Start a child that writes the file of that name."""
+        self.file_name = name
         before = system.monotonic_ns()
-        self.child = Child(work)
+        self.child = Child(job)
         self.fork_us = (system.monotonic_ns() - before) // 1000
         self.engine.timing.record_event(b"fork", self.fork_us // 1000, self.engine.keyspace.now)
 
     def _end_child(self, now: int) -> None:
-        """The child has ended: act on what it has done."""
-        child, work = self.child, self.work
+        """Use or discard the result of a child that has ended."""
+        child, job = self.child, self.job
         assert child is not None
-        self.child, self.work = None, ""
-        self.durability.child_writes(False)
+        self.child, self.job = None, ""
+        self.durability.set_child_writing(False)
         reason = child.reason
         if not reason:
             try:
-                self._take_over(work, now)
+                self._complete(job, now)
             except (OSError, HeadraceError) as wrong:
-                reason = said(wrong)
+                reason = describe_error(wrong)
         if reason:
-            self._failed(work, reason)
+            self._failed(job, reason)
         else:
-            logging.getLogger("headrace").info("%s: done", work)
+            logging.getLogger("headrace").info("%s: done", job)
 
-    def _take_over(self, work: str, now: int) -> None:
-        took = max(now - self.begun_ms, 0) // 1000
-        if work == SNAPSHOT:
-            self._take_snapshot(now, self.changes_then)
+    def _complete(self, job: str, now: int) -> None:
+        took = max(now - self.started_ms, 0) // 1000
+        if job == SNAPSHOT:
+            self._record_snapshot(now, self.changes_at_start)
             self.save_took_s = took
             return
         rewrite, self.rewrite = self.rewrite, None
@@ -275,41 +278,41 @@ class Saving:
         done = log.finish_rewrite(rewrite, True)
         self.durability.tick(now)
         if not done:
-            raise HeadraceError(rewrite.trouble)
+            raise HeadraceError(rewrite.failure)
         self.rewrites += 1
         self.rewrite_failures = 0
         self.rewrite_took_s = took
 
-    def _failed(self, work: str, reason: str) -> None:
-        """Leave things as they were before the child."""
-        if work == SNAPSHOT:
-            self._save_failed(self.name, reason)
+    def _failed(self, job: str, reason: str) -> None:
+        """Discard a failed job."""
+        if job == SNAPSHOT:
+            self._save_failed(self.file_name, reason)
             return
         self.rewrite_failures += 1
-        self._drop_rewrite()
-        logging.getLogger("headrace").error("%s failed: %s", work, reason)
+        self._discard_rewrite()
+        logging.getLogger("headrace").error("%s failed: %s", job, reason)
 
-    def call_off(self) -> None:
-        """The end is near: nothing is written in the background any more, nor begun."""
-        self.wanted.clear()
+    def cancel_all(self) -> None:
+        """Kill the child and clear the queue, before the server ends."""
+        self.queued.clear()
         self.kill()
 
     def kill(self) -> None:
-        """End the child, as if it had never been."""
+        """Kill the child and remove its file."""
         if self.child is None:
             return
         self.child.kill()
-        work = self.work
-        self.child, self.work = None, ""
-        self.durability.child_writes(False)
-        if work == SNAPSHOT:
-            self._remove(self.name)
+        job = self.job
+        self.child, self.job = None, ""
+        self.durability.set_child_writing(False)
+        if job == SNAPSHOT:
+            self._remove(self.file_name)
         else:
-            self._drop_rewrite()
+            self._discard_rewrite()
             self.rewrite_failures = 0
 
-    def _drop_rewrite(self) -> None:
-        """The log goes on without the base that was being written."""
+    def _discard_rewrite(self) -> None:
+        """Keep the log without the base that was being written."""
         rewrite, self.rewrite = self.rewrite, None
         if rewrite is not None and self.durability.log is not None:
             self.durability.log.finish_rewrite(rewrite, False)
@@ -317,7 +320,7 @@ class Saving:
     # Files.
 
     def _write(self, name: str, write: Callable[[File], None]) -> None:
-        """A whole file, durable; OSError."""
+        """Write a whole file and sync it. Raises OSError."""
         file = self.files.create(name)
         try:
             write(file)
@@ -325,17 +328,17 @@ class Saving:
         finally:
             file.close()
 
-    def _put_snapshot(self, name: str, now: int) -> None:
-        """Write a snapshot under that name, and put it in place of the last one; OSError.
+    def _replace_snapshot(self, name: str, now: int) -> None:
+        """Write a snapshot under that name and rename it over the last one. Raises OSError.
 
-        To let go of the old file's pages takes a while when it was large: so a child does that, too.
+        Freeing the pages of a large old file takes a while, so a child does that, too.
         """
         self._write(name, lambda file: self._write_rdb(file, now, aof_base=False))
         self.files.rename(name, self.config.text("dbfilename"))
         self.files.sync_directory("")
 
     def _write_base(self, file: File, now: int) -> None:
-        """The base of the log, as a snapshot or as commands."""
+        """Write the base of the log, as a snapshot or as commands."""
         if self.config.flag("aof-use-rdb-preamble"):
             self._write_rdb(file, now, aof_base=True)
         else:
@@ -350,7 +353,7 @@ class Saving:
         write_rdb(
             self.engine.keyspace,
             self._sink(file, aof_base),
-            version=self.version(),
+            version=self.rdb_version(),
             compress=self.config.flag("rdbcompression"),
             checksum=self.config.flag("rdbchecksum"),
             aof_base=aof_base,
@@ -358,39 +361,39 @@ class Saving:
         )
 
     def _sink(self, file: File, aof_base: bool) -> Callable[[bytes | memoryview], None]:
-        """What writes to that file, as it is configured."""
+        """Return a function that writes to the file, with early writeback if configured."""
         which = "aof-rewrite-incremental-fsync" if aof_base else "rdb-save-incremental-fsync"
-        return hastened(file) if self.config.flag(which) else lambda data: write_all(file, data)
+        return with_early_writeback(file) if self.config.flag(which) else lambda data: write_all(file, data)
 
-    def _take_snapshot(self, now: int, changes: int) -> None:
-        """There is a new snapshot, which has so many changes."""
+    def _record_snapshot(self, now: int, changes: int) -> None:
+        """Record a new snapshot, with the number of changes that it contains."""
         self.saved_ms = now
         self.saved_changes = changes
         self.saves += 1
         self.save_failed = False
-        self.look()
+        self.update_write_gate()
 
     def _save_failed(self, name: str, reason: str) -> None:
         logging.getLogger("headrace").error("saving a snapshot failed: %s", reason)
         self.save_failed = True
         self._remove(name)
-        self.look()
+        self.update_write_gate()
 
-    def look(self) -> None:
-        """Whether a failed snapshot keeps writes out."""
+    def update_write_gate(self) -> None:
+        """Update whether a failed snapshot makes the server refuse writes."""
         self.durability.snapshot_failed = (
             self.save_failed
             and bool(self.config.save_rules())
             and self.config.flag("stop-writes-on-bgsave-error")
         )
-        self.durability.look()
+        self.durability.update_write_gate()
 
     def _remove(self, name: str) -> None:
         with suppress(OSError):
             self.files.remove(name)
 
     def remove_leftovers(self) -> None:
-        """What children of servers that were killed have left in the directory, which is ours now."""
+        """Remove temporary files of killed servers from the directory, which is locked by this server."""
         for name in self.files.list(""):
             found = TEMPORARY.fullmatch(name)
             if found and (int(found[1]) == os.getpid() or not os.path.exists(f"/proc/{found[1]}")):
@@ -398,25 +401,25 @@ class Saving:
 
 
 def temporary_name() -> str:
-    """Under which name a snapshot is written."""
+    """Return the name under which a snapshot is written."""
     return f"temp-{os.getpid()}.rdb"
 
 
-def hastened(file: File) -> Callable[[bytes | memoryview], None]:
-    """What writes to a file that becomes large: its bytes go to the disk while more are made."""
+def with_early_writeback(file: File) -> Callable[[bytes | memoryview], None]:
+    """Return a function that writes to a large file and starts writing it back to the disk early."""
     waiting = 0
 
     def write(data: bytes | memoryview) -> None:
         nonlocal waiting
         write_all(file, data)
         waiting += len(data)
-        if waiting >= HASTEN_BYTES:
+        if waiting >= WRITEBACK_BYTES:
             waiting = 0
-            file.hasten()
+            file.start_writeback()
 
     return write
 
 
-def said(wrong: Exception) -> str:
-    """An error in a few words."""
+def describe_error(wrong: Exception) -> str:
+    """Return a short text for an error."""
     return wrong.strerror if isinstance(wrong, OSError) and wrong.strerror else str(wrong)

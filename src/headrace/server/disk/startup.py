@@ -1,8 +1,8 @@
-"""From the disk into memory, before the first client is served; until then they hear LOADING.
+"""Start-up: load the data before the first client is served; until then clients get LOADING.
 
-    listening ─ lock the directory ─ load, with a turn now and then ─ the log goes on ─ ready
+    listening ─ lock the directory ─ load, with a turn of the event loop now and then ─ open the log ─ ready
 
-Whatever is wrong with the directory or a file ends the program with one line, and nothing is overwritten.
+If anything is wrong with the directory or a file, the program ends with one line, and nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -19,54 +19,59 @@ from headrace.commands.server_interface import Section
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
 from headrace.errors import HeadraceError, UsageError
-from headrace.persistence.aof.names import Names
-from headrace.persistence.data_directory import DiskFiles
+from headrace.persistence.aof.names import LogFileNames
+from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.recovery import Recovered, recover
 from headrace.server.config.config import Config
-from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.event_loop import EventLoop
 
-TURN_S = 0.02  # how long clients wait for their LOADING, at most
-SHOWN_AFTER_S = 0.5  # who loads faster than that need not be told
-# New objects that make the collector look at them, while nearly all of them are there to stay.
+TURN_S = 0.02  # between two turns: clients wait so long for LOADING, at most
+SHOWN_AFTER_S = 0.5  # no progress bar for a shorter load
+# New objects that start a garbage collection during a load, when nearly all objects stay.
 YOUNG_OBJECTS = 1_000_000
 
 
-class Stopped(Exception):
-    """The server was told to end while it was loading."""
+class LoadInterrupted(Exception):
+    """The server was stopped while it was loading."""
 
 
 class Startup:
-    """One load, and what is to be told of it."""
+    """Loads the data, and reports the progress."""
 
     def __init__(
-        self, config: Config, engine: Engine, turn: Turn, files: DiskFiles, is_stopped: Callable[[], bool]
+        self,
+        config: Config,
+        engine: Engine,
+        loop: EventLoop,
+        files: DiskDirectory,
+        is_stopped: Callable[[], bool],
     ) -> None:
         self.config = config
         self.engine = engine
-        self.turn = turn
+        self.loop = loop
         self.files = files
         self.is_stopped = is_stopped
-        self.names = Names(config.text("appenddirname"), config.text("appendfilename"))
+        self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.keys_loaded = 0
         self.file = ""  # being read
-        self.done = 0  # bytes of it
+        self.done = 0  # bytes of it that are read
         self.total = 0
-        self.begun_s = 0.0
-        self.turn_s = 0.0  # when the last turn was
-        self.show: Callable[[], None] | None = None  # draws the progress for a person
+        self.started_s = 0.0
+        self.last_turn_s = 0.0  # when the event loop ran last
+        self.show: Callable[[], None] | None = None  # draws the progress bar
 
     def lock(self) -> None:
-        """Take the directory, if this server will write to it by itself. UsageError."""
-        with plain_words():
+        """Lock the directory if the configuration makes this server write to it. Raises UsageError."""
+        with as_usage_errors():
             if self.config.flag("appendonly") or self.config.save_rules():
                 self.files.lock()
 
     def load(self, now: int) -> Recovered:
-        """What the directory holds, in memory. UsageError when it cannot be had; Stopped."""
-        self.begun_s = self.turn_s = time.time()
+        """Load the directory into memory. Raises UsageError or LoadInterrupted."""
+        self.started_s = self.last_turn_s = time.time()
         self.engine.write_gate.set_loading(True)
         try:
-            with plain_words(), self._shown(), seldom_collected():
+            with as_usage_errors(), self._progress_bar(), reduced_gc():
                 found = self._recover(now)
         finally:
             self.engine.write_gate.set_loading(False)
@@ -78,7 +83,7 @@ class Startup:
             "loaded %d keys from %s in %.3f s",
             found.keys,
             ", ".join(found.files) or "nothing",
-            time.time() - self.begun_s,
+            time.time() - self.started_s,
         )
         return found
 
@@ -96,7 +101,10 @@ class Startup:
         )
 
     def replay(self, now: int) -> None:
-        """The log alone, into an empty keyspace, in one go. HeadraceError, OSError."""
+        """Load the log alone into an empty keyspace, without serving clients.
+
+        Raises HeadraceError, OSError.
+        """
         recover(
             self.files,
             self.names,
@@ -110,21 +118,21 @@ class Startup:
         )
 
     def _progress(self, file: str, done: int, total: int) -> None:
-        """Between two records: let those who have come hear that they must wait."""
+        """Run a turn of the event loop between two records, so that clients get LOADING."""
         self.file, self.done, self.total = file, done, total
         now = time.time()
-        if 0 <= now - self.turn_s < TURN_S:
+        if 0 <= now - self.last_turn_s < TURN_S:
             return
-        self.turn_s = now
-        self.turn.once(0)
+        self.last_turn_s = now
+        self.loop.run_once(0)
         if self.is_stopped():
-            raise Stopped()
-        if self.show is not None and now - self.begun_s > SHOWN_AFTER_S:
+            raise LoadInterrupted()
+        if self.show is not None and now - self.started_s > SHOWN_AFTER_S:
             self.show()
 
     @contextmanager
-    def _shown(self) -> Iterator[None]:
-        """A bar while it lasts, if a person looks on."""
+    def _progress_bar(self) -> Iterator[None]:
+        """Draw a progress bar meanwhile, if standard error is a terminal."""
         if sys.stderr is None or not sys.stderr.isatty():
             yield
             return
@@ -147,11 +155,11 @@ class Startup:
             bars.stop()
 
     def info(self) -> Section:
-        """INFO's fields of a load that is going on."""
-        seconds = max(time.time() - self.begun_s, 0.001)
+        """Return INFO's fields of a running load."""
+        seconds = max(time.time() - self.started_s, 0.001)
         left = (self.total - self.done) * seconds / self.done if self.done else 0
         return [
-            ("loading_start_time", int(self.begun_s)),
+            ("loading_start_time", int(self.started_s)),
             ("loading_total_bytes", self.total),
             ("loading_rdb_used_mem", 0),
             ("loading_loaded_bytes", self.done),
@@ -161,10 +169,10 @@ class Startup:
 
 
 @contextmanager
-def seldom_collected() -> Iterator[None]:
-    """What is loaded makes little garbage, none of it in cycles as a rule: look for it more seldom.
+def reduced_gc() -> Iterator[None]:
+    """Run the garbage collector less often: loading makes little garbage, and hardly any in cycles.
 
-    What is there before and after stays: the collector need not look at that again.
+    Objects from before and after are frozen, so that the collector skips them.
     """
     gc.collect()
     gc.freeze()
@@ -178,8 +186,8 @@ def seldom_collected() -> Iterator[None]:
 
 
 @contextmanager
-def plain_words() -> Iterator[None]:
-    """What goes wrong inside is the operator's to mend: a UsageError of one line."""
+def as_usage_errors() -> Iterator[None]:
+    """Turn errors raised inside into a UsageError of one line for the operator."""
     try:
         yield
     except UsageError:

@@ -1,12 +1,12 @@
-"""How much of its answers a client may leave unread: at once, and for how long.
+"""Limits on replies that a client leaves unread (client-output-buffer-limit).
 
-    normal   hard  soft  seconds     who asks and is answered
-    slave    hard  soft  seconds     replicas: read and shown, there are none
-    pubsub   hard  soft  seconds     who listens: to channels, or as a monitor
+    normal   hard  soft  seconds     ordinary clients
+    slave    hard  soft  seconds     replicas: accepted and shown, but there are none
+    pubsub   hard  soft  seconds     subscribers and monitors
 
-A client with more than `hard` unread is closed at once; one that has had more than `soft` unread for
-`seconds`, without a pause, is closed then. Zero is no limit. Who is read from as fast as it is written to
-has nothing unread, and nothing here is done for it.
+A client with more than `hard` unread bytes is closed at once. One that has had more than `soft` unread for
+`seconds`, without a pause, is closed then. Zero means no limit. A client that reads as fast as the server
+writes has nothing unread and costs nothing here.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import cython
 from headrace import limits
 from headrace.commands.session import Session
 
-STRANGER_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
+UNAUTHENTICATED_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
 
 
 @dataclass(frozen=True)
 class BufferLimit:
-    """The limits of one class, in bytes and seconds. Without seconds a soft limit never bites."""
+    """The limits of one class, in bytes and seconds. A soft limit of zero seconds has no effect."""
 
     hard: int
     soft: int
@@ -32,7 +32,7 @@ class BufferLimit:
 
 
 @dataclass(frozen=True)
-class Buffers:
+class OutputBufferLimits:
     """The limits of all classes."""
 
     normal: BufferLimit
@@ -42,48 +42,48 @@ class Buffers:
 
 @cython.final
 @cython.cclass
-class Unread:
-    """The limits that hold now, and who is above a soft one."""
+class OutputBufferMonitor:
+    """The current limits, and the connections that are above a soft limit."""
 
     buffers: Any
-    least: cython.longlong  # bytes: nobody is noted who has less unread
-    lagging: cython.bint  # somebody is above his soft limit
-    since: dict[Any, int]  # who, by connection, and since when, in milliseconds since 1970
+    smallest_limit: cython.longlong  # bytes; below it nothing needs to be checked
+    any_over_soft_limit: cython.bint  # over_since_ms is not empty
+    over_since_ms: dict[Any, int]  # by connection: when it exceeded its soft limit, ms since 1970
 
-    reply_limit: cython.Py_ssize_t  # bytes of replies kept of one client, even within one request
+    reply_limit: cython.Py_ssize_t  # bytes of replies kept for one client, even within one request
 
     def __init__(self) -> None:
-        self.since = {}
-        self.lagging = False
-        self.apply(Buffers(BufferLimit(0, 0, 0), BufferLimit(0, 0, 0), BufferLimit(0, 0, 0)))
+        self.over_since_ms = {}
+        self.any_over_soft_limit = False
+        self.apply(OutputBufferLimits(BufferLimit(0, 0, 0), BufferLimit(0, 0, 0), BufferLimit(0, 0, 0)))
 
-    def apply(self, buffers: Buffers) -> None:
-        """These are the limits from now on."""
+    def apply(self, buffers: OutputBufferLimits) -> None:
+        """Set the limits."""
         self.buffers = buffers
-        self.least = STRANGER_MAX
+        self.smallest_limit = UNAUTHENTICATED_MAX
         self.reply_limit = max(
             hard or limits.REPLY_BYTES_MAX for hard in (buffers.normal.hard, buffers.pubsub.hard)
         )
         for bound in (buffers.normal.hard, buffers.normal.soft, buffers.pubsub.hard, buffers.pubsub.soft):
-            if 0 < bound < self.least:
-                self.least = bound
+            if 0 < bound < self.smallest_limit:
+                self.smallest_limit = bound
 
     @cython.ccall
-    def too_much(
+    def exceeds_limit(
         self, connection: object, session: Session, n: cython.longlong, now: cython.longlong
     ) -> cython.bint:
-        """Whether the client may not have n bytes unread. From a soft limit on it is noted."""
-        if n <= self.least:
-            if self.lagging:
+        """Return whether n unread bytes are above the hard limit; note when a soft limit is exceeded."""
+        if n <= self.smallest_limit:
+            if self.any_over_soft_limit:
                 self._forget(connection)
             return False
-        if session.unauthenticated and n > STRANGER_MAX:
+        if session.unauthenticated and n > UNAUTHENTICATED_MAX:
             return True
         limit = self._limit_of(session)
         if limit.soft > 0 and limit.seconds > 0 and n > limit.soft:
-            self.since.setdefault(connection, now)
-            self.lagging = True
-        elif self.lagging:
+            self.over_since_ms.setdefault(connection, now)
+            self.any_over_soft_limit = True
+        elif self.any_over_soft_limit:
             self._forget(connection)
         hard: cython.longlong = limit.hard
         return 0 < hard < n
@@ -95,17 +95,19 @@ class Unread:
 
     @cython.cfunc
     def _forget(self, connection: object) -> cython.void:
-        self.since.pop(connection, None)
-        self.lagging = len(self.since) > 0
+        self.over_since_ms.pop(connection, None)
+        self.any_over_soft_limit = len(self.over_since_ms) > 0
 
-    def shift(self, by_ms: int) -> None:
-        """The clock was set by so much: a client has lagged no longer for it."""
-        self.since = {connection: since + by_ms for connection, since in self.since.items()}
+    def shift_clock(self, by_ms: int) -> None:
+        """Correct the noted times after the clock was set by so many milliseconds."""
+        self.over_since_ms = {connection: since + by_ms for connection, since in self.over_since_ms.items()}
 
     def overdue(self, now_ms: int) -> list[Any]:
-        """The connections whose time is up. Those that are gone are forgotten."""
+        """Return connections above a soft limit for too long, and forget those that are closed or below
+        it.
+        """
         found = []
-        for connection, since in list(self.since.items()):
+        for connection, since in list(self.over_since_ms.items()):
             limit = self._limit_of(connection.session)
             unread = connection.session.reply.pending()
             if connection.closed or limit.soft == 0 or limit.seconds == 0 or unread <= limit.soft:

@@ -1,4 +1,4 @@
-"""One client's connection: its descriptor, its requests on their way in, its session."""
+"""One client's connection: its descriptor, its request parser, its session."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import cython
 
 from headrace.commands.session import Session
 from headrace.resp.parser import RequestParser
-from headrace.server.loop.tls_connection import Secure
+from headrace.server.loop.tls_connection import TlsConnection
 
 
 @cython.final
 @cython.cclass
 class Connection:
-    """What the turn knows of a client. Idle, it holds no block of memory worth mentioning."""
+    """The event loop's state of one client. An idle one holds no large buffer."""
 
     fd: cython.int
     session: Session
     parser: RequestParser
-    secure: Secure | None  # what stands between the descriptor and the requests; None: nothing
-    watched: cython.uint  # the events epoll reports of it
-    ready: cython.bint  # has requests to execute: it stands in the turn's list of those
-    answered: cython.bint  # has something to send or to decide: it stands in the turn's list of those
-    halted: cython.bint  # has requests, but executing them waits until its answers have been read
-    held: cython.bint  # its answer waits until what it tells of is safe, and so does all else
-    ended: cython.bint  # the client has sent its last byte
+    tls: TlsConnection | None  # encrypts between descriptor and parser; None: plain TCP
+    watched: cython.uint  # the epoll events that it is registered for
+    ready: cython.bint  # has requests to execute: it is in EventLoop.ready
+    flush_scheduled: cython.bint  # is in EventLoop.to_flush
+    throttled: cython.bint  # its requests wait until the client has read its replies
+    awaiting_commit: cython.bint  # its replies and requests wait until its changes are durable
+    eof: cython.bint  # the client has closed its sending side
     closed: cython.bint
 
-    def __init__(self, fd: cython.int, session: Session, secure: Secure | None = None) -> None:
+    def __init__(self, fd: cython.int, session: Session, tls: TlsConnection | None = None) -> None:
         self.fd = fd
         self.session = session
-        self.secure = secure
+        self.tls = tls
         self.parser = RequestParser()
         self.watched = 0
         self.ready = False
-        self.answered = False
-        self.halted = False
-        self.held = False
-        self.ended = False
+        self.flush_scheduled = False
+        self.throttled = False
+        self.awaiting_commit = False
+        self.eof = False
         self.closed = False

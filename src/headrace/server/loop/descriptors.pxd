@@ -1,4 +1,4 @@
-# read(2), write(2) and epoll_wait(2) on raw descriptors, as C; descriptors.py says the same for the interpreter.
+# read(2), write(2) and epoll_wait(2) on raw descriptors in C; descriptors.py is the same for the interpreter.
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, EINTR, errno
 
@@ -42,7 +42,7 @@ cdef inline Py_ssize_t write(int fd, const unsigned char *buf, Py_ssize_t at, Py
 
 cdef inline Py_ssize_t wait(int poller, unsigned char *events, int most, int timeout_ms) except -1:
     cdef int n
-    with nogil:  # always: in a busy server this is the only place where another thread gets its turn
+    with nogil:  # always: in a busy server this is the only place where another thread gets its loop
         n = epoll_wait(poller, <epoll_event *> events, most, timeout_ms)
     if n >= 0:
         return n

@@ -1,8 +1,8 @@
-"""read(2), write(2) and epoll_wait(2) on raw descriptors, as the interpreter runs them.
+"""read(2), write(2) and epoll_wait(2) on raw descriptors, for the interpreter.
 
-Never compiled itself; descriptors.pxd says the same in C. read() and write() take a non-blocking descriptor
-and a place in a buffer, and raise nothing: what cannot be done is a negative count. wait() leaves the events
-in a buffer, EVENT_BYTES for each, from which event_fd() and event_what() tell them.
+This module is never compiled; descriptors.pxd has the same functions in C. read() and write() take a
+non-blocking descriptor and an offset in a buffer. They raise nothing: an error is a negative count. wait()
+leaves the events in a buffer, EVENT_BYTES for each; event_fd() and event_what() read them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import os
 import select
 import struct
 
-WOULD_BLOCK = -1  # nothing there to read, no room to write
-BROKEN = -2  # the connection is of no use any more
-EVENT_BYTES = 16  # at least what the system's own record takes
+WOULD_BLOCK = -1  # nothing to read, or the socket's buffer is full
+BROKEN = -2  # the connection is unusable
+EVENT_BYTES = 16  # at least the size of struct epoll_event
 
-# Kept for good: an object that goes would close the descriptor, which is another's. It knows no more than
-# the number, so it is as right for the next poller that gets it; a copy would need a free descriptor.
+# Never removed: a deleted object would close the descriptor, which belongs to the caller's poller. It holds
+# only the number, so it fits the next poller with that number. A duplicate would need a free descriptor.
 _pollers: dict[int, select.epoll] = {}
 
 
 def read(fd: int, buf: bytearray, at: int, n: int) -> int:
-    """Read up to n bytes to buf[at:]; how many, 0 when the other side has sent its last, or a negative."""
+    """Read up to n bytes into buf[at:]; return how many, 0 at the end of the stream, or a negative."""
     try:
         with memoryview(buf) as whole, whole[at : at + n] as part:
             return os.readv(fd, [part])
@@ -32,7 +32,7 @@ def read(fd: int, buf: bytearray, at: int, n: int) -> int:
 
 
 def write(fd: int, buf: bytes | bytearray, at: int, n: int) -> int:
-    """Write up to n bytes of buf[at:]; how many, or a negative."""
+    """Write up to n bytes of buf[at:]; return how many, or a negative."""
     try:
         with memoryview(buf) as whole, whole[at : at + n] as part:
             return os.write(fd, part)
@@ -43,14 +43,14 @@ def write(fd: int, buf: bytes | bytearray, at: int, n: int) -> int:
 
 
 def wait(poller: int, events: bytearray, most: int, timeout_ms: int) -> int:
-    """Wait for events of an epoll descriptor, most of them at most; how many there are.
+    """Wait for at most `most` events of an epoll descriptor; return how many there are.
 
-    None after timeout_ms (negative: never), or when a signal came; its handler has run then, and what that
-    raises is raised. OSError when there is no such descriptor.
+    Returns 0 after timeout_ms (negative: never), or when a signal came. The signal's handler has run
+    then; what it raises is raised here. Raises OSError if there is no such descriptor.
     """
     poll = _pollers.get(poller)
     if poll is None:
-        os.fstat(poller)  # there must be one: the next line would make it
+        os.fstat(poller)  # check that it exists: the next line does not
         poll = _pollers[poller] = select.epoll.fromfd(poller)
     found = poll.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, most)
     for i, (fd, what) in enumerate(found):
@@ -59,16 +59,16 @@ def wait(poller: int, events: bytearray, most: int, timeout_ms: int) -> int:
 
 
 def event_fd(events: bytearray, i: int) -> int:
-    """The descriptor of the i-th event."""
+    """Return the descriptor of the i-th event."""
     fd: int = struct.unpack_from("<i", events, i * EVENT_BYTES)[0]
     return fd
 
 
 def event_what(events: bytearray, i: int) -> int:
-    """What happened to it, in epoll's bits."""
+    """Return the epoll bits of the i-th event."""
     what: int = struct.unpack_from("<I", events, i * EVENT_BYTES + 4)[0]
     return what
 
 
 def run_signal_handlers() -> None:
-    """Run the handlers of signals that came; the interpreter does that by itself."""
+    """Run the handlers of pending signals; the interpreter does that by itself."""

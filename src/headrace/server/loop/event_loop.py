@@ -1,17 +1,17 @@
-"""The turn: what is done between two waits, in this order and no other.
+"""The event loop. One turn does this, in this order:
 
-    timer → wait → hear: read who has sent → time: waits that are over → requests: execute within a budget
-          → woken readers → commit: the log, as durable as promised → answers → timer ...
+    timer → poll → read requests from ready sockets → time out blocked clients → execute, within a budget
+          → clients woken by other requests → commit: write the log, as durable as promised → send replies
 
-Nothing on this way asks the interpreter for anything, unless there is something to do: to a client that sends
-one request at a time every turn is the cost of a request.
+A client that sends one request at a time pays for a whole turn, so each step checks for work before it
+calls the interpreter.
 
-When commit says that what was executed is not safe, the answers of those who have changed data in this turn
-are held, and with them their connections: nothing of theirs is read or sent until release().
+If commit() returns False, the replies to clients that changed data in this turn are held, together with
+their connections: nothing is read from them or sent to them until release_replies().
 
-Whoever has sent more than the budget goes on in the next turn, which then does not wait. A client that does
-not read its answers stalls nobody: what its socket does not take stays here, and past a limit its requests
-wait too.
+A client that has sent more than the budget continues in the next turn, which then does not wait in poll.
+A client that does not read its replies does not stall others: unsent bytes stay in its buffer, and past a
+limit its requests wait too.
 """
 
 from __future__ import annotations
@@ -33,59 +33,63 @@ from headrace.resp.buffer_pool import BufferPool
 from headrace.resp.parser import RequestParser
 from headrace.resp.writer import ReplyWriter
 from headrace.server.loop import descriptors
-from headrace.server.loop.client_limits import Unread
+from headrace.server.loop.client_limits import OutputBufferMonitor
 from headrace.server.loop.connection import Connection
 from headrace.server.loop.handshakes import Handshakes
-from headrace.server.loop.tls_connection import Secure
+from headrace.server.loop.tls_connection import TlsConnection
 from headrace.visibility import Public
 
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
-SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # and of short ones: the others wait for them all
+SHARE_BYTES = cython.declare(
+    cython.Py_ssize_t, 16 * 1024
+)  # of short requests: other clients wait until all of them ran
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
-REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # in one turn, about: in a crowd each gets fewer
+REQUESTS_OF_ALL = cython.declare(
+    cython.Py_ssize_t, 4096
+)  # of all clients in one turn, about; many clients get fewer each
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
-STRANGER_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
+UNAUTHENTICATED_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX)
 EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
-WAIT_MAX_MS = cython.declare(cython.longlong, 24 * 3600 * 1000)  # epoll takes no more than 24 days
+WAIT_MAX_MS = cython.declare(cython.longlong, 24 * 3600 * 1000)  # epoll accepts at most 24 days
 
-IN = cython.declare(cython.uint, 0x1)  # epoll's own numbers
+IN = cython.declare(cython.uint, 0x1)  # epoll's event bits
 OUT = cython.declare(cython.uint, 0x4)
-GONE = cython.declare(cython.uint, 0x2018)  # an error, a hang-up, or the other side has sent its last
+GONE = cython.declare(cython.uint, 0x2018)  # an error, a hang-up, or the client has closed its sending side
 
-NO_MEMORY = "there is no memory for its request"
+NO_MEMORY = "not enough memory for its request"
 LOG = logging.getLogger("headrace")
 
 
 @cython.final
 @cython.cclass
-class Turn:
+class EventLoop:
     """All connections and their requests. One thread runs it."""
 
     engine: Engine
     clock: RealClock
     clock_watch: ClockWatch
-    # makes durable what was executed, before any answer leaves; did it?
+    # writes executed changes to the log before any reply is sent; returns whether they are safe
     commit: Public[Callable[[], bool] | None]
-    unsettled: Public[cython.bint]  # commit is to be called even if nothing was changed
-    rests_from: cython.longlong  # from then until the other, in milliseconds, the timer has nothing to do
-    rests_until: cython.longlong
+    commit_required: Public[cython.bint]  # call commit in this turn even if nothing was changed
+    timer_idle_from: cython.longlong  # ms; the timer has nothing to do from then until the next
+    timer_idle_until: cython.longlong
     interrupted: cython.bint  # run() is to return
-    bulk_max: Public[cython.longlong]  # the longest word a new client may send
-    query_max: Public[cython.longlong]  # bytes a client may have sent that are not executed, or it goes
-    unread: Unread  # how much of its answers a client may leave unread, or it goes
+    bulk_max: Public[cython.longlong]  # bytes of the longest argument that a new client may send
+    query_max: Public[cython.longlong]  # bytes of requests not yet executed; a client with more is closed
+    output_monitor: OutputBufferMonitor  # closes clients that leave too many reply bytes unread
     received: Public[cython.longlong]
     sent: Public[cython.longlong]
     poller: select.epoll
     poll_fd: cython.int  # its descriptor
-    events: bytearray  # what it has found
+    events: bytearray  # the events that poll has returned
     events_p: cython.p_uchar
-    handlers: dict[int, Callable[[], None]]  # descriptors that are no client's: what to do when readable
+    handlers: dict[int, Callable[[], None]]  # of descriptors that belong to no client: called when readable
     connections: dict[int, Connection]
-    handshakes: Handshakes  # of those who encrypt
+    handshakes: Handshakes  # of TLS clients
     ready: list[Connection]
-    answered: list[Connection]
-    held: list[Connection]
+    to_flush: list[Connection]
+    awaiting_commit: list[Connection]
     request_pool: BufferPool  # for clients that send much at once, one after the other
     reply_pool: BufferPool
     scratch: bytearray
@@ -93,124 +97,133 @@ class Turn:
 
     def __init__(self, engine: Engine, clock: RealClock) -> None:
         self.engine, self.clock, self.commit = engine, clock, None
-        self.unsettled = self.interrupted = False
-        self.rests_from = self.rests_until = 0
+        self.commit_required = self.interrupted = False
+        self.timer_idle_from = self.timer_idle_until = 0
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
-        self.unread, self.handshakes = Unread(), Handshakes()
-        self.clock_watch = ClockWatch(clock, engine.adjust_clock, self.unread.shift)
+        self.output_monitor, self.handshakes = OutputBufferMonitor(), Handshakes()
+        self.clock_watch = ClockWatch(clock, engine.adjust_clock, self.output_monitor.shift_clock)
         self.received = self.sent = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
         self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
         self.events_p = self.events
         self.handlers, self.connections = {}, {}
-        self.ready, self.answered, self.held = [], [], []
+        self.ready, self.to_flush, self.awaiting_commit = [], [], []
         self.request_pool, self.reply_pool = BufferPool(), BufferPool()
         self.scratch = bytearray(READ_BYTES)
         self.p = self.scratch
 
-    def listen(self, fd: int, handler: Callable[[], None]) -> None:
-        """Call handler in every turn in which fd can be read."""
+    def add_reader(self, fd: int, handler: Callable[[], None]) -> None:
+        """Call handler in every turn in which fd is readable."""
         self.handlers[fd] = handler
         self.poller.register(fd, IN)
 
-    def forget(self, fd: int) -> None:
-        """The opposite of listen()."""
+    def remove_reader(self, fd: int) -> None:
+        """Stop watching a descriptor given to add_reader()."""
         del self.handlers[fd]
         self.poller.unregister(fd)
 
-    def add(self, fd: int, address: bytes, local_address: bytes, secure: Secure | None = None) -> Connection:
-        """A client on a connected, non-blocking descriptor, which is the turn's from now on. OSError."""
+    def add_connection(
+        self, fd: int, address: bytes, local_address: bytes, tls: TlsConnection | None = None
+    ) -> Connection:
+        """Serve a connected, non-blocking descriptor from now on; close it at the end. Raises OSError."""
         self.poller.register(fd, IN)
         session = self.engine.session(address, local_address, self.clock.now_ms())
         self.engine.auth.begin_session(session)
-        connection: Connection = Connection(fd, session, secure)
+        connection: Connection = Connection(fd, session, tls)
         connection.parser.pool = self.request_pool
         session.reply.pool = self.reply_pool
-        session.reply.limit = self.unread.reply_limit
+        session.reply.limit = self.output_monitor.reply_limit
         connection.parser.bulk_max = self.bulk_max
         session.file_number = fd
         session.transport = connection
         self.connections[fd] = connection
-        if secure is not None:
-            self.handshakes.begin(connection)
+        if tls is not None:
+            self.handshakes.start(connection)
         connection.watched = IN
         return connection
 
     def close(self) -> None:
-        """Send what can be sent at once, but nothing that is held, and close every connection."""
+        """Send what the sockets take at once, except held replies, and close every connection."""
         for connection in list(self.connections.values()):
-            if not connection.held:
+            if not connection.awaiting_commit:
                 self._flush(connection)
             self.drop(connection)
         self.poller.close()
 
     def run(self, timer: Callable[[int], int]) -> None:
-        """Turns until interrupt(). timer(now) does what comes round and answers how many milliseconds may
-        pass until the next call, -1 for any number; it is not called while rest() holds, unless hurry() is.
+        """Run turns until interrupt().
+
+        timer(now) does periodic work and returns in how many milliseconds it is due again, -1 for never.
+        It is not called within the window of set_timer_idle_window(), unless run_timer_now() is called.
         """
         now: cython.longlong
         wait: cython.longlong
         while not self.interrupted:
             now = self.clock.now_ms()
-            if self.rests_from <= now < self.rests_until:  # else it is time, or the clock was set back
-                wait = self.rests_until - now
+            if (
+                self.timer_idle_from <= now < self.timer_idle_until
+            ):  # else it is time, or the clock was set back
+                wait = self.timer_idle_until - now
             else:
                 wait = timer(now)
-            self.once(wait)
+            self.run_once(wait)
             descriptors.run_signal_handlers()
         self.interrupted = False
 
     @cython.ccall
-    def rest(self, since: cython.longlong, until: cython.longlong) -> cython.void:
-        """Between these two times run() need not call its timer."""
-        self.rests_from = since
-        self.rests_until = until
+    def set_timer_idle_window(self, since: cython.longlong, until: cython.longlong) -> cython.void:
+        """Let run() skip its timer between these two times, in milliseconds since 1970."""
+        self.timer_idle_from = since
+        self.timer_idle_until = until
 
     @cython.ccall
-    def hurry(self) -> cython.void:
-        """Have run() call its timer before the next turn."""
-        self.rests_until = self.rests_from
+    def run_timer_now(self) -> cython.void:
+        """Make run() call its timer before the next turn."""
+        self.timer_idle_until = self.timer_idle_from
 
     @cython.ccall
     def interrupt(self) -> cython.void:
-        """Have run() return after the turn it is in, or at once when it is not running. From any thread."""
+        """Make run() return after the current turn, or at once when it is called next. Thread-safe."""
         self.interrupted = True
 
     @cython.ccall
-    def once(self, timeout_ms: cython.longlong) -> cython.void:
-        """One turn; waits up to timeout_ms, or for ever if that is negative, unless there is work left."""
+    def run_once(self, timeout_ms: cython.longlong) -> cython.void:
+        """Run one turn; wait up to timeout_ms (negative: without limit) unless there is work left."""
         engine: Engine = self.engine
         events: cython.p_uchar = self.events_p
         i: cython.Py_ssize_t
         deadline: cython.longlong = engine.next_deadline()
-        wait: cython.int = self._patience(timeout_ms, deadline)
+        wait: cython.int = self._poll_timeout(timeout_ms, deadline)
         found: cython.Py_ssize_t = descriptors.wait(self.poll_fd, events, EVENTS_MAX, wait)
         now: cython.longlong = self.clock.now_ms()
-        self.handshakes.steps = 0
+        self.handshakes.steps_in_turn = 0
         offset: cython.longlong = engine.effects.offset
         for i in range(found):
-            self._hear_of(descriptors.event_fd(events, i), descriptors.event_what(events, i))
+            self._dispatch_event(descriptors.event_fd(events, i), descriptors.event_what(events, i))
         if 0 <= deadline <= now:
-            self.clock_watch.follow()  # a wait ends when its time has passed, not when the clock is set
+            self.clock_watch.follow()  # a blocked client times out by elapsed time, not when the clock is set
             engine.tick(now)
         if self.ready:
             engine.timing.begin()
             self._execute(now)
         if engine.woken or engine.killed_sessions:
             self._serve_woken()
-        if self.commit is not None and (engine.effects.items or self.unsettled):
-            self.unsettled = False
+        if self.commit is not None and (engine.effects.items or self.commit_required):
+            self.commit_required = False
             if not self.commit():
-                self._hold_answers(offset)
-            if engine.woken or engine.killed_sessions:  # who waited for the commit itself
+                self._hold_replies(offset)
+            if engine.woken or engine.killed_sessions:  # clients that waited for the commit itself
                 self._serve_woken()
-        if self.answered:
-            self._send_answers()
+        if self.to_flush:
+            self._send_replies()
 
     @cython.cfunc
-    def _patience(self, most_ms: cython.longlong, deadline: cython.longlong) -> cython.int:
-        """How long to wait: not at all with work left, at most until the engine has something to do."""
+    def _poll_timeout(self, most_ms: cython.longlong, deadline: cython.longlong) -> cython.int:
+        """Return the milliseconds to wait: 0 with work left, else until the engine's deadline at most; -1.
+
+        No limit.
+        """
         if self.ready or self.engine.woken:
             return 0
         left: cython.longlong = -1 if most_ms < 0 else min(most_ms, WAIT_MAX_MS)
@@ -221,21 +234,21 @@ class Turn:
         return left
 
     @cython.cfunc
-    def _hear_of(self, fd: cython.int, what: cython.uint) -> cython.void:
-        """Something has happened to that descriptor."""
+    def _dispatch_event(self, fd: cython.int, what: cython.uint) -> cython.void:
+        """Handle an event of a descriptor."""
         connection: Connection | None = self.connections.get(fd)
         if connection is not None:
-            self._hear(connection, what)
+            self._on_event(connection, what)
         elif fd in self.handlers:
             self.handlers[fd]()
 
     @cython.cfunc
-    def _hear(self, connection: Connection, what: cython.uint) -> cython.void:
-        """Epoll says there is something to read, room to write, or nobody there."""
+    def _on_event(self, connection: Connection, what: cython.uint) -> cython.void:
+        """Handle epoll's event of a client: readable, writable, or closed by the other side."""
         if what & OUT:
-            self._touch(connection)
+            self._schedule_flush(connection)
         if connection.ready:
-            return  # what it has sent before comes first
+            return  # earlier requests are executed first
         if connection.watched & IN:
             if what & (IN | GONE):
                 self._read(connection)
@@ -248,39 +261,41 @@ class Turn:
         pending: cython.Py_ssize_t = parser.pending()
         most: cython.Py_ssize_t = SHARE_BYTES if pending < SHARE_BYTES else READ_BYTES
         if connection.session.unauthenticated:
-            most = max(STRANGER_MAX - pending, 1)
+            most = max(UNAUTHENTICATED_MAX - pending, 1)
         n: cython.Py_ssize_t
-        if connection.secure is None:
+        if connection.tls is None:
             n = descriptors.read(connection.fd, self.p, 0, most)
         else:
             n = self.handshakes.read(connection, self.scratch)
-            if connection.secure.rest:
+            if connection.tls.unsent:
                 self._watch(connection)
         if n > 0:
             self.received += n
             try:
                 parser.feed_from(self.p, 0, n)
             except MemoryError:
-                self.refuse(connection, NO_MEMORY)
+                self.drop_with_reason(connection, NO_MEMORY)
                 return
             if parser.pending() + connection.session.multi_queue_bytes() > self.query_max:
-                self.refuse(connection, "it has sent more than client-query-buffer-limit unserved")
+                self.drop_with_reason(
+                    connection, "it has sent more unexecuted requests than client-query-buffer-limit allows"
+                )
             elif connection.session.waiting is None:
                 connection.ready = True
                 self.ready.append(connection)
-            elif connection.ended:
+            elif connection.eof:
                 self.drop(connection)
             else:
                 self._watch(connection)
         elif n == 0 and connection.session.waiting is None:
-            connection.ended = True
-            self._touch(connection)
+            connection.eof = True
+            self._schedule_flush(connection)
         elif n != descriptors.WOULD_BLOCK:
             self.drop(connection)
 
     @cython.cfunc
     def _execute(self, now: cython.longlong) -> cython.void:
-        """Execute requests of everyone who has some, each within the budget."""
+        """Execute requests of every ready client, each within the budget."""
         batch: list[Connection] = self.ready
         connection: Connection
         share: cython.Py_ssize_t = REQUESTS_MAX
@@ -289,12 +304,12 @@ class Turn:
         self.ready = []
         for connection in batch:
             connection.ready = False
-            if not connection.closed and not connection.held:
-                self._execute_of(connection, now, share)
-                self._touch(connection)
+            if not connection.closed and not connection.awaiting_commit:
+                self._execute_requests_of(connection, now, share)
+                self._schedule_flush(connection)
 
     @cython.cfunc
-    def _execute_of(
+    def _execute_requests_of(
         self, connection: Connection, now: cython.longlong, left: cython.Py_ssize_t
     ) -> cython.void:
         session: Session = connection.session
@@ -305,18 +320,18 @@ class Turn:
             return
         try:
             while left > 0:
-                parser.stranger = session.unauthenticated
+                parser.unauthenticated = session.unauthenticated
                 argv = parser.next()
                 if argv is None:
-                    if session.unauthenticated and parser.pending() >= STRANGER_MAX:
-                        self.refuse(connection, "it has sent too much before it said who it is")
+                    if session.unauthenticated and parser.pending() >= UNAUTHENTICATED_MAX:
+                        self.drop_with_reason(connection, "it has sent too many bytes before authenticating")
                     return
                 self.engine.execute(session, argv, now)
                 left -= 1
                 if session.waiting is not None or session.closing:
                     return
                 if answer.pending() > UNSENT_MAX:
-                    connection.halted = True
+                    connection.throttled = True
                     return
         except ProtocolError as wrong:
             answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
@@ -324,14 +339,14 @@ class Turn:
             LOG.info("closing %s: %s", session.address.decode(errors="replace"), wrong)
             return
         except MemoryError:
-            self.refuse(connection, NO_MEMORY)
+            self.drop_with_reason(connection, NO_MEMORY)
             return
         connection.ready = True
         self.ready.append(connection)
 
     @cython.cfunc
     def _serve_woken(self) -> cython.void:
-        """Those answered by another's request go on with their own; those killed by one go."""
+        """Continue clients that another request has woken; close those that another request has killed."""
         session: Session
         connection: Connection | None
         woken: list[Session] = self.engine.woken
@@ -346,71 +361,80 @@ class Turn:
             connection = session.transport
             if connection is None:
                 continue
-            self._touch(connection)
+            self._schedule_flush(connection)
             if not connection.ready and connection.parser.pending() > 0:
                 connection.ready = True
                 self.ready.append(connection)
 
     @cython.cfunc
-    def _touch(self, connection: Connection) -> cython.void:
-        """See to the connection when answers are sent."""
-        if not connection.answered:
-            connection.answered = True
-            self.answered.append(connection)
+    def _schedule_flush(self, connection: Connection) -> cython.void:
+        """Schedule the connection for _send_replies() in this turn."""
+        if not connection.flush_scheduled:
+            connection.flush_scheduled = True
+            self.to_flush.append(connection)
 
     @cython.cfunc
-    def _send_answers(self) -> cython.void:
-        batch: list[Connection] = self.answered
+    def _send_replies(self) -> cython.void:
+        batch: list[Connection] = self.to_flush
         connection: Connection
-        self.answered = []
+        self.to_flush = []
         for connection in batch:
-            connection.answered = False
-            if not connection.closed and not connection.held:
+            connection.flush_scheduled = False
+            if not connection.closed and not connection.awaiting_commit:
                 self._flush(connection)
 
     @cython.cfunc
-    def _hold_answers(self, offset: cython.longlong) -> cython.void:
-        """Put aside, as they are, all who have changed data since the log was that long, until release()."""
+    def _hold_replies(self, offset: cython.longlong) -> cython.void:
+        """Hold connections that changed data since the log had that offset, until release_replies()."""
         connection: Connection
         others: list[Connection] = []
-        for connection in self.answered:
-            if connection.closed or connection.held or connection.session.last_write_offset < offset:
+        for connection in self.to_flush:
+            if (
+                connection.closed
+                or connection.awaiting_commit
+                or connection.session.last_write_offset < offset
+            ):
                 others.append(connection)
                 continue
-            connection.answered = False
-            connection.held = True
-            self.held.append(connection)
+            connection.flush_scheduled = False
+            connection.awaiting_commit = True
+            self.awaiting_commit.append(connection)
             self._watch(connection)
-        self.answered = others
+        self.to_flush = others
 
-    def release(self) -> None:
-        """What was executed is safe now: the held answers are sent, and their clients go on."""
+    def release_replies(self) -> None:
+        """Send the held replies and continue their clients: what was executed is durable now."""
         connection: Connection
-        batch: list[Connection] = self.held
-        self.held = []
+        batch: list[Connection] = self.awaiting_commit
+        self.awaiting_commit = []
         for connection in batch:
-            connection.held = False
+            connection.awaiting_commit = False
             if connection.closed:
                 continue
-            if not connection.ready and not connection.halted and connection.parser.pending() > 0:
+            if not connection.ready and not connection.throttled and connection.parser.pending() > 0:
                 connection.ready = True
                 self.ready.append(connection)
             self._flush(connection)
 
     @cython.cfunc
     def _flush(self, connection: Connection) -> cython.void:
-        """Send what the socket takes; then the connection goes on, or waits for room, or ends."""
+        """Send what the socket takes.
+
+        Then the connection continues, waits until it is writable, or is closed.
+        """
         session: Session = connection.session
         answer: ReplyWriter = session.reply
         n: cython.Py_ssize_t = answer.pending()
         if answer.overflowed:
-            self.refuse(connection, f"more than {answer.limit} bytes of replies (client-output-buffer-limit)")
+            self.drop_with_reason(
+                connection, f"more than {answer.limit} bytes of replies (client-output-buffer-limit)"
+            )
             return
-        if n > 0 or connection.secure is not None:
-            if connection.secure is None:
+        if n > 0 or connection.tls is not None:
+            if connection.tls is None:
                 n = descriptors.write(connection.fd, answer.p, answer.start, n)
             else:
-                n = connection.secure.write(connection.fd, answer.p, answer.start, n)
+                n = connection.tls.write(connection.fd, answer.p, answer.start, n)
             if n == descriptors.BROKEN:
                 self.drop(connection)
                 return
@@ -418,31 +442,33 @@ class Turn:
                 self.sent += n
                 answer.sent(n)
             n = answer.pending()
-            if (n > 0 or self.unread.lagging) and self.unread.too_much(
+            if (n > 0 or self.output_monitor.any_over_soft_limit) and self.output_monitor.exceeds_limit(
                 connection, session, n, self.clock.now_ms()
             ):
-                self.refuse(connection, "it has left more than client-output-buffer-limit unread")
+                self.drop_with_reason(
+                    connection, "it has left more reply bytes unread than client-output-buffer-limit allows"
+                )
                 return
-        if connection.halted and n <= UNSENT_MAX:
-            connection.halted = False
+        if connection.throttled and n <= UNSENT_MAX:
+            connection.throttled = False
             connection.ready = True
             self.ready.append(connection)
-        if n == 0 and (session.closing or (connection.ended and not connection.ready)):
+        if n == 0 and (session.closing or (connection.eof and not connection.ready)):
             self.drop(connection)
         else:
             self._watch(connection)
 
     @cython.cfunc
     def _watch(self, connection: Connection) -> cython.void:
-        """Have epoll report what the connection's state can use, and nothing it cannot."""
+        """Make epoll report the events that the connection's state can use, and no others."""
         session: Session = connection.session
         unsent: cython.Py_ssize_t = session.reply.pending()
         watched: cython.uint = OUT if unsent > 0 else 0
-        if connection.secure is not None and connection.secure.rest:
+        if connection.tls is not None and connection.tls.unsent:
             watched = OUT
-        if connection.held:
-            watched = 0 if connection.ended else GONE
-        elif not connection.ended and not session.closing and unsent <= UNSENT_MAX:
+        if connection.awaiting_commit:
+            watched = 0 if connection.eof else GONE
+        elif not connection.eof and not session.closing and unsent <= UNSENT_MAX:
             if session.waiting is None or connection.parser.pending() <= AHEAD_MAX:
                 watched |= IN
             else:
@@ -452,8 +478,8 @@ class Turn:
             self.poller.modify(connection.fd, watched)
 
     @cython.ccall
-    def refuse(self, connection: Connection, reason: str) -> cython.void:
-        """Close the connection, and have the log say why."""
+    def drop_with_reason(self, connection: Connection, reason: str) -> cython.void:
+        """Close the connection and log the reason."""
         LOG.warning("closing %s: %s", connection.session.address.decode(errors="replace"), reason)
         self.drop(connection)
 
@@ -466,7 +492,7 @@ class Turn:
         connection.session.transport = None
         self.engine.close(connection.session)
         del self.connections[connection.fd]
-        if connection.secure is not None:
-            self.handshakes.part(connection)
+        if connection.tls is not None:
+            self.handshakes.close(connection)
         self.poller.unregister(connection.fd)
         os.close(connection.fd)

@@ -1,7 +1,7 @@
-"""Clients that encrypt, on their way in and out: who shakes hands, for how long, and who they turn out to be.
+"""TLS handshakes: which clients are in one, for how long, and what follows.
 
-A step of a handshake takes OpenSSL up to a millisecond, a hundred requests' time, so a turn takes only a few:
-the others find their words still in the socket in the next turn. Who stalls is closed by the timer.
+A step of a handshake takes OpenSSL up to a millisecond, as long as a hundred requests. So a turn takes only
+a few steps; other clients' bytes stay in the socket until the next turn. The timer closes stalled clients.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable
 import cython
 
 from headrace.server.loop.connection import Connection
-from headrace.server.loop.tls_connection import Secure
+from headrace.server.loop.tls_connection import TlsConnection
 from headrace.visibility import Public
 
 STEPS_MAX = cython.declare(cython.int, 4)  # in one turn
-SECONDS_MAX = 10  # for a handshake, from its first byte or none to its last
+SECONDS_MAX = 10  # for a whole handshake, counted from the connection
 WOULD_BLOCK = cython.declare(cython.Py_ssize_t, -1)  # as in descriptors
 BROKEN = cython.declare(cython.Py_ssize_t, -2)
 
@@ -24,54 +24,54 @@ BROKEN = cython.declare(cython.Py_ssize_t, -2)
 @cython.final
 @cython.cclass
 class Handshakes:
-    """Those of one turn."""
+    """The handshakes of one event loop."""
 
-    going: dict[int, Connection]  # by descriptor: they may not ask for anything yet
-    steps: Public[cython.int]  # taken in this turn
-    introduce: Public[Callable[[Connection], None] | None]  # what to do with one whose handshake is over
+    in_progress: dict[int, Connection]  # by descriptor: clients that cannot send requests yet
+    steps_in_turn: Public[cython.int]  # taken in this turn
+    on_complete: Public[Callable[[Connection], None] | None]  # called when a handshake is complete
 
     def __init__(self) -> None:
-        self.going = {}
-        self.steps = 0
-        self.introduce = None
+        self.in_progress = {}
+        self.steps_in_turn = 0
+        self.on_complete = None
 
     @cython.ccall
-    def begin(self, connection: Connection) -> cython.void:
-        """A client has come."""
-        self.going[connection.fd] = connection
+    def start(self, connection: Connection) -> cython.void:
+        """Register a new TLS client."""
+        self.in_progress[connection.fd] = connection
 
     @cython.ccall
-    def part(self, connection: Connection) -> cython.void:
-        """It goes: it is told so, if it can be."""
-        secure: Secure | None = connection.secure
-        assert secure is not None
-        self.going.pop(connection.fd, None)
-        secure.farewell(connection.fd)
+    def close(self, connection: Connection) -> cython.void:
+        """Send close_notify if possible, and forget the client."""
+        tls: TlsConnection | None = connection.tls
+        assert tls is not None
+        self.in_progress.pop(connection.fd, None)
+        tls.close_notify(connection.fd)
 
     @cython.ccall
     def read(self, connection: Connection, scratch: bytearray) -> cython.Py_ssize_t:
-        """As descriptors.read() to the front of scratch, decrypted; `ended` is set with the last bytes."""
-        secure: Secure | None = connection.secure
-        assert secure is not None
-        begins: cython.bint = secure.handshaking
+        """Read and decrypt to the front of scratch, as descriptors.read(); set `eof` with the last bytes."""
+        tls: TlsConnection | None = connection.tls
+        assert tls is not None
+        begins: cython.bint = tls.handshaking
         if begins:
-            if self.steps == STEPS_MAX:
+            if self.steps_in_turn == STEPS_MAX:
                 return WOULD_BLOCK
-            self.steps += 1
-        n: cython.Py_ssize_t = secure.read(connection.fd, scratch)
-        if secure.fault:
+            self.steps_in_turn += 1
+        n: cython.Py_ssize_t = tls.read(connection.fd, scratch)
+        if tls.error:
             address = connection.session.address.decode(errors="replace")
-            logging.getLogger("headrace").info("closing %s: TLS: %s", address, secure.fault)
+            logging.getLogger("headrace").info("closing %s: TLS: %s", address, tls.error)
         if n == BROKEN:
             return BROKEN
-        if begins and not secure.handshaking:
-            del self.going[connection.fd]
-            if self.introduce is not None:
-                self.introduce(connection)
-        connection.ended = secure.ended  # said behind a request, it is not heard again
+        if begins and not tls.handshaking:
+            del self.in_progress[connection.fd]
+            if self.on_complete is not None:
+                self.on_complete(connection)
+        connection.eof = tls.eof  # if it came with a request, no later event reports it
         return n
 
     def stalled(self, now: cython.longlong) -> list[Connection]:
-        """Those who have had their time."""
+        """Return the clients whose handshake takes too long."""
         since: cython.longlong = now - 1000 * SECONDS_MAX
-        return [c for c in self.going.values() if c.session.created_ms < since]
+        return [c for c in self.in_progress.values() if c.session.created_ms < since]

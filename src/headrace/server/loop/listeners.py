@@ -1,4 +1,4 @@
-"""Where clients come in: TCP addresses, with and without TLS, and a Unix socket; who is turned away."""
+"""Listening sockets: TCP addresses, with and without TLS, and a Unix socket; which clients are rejected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import HeadraceError, UsageError
 from headrace.server.config.config import Config, set_failed
 from headrace.server.host import ServerHost
-from headrace.server.loop.event_loop import Turn
+from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe.logs import NOTICE
 
 if TYPE_CHECKING:
@@ -38,41 +38,43 @@ PROTECTED = (
 
 
 class Listeners:
-    """The open sockets. A client that is admitted is the turn's from then on."""
+    """The listening sockets. An accepted client is passed to the event loop."""
 
-    def __init__(self, config: Config, host: ServerHost, turn: Turn) -> None:
+    def __init__(self, config: Config, host: ServerHost, loop: EventLoop) -> None:
         self.config = config
         self.host = host
-        self.turn = turn
-        self.sockets: dict[str, list[socket.socket]] = {}  # by the directive that asked for them
-        self.ports: dict[str, int] = {}  # which port that is; 0 for none
+        self.loop = loop
+        self.sockets: dict[str, list[socket.socket]] = {}  # by directive
+        self.ports: dict[str, int] = {}  # by directive; 0 for none
         self.tls: Tls | None = None
         self.unix_path = ""
-        self.stuck = False  # nobody can be let in, though somebody stands there
-        # Given up for a moment when descriptors run out, so that the client can be told instead of left.
-        self.spare = spare_descriptor()  # -1 for none
+        self.accept_failed = False  # a client waits, but accept() fails
+        # Closed for a moment when descriptors run out, so that the client can be accepted and told why.
+        self.spare_fd = open_spare_descriptor()  # -1 for none
 
     def open(self) -> None:
-        """Listen on all addresses of the configuration; raises HeadraceError when one cannot be had."""
+        """Listen on all configured addresses. Raises HeadraceError if one is not available."""
         for directive in PORTS:
-            self._move(directive, self._opened(directive))
+            self._listen_at(directive, self._open_port(directive))
         path = self.config.text("unixsocket")
         if path:
             self._open_unix(path)
         if not any(self.sockets.values()):
             raise HeadraceError("nothing to listen on: give a --port, a --tls-port or a --unixsocket")
-        self._tell()
+        self._update_info()
 
-    def follow(self) -> bool:
-        """Move to the ports that CONFIG SET has given, if open() was called before; whether there was one.
+    def apply_ports(self) -> bool:
+        """Listen on the ports that CONFIG SET has changed, if open() was called before.
 
-        Clients stay. CommandError when a port cannot be had, and then all doors are those of before.
+        Return whether any changed.
+
+        Connected clients stay. Raises CommandError if a port is not available; then nothing has changed.
         """
-        moved = [name for name, port in self.ports.items() if self.config.shown(name) != str(port)]
+        moved = [name for name, port in self.ports.items() if self.config.formatted(name) != str(port)]
         fresh: list[list[socket.socket]] = []
         try:
             for directive in moved:
-                fresh.append(self._opened(directive))
+                fresh.append(self._open_port(directive))
         except HeadraceError as wrong:
             for opened in fresh:
                 close_all(opened)
@@ -81,21 +83,21 @@ class Listeners:
             raise set_failed(directive, str(wrong) if about_tls else NO_PORT) from None
         else:
             for directive, opened in zip(moved, fresh, strict=True):
-                self._move(directive, opened)
+                self._listen_at(directive, opened)
         finally:
             if not self.tls_port:
                 self.tls = None
         if moved:
-            self._tell()
-            where = ", ".join(self.names) or "nothing"
-            logging.getLogger("headrace").log(NOTICE, "listening on %s from now on", where)
+            self._update_info()
+            where = ", ".join(self.addresses) or "nothing"
+            logging.getLogger("headrace").log(NOTICE, "now listening on %s", where)
         return bool(moved)
 
-    def _move(self, directive: str, listeners: list[socket.socket]) -> None:
-        """Listen at these for a port's directive; which port that is."""
-        self._put(directive, listeners)
+    def _listen_at(self, directive: str, listeners: list[socket.socket]) -> None:
+        """Replace the sockets of a port directive, and record the actual port."""
+        self._replace_listeners(directive, listeners)
         self.ports[directive] = port_of(listeners)
-        self.config.adjust(directive, self.ports[directive])
+        self.config.override(directive, self.ports[directive])
 
     @property
     def port(self) -> int:
@@ -108,19 +110,19 @@ class Listeners:
         return self.ports.get("tls-port", 0)
 
     @property
-    def names(self) -> list[str]:
-        """Each address listened on, as a person would write it."""
+    def addresses(self) -> list[str]:
+        """The addresses listened on, as text for people."""
         return [
             self.unix_path
             if directive == "unixsocket"
-            else spelt(listener.getsockname()) + (" (TLS)" if directive == "tls-port" else "")
+            else format_address(listener.getsockname()) + (" (TLS)" if directive == "tls-port" else "")
             for directive, listeners in self.sockets.items()
             for listener in listeners
         ]
 
-    def _tell(self) -> None:
-        """Have INFO tell of each kind of way in."""
-        binds = "".join(f"bind={word}," for word in self.config.shown("bind").split())
+    def _update_info(self) -> None:
+        """Update the fields that INFO shows for each kind of listener."""
+        binds = "".join(f"bind={word}," for word in self.config.formatted("bind").split())
         ways = [
             f"name={name},{binds}port={port}"
             for name, port in (("tcp", self.port), ("tls", self.tls_port))
@@ -129,24 +131,24 @@ class Listeners:
         self.host.port = self.port or self.tls_port
         self.host.listening = [*ways, f"name=unix,bind={self.unix_path}"] if self.unix_path else ways
 
-    def _opened(self, directive: str) -> list[socket.socket]:
-        """Sockets that listen on the directive's port, one at each address. HeadraceError."""
-        shown = self.config.shown(directive)
+    def _open_port(self, directive: str) -> list[socket.socket]:
+        """Return listening sockets for the directive's port, one per address. Raises HeadraceError."""
+        shown = self.config.formatted(directive)
         if shown == "0":
             return []
         if directive == "tls-port" and self.tls is None:
-            from headrace.server.loop.tls import Tls  # OpenSSL's megabyte is for those who use it
+            from headrace.server.loop.tls import Tls  # OpenSSL takes a megabyte: loaded only when used
 
-            self.tls = Tls(self.config, self.turn)
+            self.tls = Tls(self.config, self.loop)
         port = 0 if shown == "free" else int(shown)
         opened: list[socket.socket] = []
 
         def listen(address: str) -> None:
             at = port_of(opened) if port == 0 else port
-            opened.append(listening(address, at, self.config.number("tcp-backlog")))
+            opened.append(open_listener(address, at, self.config.number("tcp-backlog")))
 
         try:
-            at_each_address(self.config, f"{directive} {port}", listen)
+            for_each_address(self.config, f"{directive} {port}", listen)
         except HeadraceError:
             close_all(opened)
             raise
@@ -157,42 +159,42 @@ class Listeners:
         try:
             clear_stale_socket(path)
             permissions = self.config.number("unixsocketperm")
-            if permissions:  # the file is born with them, but for what the umask takes
+            if permissions:  # the file is created with them, minus the umask
                 os.fchmod(listener.fileno(), permissions)
             listener.bind(path)
             if permissions:
                 os.chmod(path, permissions)
             listener.setblocking(False)
-            listener.listen(self.config.number("tcp-backlog"))  # nobody can connect before
+            listener.listen(self.config.number("tcp-backlog"))  # clients can connect from here on
         except OSError as wrong:
             listener.close()
             raise HeadraceError(f"cannot listen on {path}: {wrong.strerror or wrong}") from None
         self.unix_path = path
-        self._put("unixsocket", [listener])
+        self._replace_listeners("unixsocket", [listener])
 
-    def _put(self, directive: str, listeners: list[socket.socket]) -> None:
-        """Let clients in by these sockets, and no more by those of before."""
+    def _replace_listeners(self, directive: str, listeners: list[socket.socket]) -> None:
+        """Accept clients from these sockets, and close the directive's earlier ones."""
         for old in self.sockets.get(directive, []):
-            self.turn.forget(old.fileno())
+            self.loop.remove_reader(old.fileno())
             old.close()
         self.sockets[directive] = listeners
         for listener in listeners:
-            self.turn.listen(listener.fileno(), partial(self._accept, listener, directive == "tls-port"))
+            self.loop.add_reader(listener.fileno(), partial(self._accept, listener, directive == "tls-port"))
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close all listening sockets."""
         for directive in self.sockets:
-            self._put(directive, [])
-        if self.spare >= 0:
-            os.close(self.spare)
+            self._replace_listeners(directive, [])
+        if self.spare_fd >= 0:
+            os.close(self.spare_fd)
         if self.unix_path:
             with suppress(OSError):
                 os.unlink(self.unix_path)
 
     def _accept(self, listener: socket.socket, encrypted: bool) -> None:
-        """Let in all who stand before the door."""
-        if self.spare < 0:
-            self.spare = spare_descriptor()
+        """Accept all waiting clients."""
+        if self.spare_fd < 0:
+            self.spare_fd = open_spare_descriptor()
         for _ in range(ACCEPTS_MAX):
             try:
                 client, address = listener.accept()
@@ -203,61 +205,63 @@ class Listeners:
                     continue
                 if wrong.errno in (errno.EMFILE, errno.ENFILE) and self._reject_or_pause(listener, encrypted):
                     continue
-                if not self.stuck:  # once, not in every turn
+                if not self.accept_failed:  # logged once, not in every turn
                     logging.getLogger("headrace").warning("accepting a client: %s", wrong)
-                self.stuck = True
+                self.accept_failed = True
                 return
-            self.stuck = False
+            self.accept_failed = False
             try:
                 self._admit(client, address, encrypted)
-            except OSError as wrong:  # it has gone already
+            except OSError as wrong:  # it has already disconnected
                 logging.getLogger("headrace").info("admitting a client: %s", wrong)
                 client.close()
 
     def _reject_or_pause(self, listener: socket.socket, encrypted: bool) -> bool:
-        """No descriptor is left: use the spare one to say so. Unaccepted it would wake us for ever.
+        """Use the spare descriptor to reject a client.
 
-        False when there is no spare one either: another process has taken the system's last.
+        A client left waiting would wake the event loop forever.
+
+        Returns False if there is no spare one either: another process has taken the system's last.
         """
-        if self.spare < 0:
+        if self.spare_fd < 0:
             return False
-        os.close(self.spare)
+        os.close(self.spare_fd)
         try:
             client, _ = listener.accept()
             client.setblocking(False)
-            refuse(client, TOO_MANY, encrypted)
+            reject(client, TOO_MANY, encrypted)
             self.host.rejected += 1
         except OSError:
             pass
-        self.spare = spare_descriptor()
-        return self.spare >= 0
+        self.spare_fd = open_spare_descriptor()
+        return self.spare_fd >= 0
 
     def _admit(self, client: socket.socket, address: object, encrypted: bool) -> None:
         client.setblocking(False)
-        if len(self.turn.connections) >= self.config.number("maxclients"):
+        if len(self.loop.connections) >= self.config.number("maxclients"):
             self.host.rejected += 1
-            refuse(client, TOO_MANY, encrypted)
+            reject(client, TOO_MANY, encrypted)
             return
         if client.family == socket.AF_UNIX:
             name = local_name = f"{self.unix_path}:0"
         else:
             assert isinstance(address, tuple)
-            if self._is_protected() and not is_local(address[0]):
+            if self._is_protected() and not is_loopback(address[0]):
                 self.host.rejected += 1
-                refuse(client, PROTECTED, encrypted)
+                reject(client, PROTECTED, encrypted)
                 return
-            name, local_name = spelt(address), spelt(client.getsockname())
+            name, local_name = format_address(address), format_address(client.getsockname())
             self._tune(client)
-        secure = self.tls.secured() if encrypted and self.tls is not None else None
-        self.turn.add(client.fileno(), name.encode(), local_name.encode(), secure)
+        tls = self.tls.new_connection() if encrypted and self.tls is not None else None
+        self.loop.add_connection(client.fileno(), name.encode(), local_name.encode(), tls)
         client.detach()
 
     def _is_protected(self) -> bool:
-        """Whether only this machine's clients may come: whoever comes would need no password."""
-        return self.config.flag("protected-mode") and self.turn.engine.auth.users.default.nopass
+        """Return whether only local clients may connect, because others would need no password."""
+        return self.config.flag("protected-mode") and self.loop.engine.auth.users.default.nopass
 
     def _tune(self, client: socket.socket) -> None:
-        """Answers leave at once; a peer that has vanished is noticed."""
+        """Send replies without delay, and detect peers that have vanished."""
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         seconds = min(self.config.number("tcp-keepalive"), KEEPALIVE_MAX_S)
         if seconds:
@@ -267,8 +271,8 @@ class Listeners:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
-def listening(address: str, port: int, backlog: int) -> socket.socket:
-    """A socket that listens there; OSError when it cannot."""
+def open_listener(address: str, port: int, backlog: int) -> socket.socket:
+    """Return a listening socket. Raises OSError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -284,8 +288,8 @@ def listening(address: str, port: int, backlog: int) -> socket.socket:
     return listener
 
 
-def spare_descriptor() -> int:
-    """A descriptor of no use; -1 when the system has none to give."""
+def open_spare_descriptor() -> int:
+    """Return an unused descriptor to reserve; -1 if the system has none left."""
     try:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -293,30 +297,31 @@ def spare_descriptor() -> int:
 
 
 def port_of(listeners: list[socket.socket]) -> int:
-    """The port that they share; 0 when there are none."""
+    """Return the port that the sockets share; 0 if there are none."""
     port: int = listeners[0].getsockname()[1] if listeners else 0
     return port
 
 
 def close_all(listeners: list[socket.socket]) -> None:
-    """Give these up."""
+    """Close these sockets."""
     for listener in listeners:
         listener.close()
 
 
-def refuse(client: socket.socket, reason: bytes, encrypted: bool) -> None:
-    """Say why, as far as that goes without waiting, and close; who encrypts would not understand it."""
+def reject(client: socket.socket, reason: bytes, encrypted: bool) -> None:
+    """Send the reason if that does not block, and close.
+
+    A TLS client could not read it, so it is only logged.
+    """
     with client, suppress(OSError):
         if encrypted:
-            logging.getLogger("headrace").info(
-                "turning away a client with TLS: %s", reason[1:].decode().strip()
-            )
+            logging.getLogger("headrace").info("rejecting a TLS client: %s", reason[1:].decode().strip())
         else:
             client.send(reason)
 
 
-def at_each_address(config: Config, port: str, listen: Callable[[str], None]) -> None:
-    """Call listen with each address of `bind`. HeadraceError for one that cannot be had and has no `-`."""
+def for_each_address(config: Config, port: str, listen: Callable[[str], None]) -> None:
+    """Call listen with each address of `bind`. Raises HeadraceError if one without `-` is not available."""
     words = config.values["bind"]
     assert isinstance(words, list)
     for word in words:
@@ -330,18 +335,18 @@ def at_each_address(config: Config, port: str, listen: Callable[[str], None]) ->
             raise HeadraceError(f"cannot listen on {address}, {port}: {wrong.strerror or wrong}") from None
 
 
-def is_local(address: str) -> bool:
-    """Whether an address is this machine's own, seen from itself."""
+def is_loopback(address: str) -> bool:
+    """Return whether an address is a loopback address of this machine."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def spelt(address: tuple[str, int]) -> str:
-    """host:port, with brackets around an IPv6 host."""
+def format_address(address: tuple[str, int]) -> str:
+    """Return host:port, with brackets around an IPv6 host."""
     return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
 
 
 def clear_stale_socket(path: str) -> None:
-    """Remove what a dead server left behind; OSError when somebody still answers, or when it is no socket."""
+    """Remove a dead server's socket file. Raises OSError if a server still answers, or if it is no socket."""
     if not Path(path).exists() or not stat.S_ISSOCK(os.stat(path).st_mode):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

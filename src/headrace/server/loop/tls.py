@@ -1,7 +1,8 @@
-"""The server's certificate and what it asks of clients: from the tls-* directives to OpenSSL's context.
+"""The server's certificate and its demands on clients: from the tls-* directives to OpenSSL's context.
 
-Read when the tls-port is opened and by each CONFIG SET that names one of the others, even with the value it
-has: the file may be another. Connections keep what they began with. Only loaded when there is a tls-port.
+Files are read when the tls-port is opened, and by each CONFIG SET that names one of the other directives,
+even with its old value: the file may have changed. Connections keep the context that they began with. This
+module is only loaded when there is a tls-port.
 """
 
 from __future__ import annotations
@@ -13,52 +14,54 @@ from typing import Any
 from headrace.errors import HeadraceError, UsageError
 from headrace.server.config.config import Config, set_failed
 from headrace.server.loop.connection import Connection
-from headrace.server.loop.event_loop import Turn
-from headrace.server.loop.tls_connection import Secure
+from headrace.server.loop.event_loop import EventLoop
+from headrace.server.loop.tls_connection import TlsConnection
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-ASKED = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
+VERIFY_MODES = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 
 
 class Tls:
-    """What new connections begin with."""
+    """The context of new TLS connections."""
 
-    def __init__(self, config: Config, turn: Turn) -> None:
+    def __init__(self, config: Config, loop: EventLoop) -> None:
         self.config = config
-        self.turn = turn
-        self.context = context_of(config)
-        turn.handshakes.introduce = self.introduce
+        self.loop = loop
+        self.context = tls_context(config)
+        loop.handshakes.on_complete = self.authenticate
 
-    def renewed(self) -> ssl.SSLContext:
-        """What the directives say now, their files read anew if CONFIG SET has just named one of them.
+    def reloaded_context(self) -> ssl.SSLContext:
+        """Return a new context if the running CONFIG SET names a tls-* directive, else the current one.
 
-        CommandError when that cannot be used.
+        Raises CommandError if the files or values cannot be used.
         """
-        named = sorted(name for name in self.config.named if name.startswith("tls-") and name != "tls-port")
+        named = sorted(
+            name for name in self.config.being_set if name.startswith("tls-") and name != "tls-port"
+        )
         if not named:
             return self.context
         try:
-            return context_of(self.config)
+            return tls_context(self.config)
         except HeadraceError as wrong:
             raise set_failed(named[0], f"Unable to update TLS configuration: {wrong}") from None
 
-    def secured(self) -> Secure:
-        """The server's end of a connection that has just come."""
+    def new_connection(self) -> TlsConnection:
+        """Return the server's end of a new TLS connection."""
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        return Secure(incoming, outgoing, self.context.wrap_bio(incoming, outgoing, server_side=True))
+        return TlsConnection(incoming, outgoing, self.context.wrap_bio(incoming, outgoing, server_side=True))
 
-    def introduce(self, connection: Connection) -> None:
-        """A client's handshake is over: perhaps its certificate says which user it is."""
-        secure = connection.secure
-        if secure is not None and self.config.text("tls-auth-clients-user") == "CN":
-            name = common_name(secure.wire.getpeercert())
+    def authenticate(self, connection: Connection) -> None:
+        """Authenticate a client by its certificate, if tls-auth-clients-user says so."""
+        tls = connection.tls
+        if tls is not None and self.config.text("tls-auth-clients-user") == "CN":
+            name = common_name(tls.ssl_object.getpeercert())
             if name:
-                guard = self.turn.engine.auth
-                guard.authenticate_by_certificate(connection.session, name.encode(), self.turn.clock.now_ms())
+                guard = self.loop.engine.auth
+                guard.authenticate_by_certificate(connection.session, name.encode(), self.loop.clock.now_ms())
 
 
-def context_of(config: Config) -> ssl.SSLContext:
-    """What the configuration says; UsageError with the directive to blame."""
+def tls_context(config: Config) -> ssl.SSLContext:
+    """Return the context for the configuration. Raises UsageError naming the directive that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     if not config.flag("tls-prefer-server-ciphers"):
@@ -74,48 +77,50 @@ def context_of(config: Config) -> ssl.SSLContext:
         try:
             context.set_ciphers(ciphers)
         except ssl.SSLError:
-            raise UsageError(f"tls-ciphers {ciphers}: OpenSSL knows none of them") from None
-    _show_certificate(config, context)
-    _ask_clients(config, context)
+            raise UsageError(f"tls-ciphers {ciphers}: OpenSSL supports none of them") from None
+    _load_certificate(config, context)
+    _configure_client_certificates(config, context)
     return context
 
 
-def _show_certificate(config: Config, context: ssl.SSLContext) -> None:
-    certificate, key = _file(config, "tls-cert-file"), _file(config, "tls-key-file")
+def _load_certificate(config: Config, context: ssl.SSLContext) -> None:
+    certificate, key = _readable_path(config, "tls-cert-file"), _readable_path(config, "tls-key-file")
     if not certificate or not key:
         raise UsageError("tls-port needs a tls-cert-file and a tls-key-file")
     try:
-        # Always given, or OpenSSL would ask the terminal.
+        # Always given, or OpenSSL would prompt for it on the terminal.
         context.load_cert_chain(certificate, key, lambda: config.text("tls-key-file-pass"))
     except (ssl.SSLError, ValueError) as wrong:
-        raise UsageError(f"tls-cert-file {certificate}, tls-key-file {key}: {_said(wrong)}") from None
-    if parameters := _file(config, "tls-dh-params-file"):
+        raise UsageError(
+            f"tls-cert-file {certificate}, tls-key-file {key}: {_describe_error(wrong)}"
+        ) from None
+    if parameters := _readable_path(config, "tls-dh-params-file"):
         try:
             context.load_dh_params(parameters)
         except ssl.SSLError as wrong:
-            raise UsageError(f"tls-dh-params-file {parameters}: {_said(wrong)}") from None
+            raise UsageError(f"tls-dh-params-file {parameters}: {_describe_error(wrong)}") from None
 
 
-def _ask_clients(config: Config, context: ssl.SSLContext) -> None:
+def _configure_client_certificates(config: Config, context: ssl.SSLContext) -> None:
     asked = config.text("tls-auth-clients")
-    file, directory = _file(config, "tls-ca-cert-file"), config.text("tls-ca-cert-dir")
+    file, directory = _readable_path(config, "tls-ca-cert-file"), config.text("tls-ca-cert-dir")
     if directory and not os.path.isdir(directory):
         raise UsageError(f"tls-ca-cert-dir {directory}: no such directory")
     if file or directory:
         try:
             context.load_verify_locations(file or None, directory or None)
         except ssl.SSLError as wrong:
-            raise UsageError(f"tls-ca-cert-file {file}: {_said(wrong)}") from None
+            raise UsageError(f"tls-ca-cert-file {file}: {_describe_error(wrong)}") from None
     elif asked != "no":
         raise UsageError(
             f"tls-auth-clients {asked}: needs a tls-ca-cert-file or a tls-ca-cert-dir to judge clients'"
             " certificates by; say no to let clients in without one"
         )
-    context.verify_mode = ASKED[asked]
+    context.verify_mode = VERIFY_MODES[asked]
 
 
-def _file(config: Config, directive: str) -> str:
-    """The path that it names, which can be read; empty when it names none."""
+def _readable_path(config: Config, directive: str) -> str:
+    """Return the directive's path after checking that it can be read; empty if it is not set."""
     path = config.text(directive)
     if path:
         try:
@@ -126,8 +131,11 @@ def _file(config: Config, directive: str) -> str:
     return path
 
 
-def _said(wrong: Exception) -> str:
-    """What is wrong with a file. OpenSSL tells of a wrong password in many ways, mostly about padding."""
+def _describe_error(wrong: Exception) -> str:
+    """Describe what is wrong with a file.
+
+    OpenSSL reports a wrong password in many ways, mostly about padding.
+    """
     reason = getattr(wrong, "reason", None)
     if reason is None:
         return "it cannot be read; is it PEM, and does tls-key-file-pass fit?"
@@ -135,6 +143,6 @@ def _said(wrong: Exception) -> str:
 
 
 def common_name(certificate: Any) -> str:
-    """Whom a client's certificate names; empty when there is none, or it names nobody."""
+    """Return the common name in a client's certificate; empty if there is none."""
     subject = (certificate or {}).get("subject", ())
     return next((value for part in subject for name, value in part if name == "commonName"), "")

@@ -1,14 +1,14 @@
-"""TLS on one connection: OpenSSL between two buffers, with the turn's own read and write around them.
+"""TLS on one connection: OpenSSL between two buffers, with the event loop's own read and write around them.
 
-    descriptor ── read ──▶ incoming ─▶ ┌───────┐ ─▶ requests, in the turn's scratch
-                                       │ wire  │
-    descriptor ◀─ write ── outgoing ◀─ └───────┘ ◀─ answers
+    descriptor ── read ──▶ incoming ─▶ ┌────────────┐ ─▶ requests, in the loop's scratch buffer
+                                       │ ssl_object │
+    descriptor ◀─ write ── outgoing ◀─ └────────────┘ ◀─ replies
 
 OpenSSL never sees the descriptor, so nothing here waits. Two things are true after every call:
 
-- what can be decrypted has been: no request stays behind inside OpenSSL, where epoll does not know of it;
-- what was encrypted and did not fit into the socket is in `rest`, and the answer's bytes that it stands for
-  count as unsent, so whoever looks at the answer sees that something is left.
+- All complete records are decrypted: no request stays inside OpenSSL, where epoll does not see it.
+- Encrypted bytes that did not fit into the socket are in `unsent`. The reply bytes that they stand for still
+  count as unsent, so that the event loop sees that something is left.
 """
 
 from __future__ import annotations
@@ -24,47 +24,49 @@ from headrace.server.loop import descriptors
 if TYPE_CHECKING:
     import ssl  # loaded by tls.py, when there is a port for it
 
-PIECE = cython.declare(cython.Py_ssize_t, 16 * 1024)  # a record's text; OpenSSL's buffers grow to no more
+PIECE = cython.declare(
+    cython.Py_ssize_t, 16 * 1024
+)  # plaintext of a record; OpenSSL's buffers grow no larger
 RECORD_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024 + 256 + 5)  # RFC 8446, 5.2; with its header
-WRITE_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # of an answer, in one go
+WRITE_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # of replies, in one call
 
 WOULD_BLOCK = cython.declare(cython.Py_ssize_t, -1)  # as in descriptors
 BROKEN = cython.declare(cython.Py_ssize_t, -2)
-WANT_READ = cython.declare(cython.int, 2)  # ssl.SSL_ERROR_WANT_READ: a record is not whole yet
+WANT_READ = cython.declare(cython.int, 2)  # ssl.SSL_ERROR_WANT_READ: a record is incomplete
 
 
 @cython.final
 @cython.cclass
-class Secure:
-    """The server's end of a TLS connection. It begins with the handshake, which read() carries on."""
+class TlsConnection:
+    """The server's end of a TLS connection. It begins with the handshake, which read() continues."""
 
     incoming: Any  # ssl.MemoryBIO, and so is outgoing
     outgoing: Any
-    wire: Any  # an ssl.SSLObject, whose stub does not know of reading into a buffer
+    ssl_object: Any  # an ssl.SSLObject; its stub lacks reading into a buffer
     handshaking: cython.bint
-    ended: cython.bint  # the client has said that it sends no more
-    fault: str  # why it is broken; empty when the other side is just gone
-    rest: bytes  # encrypted, and not taken by the socket yet
-    owed: cython.Py_ssize_t  # bytes of the answer that are in it
+    eof: cython.bint  # the client has sent close_notify
+    error: str  # why it is broken; empty if the client just disconnected
+    unsent: bytes  # encrypted bytes that the socket has not accepted yet
+    unsent_plaintext: cython.Py_ssize_t  # bytes of replies that are in `unsent`
 
-    def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, wire: ssl.SSLObject) -> None:
-        """The buffers on both sides of it, towards the descriptor."""
+    def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, ssl_object: ssl.SSLObject) -> None:
+        """Take OpenSSL's object and the buffers between it and the descriptor."""
         self.incoming = incoming
         self.outgoing = outgoing
-        self.wire = wire
+        self.ssl_object = ssl_object
         self.handshaking = True
-        self.ended = False
-        self.fault = ""
-        self.rest = b""
-        self.owed = 0
+        self.eof = False
+        self.error = ""
+        self.unsent = b""
+        self.unsent_plaintext = 0
 
     @cython.ccall
     def read(self, fd: cython.int, scratch: bytearray) -> cython.Py_ssize_t:
-        """Read what has come and decrypt it to the front of scratch, which has room for it.
+        """Read and decrypt to the front of scratch, which is large enough.
 
-        How many bytes there are; 0 when the client has said that it sends no more; WOULD_BLOCK when there is
-        nothing yet; BROKEN, and perhaps a fault. A connection cut off without that word is broken: who cuts
-        it need not be the client.
+        Returns the number of bytes; 0 after close_notify; WOULD_BLOCK when there is nothing yet; BROKEN,
+        perhaps with `error` set. A connection that ends without close_notify is BROKEN: an attacker may
+        have cut it.
         """
         p: cython.p_uchar = scratch
         n: cython.Py_ssize_t = descriptors.read(fd, p, RECORD_MAX, len(scratch) - RECORD_MAX)
@@ -73,37 +75,41 @@ class Secure:
         filled: cython.Py_ssize_t = 0
         try:
             filled = self._decrypt(scratch, RECORD_MAX + n)
-        except (OSError, ValueError, MemoryError) as wrong:  # SSLError is the first, and at times the second
-            self.fault = said(wrong)
-        if not self._push(fd) or self.fault:  # the handshake's words, or an alert
+        except (
+            OSError,
+            ValueError,
+            MemoryError,
+        ) as wrong:  # SSLError is an OSError, and at times a ValueError
+            self.error = describe_error(wrong)
+        if not self._flush(fd) or self.error:  # handshake messages, or an alert
             return BROKEN
         if filled == 0:
-            return 0 if self.ended else WOULD_BLOCK
+            return 0 if self.eof else WOULD_BLOCK
         return filled
 
     @cython.cfunc
     def _decrypt(self, scratch: bytearray, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The text of all records that are whole now, to the front of scratch; how many bytes that are.
+        """Decrypt all complete records to the front of scratch; return the number of bytes.
 
-        What has come stands behind the first RECORD_MAX bytes, up to end. Its text, and that of the part of
-        a record that came before, never reaches what is still to be taken from there.
-        OSError, ValueError when it is not what the other side can have sent.
+        The received bytes are at scratch[RECORD_MAX:end]. Decrypted text, with that of an earlier partial
+        record, never overwrites bytes that are yet to be decrypted. Raises OSError or ValueError on
+        invalid data.
         """
         whole = memoryview(scratch)
         filled: cython.Py_ssize_t = 0
         n: cython.Py_ssize_t
         at: cython.Py_ssize_t = RECORD_MAX
-        while at < end and not self.ended:
+        while at < end and not self.eof:
             self.incoming.write(whole[at : min(at + RECORD_MAX, end)])
             at += RECORD_MAX
             try:
                 if self.handshaking:
-                    self.wire.do_handshake()
+                    self.ssl_object.do_handshake()
                     self.handshaking = False
-                while self.incoming.pending and not self.ended:
-                    n = self.wire.read(len(scratch) - filled, whole[filled:])
+                while self.incoming.pending and not self.eof:
+                    n = self.ssl_object.read(len(scratch) - filled, whole[filled:])
                     filled += n
-                    self.ended = n == 0
+                    self.eof = n == 0
             except OSError as wrong:
                 if wrong.errno != WANT_READ:
                     raise
@@ -113,18 +119,18 @@ class Secure:
     def write(
         self, fd: cython.int, p: cython.p_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Send of the n bytes at p[at:] what the socket takes; how many are sent for good, or BROKEN.
+        """Send of the n bytes at p[at:] what the socket takes; return how many are sent for good, or BROKEN.
 
-        Those that are not will be the first ones of the next call.
+        The next call must begin with the first byte that was not.
         """
         done: cython.Py_ssize_t = 0
-        if self.rest:
-            if not self._push(fd):
+        if self.unsent:
+            if not self._flush(fd):
                 return BROKEN
-            if self.rest:
+            if self.unsent:
                 return 0
-            done = self.owed
-            self.owed = 0
+            done = self.unsent_plaintext
+            self.unsent_plaintext = 0
         if self.handshaking or done >= n:
             return done
         pieces: list[bytes] = []
@@ -134,47 +140,47 @@ class Secure:
         try:
             while begin < end:
                 size = min(PIECE, end - begin)
-                self.wire.write(mem.to_bytes(p, at + begin, size))
+                self.ssl_object.write(mem.to_bytes(p, at + begin, size))
                 pieces.append(self.outgoing.read())
                 begin += size
         except (OSError, ValueError, MemoryError) as wrong:
-            self.fault = said(wrong)
+            self.error = describe_error(wrong)
             return BROKEN
-        self.rest = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if not self._push(fd):
+        self.unsent = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if not self._flush(fd):
             return BROKEN
-        if self.rest:
-            self.owed = end - done
+        if self.unsent:
+            self.unsent_plaintext = end - done
             return done
         return end
 
     @cython.ccall
-    def farewell(self, fd: cython.int) -> cython.void:
-        """Say that nothing more comes, if all that came before could be said."""
-        if self.handshaking or self.fault or self.rest:
+    def close_notify(self, fd: cython.int) -> cython.void:
+        """Send close_notify, if everything before it could be sent."""
+        if self.handshaking or self.error or self.unsent:
             return
-        with suppress(OSError, ValueError, MemoryError):  # it has not said the same yet, and need not
-            self.wire.unwrap()
-        self._push(fd)
+        with suppress(OSError, ValueError, MemoryError):  # the client has not sent its own yet, and need not
+            self.ssl_object.unwrap()
+        self._flush(fd)
 
     @cython.cfunc
-    def _push(self, fd: cython.int) -> cython.bint:
-        """Write what is to be written, as far as the socket takes it; whether there still is somebody."""
+    def _flush(self, fd: cython.int) -> cython.bint:
+        """Write pending bytes as far as the socket takes them; return False if the connection is broken."""
         if self.outgoing.pending:
-            self.rest += self.outgoing.read()
-        if not self.rest:
+            self.unsent += self.outgoing.read()
+        if not self.unsent:
             return True
-        size: cython.Py_ssize_t = len(self.rest)
-        n: cython.Py_ssize_t = descriptors.write(fd, mem.borrow(self.rest, size), 0, size)
+        size: cython.Py_ssize_t = len(self.unsent)
+        n: cython.Py_ssize_t = descriptors.write(fd, mem.borrow(self.unsent, size), 0, size)
         if n == BROKEN:
             return False
         if n > 0:
-            self.rest = self.rest[n:]
+            self.unsent = self.unsent[n:]
         return True
 
 
-def said(wrong: Exception) -> str:
-    """What OpenSSL finds wrong, in its own words without capitals."""
+def describe_error(wrong: Exception) -> str:
+    """Return OpenSSL's reason in lower case."""
     certificate = getattr(wrong, "verify_message", "")
     if certificate:
         return f"the client's certificate: {certificate}"

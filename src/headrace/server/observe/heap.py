@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 
 LIBC = ctypes.CDLL(None)
-CROWD = 500  # so many clients fewer are worth a look at the whole heap
+COLLAPSE_MIN = 500  # so many clients fewer are worth a look at the whole heap
 
 LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
@@ -52,7 +52,7 @@ def use_large_pages() -> bool:
     return Reserved.done
 
 
-def refuse_large_pages() -> None:
+def disable_large_pages() -> None:
     """No large pages for this process, whatever the system would give it."""
     if hasattr(LIBC, "prctl"):
         LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
@@ -85,7 +85,7 @@ def _reserve() -> bool:
     LIBC.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
     if begin is None:
         return False
-    LIBC.mallopt(M_TRIM_THRESHOLD, -1)  # what is freed at the end stays, until give_back()
+    LIBC.mallopt(M_TRIM_THRESHOLD, -1)  # what is freed at the end stays, until release_free_memory()
     first = -(-begin // LARGE_BYTES) * LARGE_BYTES
     on_heap = begin + size <= LIBC.sbrk(0)
     if on_heap:
@@ -94,7 +94,7 @@ def _reserve() -> bool:
     return bool(on_heap)
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Give every free page back; where the C library cannot, nothing happens."""
     if hasattr(LIBC, "malloc_trim"):
         LIBC.malloc_trim(0)
@@ -102,16 +102,16 @@ def give_back() -> None:
         use_large_pages()
 
 
-class Crowd:
+class ClientPeak:
     """How many clients there have been, to notice when they are gone."""
 
     def __init__(self) -> None:
         self.most = 0
 
-    def has_gone(self, clients: int) -> bool:
+    def has_collapsed(self, clients: int) -> bool:
         """Whether most of them have, since this was last True."""
         self.most = max(self.most, clients)
-        if self.most - clients < CROWD or clients > self.most // 2:
+        if self.most - clients < COLLAPSE_MIN or clients > self.most // 2:
             return False
         self.most = clients
         return True

@@ -50,32 +50,32 @@ class LogFile(logging.FileHandler):
     While there is no such file to be had, or it takes no more, that is said on standard error, once.
     """
 
-    said = ""  # of what went wrong
+    last_error = ""  # of what went wrong
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line."""
         try:
-            if not self._bears_its_name():
+            if not self._is_current():
                 self.reopen()
         except OSError as wrong:
-            self._say(wrong)
+            self._report(wrong)
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """What went wrong with a line that was written."""
         wrong = sys.exc_info()[1]
         if isinstance(wrong, OSError):
-            self._say(wrong)
+            self._report(wrong)
         else:
             super().handleError(record)
 
-    def _say(self, wrong: OSError) -> None:
-        if self.said != wrong.strerror and sys.stderr is not None:
-            self.said = wrong.strerror or ""
+    def _report(self, wrong: OSError) -> None:
+        if self.last_error != wrong.strerror and sys.stderr is not None:
+            error = self.last_error = wrong.strerror or ""
             with suppress(OSError):
-                print(f"headrace: cannot write logfile {self.baseFilename}: {self.said}", file=sys.stderr)
+                print(f"headrace: cannot write logfile {self.baseFilename}: {error}", file=sys.stderr)
 
-    def _bears_its_name(self) -> bool:
+    def _is_current(self) -> bool:
         """Whether the open file is still found under its name."""
         if self.stream is None:  # it is about to be opened
             return True
@@ -92,7 +92,7 @@ class LogFile(logging.FileHandler):
             self.stream, old = fresh, self.stream
         finally:
             self.release()
-        self.said = ""
+        self.last_error = ""
         with suppress(OSError):  # what it had no room for
             old.close()
 

@@ -25,8 +25,8 @@ from headrace.errors import HeadraceError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
 from headrace.server.config.config import Config
-from headrace.server.loop.event_loop import Turn
-from headrace.server.loop.listeners import at_each_address, is_local
+from headrace.server.loop.event_loop import EventLoop
+from headrace.server.loop.listeners import for_each_address, is_loopback
 
 if TYPE_CHECKING:
     from socketserver import TCPServer
@@ -40,11 +40,11 @@ READ_BYTES = 1 << 16
 class Metrics:
     """The HTTP servers, one for each address, and the way from their threads to the turn."""
 
-    def __init__(self, config: Config, turn: Turn, wake: Callable[[], None]) -> None:
+    def __init__(self, config: Config, loop: EventLoop, wake: Callable[[], None]) -> None:
         self.config = config
-        self.turn = turn
+        self.loop = loop
         self.wake = wake
-        self.arrivals: deque[socket.socket] = deque()  # clients that the turn is yet to let in
+        self.pending_clients: deque[socket.socket] = deque()  # clients that the turn is yet to let in
         self.scraping = threading.Lock()
         self.closed = False
         self.servers: list[TCPServer] = []
@@ -53,12 +53,12 @@ class Metrics:
 
     def open(self) -> None:
         """Listen, if metrics-port says so; HeadraceError when an address cannot be had."""
-        shown = self.config.shown("metrics-port")
+        shown = self.config.formatted("metrics-port")
         if shown == "0":
             return
         self.port = 0 if shown == "free" else int(shown)
-        at_each_address(self.config, f"port {self.port}, for metrics", self._listen)
-        self.config.adjust("metrics-port", self.port)
+        for_each_address(self.config, f"port {self.port}, for metrics", self._listen)
+        self.config.override("metrics-port", self.port)
         for server in self.servers:
             thread = threading.Thread(target=self._serve, args=[server], name="metrics", daemon=True)
             self.threads.append(thread)
@@ -74,8 +74,8 @@ class Metrics:
     def close(self) -> None:
         """Listen no more. To be called after the turn is closed: a scrape under way then ends at once."""
         self.closed = True
-        while self.arrivals:
-            self.arrivals.popleft().close()
+        while self.pending_clients:
+            self.pending_clients.popleft().close()
         for server in self.servers:
             with suppress(OSError):
                 server.socket.shutdown(socket.SHUT_RDWR)  # wakes who waits at it
@@ -90,49 +90,49 @@ class Metrics:
         while not self.closed:
             server.handle_request()
 
-    def let_in(self) -> None:
+    def accept_pending(self) -> None:
         """In the turn: make clients of those that have arrived."""
-        while self.arrivals:
-            client = self.arrivals.popleft()
+        while self.pending_clients:
+            client = self.pending_clients.popleft()
             client.setblocking(False)
-            session = self.turn.add(client.detach(), NAME, NAME).session
+            session = self.loop.add_connection(client.detach(), NAME, NAME).session
             session.identity = session.restricted_user = None  # one of our own: no user's rules hold it back
             session.authenticated, session.unauthenticated = True, False
 
     def allows(self, address: str) -> bool:
         """Whether a scraper at this address is answered."""
-        return is_local(address) or not self.config.flag("protected-mode")
+        return is_loopback(address) or not self.config.flag("protected-mode")
 
     def scrape(self) -> str:
         """The text of /metrics. OSError and HeadraceError when the server does not answer or refuses."""
-        with self.scraping, self._conversation() as turn:
-            return exposition(collect(turn.ask))
+        with self.scraping, self._connect() as loop:
+            return exposition(collect(loop.ask))
 
     def health(self) -> None:
         """Nothing, when the server answers and would serve a client; else OSError or HeadraceError."""
-        with self._conversation() as turn:
-            answer = turn.ask([["PING"]])[0]
+        with self._connect() as loop:
+            answer = loop.ask([["PING"]])[0]
         if answer != "PONG":
             raise HeadraceError(str(answer))
 
-    def _conversation(self) -> Conversation:
+    def _connect(self) -> MetricsClient:
         if self.closed:
             raise ConnectionError("the server is closing")
         ours, theirs = socket.socketpair()
         ours.settimeout(ANSWER_SECONDS)
-        self.arrivals.append(theirs)
+        self.pending_clients.append(theirs)
         self.wake()
-        return Conversation(ours)
+        return MetricsClient(ours)
 
 
-class Conversation:
+class MetricsClient:
     """Our end of a socket pair: requests out, replies in."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.parser = ReplyParser()
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> MetricsClient:
         return self
 
     def __exit__(self, *failure: object) -> None:

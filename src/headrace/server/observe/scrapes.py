@@ -22,7 +22,7 @@ TEXT = "text/plain; charset=utf-8"
 
 def listen(metrics: Metrics, address: str, port: int) -> TCPServer:
     """A server there, for these metrics. OSError when the address cannot be had."""
-    handler = type("Handler", (Request,), {"metrics": metrics})
+    handler = type("Handler", (ScrapeHandler,), {"metrics": metrics})
     return (Server6 if ":" in address else Server4)((address, port), handler)
 
 
@@ -50,7 +50,7 @@ class Server6(Server4):
         super().server_bind()
 
 
-class Request(BaseHTTPRequestHandler):
+class ScrapeHandler(BaseHTTPRequestHandler):
     """One request of a scraper."""
 
     metrics: Metrics  # set in a class of its own for each server
