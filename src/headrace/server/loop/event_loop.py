@@ -40,13 +40,9 @@ from headrace.server.loop.tls_connection import TlsConnection
 from headrace.visibility import Public
 
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
-SHARE_BYTES = cython.declare(
-    cython.Py_ssize_t, 16 * 1024
-)  # of short requests: other clients wait until all of them ran
+SHARE_BYTES = cython.declare(cython.Py_ssize_t, 16 * 1024)  # of short requests: other clients wait for all
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
-REQUESTS_OF_ALL = cython.declare(
-    cython.Py_ssize_t, 4096
-)  # of all clients in one turn, about; many clients get fewer each
+REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # of all clients in one turn, about
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
 UNAUTHENTICATED_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX)
@@ -161,9 +157,8 @@ class EventLoop:
         wait: cython.longlong
         while not self.interrupted:
             now = self.clock.now_ms()
-            if (
-                self.timer_idle_from <= now < self.timer_idle_until
-            ):  # else it is time, or the clock was set back
+            # Outside of the window the timer is due, or the clock was set back.
+            if self.timer_idle_from <= now < self.timer_idle_until:
                 wait = self.timer_idle_until - now
             else:
                 wait = timer(now)
