@@ -203,7 +203,9 @@ class Listeners:
             except OSError as wrong:
                 if wrong.errno == errno.ECONNABORTED:
                     continue
-                if wrong.errno in (errno.EMFILE, errno.ENFILE) and self._reject_or_pause(listener, encrypted):
+                if wrong.errno in (errno.EMFILE, errno.ENFILE) and self._reject_without_descriptor(
+                    listener, encrypted
+                ):
                     continue
                 if not self.accept_failed:  # logged once, not in every turn
                     logging.getLogger("headrace").warning("accepting a client: %s", wrong)
@@ -216,7 +218,7 @@ class Listeners:
                 logging.getLogger("headrace").info("admitting a client: %s", wrong)
                 client.close()
 
-    def _reject_or_pause(self, listener: socket.socket, encrypted: bool) -> bool:
+    def _reject_without_descriptor(self, listener: socket.socket, encrypted: bool) -> bool:
         """Use the spare descriptor to reject a client.
 
         A client left waiting would wake the event loop forever.
