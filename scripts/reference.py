@@ -78,8 +78,8 @@ def server() -> str:
         default = f"`{directive.default}`" if directive.default else ""
         about = cell(directive.about + (f" ({directive.why})" if directive.why else ""))
         mutable = "yes" if directive.mutable else "no"
-        takes = directive.kind.takes
-        lines.append(f"| `{directive.name}` | {takes} | {default} | {mutable} | {about} |")
+        syntax = directive.kind.syntax
+        lines.append(f"| `{directive.name}` | {syntax} | {default} | {mutable} | {about} |")
     text = (DOCS / "server.md").read_text()
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

@@ -192,7 +192,7 @@ def start_logging(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[Running, FlakyDisk]]:
     """start_logging("--appendfsync", "always") gives a server with a log, and its disk."""
-    monkeypatch.setattr("headrace.server.main.DiskFiles", FlakyDisk)
+    monkeypatch.setattr("headrace.server.main.DiskDirectory", FlakyDisk)
 
     def run(*arguments: str) -> tuple[Running, FlakyDisk]:
         running = start("--appendonly", "yes", *arguments)

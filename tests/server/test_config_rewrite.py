@@ -72,8 +72,8 @@ def test_an_included_file_is_left_alone_and_overruled(path: Path, tmp_path: Path
 def test_the_command_line_is_written_and_what_the_server_does_instead_is_not(path: Path):
     path.write_text("maxclients 90000\n")
     config = configured(str(path), "--port", "free", "--logfile", 'it\'s "here"\n', "--dir", "a  b")
-    config.adjust("port", 4711)
-    config.adjust("maxclients", 1000)
+    config.override("port", 4711)
+    config.override("maxclients", 1000)
     assert config.number("port") == 4711
     rewrite(config)
     assert path.read_text() == (

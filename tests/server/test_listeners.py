@@ -152,7 +152,7 @@ def test_without_even_the_spare_descriptor_who_is_in_is_served_and_the_others_wa
 
 def test_clients_of_other_machines_are_told_why_not(server, client, monkeypatch: pytest.MonkeyPatch):
     assert client.request("PING") == "PONG"
-    monkeypatch.setattr("headrace.server.loop.listeners.is_local", lambda address: False)
+    monkeypatch.setattr("headrace.server.loop.listeners.is_loopback", lambda address: False)
     refused = server.connect().reply()
     assert isinstance(refused, ReplyError) and str(refused).startswith(
         "DENIED headrace answers only clients on its own machine"

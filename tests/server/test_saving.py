@@ -274,10 +274,10 @@ def test_a_signal_ends_the_server_when_all_is_saved_a_second_one_regardless(star
     client = server.connect()
     client.request("SET", "k", "v")
     break_snapshots(tmp_path / "dump.rdb")
-    server.server.end()  # what the handler of SIGTERM does
+    server.server.request_shutdown()  # what the handler of SIGTERM does
     wait_until(lambda: server.server.shutdown_failed)
     assert client.request("GET", "k") == b"v"
-    server.server.end()
+    server.server.request_shutdown()
     assert client.is_closed()
 
 

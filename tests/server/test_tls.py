@@ -326,7 +326,7 @@ def test_one_client_too_many_is_closed(start_tls, dial, town: Town, tmp_path: Pa
     guest = server.connect_tls(town.context())
     assert guest.request("PING") == "PONG"
     assert dial(server.tls_port).is_closed()
-    assert lines_of_log(tmp_path, "turning away a client with TLS: ERR max number of clients") == 1
+    assert lines_of_log(tmp_path, "rejecting a TLS client: ERR max number of clients") == 1
     assert b"rejected_connections:1" in guest.request("INFO", "stats")
 
 

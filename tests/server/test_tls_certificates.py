@@ -35,7 +35,7 @@ def shown_by(client) -> str:
         (["--tls-ca-cert-file", "{ann.key}"], "no certificate or crl found"),
         (["--tls-ca-cert-dir", "nowhere"], "tls-ca-cert-dir nowhere: no such directory"),
         (["--tls-dh-params-file", "{ann.key}"], "tls-dh-params-file"),
-        (["--tls-ciphers", "NOSUCH"], "tls-ciphers NOSUCH: OpenSSL knows none of them"),
+        (["--tls-ciphers", "NOSUCH"], "tls-ciphers NOSUCH: OpenSSL supports none of them"),
     ],
 )
 def test_no_start_with_what_cannot_be(start_tls, town: Town, words: list[str], text: str):
@@ -134,7 +134,7 @@ def test_the_same_name_again_reads_the_file_anew(start_tls, town: Town, tmp_path
         ("tls-cert-file", "nowhere.pem", "tls-cert-file nowhere.pem: No such file or directory"),
         ("tls-cert-file", "{ann.file}", "key values mismatch"),
         ("tls-ca-cert-file", "", "needs a tls-ca-cert-file or a tls-ca-cert-dir"),
-        ("tls-ciphers", "NOSUCH", "OpenSSL knows none of them"),
+        ("tls-ciphers", "NOSUCH", "OpenSSL supports none of them"),
     ],
 )
 def test_what_cannot_be_leaves_all_as_it_was(start_tls, town: Town, name: str, value: str, why: str):

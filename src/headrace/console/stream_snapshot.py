@@ -116,7 +116,7 @@ def pending_of(group: Group) -> Iterator[PendingEntry]:
             held.seq_of(slot),
             name,
             held.delivery_time_of(slot),
-            held.delivery_count_of(slot)
+            held.delivery_count_of(slot),
         )
         slot = held.after(slot)
 

@@ -37,9 +37,8 @@ NOT_LAST = (
 NO_LOG = "nothing in it looks like a log"
 BY_HAND = "put it right by hand: it is a text of a few lines"
 
-EngineFactory = Callable[
-    [], tuple[Keyspace, Execute]
-]  # an empty keyspace, and what carries out commands on it
+# An empty keyspace, and what carries out commands on it.
+EngineFactory = Callable[[], tuple[Keyspace, Execute]]
 
 
 @dataclass

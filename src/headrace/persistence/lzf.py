@@ -28,9 +28,8 @@ GAIN_MIN = cython.declare(cython.Py_ssize_t, 4)  # it must be so many bytes shor
 INPUT_MAX = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)  # places in the table have 32 bits
 TABLE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 18)  # a place for each 16-bit hash
 ITEM_BYTES_MAX = cython.declare(cython.Py_ssize_t, 8)
-CAP_KEPT_MAX = cython.declare(
-    cython.Py_ssize_t, 1 << 20
-)  # a larger buffer is kept only until the next string
+# A larger buffer is kept only until the next string.
+CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
 
 
 @cython.final

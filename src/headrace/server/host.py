@@ -1,4 +1,4 @@
-"""What commands ask of the server process: its configuration, its figures, its end."""
+"""The server process as commands see it: configuration, INFO, saving and shutdown."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe import heap, memory_limit
 from headrace.server.observe.logs import NOTICE
 
-SAMPLES_KEPT = 16  # of the counters: rates are those between the first and the last
-SAMPLE_STALE_MS = 2000  # older than that, nothing happened
+SAMPLES_KEPT = 16  # of the counters: rates are between the first and the last sample
+SAMPLE_STALE_MS = 2000  # if the last sample is older, the rates are zero
 
 
 class NoShutdown(CommandError):
@@ -41,7 +41,10 @@ class NoShutdown(CommandError):
 
 
 class ServerHost(ServerInterface):
-    """The host of an engine behind sockets. The turn and the disk are made later, and set last."""
+    """The host of an engine that serves sockets.
+
+    Event loop and disk objects are created later and set last.
+    """
 
     loop: EventLoop
     startup: Startup
@@ -59,11 +62,11 @@ class ServerHost(ServerInterface):
         self.run_id = os.urandom(20).hex()
         self.samples: deque[tuple[int, int, int, int]] = deque(maxlen=SAMPLES_KEPT)
         self.port = 0
-        self.listening: list[str] = []  # what INFO says of each way in
+        self.listening: list[str] = []  # INFO's fields for each listener
         self.apply_settings()
 
     def apply_settings(self) -> None:
-        """Tell the keyspace what the configuration says."""
+        """Copy the configuration to the keyspace's settings."""
         self.settings.databases = self.config.number("databases")
         self.settings.latency_monitor_threshold = self.config.number("latency-monitor-threshold")
         self.settings.latency_percentiles = self.config.numbers("latency-tracking-info-percentiles")
@@ -78,16 +81,16 @@ class ServerHost(ServerInterface):
         self.settings.stream_node_max_entries = self.config.number("stream-node-max-entries")
 
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
-        """Every directive whose name matches one of the patterns."""
+        """Return every directive whose name matches one of the patterns."""
         return self.config.get(patterns)
 
     def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        """Change all or none, and act on it."""
+        """Change all of the directives or none, and apply the changes."""
         before, adjusted = dict(self.config.values), dict(self.config.requested)
         self.config.set(pairs)
         try:
             self.apply()
-        except CommandError:  # what it needs cannot be had: all is as it was
+        except CommandError:  # it cannot be applied: restore the earlier values
             self.config.values, self.config.requested = before, adjusted
             self.config.being_set = frozenset()
             self.apply()
@@ -98,7 +101,7 @@ class ServerHost(ServerInterface):
             user_file.set_password(self.config, self.loop.engine.auth)
 
     def config_resetstat(self) -> None:
-        """Counters of the process to zero."""
+        """Reset the counters of the process."""
         self.rejected = 0
         self.loop.received = 0
         self.loop.sent = 0
@@ -110,7 +113,7 @@ class ServerHost(ServerInterface):
         logging.getLogger("headrace").log(NOTICE, "the configuration was written to %s", self.config.file)
 
     def client_buffers(self, session: Session) -> tuple[int, int]:
-        """Bytes of requests that arrived and wait, and bytes free for more."""
+        """Return the bytes of requests that wait to be executed, and the bytes free for more."""
         connection = session.transport
         if connection is None:
             return 0, 0
@@ -118,11 +121,12 @@ class ServerHost(ServerInterface):
         return pending, max(connection.parser.cap - pending, 0)
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
-        """Stop after this turn, with the log on the disk and, if asked for or by rule, a snapshot.
+        """Stop after this turn, with the log synced and, if requested or configured by `save`, a snapshot.
 
-        CommandError when that fails and force does not say to go regardless.
+        Raises CommandError if that fails and force is not set.
         """
-        if self.loop.engine.write_gate.loading:  # nothing is new, and a part of the data is not there
+        # Nothing has changed, and memory holds only a part of the data.
+        if self.loop.engine.write_gate.loading:
             self.stop()
             return
         at = self.loop.engine.keyspace.now
@@ -144,45 +148,45 @@ class ServerHost(ServerInterface):
     # Users.
 
     def read_users(self) -> list[tuple[str, list[bytes]]]:
-        """The lines of aclfile."""
+        """Return the lines of aclfile."""
         return user_file.read(user_file.path_of(self.config))
 
     def write_users(self, lines: list[bytes]) -> None:
-        """Write aclfile anew."""
+        """Replace aclfile."""
         user_file.write(user_file.path_of(self.config), lines)
 
     # The disk.
 
     def save(self, now_ms: int) -> None:
-        """SAVE."""
+        """Run SAVE."""
         self.saving.save(now_ms)
 
     def background_save(self, schedule: bool) -> bytes:
-        """BGSAVE."""
+        """Run BGSAVE."""
         return self.saving.background_save(schedule)
 
     def last_save_s(self) -> int:
-        """When the last snapshot was taken, or the server started, in seconds since 1970."""
+        """Return when the last snapshot was taken, or the server started, in seconds since 1970."""
         return self.saving.saved_ms // 1000
 
     def rewrite_log(self) -> bytes:
-        """BGREWRITEAOF."""
+        """Run BGREWRITEAOF."""
         return self.saving.rewrite_log()
 
     def log_synced(self) -> int:
-        """How much of the log is on the disk, measured as effects.offset is; -1 when there is no log."""
+        """Return how much of the log is synced, measured as effects.offset is; -1 if there is no log."""
         return self.durability.synced_offset()
 
     def purge_memory(self) -> None:
-        """MEMORY PURGE."""
+        """Run MEMORY PURGE."""
         heap.release_free_memory()
 
-    def on_flushall_all(self, now_ms: int) -> None:
+    def flushed_all(self, now_ms: int) -> None:
         """FLUSHALL has run."""
         self.saving.on_flushall(now_ms)
 
     def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
-        """DEBUG RELOAD: through a snapshot and back."""
+        """Run DEBUG RELOAD: save a snapshot and load it."""
         self._refuse_while_loading()
         if save:
             self.saving.save(call.now)
@@ -196,10 +200,10 @@ class ServerHost(ServerInterface):
             raise CommandError("ERR Error trying to load the RDB dump, check server logs.") from None
         finally:
             if self.durability.log is not None and not (save and flush):
-                self.saving.queue_rewrite()  # the log does not say what is there now
+                self.saving.queue_rewrite()  # the log does not contain the data loaded now
 
     def reload_log(self, call: Any) -> None:
-        """DEBUG LOADAOF: through the log and back."""
+        """Run DEBUG LOADAOF: replay the log."""
         self._refuse_while_loading()
         if self.durability.log is None or not self.durability.flush(call.now):
             raise CommandError("ERR Error trying to load the AOF files, check server logs.")
@@ -211,20 +215,20 @@ class ServerHost(ServerInterface):
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None
 
     def _refuse_while_loading(self) -> None:
-        """DEBUG is served during a load, but then memory holds a part of the data and must not be saved."""
+        """Refuse DEBUG during a load: memory holds a part of the data and must not be saved."""
         if self.loop.engine.write_gate.loading:
             raise Loading()
 
     def rdb_version(self) -> RdbVersion:
-        """In which version of the format values are written."""
+        """Return the RDB version in which values are written."""
         return self.saving.rdb_version()
 
     def rdb_compression(self) -> bool:
-        """Whether long strings are compressed there."""
+        """Return whether long strings are compressed."""
         return self.config.flag("rdbcompression")
 
     def debug_allowed(self, session: Session) -> bool:
-        """Whether the session may use DEBUG."""
+        """Return whether the session may use DEBUG."""
         who = self.config.text("enable-debug-command")
         if who == "local":
             host = session.address.decode(errors="surrogateescape").rpartition(":")[0]
@@ -232,13 +236,13 @@ class ServerHost(ServerInterface):
         return who == "yes"
 
     def microseconds(self) -> int:
-        """What the clock shows beyond milliseconds."""
+        """Return the clock's microseconds within the current millisecond."""
         return time.time_ns() // 1000 % 1000
 
     # Figures.
 
     def sample(self, now: int) -> bool:
-        """Note the counters for the rates; whether they have moved since the last time."""
+        """Sample the counters for the rates; return whether they have changed."""
         loop = self.loop
         counters = (loop.engine.stats.commands, loop.received, loop.sent)
         memory_limit.note_peak(loop.engine)
@@ -247,7 +251,7 @@ class ServerHost(ServerInterface):
         return moved
 
     def info(self, section: str) -> Section:
-        """The fields of one section of INFO that only the process knows."""
+        """Return the fields of one section of INFO that only the process knows."""
         sections: dict[str, Callable[[], Section]] = {
             "server": self._server,
             "clients": lambda: [("maxclients", self.config.number("maxclients"))],
@@ -278,7 +282,7 @@ class ServerHost(ServerInterface):
         ]
 
     def _memory(self) -> Section:
-        """What the data take, and what the process has."""
+        """Return the memory used by the data and by the process."""
         return memory_limit.fields(self.config, self.loop.engine, self.rss_at_start)
 
     def _persistence(self) -> Section:
@@ -299,7 +303,7 @@ class ServerHost(ServerInterface):
         ]
 
     def _rates(self) -> tuple[float, float, float]:
-        """Commands, bytes in and bytes out a second, lately."""
+        """Return commands, bytes received and bytes sent per second, recently."""
         if len(self.samples) < 2 or time.time() * 1000 - self.samples[-1][0] > SAMPLE_STALE_MS:
             return 0.0, 0.0, 0.0
         first, last = self.samples[0], self.samples[-1]

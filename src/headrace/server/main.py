@@ -42,18 +42,18 @@ from headrace.server.observe.logs import apply_log, reopen_log, start_log
 from headrace.server.observe.metrics import Metrics
 from headrace.server.observe.notify import notify
 
-DESCRIPTORS_KEPT = 64  # for what is no client: listeners, files, libraries
+DESCRIPTORS_KEPT = 64  # for other uses than clients: listeners, files, libraries
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
-# The collector looks for cycles in what some turns have made, never at what is old: with a million keys that
-# took half a second. Nothing that goes is in a cycle: tests/server/test_collector.py.
+# The garbage collector checks only young objects: with a million keys a full collection took half a second.
+# No object that is dropped is part of a cycle: tests/server/test_collector.py.
 GC_THRESHOLDS = (3_000, 3, 1 << 30)
 PRINT = "--print-config"
 USAGE = """\
 Usage: headrace serve [FILE] [--directive value ...]
 
 Runs a server for any Redis client. FILE is like redis.conf (- for standard input); HEADRACE_DIRECTIVE=value
-in the environment wins over it, and directives given here win over both. --print-config shows what they
-come to, and does not start.
+in the environment overrides it, and directives given here override both. --print-config prints the
+result and does not start.
 
 Example: headrace serve --port 7777 --stream-node-max-entries 200
 
@@ -62,7 +62,10 @@ Directives (default):
 
 
 def serve(arguments: list[str]) -> int:
-    """Run a server until SIGTERM, SIGINT or SHUTDOWN; the exit code. HeadraceError when it cannot start."""
+    """Run a server until SIGTERM, SIGINT or SHUTDOWN; return the exit code.
+
+    Raises HeadraceError if it cannot start.
+    """
     if arguments in (["--help"], ["-h"]):
         print(usage(), end="")
         return 0
@@ -82,7 +85,7 @@ def serve(arguments: list[str]) -> int:
         server.open()
         if not server.stopping:
             where = ", ".join(server.addresses)
-            with suppress(OSError):  # nobody has to read it
+            with suppress(OSError):  # standard output may be closed
                 print(f"headrace {headrace.__version__} ready on {where} (pid {os.getpid()})", flush=True)
             notify(f"READY=1\nSTATUS=Ready on {where}")
         server.run()
@@ -90,13 +93,13 @@ def serve(arguments: list[str]) -> int:
 
 
 def usage() -> str:
-    """The help text, with every directive."""
+    """Return the help text, with every directive."""
     lines = [f"  --{d.name:<28} {d.about} ({d.default or 'none'})\n" for d in DIRECTIVES]
     return USAGE + "".join(lines)
 
 
 class Server:
-    """One server: open(), then run() until end() or stop() is called, by whichever thread."""
+    """One server: open(), then run() until request_shutdown() or stop() is called, from any thread."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -122,16 +125,19 @@ class Server:
         self.wake_sender, self.wake_receiver = socket.socketpair()
         self.wake_sender.setblocking(False)
         self.wake_receiver.setblocking(False)
-        self.log_enabled = False  # appendonly, as it was acted on
-        self.files_to_remove: list[str] = []  # to be removed at the end
+        self.log_enabled = False  # the value of appendonly that is in effect
+        self.files_to_remove: list[str] = []  # pidfile and port-file
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses listened on, as a person would write them."""
+        """The addresses listened on, as text for people."""
         return self.listeners.addresses
 
     def open(self) -> None:
-        """Listen, and write the files that say so; raises HeadraceError, and then all is closed again."""
+        """Load the data, listen, and write pidfile and port-file.
+
+        Raises HeadraceError after closing everything.
+        """
         try:
             self._open()
         except BaseException:
@@ -161,7 +167,7 @@ class Server:
         self._write("port-file", str(self.host.port))
 
     def _recover(self) -> None:
-        """What is on the disk is in memory, and the log goes on behind it. UsageError; Stopped."""
+        """Load the data from the disk and continue the log. Raises UsageError, LoadInterrupted."""
         self.disk.holder = ", ".join(self.addresses)
         self.startup.lock()
         if self.disk.lock_descriptor >= 0:
@@ -174,11 +180,11 @@ class Server:
             if self.log_enabled:
                 self.saving.open_log(found.manifest, self.clock.now_ms())
             self.loop.commit = self.durability.commit
-            self.apply()  # what CONFIG SET has changed while it was loading
+            self.apply()  # apply what CONFIG SET changed during the load
 
     def run(self) -> None:
-        """Turns, until told to stop; then everything is closed."""
-        gc.freeze()  # what is there now stays: the collector need not look at it again
+        """Run turns of the event loop until the server is stopped; then close everything."""
+        gc.freeze()  # objects that exist now stay: the collector skips them
         thresholds = gc.get_threshold()
         gc.set_threshold(*GC_THRESHOLDS)
         try:
@@ -194,44 +200,52 @@ class Server:
             self.close()
 
     def request_shutdown(self) -> None:
-        """As SHUTDOWN, after the turn run() is in. From any thread, and from a signal handler."""
+        """Shut down, as SHUTDOWN does, after the current turn. Thread-safe.
+
+        May be called by a signal handler.
+        """
         self.shutdown_requested = True
         self.loop.interrupt()
         self.wake()
 
     def request_reopen(self) -> None:
-        """Open the log anew, after the turn run() is in. From any thread, as end()."""
+        """Reopen the log file of messages after the current turn. Thread-safe.
+
+        May be called by a signal handler.
+        """
         self.reopen_requested = True
         self.loop.interrupt()
         self.wake()
 
     def is_ending(self) -> bool:
-        """Whether run() is about to end."""
+        """Return whether run() is about to end."""
         return self.stopping or self.shutdown_requested
 
     def _shut_down(self) -> None:
-        """As SHUTDOWN; who asks again after a refusal means it."""
+        """Shut down as SHUTDOWN does; a second request after a failed one is forced."""
         self.shutdown_requested = False
         notify("STOPPING=1")
         try:
             self.host.shutdown(None, force=self.shutdown_failed)
         except CommandError:
             self.shutdown_failed = True
-            logging.getLogger("headrace").error("still running: the next signal ends the server regardless")
+            logging.getLogger("headrace").error(
+                "the server is still running; the next signal ends it even if data are lost"
+            )
 
     def stop(self) -> None:
-        """End run() after the turn it is in, without a snapshot. From any thread, as end()."""
+        """End run() after the current turn, without a snapshot. Thread-safe, as request_shutdown()."""
         self.stopping = True
         self.loop.interrupt()
         self.wake()
 
     def wake(self) -> None:
-        """End the wait of the turn. May be called from any thread and from a signal handler."""
-        with suppress(OSError):  # it is awake already, or gone
+        """End the wait of the event loop. Thread-safe; may be called by a signal handler."""
+        with suppress(OSError):  # it is already awake, or closed
             self.wake_sender.send(b".")
 
     def close(self) -> None:
-        """End the child, sync the log, close the sockets and remove the files."""
+        """Kill the child, sync the log, close the sockets and remove the files."""
         self.saving.kill()
         self.durability.close()
         self.listeners.close()
@@ -245,11 +259,12 @@ class Server:
         self.files_to_remove.clear()
 
     def apply(self) -> None:
-        """Act on what the configuration says now."""
+        """Apply the current configuration."""
         config, loop = self.config, self.loop
         tls = self.listeners.tls
-        context = tls.reloaded_context() if tls is not None else None  # first of all: it may be refused,
-        self._apply_ports()  # and so may this
+        # First: the certificate may be invalid, or a port unavailable.
+        context = tls.reloaded_context() if tls is not None else None
+        self._apply_ports()
         self.host.apply_settings()
         self.engine.auth.log.set_max_entries(config.number("acllog-max-len"))
         self.engine.timing.refresh()
@@ -272,7 +287,7 @@ class Server:
             tls.context = context
 
     def _apply_ports(self) -> None:
-        """Listen where CONFIG SET says; CommandError when that cannot be."""
+        """Listen on the ports that CONFIG SET has changed. Raises CommandError."""
         if not self.listeners.apply_ports():
             return
         try:
@@ -280,7 +295,9 @@ class Server:
             if self.config.text("port-file") in self.files_to_remove:
                 self._write("port-file", str(self.host.port))
         except (OSError, HeadraceError) as wrong:
-            logging.getLogger("headrace").error("telling of the new port: %s", wrong)
+            logging.getLogger("headrace").error(
+                "cannot write the new port to the lock file or port-file: %s", wrong
+            )
 
     def _switch_log(self, on: bool) -> None:
         if on:
@@ -299,9 +316,9 @@ class Server:
         self.metrics.accept_pending()
 
     def _make_room_for_clients(self) -> None:
-        """Ask the system for a descriptor per client; if it refuses, fewer clients are let in.
+        """Raise the limit of descriptors for maxclients; if the system refuses, lower maxclients.
 
-        CommandError when CONFIG SET has just asked for so many.
+        Raises CommandError if the running CONFIG SET requested so many.
         """
         wanted = self.config.number("maxclients") + DESCRIPTORS_KEPT
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -321,7 +338,7 @@ class Server:
             )
 
     def _write(self, directive: str, text: str) -> None:
-        """Write a line to the file that the directive names, whole or not at all: somebody waits for it."""
+        """Write a line to the file that the directive names, atomically: other programs wait for it."""
         path = self.config.text(directive)
         if not path:
             return
@@ -335,7 +352,7 @@ class Server:
 
 
 def check_directory(path: str) -> None:
-    """Raise UsageError unless path leads to a directory."""
+    """Raise UsageError unless path is a directory."""
     try:
         if not stat.S_ISDIR(os.stat(path).st_mode):
             raise UsageError(f"dir {path}: it is not a directory")
@@ -347,10 +364,10 @@ def check_directory(path: str) -> None:
 
 @contextmanager
 def signal_handlers(server: Server) -> Iterator[None]:
-    """While inside, SIGTERM and SIGINT end the server and SIGHUP opens its log anew; in the main thread.
+    """Let SIGTERM and SIGINT shut the server down and SIGHUP reopen its message log; main thread only.
 
-    A signal that comes after the turn has looked for signals and before it waits would only be heard of when
-    the wait ends: the system itself wakes the turn, by a byte into its socket.
+    A signal that arrives after the event loop has checked for signals, and before it waits, would only be
+    handled when the wait ends. So the system itself wakes the loop by a byte into its socket.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -365,9 +382,9 @@ def signal_handlers(server: Server) -> Iterator[None]:
         doing[signal.Signals(number)]()
 
     before = {number: signal.signal(number, handle) for number in doing}
-    # Whoever has started us may have ignored the ends of children: then none of ours could be waited for.
+    # The parent process may have ignored SIGCHLD: then children could not be waited for.
     before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    wake_sender = os.dup(server.wake_sender.fileno())  # the server closes its own
+    wake_sender = os.dup(server.wake_sender.fileno())  # the server closes its own descriptor
     woken_before = signal.set_wakeup_fd(wake_sender, warn_on_full_buffer=False)
     try:
         yield

@@ -15,70 +15,75 @@ from headrace.server.config.config_types import BufferLimits, Numbers, Rules, Us
 from headrace.server.config.directives import BY_NAME, DIRECTIVES, IGNORED, UNSUPPORTED, Directive
 from headrace.server.config.environment import directives_in, similar_variables
 
-INCLUDES_MAX = 16  # files that include files that include files
-NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # what a refused directive may say
+INCLUDES_MAX = 16  # depth of includes
+NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # accepted values of an unsupported directive
 
 
 class Config:
-    """The value of every directive, and what is to be said about them at the start."""
+    """The value of every directive, and warnings for the start."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {d.name: d.kind.parse([d.default]) for d in DIRECTIVES}
         self.file: str = ""
-        self.origins: dict[str, str] = {}  # where a directive was said last: not there, its default
+        self.origins: dict[str, str] = {}  # where a directive was set last; missing for a default
         self.warnings: list[str] = []
-        self.requested: dict[str, Value] = {}  # what was asked for, where the server does otherwise
-        # Directives of which there are any number, each with what says its lines, for CONFIG REWRITE.
+        self.requested: dict[str, Value] = {}  # requested values that the server has overridden
+        # For CONFIG REWRITE: directives that may be repeated, each with a function that returns its lines.
         self.repeated_lines: dict[str, Callable[[], list[list[str]]]] = {}
-        self.being_set: frozenset[str] = frozenset()  # by the CONFIG SET going on, even with the value it had
+        self.being_set: frozenset[str] = frozenset()  # directives of the running CONFIG SET, changed or not
         self._ignored: set[str] = set()
-        self._rejected: dict[str, str] = {}  # what ends the start unless it is taken back, and why
+        self._rejected: dict[
+            str, str
+        ] = {}  # errors that end the start unless a later line sets another value
 
     def number(self, name: str) -> int:
-        """The value of a number, a memory size or a permission."""
+        """Return the value of a number, a memory size or a permission."""
         value = self.values[name]
         assert isinstance(value, int)
         return value
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        """The value of a list of numbers."""
+        """Return the value of a list of numbers."""
         value = self.values[name]
         assert isinstance(value, Numbers)
         return value.numbers
 
     def flag(self, name: str) -> bool:
-        """The value of a yes or no."""
+        """Return the value of a yes-or-no directive."""
         return bool(self.values[name])
 
     def text(self, name: str) -> str:
-        """The value of a text or a choice."""
+        """Return the value of a text or a choice."""
         value = self.values[name]
         assert isinstance(value, str)
         return value
 
     def save_rules(self) -> tuple[tuple[int, int], ...]:
-        """The rules of `save`: after so many seconds, if there were so many changes."""
+        """Return the rules of `save`: pairs of seconds and changes."""
         rules = self.values["save"]
         assert isinstance(rules, Rules)
         return rules.pairs
 
     def formatted(self, name: str) -> str:
-        """The value as CONFIG GET answers it."""
+        """Return the value as CONFIG GET replies it."""
         return BY_NAME[name].kind.show(self.values[name])
 
     def override(self, name: str, value: Value) -> None:
-        """What the server does in place of what it was asked for: shown, and not written to the file."""
+        """Set the value that the server uses instead of the requested one.
+
+        Shown, but not written to the file.
+        """
         self.requested.setdefault(name, self.values[name])
         self.values[name] = value
 
     def requested_value(self, name: str) -> Value:
-        """The value as it was asked for."""
+        """Return the value as it was requested."""
         return self.requested.get(name, self.values[name])
 
     # CONFIG GET and CONFIG SET.
 
     def get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
-        """Name and value of every directive that one of the glob patterns matches, each once."""
+        """Return name and value of every directive that matches one of the glob patterns."""
         names = [name.encode() for name in self.values if name != "user"]
         return [
             (name, self.formatted(name.decode()).encode("utf-8", "surrogateescape"))
@@ -86,7 +91,7 @@ class Config:
         ]
 
     def set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        """Change all of the directives or none; raises CommandError with CONFIG SET's text."""
+        """Change all of the directives or none. Raises CommandError with CONFIG SET's text."""
         shown = [(_text(name), _text(value)) for name, value in pairs]
         for name, _ in shown:  # all names before any value
             found = BY_NAME.get(name.lower())
@@ -110,9 +115,9 @@ class Config:
     # redis.conf, the environment and the command line.
 
     def read_arguments(self, arguments: list[str], environment: Mapping[str, str] | None = None) -> None:
-        """`[FILE] --directive value ... --directive=value ...`; FILE may be - for what stands in the input.
+        """Read `[FILE] --directive value ... --directive=value ...`; FILE `-` is standard input.
 
-        The environment's variables come between the file and the rest. UsageError.
+        Environment variables override the file; the other arguments override both. Raises UsageError.
         """
         words = list(arguments)
         if words and not words[0].startswith("--"):
@@ -124,7 +129,7 @@ class Config:
         while words:
             name, equals, value = words.pop(0).partition("=")
             if not name.startswith("--") or len(name) == 2:
-                raise UsageError(f"'{name}' is no directive: they begin with --, as in --port 7777")
+                raise UsageError(f"not a directive: '{name}'; directives begin with --, as in --port 7777")
             values = [value] if equals else []
             while words and not words[0].startswith("--"):
                 values.append(words.pop(0))
@@ -133,14 +138,14 @@ class Config:
             raise UsageError(text)
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
-        """HEADRACE_PORT and the like. UsageError."""
+        """Read variables such as HEADRACE_PORT. Raises UsageError."""
         for variable, name, value in directives_in(environment, BY_NAME):
             self._read(f"the environment, {variable}", name, [value])
         for variable, near in similar_variables(environment, BY_NAME):
-            self.warnings.append(f"the environment, {variable}: names no directive; did you mean {near}?")
+            self.warnings.append(f"the environment, {variable}: unknown directive; did you mean {near}?")
 
     def read_file(self, path: str, depth: int = 0) -> None:
-        """A file like redis.conf: a directive a line, # before comments, `include` for more. UsageError."""
+        """Read a file like redis.conf: one directive a line, # for comments, `include`. Raises UsageError."""
         try:
             text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         except OSError as wrong:
@@ -148,7 +153,7 @@ class Config:
         self.read_lines(path, text.split(b"\n"), depth)
 
     def read_lines(self, path: str, lines: list[bytes], depth: int = 0) -> None:
-        """The lines of that file. UsageError."""
+        """Read the lines of such a file. Raises UsageError."""
         for number, line in enumerate(lines, 1):
             where = f"{path}, line {number}"
             if line.strip().startswith(b"#"):
@@ -165,7 +170,7 @@ class Config:
                 self._read(where, words[0], words[1:])
 
     def _include(self, where: str, files: list[str], depth: int) -> None:
-        """The named files; of a pattern all that match it, in the order of the alphabet, or none."""
+        """Read the named files; for a pattern, all that match it in alphabetical order."""
         if depth == INCLUDES_MAX:
             raise UsageError(f"{where}: includes more than {INCLUDES_MAX} deep")
         if not files:
@@ -175,7 +180,7 @@ class Config:
                 self.read_file(found, depth + 1)
 
     def _read(self, where: str, name: str, words: list[str]) -> None:
-        """One directive, found at the place that `where` names."""
+        """Set one directive, found at the place that `where` describes."""
         name = name.lower()
         directive = BY_NAME.get(name)
         if directive is None:
@@ -194,7 +199,7 @@ class Config:
                 self._rejected[name] = text
             else:
                 self.warnings.append(text)
-        elif isinstance(value, Rules) and value.pairs:  # each line adds to those before
+        elif isinstance(value, Rules) and value.pairs:  # each line adds to the earlier ones
             self.values[name] = Rules((*self.save_rules(), *value.pairs))
         elif isinstance(value, UserLines):
             before = self.values[name]
@@ -204,20 +209,20 @@ class Config:
             self.values[name] = value
 
     def _with_before(self, directive: Directive, words: list[str]) -> list[str]:
-        """The words to read: limits of buffers are said class by class, and the other classes stay."""
+        """Return the words to parse: buffer limits are set class by class, and other classes stay."""
         if isinstance(directive.kind, BufferLimits) and any(words):
             return [*self.formatted(directive.name).split(), *words]
         return words
 
     def _read_unknown(self, where: str, name: str, words: list[str]) -> None:
-        """A directive that is not ours: perhaps one of Redis's."""
+        """Handle a directive that headrace does not have, but Redis may."""
         if name in UNSUPPORTED:
             self._rejected.pop(name, None)
             if words not in NOTHING:
                 text = "not supported yet, and it would not be safe to ignore it"
                 self._rejected[name] = f"{where}: {name}: {text}"
         elif name in IGNORED:
-            if name not in self._ignored:  # once is enough
+            if name not in self._ignored:  # warn once
                 self._ignored.add(name)
                 self.warnings.append(f"{where}: {name}: has no effect here")
         else:
@@ -227,7 +232,9 @@ class Config:
 
 
 def set_failed(name: str, why: str) -> CommandError:
-    """CONFIG SET could not change that directive, or another one that it named."""
+    """Return the error that CONFIG SET could not change that directive, or another one in the same
+    command.
+    """
     return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
 
 
@@ -236,7 +243,7 @@ def _text(word: bytes) -> str:
 
 
 def _changed(directive: Directive, words: list[str]) -> Value:
-    """The value that CONFIG SET asks for; ValueError with the reason when it cannot be."""
+    """Return the value that CONFIG SET requests. Raises ValueError with the reason."""
     value = directive.kind.parse(words)
     if directive.only is not None and value != directive.only:
         raise ValueError(directive.why)

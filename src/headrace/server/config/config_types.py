@@ -1,4 +1,4 @@
-"""The types of directives' values: read from words, shown as text."""
+"""The types of directives' values: parsed from arguments, shown as text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class UserLines:
-    """Users, each as the words behind `user`: name and rules."""
+    """Users, each as the arguments after `user`: name and rules."""
 
     lines: tuple[tuple[str, ...], ...] = ()
 
@@ -41,21 +41,21 @@ _MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
 
 
 class DirectiveType(Protocol):
-    """A type of value: read from words, shown as one text. A ValueError's text is for the operator."""
+    """A type of value. The text of a ValueError is shown to the operator."""
 
     @property
     def syntax(self) -> str:
-        """What may be given, in a few words of Markdown."""
+        """The accepted values, described in a few words of Markdown."""
 
     def parse(self, words: list[str]) -> Value:
-        """The value that the words of a line or of CONFIG SET say."""
+        """Return the value for the arguments of a line or of CONFIG SET. Raises ValueError."""
 
     def show(self, value: Value) -> str:
-        """The value as CONFIG GET answers it."""
+        """Return the value as CONFIG GET replies it."""
 
 
 def bound(number: int) -> str:
-    """A bound as people read it: a large one as a power of two."""
+    """Return a bound as text; a large one as a power of two."""
     if number < 1 << 20:
         return str(number)
     bits = number.bit_length()
@@ -63,7 +63,7 @@ def bound(number: int) -> str:
 
 
 def single_word(words: list[str]) -> str:
-    """The only word."""
+    """Return the only argument. Raises ValueError."""
     if len(words) != 1:
         raise ValueError("wrong number of arguments")
     return words[0]
@@ -78,23 +78,23 @@ class Number:
 
     @property
     def syntax(self) -> str:
-        """Between which bounds."""
+        """The bounds."""
         return f"number, {bound(self.least)} to {bound(self.most)}"
 
     def parse(self, words: list[str]) -> Value:
-        """Digits, perhaps signed."""
+        """Parse digits, perhaps signed."""
         word = single_word(words)
         if not re.fullmatch(r"-?\d{1,19}", word):
             raise ValueError("argument couldn't be parsed into an integer")
         return check_range(int(word), self.least, self.most)
 
     def show(self, value: Value) -> str:
-        """Digits."""
+        """Return digits."""
         return str(value)
 
 
 def check_range(number: int, least: int, most: int) -> int:
-    """The number, if it lies between the bounds."""
+    """Return the number if it is within the bounds. Raises ValueError."""
     if not least <= number <= most:
         raise ValueError(f"argument must be between {least} and {most} inclusive")
     return number
@@ -102,27 +102,27 @@ def check_range(number: int, least: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes: 1024, 1kb, 1k (1000), 512mb, 1gb."""
+    """A number of bytes: 1024, 1kb, 1k (1000), 512mb, 1gb."""
 
     least: int
     most: int
 
     @property
     def syntax(self) -> str:
-        """Between which bounds."""
+        """The bounds."""
         return f"bytes, {bound(self.least)} to {bound(self.most)}"
 
     def parse(self, words: list[str]) -> Value:
-        """Digits and perhaps a unit."""
+        """Parse digits, perhaps with a unit."""
         return check_range(parse_memory(single_word(words)), self.least, self.most)
 
     def show(self, value: Value) -> str:
-        """Plain bytes."""
+        """Return the number of bytes."""
         return str(value)
 
 
 def parse_memory(word: str) -> int:
-    """The bytes that a word such as 64mb says."""
+    """Return the bytes for a text such as 64mb. Raises ValueError."""
     found = _MEMORY.fullmatch(word)
     if found is None or found[2].lower() not in _UNITS:
         raise ValueError("argument must be a memory value")
@@ -136,14 +136,14 @@ class Flag:
     syntax = "`yes`, `no`"
 
     def parse(self, words: list[str]) -> Value:
-        """In either case."""
+        """Parse in upper or lower case."""
         word = single_word(words).lower()
         if word not in ("yes", "no"):
             raise ValueError("argument must be 'yes' or 'no'")
         return word == "yes"
 
     def show(self, value: Value) -> str:
-        """yes or no."""
+        """Return yes or no."""
         return "yes" if value else "no"
 
 
@@ -159,7 +159,7 @@ class Choice:
         return ", ".join(f"`{word}`" for word in self.words)
 
     def parse(self, words: list[str]) -> Value:
-        """In either case."""
+        """Parse in upper or lower case."""
         said = single_word(words).lower()
         for word in self.words:
             if word.lower() == said:
@@ -167,19 +167,19 @@ class Choice:
         raise ValueError(f"argument(s) must be one of the following: {', '.join(self.words)}")
 
     def show(self, value: Value) -> str:
-        """The word."""
+        """Return the word."""
         return str(value)
 
 
 @dataclass(frozen=True)
 class OwnChoice(Choice):
-    """A choice with other words than Redis has for it: who asks for one of those is told why not."""
+    """A choice with other words than Redis has; a word of Redis is rejected with the reason."""
 
     theirs: tuple[str, ...]
     why: str
 
     def parse(self, words: list[str]) -> Value:
-        """In either case."""
+        """Parse in upper or lower case."""
         if single_word(words).lower() in self.theirs:
             raise ValueError(self.why)
         return Choice.parse(self, words)
@@ -192,17 +192,17 @@ class Text:
     syntax = "text"
 
     def parse(self, words: list[str]) -> Value:
-        """One word, which may be empty."""
+        """Parse one argument, which may be empty."""
         return single_word(words)
 
     def show(self, value: Value) -> str:
-        """As given."""
+        """Return it as given."""
         return str(value)
 
 
 @dataclass(frozen=True)
 class FileName:
-    """A name within a directory, which the directive names: no path, and not empty."""
+    """A file name within a directory that another directive names: not a path, and not empty."""
 
     syntax = "name of a file"
 
@@ -210,7 +210,7 @@ class FileName:
     noun: str
 
     def parse(self, words: list[str]) -> Value:
-        """One word without slashes."""
+        """Parse one argument without slashes."""
         name = single_word(words)
         if not name:
             raise ValueError(f"{self.directive} can't be empty")
@@ -219,18 +219,18 @@ class FileName:
         return name
 
     def show(self, value: Value) -> str:
-        """As given."""
+        """Return it as given."""
         return str(value)
 
 
 @dataclass(frozen=True)
 class SaveRules:
-    """Pairs of seconds and changes; no words, or an empty one, for none."""
+    """Pairs of seconds and changes; no arguments, or an empty one, for none."""
 
     syntax = "pairs of seconds and changes"
 
     def parse(self, words: list[str]) -> Value:
-        """Two numbers for each rule."""
+        """Parse two numbers for each rule."""
         words = [word for text in words for word in text.split()]
         if len(words) % 2 or not all(re.fullmatch(r"\d{1,18}", word) for word in words):
             raise ValueError("Invalid save parameters")
@@ -240,7 +240,7 @@ class SaveRules:
         return Rules(tuple(zip(numbers[::2], numbers[1::2], strict=True)))
 
     def show(self, value: Value) -> str:
-        """All numbers with blanks between them."""
+        """Return all numbers, separated by spaces."""
         assert isinstance(value, Rules)
         return " ".join(f"{seconds} {changes}" for seconds, changes in value.pairs)
 
@@ -252,55 +252,55 @@ class Words:
     syntax = "words"
 
     def parse(self, words: list[str]) -> Value:
-        """Each word; one empty word is none."""
+        """Parse each word; one empty word means none."""
         return [word for text in words for word in text.split()]
 
     def show(self, value: Value) -> str:
-        """With blanks between them."""
+        """Return the words, separated by spaces."""
         assert isinstance(value, list)
         return " ".join(value)
 
 
 @dataclass(frozen=True)
 class Protocols(Words):
-    """Versions of TLS; none for all that are safe. Older ones are not offered at all."""
+    """TLS versions; empty for all secure ones. Older versions are not available."""
 
     syntax = "`TLSv1.2`, `TLSv1.3`"
 
     def parse(self, words: list[str]) -> Value:
-        """Names in either case, in one word or several."""
+        """Parse names in upper or lower case, in one argument or several."""
         names = [word for text in words for word in text.lower().split()]
         if old := [word for word in names if word in ("sslv3", "tlsv1", "tlsv1.1")]:
-            raise ValueError(f"{old[0]} is not safe and not offered; the oldest is TLSv1.2")
+            raise ValueError(f"{old[0]} is insecure and not supported; the oldest version is TLSv1.2")
         if unknown := [word for word in names if word not in ("tlsv1.2", "tlsv1.3")]:
-            raise ValueError(f"{unknown[0]} is no version of TLS; there are TLSv1.2 and TLSv1.3")
+            raise ValueError(f"{unknown[0]} is not a TLS version; use TLSv1.2 or TLSv1.3")
         return [word.replace("tls", "TLS") for word in names]
 
 
 @dataclass(frozen=True)
 class EventClasses:
-    """Letters of notify-keyspace-events, kept as bits."""
+    """The letters of notify-keyspace-events, stored as bits."""
 
     syntax = "letters"
 
     def parse(self, words: list[str]) -> Value:
-        """Letters in any order; none is none."""
+        """Parse letters in any order; empty means none."""
         return events.parse_classes(single_word(words))
 
     def show(self, value: Value) -> str:
-        """The letters in Redis's order."""
+        """Return the letters in Redis's order."""
         assert isinstance(value, int)
         return events.format_classes(value)
 
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Numbers of 0 to 100."""
+    """Numbers from 0 to 100."""
 
     syntax = "numbers, 0 to 100"
 
     def parse(self, words: list[str]) -> Value:
-        """Numbers, perhaps with a fraction; none for none."""
+        """Parse numbers, perhaps with a fraction; empty means none."""
         words = [word for text in words for word in text.split()]
         try:
             numbers = tuple(float(word) for word in words)
@@ -311,54 +311,54 @@ class Percentiles:
         return Numbers(numbers)
 
     def show(self, value: Value) -> str:
-        """With blanks between them."""
+        """Return the numbers, separated by spaces."""
         assert isinstance(value, Numbers)
         return " ".join(f"{number:g}" for number in value.numbers)
 
 
 @dataclass(frozen=True)
 class Octal:
-    """File permissions, as chmod takes them."""
+    """File permissions, as chmod accepts them."""
 
     syntax = "octal number"
 
     def parse(self, words: list[str]) -> Value:
-        """Octal digits up to 777."""
+        """Parse octal digits up to 777."""
         word = single_word(words)
         if not re.fullmatch(r"[0-7]{1,4}", word) or int(word, 8) > 0o777:
             raise ValueError("argument must be an octal number up to 777")
         return int(word, 8)
 
     def show(self, value: Value) -> str:
-        """Octal digits."""
+        """Return octal digits."""
         return f"{value:o}"
 
 
 @dataclass(frozen=True)
 class Port:
-    """A TCP port; 0 listens on none, `free` on one that the system picks."""
+    """A TCP port; 0 disables it, `free` lets the system choose one."""
 
     syntax = "number, 0 to 65535, or `free`"
 
     def parse(self, words: list[str]) -> Value:
-        """Digits, or the word free."""
+        """Parse digits, or the word free."""
         if words == ["free"]:
             return "free"
         return Number(0, 65535).parse(words)
 
     def show(self, value: Value) -> str:
-        """Digits, or the word free before the port is open."""
+        """Return digits, or the word free before the port is open."""
         return str(value)
 
 
 @dataclass(frozen=True)
 class OneUser:
-    """A user: his name and his rules. Each line adds one. He is never shown: there are passwords in it."""
+    """A user: its name and rules. Each line adds one. It is never shown, because it contains passwords."""
 
     syntax = "name and rules"
 
     def parse(self, words: list[str]) -> Value:
-        """Words, or one text of them; what is wrong with rules is found when users are made."""
+        """Parse several arguments, or one text of them; rules are checked when users are created."""
         if words == [""]:
             return UserLines()
         if len(words) == 1:  # a variable of the environment
@@ -368,18 +368,21 @@ class OneUser:
         return UserLines((tuple(words),))
 
     def show(self, value: Value) -> str:
-        """Nothing: ACL LIST shows users."""
+        """Return nothing: ACL LIST shows users."""
         return ""
 
 
 @dataclass(frozen=True)
 class BufferLimits:
-    """Limits on unread answers, for each class of clients."""
+    """Limits on unread replies, for each class of clients."""
 
     syntax = "class, hard limit, soft limit, seconds"
 
     def parse(self, words: list[str]) -> Value:
-        """Groups of class, hard limit, soft limit, seconds; a class that is not named has no limits."""
+        """Parse groups of class, hard limit, soft limit and seconds.
+
+        A class that is not named has no limits.
+        """
         words = [word for text in words for word in text.split()]
         if not words or len(words) % 4:
             raise ValueError("Wrong number of arguments in buffer limit configuration.")
@@ -399,7 +402,7 @@ class BufferLimits:
         return OutputBufferLimits(**limits)
 
     def show(self, value: Value) -> str:
-        """All classes, in Redis's order."""
+        """Return all classes, in Redis's order."""
         assert isinstance(value, OutputBufferLimits)
         classes = {"normal": value.normal, "slave": value.slave, "pubsub": value.pubsub}
         return " ".join(f"{name} {c.hard} {c.soft} {c.seconds}" for name, c in classes.items())

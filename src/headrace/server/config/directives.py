@@ -38,9 +38,9 @@ from headrace.server.config.config_types import (
 class Directive:
     """One directive.
 
-    `only` is the sole value that can be honoured, for directives that clients set and whose meaning is yet
-    to be built; `why` says so. `refused_at_start` when going on regardless would endanger data. What is
-    `secret` is shown to nobody but CONFIG GET.
+    `only` is the sole accepted value, for directives that clients set but that have no effect yet; `why`
+    gives the reason. `refused_at_start`: another value ends the start, because ignoring it would endanger
+    data. `secret`: only CONFIG GET shows the value.
     """
 
     name: str
@@ -393,7 +393,7 @@ DIRECTIVES = [
 
 BY_NAME = {directive.name: directive for directive in DIRECTIVES}
 
-# Redis's own that change nothing here: said once at the start, then passed over.
+# Redis's directives that have no effect here: a warning at the start, then ignored.
 _IGNORED = """
     active-defrag-cycle-max active-defrag-cycle-min active-defrag-ignore-bytes active-defrag-max-scan-fields
     active-defrag-threshold-lower active-defrag-threshold-upper active-expire-effort activedefrag
@@ -429,7 +429,7 @@ _IGNORED = """
 """
 IGNORED = frozenset(_IGNORED.split())
 
-# Redis's own that promise safety or data in another place: passing them over would be a lie.
+# Redis's directives that promise safety or copies of data: ignoring them would be dangerous.
 _UNSUPPORTED = """
     bind-source-addr cluster-enabled loadmodule masterauth masteruser min-replicas-to-write
     min-slaves-to-write rename-command replicaof slaveof

@@ -1,6 +1,6 @@
 """Directives from the environment: HEADRACE_PORT=7000 is port 7000, HEADRACE_SAVE="900 1" is save 900 1.
 
-What is set there wins over the file and yields to the command line.
+They override the file, and the command line overrides them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 
 PREFIX = "HEADRACE_"
-# Kubernetes describes a service named headrace so: HEADRACE_PORT is an address, and no directive of ours.
+# Kubernetes sets HEADRACE_PORT to such an address for a service named headrace; it is not a directive.
 SERVICE_LINK = "tcp://"
 SERVICE = PREFIX + "SERVICE_"
 ALIKE = 0.75  # PROT is as near to PORT
 
 
 def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Variable, directive and value of whatever names a directive, in the order of the alphabet."""
+    """Yield variable, directive and value for each variable that names a directive, in alphabetical order."""
     known = {variable(name): name for name in names}
     for found in sorted(environment):
         name = known.get(found)
@@ -25,7 +25,7 @@ def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Itera
 
 
 def similar_variables(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Variables that nearly name a directive, each with the one it is close to."""
+    """Yield variables that nearly name a directive, each with the correct name."""
     known = [variable(name).removeprefix(PREFIX) for name in names]
     for found in sorted(environment):
         word = found.removeprefix(PREFIX)
@@ -34,5 +34,5 @@ def similar_variables(environment: Mapping[str, str], names: Iterable[str]) -> I
 
 
 def variable(name: str) -> str:
-    """The variable of a directive."""
+    """Return the environment variable of a directive."""
     return PREFIX + name.upper().replace("-", "_")

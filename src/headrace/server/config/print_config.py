@@ -1,4 +1,4 @@
-"""`headrace serve --print-config`: what would be in force, and who said so, as a file that can be read again.
+"""`headrace serve --print-config`: the effective values and their origins, as a file that can be read again.
 
 # /etc/headrace.conf, line 3
 maxclients 5000
@@ -17,7 +17,7 @@ DEFAULT = "default"
 
 
 def format_config(config: Config) -> str:
-    """All directives, what was said first and the defaults last. Passwords are not shown."""
+    """Return all directives, set ones first and defaults last. Passwords are not shown."""
     groups: dict[str, list[str]] = {}
     for directive in DIRECTIVES:
         value = config.requested_value(directive.name)

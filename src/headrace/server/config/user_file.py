@@ -1,8 +1,8 @@
-"""Where users come from at the start, and where ACL LOAD and ACL SAVE find them.
+"""The sources of users at start-up, and for ACL LOAD and ACL SAVE.
 
 requirepass    the default user's password
-user lines     of the configuration
-aclfile        a file of its own, a user a line; then the configuration may hold none
+user lines     in the configuration
+aclfile        a file of its own, one user a line; then the configuration may contain none
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class NotSaved(CommandError):
 
 
 def path_of(config: Config) -> str:
-    """The file of users, relative to dir; empty for none."""
+    """Return the path of aclfile, relative to dir; empty if there is none."""
     name = config.text("aclfile")
     return os.path.join(config.text("dir"), name) if name else ""
 
 
 def load_initial_users(config: Config, users: Users) -> None:
-    """The users as the configuration has them; UsageError when it does not make sense."""
+    """Load the configured users. Raises UsageError if the configuration is inconsistent."""
     lines = config.values["user"]
     assert isinstance(lines, UserLines)
     if lines.lines and config.text("aclfile"):
-        text = "users stand either in the configuration or in the aclfile, not in both"
+        text = "users are defined either in the configuration or in the aclfile, not in both"
         raise UsageError(f"aclfile {config.text('aclfile')}: {text}")
     users.set_default_password(_raw(config.text("requirepass")))
     try:
@@ -45,7 +45,7 @@ def load_initial_users(config: Config, users: Users) -> None:
             users.load(read(path_of(config)))
         elif lines.lines:
             named = [(f"user {words[0]}", [_raw(word) for word in words]) for words in lines.lines]
-            if not any(words[0] == DEFAULT for _, words in named):  # he may have a password already
+            if not any(words[0] == DEFAULT for _, words in named):  # it may have a password already
                 named.append(("default", users.default.text().split()[1:]))
             users.load(named)
     except (InvalidUserFile, CommandError) as wrong:
@@ -53,13 +53,13 @@ def load_initial_users(config: Config, users: Users) -> None:
 
 
 def set_password(config: Config, guard: Authorization) -> None:
-    """CONFIG SET requirepass: only what comes is asked for it; who is there has come in."""
+    """Apply CONFIG SET requirepass: new sessions need it; existing sessions stay authenticated."""
     guard.users.set_default_password(_raw(config.text("requirepass")))
     guard.refresh_sessions(None)
 
 
 def user_lines(config: Config, users: Users) -> list[list[str]]:
-    """The users as lines of the configuration, as words; the default user only if he was changed."""
+    """Return the users as words of configuration lines; the default user only if it was changed."""
     plain = Users(users.catalogue)
     plain.set_default_password(_raw(config.text("requirepass")))
     lines = [line for line in users.lines() if line not in plain.lines()]
@@ -71,7 +71,7 @@ def _raw(word: str) -> bytes:
 
 
 def read(path: str) -> list[tuple[str, list[bytes]]]:
-    """The lines of the file of users; CommandError when it cannot be read or there is none."""
+    """Return the lines of aclfile. Raises CommandError if it cannot be read or there is none."""
     if not path:
         raise NoAclFile()
     try:
@@ -82,7 +82,7 @@ def read(path: str) -> list[tuple[str, list[bytes]]]:
 
 
 def write(path: str, lines: list[bytes]) -> None:
-    """Write the file of users whole or not at all, readable by its owner only. NotSaved."""
+    """Write aclfile atomically, readable by its owner only. Raises NotSaved."""
     if not path:
         raise NoAclFile()
     beside = f"{path}.new-{os.getpid()}"

@@ -57,9 +57,8 @@ class SaveManager:
         self.engine = engine
         self.files = files
         self.durability = durability
-        self.run_timer_now: Callable[[], None] = lambda: (
-            None
-        )  # makes tick() run soon: the client's reply says that the job has started
+        # Makes tick() run soon: the client's reply says that the job has started.
+        self.run_timer_now: Callable[[], None] = lambda: None
         self.fork_us = 0  # time that the last fork took
         self.child: Child | None = None
         self.start_unlogged = False  # logged by the next tick(), to keep the fork short

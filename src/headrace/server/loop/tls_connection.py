@@ -24,9 +24,8 @@ from headrace.server.loop import descriptors
 if TYPE_CHECKING:
     import ssl  # loaded by tls.py, when there is a port for it
 
-PIECE = cython.declare(
-    cython.Py_ssize_t, 16 * 1024
-)  # plaintext of a record; OpenSSL's buffers grow no larger
+# Plaintext of a record; OpenSSL's buffers grow no larger.
+PIECE = cython.declare(cython.Py_ssize_t, 16 * 1024)
 RECORD_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024 + 256 + 5)  # RFC 8446, 5.2; with its header
 WRITE_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # of replies, in one call
 

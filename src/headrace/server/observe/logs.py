@@ -1,4 +1,4 @@
-"""The log: lines of text or of JSON, on standard error or in a file, which may be moved away.
+"""The message log: lines of text or JSON, on standard error or in a file that may be rotated.
 
 2026-03-01 09:30:00,125 WARNING maxclients is 4032: the system allows no more ...
 {"time": "2026-03-01T09:30:00.125Z", "level": "warning", "pid": 7, "message": "maxclients is 4032: ..."}
@@ -16,7 +16,7 @@ from headrace.console.escaping import EscapingFormatter, json_text
 from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
 
-NOTICE = 25  # between INFO and WARNING: all is well, and the operator would like to know
+NOTICE = 25  # between INFO and WARNING: normal events that interest an operator
 LEVELS = {
     "debug": logging.DEBUG,
     "verbose": logging.INFO,
@@ -28,10 +28,10 @@ logging.addLevelName(NOTICE, "NOTICE")
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: time in UTC, level, pid, message, and for a bug the exception."""
+    """One object a line: time in UTC, level, pid, message, and the traceback of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, without its end."""
+        """Return the line of a record, without its newline."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields: dict[str, object] = {
             "time": time.replace("+00:00", "Z"),
@@ -45,12 +45,14 @@ class JsonLines(logging.Formatter):
 
 
 class LogFile(logging.FileHandler):
-    """What bears the name that logfile says when a line is written: a file moved or removed is left alone.
+    """The file that has logfile's name when a line is written.
 
-    While there is no such file to be had, or it takes no more, that is said on standard error, once.
+    A file that was moved or removed is left alone.
+
+    If it cannot be opened or written, the error is printed on standard error, once.
     """
 
-    last_error = ""  # of what went wrong
+    last_error = ""  # the last error printed
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line."""
@@ -62,7 +64,7 @@ class LogFile(logging.FileHandler):
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """What went wrong with a line that was written."""
+        """Report an error in writing a line."""
         wrong = sys.exc_info()[1]
         if isinstance(wrong, OSError):
             self._report(wrong)
@@ -76,7 +78,7 @@ class LogFile(logging.FileHandler):
                 print(f"headrace: cannot write logfile {self.baseFilename}: {error}", file=sys.stderr)
 
     def _is_current(self) -> bool:
-        """Whether the open file is still found under its name."""
+        """Return whether the open file still has its name."""
         if self.stream is None:  # it is about to be opened
             return True
         try:
@@ -85,7 +87,7 @@ class LogFile(logging.FileHandler):
             return False
 
     def reopen(self) -> None:
-        """Write to what bears the name now. OSError, and the old file stays."""
+        """Open the file that has the name now. Raises OSError; then the old file stays open."""
         fresh = self._open()
         self.acquire()
         try:
@@ -93,12 +95,12 @@ class LogFile(logging.FileHandler):
         finally:
             self.release()
         self.last_error = ""
-        with suppress(OSError):  # what it had no room for
+        with suppress(OSError):  # bytes for which the disk had no space
             old.close()
 
 
 def start_log(config: Config) -> None:
-    """Send the log to the file that the configuration names, or to standard error. HeadraceError."""
+    """Send the log to the configured file, or to standard error. Raises HeadraceError."""
     path = config.text("logfile")
     handler: logging.Handler
     try:
@@ -114,7 +116,7 @@ def start_log(config: Config) -> None:
 
 
 def apply_log(config: Config) -> None:
-    """Act on loglevel and log-format as they are now."""
+    """Apply loglevel and log-format."""
     logger = logging.getLogger("headrace")
     logger.setLevel(LEVELS[config.text("loglevel")])
     text = EscapingFormatter("%(asctime)s %(levelname)s %(message)s")
@@ -123,12 +125,12 @@ def apply_log(config: Config) -> None:
 
 
 def reopen_log() -> None:
-    """Open the file anew, as logrotate asks for with SIGHUP. On standard error there is nothing to do."""
+    """Reopen the file, as logrotate requests by SIGHUP. On standard error it does nothing."""
     logger = logging.getLogger("headrace")
     for handler in logger.handlers:
         if isinstance(handler, LogFile):
             try:
                 handler.reopen()
-                logger.log(NOTICE, "logfile %s opened anew", handler.baseFilename)
+                logger.log(NOTICE, "logfile %s reopened", handler.baseFilename)
             except OSError as wrong:
-                logger.error("cannot open logfile %s anew: %s", handler.baseFilename, wrong.strerror)
+                logger.error("cannot reopen logfile %s: %s", handler.baseFilename, wrong.strerror)

@@ -1,9 +1,9 @@
-"""The limit on the data's memory, as the configuration says it, and what INFO says of memory.
+"""The limit on the data's memory, from the configuration, and INFO's fields of memory.
 
-used_memory            what keys and values weigh: what `maxmemory` limits
-used_memory_rss        what the process has of the machine: that, the program itself, the buffers of
-                       clients, and holes in the heap
-used_memory_rss_startup   the same before there were data
+used_memory            memory of keys and values: what `maxmemory` limits
+used_memory_rss        resident memory of the process: that, the program itself, the buffers of
+                       clients, and unused parts of the heap
+used_memory_rss_startup   the same before any data was loaded
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ NO_LIMIT = (1 << 63) - 1
 
 
 def apply(config: Config, engine: Engine) -> None:
-    """Tell the engine what the configuration says."""
+    """Apply maxmemory and maxmemory-policy to the engine."""
     engine.keyspace.memory.limit = config.number("maxmemory") or NO_LIMIT
     engine.write_gate.eviction.policy = config.text("maxmemory-policy")
 
 
 def note_peak(engine: Engine) -> None:
-    """The data weigh so much now, which may be more than ever."""
+    """Update the peak of the data's memory."""
     eviction = engine.write_gate.eviction
     eviction.peak = max(eviction.peak, engine.keyspace.memory.total)
 
 
 def fields(config: Config, engine: Engine, startup: int) -> Section:
-    """INFO memory; startup is the resident set there was before the data."""
+    """Return INFO memory; startup is the resident memory before any data was loaded."""
     note_peak(engine)
     used, peak = engine.keyspace.memory.total, engine.write_gate.eviction.peak
     resident = resident_bytes()
@@ -60,7 +60,7 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM; 0 where the system does not say."""
+    """Return this process's resident memory in bytes; 0 if the system does not provide it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -69,7 +69,7 @@ def resident_bytes() -> int:
 
 
 def human(n: int) -> str:
-    """Bytes as people read them: 1.50M."""
+    """Return bytes as text: 1.50M."""
     size = float(n)
     for unit in "BKMGT":
         if size < 1024 or unit == "T":

@@ -1,13 +1,12 @@
 """/metrics and /healthz over HTTP, on a port of their own.
 
-    scraper ── HTTP ── a thread here ── socket pair ── the turn, as any client
+    scraper ── HTTP ── a thread ── socket pair ── the event loop, as any client
 
-The thread asks as a client would, through INFO, SCAN and XINFO in short pipelines: nothing is locked, no data
-are touched beside the turn, and the turn's own fairness keeps a scrape from holding up other clients. One
-scrape is answered at a time.
+The thread requests data as a client, by INFO, SCAN and XINFO in short pipelines. Nothing is locked, and the
+event loop's fairness keeps a scrape from delaying other clients. One scrape is served at a time.
 
-There are no passwords here, and names of keys are shown: the addresses are those of `bind`, and with
-protected-mode only this machine is answered.
+There are no passwords here, and names of keys are shown. The addresses are those of `bind`, and with
+protected-mode only local scrapers are served.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ from headrace.server.loop.listeners import for_each_address, is_loopback
 if TYPE_CHECKING:
     from socketserver import TCPServer
 
-NAME = b"metrics:0"  # the address that CLIENT LIST shows
-ANSWER_SECONDS = 5.0  # for the turn to answer a pipeline
+NAME = b"metrics:0"  # the address in CLIENT LIST
+ANSWER_SECONDS = 5.0  # for the event loop to answer a pipeline
 CLOSE_SECONDS = 1.0  # for a thread to end
 READ_BYTES = 1 << 16
 
 
 class Metrics:
-    """The HTTP servers, one for each address, and the way from their threads to the turn."""
+    """The HTTP servers, one for each address, and the connection from their threads to the event loop."""
 
     def __init__(self, config: Config, loop: EventLoop, wake: Callable[[], None]) -> None:
         self.config = config
         self.loop = loop
         self.wake = wake
-        self.pending_clients: deque[socket.socket] = deque()  # clients that the turn is yet to let in
+        self.pending_clients: deque[socket.socket] = deque()  # sockets for the event loop to add
         self.scraping = threading.Lock()
         self.closed = False
         self.servers: list[TCPServer] = []
@@ -52,7 +51,7 @@ class Metrics:
         self.port = 0
 
     def open(self) -> None:
-        """Listen, if metrics-port says so; HeadraceError when an address cannot be had."""
+        """Listen on metrics-port, if it is set. Raises HeadraceError if an address is not available."""
         shown = self.config.formatted("metrics-port")
         if shown == "0":
             return
@@ -65,20 +64,20 @@ class Metrics:
             thread.start()
 
     def _listen(self, address: str) -> None:
-        from headrace.server.observe import scrapes  # what HTTP needs is a seventh of the time a start takes
+        from headrace.server.observe import scrapes  # importing HTTP takes a seventh of the start-up time
 
         server = scrapes.listen(self, address, self.port)
         self.servers.append(server)
         self.port = server.server_address[1]
 
     def close(self) -> None:
-        """Listen no more. To be called after the turn is closed: a scrape under way then ends at once."""
+        """Stop listening. Call it after the event loop is closed: then a running scrape ends at once."""
         self.closed = True
         while self.pending_clients:
             self.pending_clients.popleft().close()
         for server in self.servers:
             with suppress(OSError):
-                server.socket.shutdown(socket.SHUT_RDWR)  # wakes who waits at it
+                server.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits on it
         for thread in self.threads:
             thread.join(CLOSE_SECONDS)
         for server in self.servers:
@@ -91,25 +90,25 @@ class Metrics:
             server.handle_request()
 
     def accept_pending(self) -> None:
-        """In the turn: make clients of those that have arrived."""
+        """Add pending sockets as clients; called by the event loop's thread."""
         while self.pending_clients:
             client = self.pending_clients.popleft()
             client.setblocking(False)
             session = self.loop.add_connection(client.detach(), NAME, NAME).session
-            session.identity = session.restricted_user = None  # one of our own: no user's rules hold it back
+            session.identity = session.restricted_user = None  # internal: ACL rules do not apply
             session.authenticated, session.unauthenticated = True, False
 
     def allows(self, address: str) -> bool:
-        """Whether a scraper at this address is answered."""
+        """Return whether a scraper at this address is served."""
         return is_loopback(address) or not self.config.flag("protected-mode")
 
     def scrape(self) -> str:
-        """The text of /metrics. OSError and HeadraceError when the server does not answer or refuses."""
+        """Return the text of /metrics. Raises OSError or HeadraceError if the server fails."""
         with self.scraping, self._connect() as loop:
             return exposition(collect(loop.ask))
 
     def health(self) -> None:
-        """Nothing, when the server answers and would serve a client; else OSError or HeadraceError."""
+        """Check that the server would serve a client. Raises OSError or HeadraceError if not."""
         with self._connect() as loop:
             answer = loop.ask([["PING"]])[0]
         if answer != "PONG":
@@ -126,7 +125,7 @@ class Metrics:
 
 
 class MetricsClient:
-    """Our end of a socket pair: requests out, replies in."""
+    """The thread's end of a socket pair: requests out, replies in."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
@@ -139,7 +138,7 @@ class MetricsClient:
         self.end.close()
 
     def ask(self, requests: list[Words]) -> list[object]:
-        """The answers to a pipeline, a refusal as a ReplyError. OSError when they do not come in time."""
+        """Send a pipeline; return its replies, errors as ReplyError. Raises OSError after a timeout."""
         self.end.sendall(b"".join(request(*map(word_of, words)) for words in requests))
         return [self._reply() for _ in requests]
 
@@ -153,5 +152,5 @@ class MetricsClient:
 
 
 def word_of(word: bytes | str | int) -> bytes:
-    """A word of a request as bytes."""
+    """Return an argument of a request as bytes."""
     return word if isinstance(word, bytes) else str(word).encode()

@@ -1,4 +1,4 @@
-"""Tells systemd, or whoever set NOTIFY_SOCKET, that the server is ready or about to end (sd_notify(3))."""
+"""Notify systemd, or another supervisor that set NOTIFY_SOCKET, of the server's state (sd_notify(3))."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Send lines such as READY=1 to the supervisor. Without one, or if it cannot be reached, nothing."""
+    """Send lines such as READY=1 to the supervisor; do nothing if there is none or it cannot be reached."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
-    address = "\0" + path[1:] if path.startswith("@") else path  # @ is a name that is in no directory
+    # @ marks an abstract socket, which is in no directory.
+    address = "\0" + path[1:] if path.startswith("@") else path
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(state.encode(), address)

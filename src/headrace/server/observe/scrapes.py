@@ -1,4 +1,4 @@
-"""What answers a scraper: HTTP, one request at a time. Imported only when metrics are wanted."""
+"""The HTTP server for scrapers: one request at a time. Imported only when metrics are enabled."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from headrace.errors import HeadraceError
 if TYPE_CHECKING:
     from headrace.server.observe.metrics import Metrics
 
-HTTP_SECONDS = 10.0  # for a scraper to ask and to take its answer: while one stalls, others wait
+HTTP_SECONDS = 10.0  # for a scraper's whole request and response: others wait meanwhile
 TEXT = "text/plain; charset=utf-8"
 
 
 def listen(metrics: Metrics, address: str, port: int) -> TCPServer:
-    """A server there, for these metrics. OSError when the address cannot be had."""
+    """Return a server at the address for these metrics. Raises OSError if the address is not available."""
     handler = type("Handler", (ScrapeHandler,), {"metrics": metrics})
     return (Server6 if ":" in address else Server4)((address, port), handler)
 
 
 class Server4(TCPServer):
-    """One address. What goes wrong with a scraper, such as that it goes away, is no news of the server.
+    """The server of an IPv4 address.
 
-    Unlike http.server's own it does not ask the name service what this machine is called.
+    Errors of scrapers, such as a closed connection, are only logged at debug level.
+
+    Unlike http.server's own class it does not look up this machine's name.
     """
 
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Only for who wants to see everything."""
+        """Log an error of a scraper at debug level."""
         logging.getLogger("headrace").debug("metrics: %s", client_address, exc_info=True)
 
 
 class Server6(Server4):
-    """The same at an IPv6 address."""
+    """The same for an IPv6 address."""
 
     address_family = socket.AF_INET6
 
@@ -59,13 +61,13 @@ class ScrapeHandler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        """Begin, and be thrown out when it takes too long: a timeout a read would be no end."""
+        """Start a timer for the whole request: a timeout for each read would not limit it."""
         super().setup()
         self.bell = threading.Timer(HTTP_SECONDS, self._throw_out)
         self.bell.start()
 
     def finish(self) -> None:
-        """End."""
+        """Stop the timer."""
         self.bell.cancel()
         super().finish()
 
@@ -74,7 +76,7 @@ class ScrapeHandler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
-        """Answer /metrics and /healthz."""
+        """Serve /metrics and /healthz."""
         if not self.metrics.allows(self.client_address[0]):
             self._answer(403, "protected-mode: only clients on the server's machine are answered\n")
             return
@@ -102,5 +104,5 @@ class ScrapeHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Only for who wants to see everything."""
+        """Log a request at debug level."""
         logging.getLogger("headrace").debug("metrics: " + format, *arguments)
