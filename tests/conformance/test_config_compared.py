@@ -14,7 +14,7 @@ import pytest
 from headrace.errors import CommandError
 from headrace.resp.replies import ReplyParser
 from headrace.server.config.config import Config
-from headrace.server.config.directives import BY_NAME, NOT_APPLICABLE, REFUSED
+from headrace.server.config.directives import BY_NAME, IGNORED, UNSUPPORTED
 from headrace.server.config.rewrite import rewrite
 
 SECONDS_MAX = 20.0
@@ -186,4 +186,4 @@ def test_every_directive_of_redis_is_known(start_redis: Callable[[Path], Redis],
     file.write_text("")
     names = start_redis(file).get("*")
     assert len(names) > 150
-    assert {name for name in names if name not in BY_NAME} <= NOT_APPLICABLE | REFUSED
+    assert {name for name in names if name not in BY_NAME} <= IGNORED | UNSUPPORTED

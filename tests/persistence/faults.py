@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class FaultyFiles:
-    """Files over a DiskFiles. log tells what was done; fail() makes an operation fail."""
+    """Files over a DiskDirectory. log tells what was done; fail() makes an operation fail."""
 
     def __init__(self, files: DiskDirectory) -> None:
         self.files = files

@@ -16,8 +16,8 @@ from waiting import wait_until
 
 HOLDER = """
 import sys
-from headrace.persistence.data_directory import DiskFiles
-DiskFiles(sys.argv[1], "127.0.0.1:7000").lock()
+from headrace.persistence.data_directory import DiskDirectory
+DiskDirectory(sys.argv[1], "127.0.0.1:7000").lock()
 print("locked", flush=True)
 sys.stdin.read()
 """

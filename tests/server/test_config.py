@@ -121,7 +121,7 @@ def test_a_file_that_includes_itself_is_refused(tmp_path: Path):
 def test_a_missing_file_and_a_stray_word_are_refused():
     with pytest.raises(UsageError, match="cannot read /no/such/file"):
         configured("/no/such/file")
-    with pytest.raises(UsageError, match="is no directive"):
+    with pytest.raises(UsageError, match="not a directive"):
         configured("--port", "1", "--")
 
 

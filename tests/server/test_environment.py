@@ -70,8 +70,8 @@ def test_variables_of_others_are_passed_over_and_slips_are_said():
     config = configured([], given)
     assert config.values == Config().values
     assert config.warnings == [
-        "the environment, HEADRACE_MAXCLIENT: names no directive; did you mean HEADRACE_MAXCLIENTS?",
-        "the environment, HEADRACE_PROT: names no directive; did you mean HEADRACE_PORT?",
+        "the environment, HEADRACE_MAXCLIENT: unknown directive; did you mean HEADRACE_MAXCLIENTS?",
+        "the environment, HEADRACE_PROT: unknown directive; did you mean HEADRACE_PORT?",
     ]
 
 

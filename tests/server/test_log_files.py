@@ -74,7 +74,7 @@ def test_turning_the_log_off_in_trouble_does_not_call_it_whole(start_logging, ca
     assert writer.reply() == "OK"
     written = capfd.readouterr().err
     assert "the log is whole again" not in written
-    assert "the log was turned off: writes are taken, and kept in memory only" in written
+    assert "the log was turned off: writes are accepted, and kept in memory only" in written
 
 
 def test_a_directory_is_the_one_that_was_locked_or_it_is_not(tmp_path: Path):

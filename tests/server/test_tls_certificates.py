@@ -49,9 +49,9 @@ def test_no_start_with_what_cannot_be(start_tls, town: Town, words: list[str], t
     [
         (
             ["--tls-protocols", "TLSv1.1 TLSv1.2"],
-            "tlsv1.1 is not safe and not offered; the oldest is TLSv1.2",
+            "tlsv1.1 is insecure and not supported; the oldest is TLSv1.2",
         ),
-        (["--tls-protocols", "TLSv2"], "tlsv2 is no version of TLS"),
+        (["--tls-protocols", "TLSv2"], "tlsv2 is not a TLS version"),
         (["--tls-ciphersuites", "TLS_AES_128_GCM_SHA256"], "Python's ssl cannot choose among them"),
         (["--tls-auth-clients", "perhaps"], "must be one of the following: yes, optional, no"),
         (["--tls-port", "65536"], "must be between 0 and 65535"),
