@@ -13,7 +13,7 @@ import redis
 
 from headrace.pipeline.watermark import published_id
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 ENTRIES = 20_000
 STEP_MS = 60_000

@@ -75,6 +75,7 @@ def test_the_demo_makes_an_exact_archive_a_table_and_a_chart(tmp_path: Path) -> 
     assert archive["time_hour"].null_count == 0 < archive["dep_delay"].null_count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["2 Load", "batch 1"])
 def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(moment: str, tmp_path: Path) -> None:
     with demo(tmp_path, "--rows", str(ROWS)) as process:
@@ -88,6 +89,7 @@ def test_an_interrupted_demo_leaves_no_process_and_no_temporary_file(moment: str
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_demo_whose_server_dies_says_so_in_a_line(tmp_path: Path) -> None:
     with demo(tmp_path, "--rows", str(ROWS)) as process:
         assert process.stdout is not None

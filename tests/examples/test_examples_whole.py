@@ -115,6 +115,7 @@ def test_an_archive_and_the_rest_of_its_stream_are_one_table(
     assert sorted(int(row.fields["n"]) for row in table.collect()) == list(range(400))
 
 
+@pytest.mark.slow
 def test_a_declarative_pipeline_makes_tables_of_a_stream(
     spark: SparkSession, server: StreamServer, tmp_path: pathlib.Path
 ) -> None:

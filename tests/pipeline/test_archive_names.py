@@ -25,7 +25,7 @@ from headrace.spark.archive.files import archived_files
 from headrace.spark.archive.names import directory_name
 from headrace.spark.stream_names import stream_name
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 DAY = 86_400_000
 ANYTHING = RetentionPolicy(allow_no_groups=True)

@@ -20,7 +20,7 @@ from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import published_id, seams
 from headrace.spark.archive.files import archived_files, committed_files
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 HOUR = 3_600_000
 STREAMS = ["007", "odd:a/b, c"]

@@ -99,7 +99,7 @@ def test_a_file_that_was_moved_is_left_alone(tmp_path: Path):
     path.unlink()
     reopen_log()
     LOG.warning("three")
-    assert said_in(path) == ["anew", "three"]
+    assert said_in(path) == ["reopened", "three"]
 
 
 def test_lines_that_have_no_file_are_told_of_once_until_there_is_one(tmp_path: Path, capsys):
@@ -127,7 +127,7 @@ def test_if_it_cannot_be_opened_anew_the_old_file_goes_on(tmp_path: Path):
     reopen_log()
     LOG.warning("two")
     first, second = (moved / "log").read_text().splitlines()
-    assert "cannot open logfile" in first and first.endswith("No such file or directory")
+    assert "cannot reopen logfile" in first and first.endswith("No such file or directory")
     assert second.endswith("two")
 
 

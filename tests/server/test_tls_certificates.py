@@ -49,7 +49,7 @@ def test_no_start_with_what_cannot_be(start_tls, town: Town, words: list[str], t
     [
         (
             ["--tls-protocols", "TLSv1.1 TLSv1.2"],
-            "tlsv1.1 is insecure and not supported; the oldest is TLSv1.2",
+            "tlsv1.1 is insecure and not supported; the oldest version is TLSv1.2",
         ),
         (["--tls-protocols", "TLSv2"], "tlsv2 is not a TLS version"),
         (["--tls-ciphersuites", "TLS_AES_128_GCM_SHA256"], "Python's ssl cannot choose among them"),

@@ -22,7 +22,7 @@ from stream_server import start_server
 
 from redis_server import free_port
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 ENTRIES = 1_000_000 if os.environ.get("HEADRACE_LONG") else 100_000
 BATCHES = 12

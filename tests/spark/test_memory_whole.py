@@ -15,7 +15,7 @@ import memory_child
 import pytest
 from stream_server import StreamServer
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 ENTRIES = {"short": 200_000, "long": 10_000_000 if os.environ.get("HEADRACE_LONG") else 1_000_000}
 TEXT = "x" * 100

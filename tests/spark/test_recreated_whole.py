@@ -13,7 +13,7 @@ from stream_server import StreamServer
 
 from waiting import wait_until
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 
 class Query:

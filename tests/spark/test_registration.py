@@ -129,6 +129,7 @@ def run_beside_another_python(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_register_makes_spark_run_the_python_of_the_program(
     client: redis.Redis, server_url: str, tmp_path: pathlib.Path
@@ -140,6 +141,7 @@ def test_register_makes_spark_run_the_python_of_the_program(
     assert [client.xlen(name) for name in ("copy", "again")] == [100, 100], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_without_register_the_error_is_explained_by_what_to_do(
     server_url: str, tmp_path: pathlib.Path
@@ -149,6 +151,7 @@ def test_without_register_the_error_is_explained_by_what_to_do(
     assert f"PYSPARK_PYTHON={sys.executable}" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_register_refuses_a_chosen_python_without_headrace_in_one_line(
     server_url: str, tmp_path: pathlib.Path
@@ -162,6 +165,7 @@ def test_register_refuses_a_chosen_python_without_headrace_in_one_line(
     assert f"PYSPARK_PYTHON={sys.executable} in the environment" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_a_command_runs_the_python_of_the_program_and_announces_spark(
     client: redis.Redis, server_url: str, tmp_path: pathlib.Path
@@ -173,6 +177,7 @@ def test_a_command_runs_the_python_of_the_program_and_announces_spark(
     assert done.stderr.startswith("Starting Spark…\n")
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_a_command_refuses_a_chosen_python_without_headrace_in_one_line(
     server_url: str, tmp_path: pathlib.Path
@@ -223,6 +228,7 @@ def test_the_zip_holds_sources_only_and_the_licences_of_others(zipped: pathlib.P
     assert [name for name in names if "redis" in name and "LICENSE" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_py_files_run_interpreted_with_one_warning_a_worker(
@@ -238,6 +244,7 @@ def test_py_files_run_interpreted_with_one_warning_a_worker(
     assert client.xlen("copy") == 100
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_an_installed_package_needs_no_registration_and_says_nothing(
     client: redis.Redis, server_url: str, tmp_path: pathlib.Path
@@ -250,6 +257,7 @@ def test_an_installed_package_needs_no_registration_and_says_nothing(
     assert client.xlen("copy") == 100
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_connect_reads_and_writes_by_batch_and_by_streaming(
     client: redis.Redis, server_url: str, tmp_path: pathlib.Path

@@ -15,7 +15,7 @@ from flaky_proxy import Cut, FlakyProxy
 from spark_workers import workers_below
 from stream_server import StreamServer
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.slow]
 
 FILES = 12
 ROWS = 1500

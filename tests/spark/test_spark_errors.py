@@ -49,6 +49,7 @@ def check_shown(error: Exception, kind: str, sentence: str) -> None:
     assert "\n" not in explain(error) and "SQLSTATE" not in explain(error)
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_a_batch_read_that_cannot_be_done_says_why_in_one_line(
     spark: SparkSession, headrace_server: StreamServer
@@ -65,6 +66,7 @@ def test_a_batch_read_that_cannot_be_done_says_why_in_one_line(
     check_shown(error, "MalformedEntry", "stream 'typed', entry ")
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_a_server_that_is_not_there_is_named_with_what_to_do(spark: SparkSession) -> None:
     write = spark.range(1).write.format("headrace").option("url", NOWHERE).option("stream", "s")
@@ -74,6 +76,7 @@ def test_a_server_that_is_not_there_is_named_with_what_to_do(spark: SparkSession
         assert "is a server running there? (headrace serve)" in explain(error)
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_a_streaming_query_that_fails_says_why_in_its_first_line(
     spark: SparkSession, headrace_server: StreamServer, tmp_path: pathlib.Path
@@ -94,6 +97,7 @@ def test_a_streaming_query_that_fails_says_why_in_its_first_line(
     assert "'text'" in explain(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_lost_entries_are_told_in_the_first_line_of_the_error(
     spark: SparkSession, headrace_server: StreamServer, tmp_path: pathlib.Path
@@ -107,6 +111,7 @@ def test_lost_entries_are_told_in_the_first_line_of_the_error(
     check_shown(error, "DataLoss", "the stream 'lost' was deleted")
 
 
+@pytest.mark.slow
 @pytest.mark.whole
 def test_a_write_that_the_server_refuses_names_the_stream(
     spark: SparkSession, headrace_server: StreamServer
