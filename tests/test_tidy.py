@@ -202,6 +202,21 @@ def test_sources_name_no_host_of_a_registry_and_no_path_of_a_machine() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_docs_and_sources_keep_to_plain_words() -> None:
+    """A client, a process or a consumer is "it"; something is done again, not anew."""
+    avoided = re.compile(
+        r"\b(whoever|whomever|nobody|somebody|anew|heeds?|heeded|mends|mended)\b", re.IGNORECASE
+    )
+    files = [*SRC.rglob("*.py"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (found := avoided.search(line))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_two_test_files_have_one_name() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     twice = sorted({name for name in names if names.count(name) > 1})

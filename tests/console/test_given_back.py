@@ -61,7 +61,7 @@ def test_metrics_and_top_tell_no_age(client: redis.Redis) -> None:
 def test_inspect_and_trim_say_that_it_was_given_back(client: redis.Redis) -> None:
     snapshot = from_payload("s", "here", client.dump("s"))
     picture = drawn(draw(snapshot, "-1", 3, 12, ("groups",)))
-    assert "nobody" in picture and "given back" in picture and " ago" not in picture
+    assert "unowned" in picture and "given back" in picture and " ago" not in picture
     (group,) = client.xinfo_groups("s")
     _, pending = group_blockers(client, "s", group)
     assert pending.reason == "group g: 1 pending, oldest 1-1 released and not claimed"

@@ -339,7 +339,7 @@ PENDING = {"pending": [((1, 1), 5, 1)]}
 REFUSED = {
     "other length": (plain(length=3), "says it has 3 entries, its nodes have 2"),
     "fewer added": (plain(added=1), "1 were ever added"),
-    "added without end": (plain(added=U64_MAX), "nobody has counted"),
+    "added without end": (plain(added=U64_MAX), "a counter of"),
     "pending twice": (
         with_group(19, pending=[((1, 1), 5, 1)] * 2, consumers=[(b"c", 0, 0, [(1, 1)])]),
         "pending twice",
@@ -380,8 +380,8 @@ def test_what_none_can_write_is_refused(case):
         ({"maxsize": 0}, "cannot remember"),
         ({"duration": U64_MAX}, "cannot remember"),
         ({"producers": [(b"p", [])] * 2 + [(b"p", [(b"i", (1, 1))])] * 2}, "producer b'p' twice"),
-        ({"added": U64_MAX}, "nobody has counted"),
-        ({"duplicates": U64_MAX}, "nobody has counted"),
+        ({"added": U64_MAX}, "a counter of"),
+        ({"duplicates": U64_MAX}, "a counter of"),
     ],
 )
 def test_producers_that_none_can_write(said, what):

@@ -458,7 +458,7 @@ class Column:
         return rows
 
     def take(self) -> tuple[int, bytearray | None, bytearray, bytearray]:
-        """(nulls, validity if there are nulls, offsets, values); the column starts anew."""
+        """(nulls, validity if there are nulls, offsets, values); the column starts empty."""
         nulls = self.nulls
         validity = self.validity.take()
         buffers = (nulls, validity if nulls else None, self.offsets.take(), self.values.take())
@@ -468,7 +468,7 @@ class Column:
 
     @cython.ccall
     def close(self) -> cython.void:
-        """Give the buffers back: nobody needs what is in them, or will append."""
+        """Give the buffers back: their contents are not needed, and nothing will be appended."""
         growable_buffer.release(self.validity)
         growable_buffer.release(self.offsets)
         growable_buffer.release(self.values)

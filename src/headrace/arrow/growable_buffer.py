@@ -48,7 +48,7 @@ class GrowableBuffer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def grow(self, extra: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Make room for extra bytes; p is borrowed anew."""
+        """Make room for extra bytes; p is borrowed again."""
         cap: cython.Py_ssize_t = self.cap
         while cap < self.used + extra:
             cap *= 2

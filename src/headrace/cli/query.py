@@ -80,7 +80,7 @@ def command(
     """Ask streams in SQL. Each stream is a table of its name; its fields are the columns.
 
     Besides them there are _id, _timestamp, _sequence and _stream. With --follow a query that aggregates is
-    shown anew whenever entries have come; of any other, the new rows are shown.
+    shown again whenever entries have come; of any other, the new rows are shown.
     """
     if following and directory is not None:
         raise UsageError("--follow reads what is live: leave out --archive")

@@ -26,7 +26,7 @@ def command(arguments: tuple[str, ...]) -> int:
         with signals_waiting():  # an import that is interrupted can end in any error
             from headrace.server.main import serve
         return serve(list(arguments))
-    except KeyboardInterrupt:  # the server does not heed signals by itself yet: there is nothing to end
+    except KeyboardInterrupt:  # the server does not handle signals yet: there is nothing to shut down
         return 0
 
 

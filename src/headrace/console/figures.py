@@ -34,7 +34,7 @@ class ConsumerFigures:
 class GroupFigures:
     """One group. lag is None when the server cannot tell; oldest_idle_ms is of the first pending entry.
 
-    It is None when there is none, or nobody has it.
+    It is None if there is none, or if no server has it.
     """
 
     name: bytes

@@ -154,7 +154,7 @@ def threads(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: 
         mark = "●" if name == owner else "│" if row in spans[name] else " "
         line.append(mark.ljust(len(short(name)) + 2), styles.CONSUMERS[at])
     if owner not in columns:
-        line.append("○ " + printable(owner) if owner else "○ nobody", styles.GREY)
+        line.append("○ " + printable(owner) if owner else "○ unowned", styles.GREY)
     return line
 
 

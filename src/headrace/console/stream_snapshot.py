@@ -95,7 +95,7 @@ class StreamSnapshot:
 
 @dataclass(frozen=True)
 class PendingEntry:
-    """One entry of a group's pending list; consumer is empty when nobody owns it."""
+    """One entry of a group's pending list; consumer is empty if it is unowned."""
 
     ms: int
     seq: int

@@ -244,7 +244,7 @@ class DiskSource:
 
 
 class DiskDirectory:
-    """A real directory, which must exist. holder is said to whoever finds it locked: an address, for one."""
+    """A real directory, which must exist. holder, such as an address, is shown to others that want it."""
 
     def __init__(self, root: str, holder: str = "") -> None:
         self.root = root
@@ -308,7 +308,7 @@ class DiskDirectory:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         finally:
-            if last >= 0:  # to let go of its pages takes 0.3 s for a GiB: nobody waits for that
+            if last >= 0:  # releasing its pages takes 0.3 s for a GiB: in the background
                 threading.Thread(target=os.close, args=(last,), daemon=True).start()
 
     def sync_directory(self, name: str) -> None:
@@ -336,7 +336,7 @@ class DiskDirectory:
         self.lock_descriptor = descriptor
 
     def sign(self, holder: str) -> None:
-        """Say that of whoever holds the directory, from now on. OSError."""
+        """Store this description of the process that holds the directory. Raises OSError."""
         self.holder = holder
         if self.lock_descriptor >= 0:
             self._sign(self.lock_descriptor)

@@ -160,7 +160,7 @@ class Recovery:
         return loaded
 
     def _progress_of(self, name: str, size: int) -> Callable[[int], None] | None:
-        """The progress of one file, or None when nobody wants to know."""
+        """Return the progress callback of one file, or None if there is none."""
         progress = self.progress
         if progress is None:
             return None
@@ -175,8 +175,8 @@ class Recovery:
 def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[str]) -> None:
     """Make the single file that Redis wrote before 7.0 the base of a log, under its old name.
 
-    The manifest stands first: were the file moved first, a crash in between would leave it where nobody
-    looks. So a manifest may name a file that has yet to be moved.
+    The manifest stands first: were the file moved first, a crash in between would leave it where no
+    recovery finds it. So a manifest may name a file that has yet to be moved.
     """
     old, new = names.single_file, names.path(names.single_file)
     if not files.exists(old) or files.exists(new):

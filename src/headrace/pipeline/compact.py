@@ -7,14 +7,14 @@ Day 1 is over: a later one has begun, and IDs only grow. Its files stand in the 
 this replaces them by one of the same rows,
 
     1  journal   what will be made, and what it replaces
-    2  draft     the rows, in a file that nobody takes for one of the archive's; then its real name
+    2  draft     the rows, in a file that is not one of the archive yet; then its real name
     3  log       9.compact with the new file instead of the old ones: one rename, before it the old files
                  count, after it the new one
     4  tidy      the old files go, then the journal
 
-and whoever finds a journal finishes it: files that it names and the log does not are removed, on either side
-of step 3. Spark's next compact file begins with what it finds in this one. All of it happens while no query
-writes there (archive_home.held): Spark would not see that the log was changed under it.
+and the next run finishes a journal that it finds: files that it names and the log does not are removed,
+on either side of step 3. Spark's next compact file begins with what it finds in this one. All of it happens
+while no query writes there (archive_metadata.archive_lock): Spark would not see that the log was changed.
 
 Those who read the log see each entry once, always. A Spark job that is reading the old files when they go
 fails and can be run again; keep_seconds leaves them there for a while, but then readers that do not know
@@ -236,7 +236,7 @@ def write_rows(path: Path, files: list[Path]) -> None:
     """The rows of the files, one after the other, with the same columns and Spark's own notes on them."""
     with pq.ParquetFile(files[0]) as first:
         notes = dict(first.metadata.metadata or {})
-        notes.pop(b"ARROW:schema", None)  # pyarrow's own, which the writer makes anew
+        notes.pop(b"ARROW:schema", None)  # pyarrow's own, which the writer makes again
         schema = schema_for(first)
     schema = schema.with_metadata(notes)
     with pq.ParquetWriter(path, schema, compression="snappy") as writer:

@@ -1,4 +1,4 @@
-"""Columns for fields that nobody declared, proposed from some entries, old and new: of archives and queries.
+"""Columns for undeclared fields, proposed from some entries, old and new: of archives and queries.
 
     every value is written as        the column is
     true, false                      BOOLEAN

@@ -278,7 +278,7 @@ OPTIONS = (
         "name",
         None,
         ("stream",),
-        "Show the progress as a consumer group of this name, which should be nobody else's: its "
+        "Show the progress as a consumer group of this name, which nothing else should use: its "
         "last-delivered-id follows the query, so XINFO GROUPS tells its lag. It is made where it is missing. "
         "The checkpoint alone says where the query goes on; if the group cannot be set, that is a warning.",
         option_values.parse_name,

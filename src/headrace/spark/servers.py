@@ -5,7 +5,7 @@
     data        wire(stream)    raw bytes to and from the server that owns the stream
 
 Whatever says that another server is to be asked, or the same one later, counts as a lost connection: MOVED,
-ASK, TRYAGAIN, CLUSTERDOWN, LOADING, READONLY, MASTERDOWN. Who loses a connection asks for a wire anew, and
+ASK, TRYAGAIN, CLUSTERDOWN, LOADING, READONLY, MASTERDOWN. Who loses a connection asks for another one, and
 wire() asks again who owns the stream. So failovers need no code of their own anywhere else.
 """
 

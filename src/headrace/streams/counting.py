@@ -30,7 +30,7 @@ from headrace.structures.rax_walk import RaxCursor
 
 CELL = cython.declare(cython.Py_ssize_t, 8)
 CELLS_MIN = cython.declare(cython.Py_ssize_t, 8)
-# Serials of dropped nodes that are put up with before the others are counted anew.
+# Serials of dropped nodes that are put up with before the others are counted again.
 UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
 
 

@@ -24,7 +24,7 @@ UNKNOWN_LAG = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF)
 
 @cython.ccall
 def entries_read_at(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
-    """How many entries were ever added up to and with ms-seq; -1 when nobody can know."""
+    """How many entries were ever added up to and with ms-seq; -1 if it cannot be known."""
     added: cython.longlong = mem.as_signed(stream.entries_added)
     length: cython.longlong = mem.as_signed(stream.length)
     after_last: cython.bint = stream_id.before(stream.last_ms, stream.last_seq, ms, seq)
@@ -101,9 +101,9 @@ def deliver(
     now_ms: cython.longlong,
     pending: cython.bint,
 ) -> cython.void:
-    """Let consumer have got the entry ms-seq as a new one; pending: it has to acknowledge it.
+    """Record that a consumer got the entry ms-seq as a new one; pending: it has to acknowledge it.
 
-    What was pending already, for whomever, is the consumer's from now on, as if delivered once.
+    An entry that was pending already, of any consumer, is this one's from now on, as if delivered once.
     """
     entries: PendingEntries = group.pending
     slot: cython.Py_ssize_t

@@ -1,6 +1,6 @@
 """A consumer group of a stream: how far it has read, what is pending, and its consumers.
 
-last          the highest ID given to `>` readers, or where somebody set it
+last          the highest ID given to `>` readers, or where XGROUP SETID set it
 entries_read  how many entries of the stream's lifetime that is; -1: unknown
 pending       delivered and not yet acknowledged
 """

@@ -39,7 +39,7 @@ class IdempotencyStore:
 
     duration_s: Public[cython.longlong]
     added: Public[cython.ulonglong]  # iids ever recorded
-    duplicates: Public[cython.ulonglong]  # requests that were one again; whoever answers one counts it
+    duplicates: Public[cython.ulonglong]  # repeated requests; the command that replies to one counts it
     by_producer: Any  # OrderedDict: pid -> OrderedDict: iid -> StreamId, oldest first
     sweeper: IdempotencySweeper
     queued: cython.bint  # the IdempotencySweeper knows of this one

@@ -41,11 +41,11 @@ class PendingEntries:
     """
 
     count: cython.Py_ssize_t
-    unowned: cython.Py_ssize_t  # how many of them are nobody's
+    unowned: cython.Py_ssize_t  # how many of them are unowned
     arena: PendingArena
     memory: MemoryAccount  # of entries and consumers
     by_id: PendingIndex
-    owners: list[Consumer | None]  # by number; 0 is nobody
+    owners: list[Consumer | None]  # by number; 0 is None, for unowned entries
     free_numbers: list[int]  # numbers of consumers that are no more
     head: cython.Py_ssize_t
     last_unowned: cython.Py_ssize_t

@@ -193,7 +193,7 @@ class Chunk:
 @cython.final
 @cython.cclass
 class PendingArena:
-    """Records by slot. A slot is good from allocate() to release(); what it says otherwise, nobody knows."""
+    """Records by slot. A slot is valid from allocate() to release()."""
 
     chunks: list[Chunk]
     open_chunks: list[Chunk]  # those with room, in no order; the last one is taken from

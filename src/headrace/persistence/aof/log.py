@@ -20,7 +20,7 @@ a crash between any two steps, or the failure of any of them, leaves a log that 
    holds all that the file lost, ends that. The manifest in place goes on naming the old files until then.
 6. When a manifest was put in place but its directory could not be synced (Unsettled), either the old or the
    new set comes back after a power cut. Both are right as long as nothing is appended and nothing removed:
-   so the manifest is stored anew before the next record is written.
+   so the manifest is stored again before the next record is written.
 7. A signal handler may raise at any call made here. commit() and tick() can be broken off by that, and the
    next one continues: what belongs together changes in one statement without a call. See require_rewrite().
 8. Files that were removed, replaced or changed by others are detected by check_files(), about once a second.
@@ -29,7 +29,7 @@ a crash between any two steps, or the failure of any of them, leaves a log that 
 A rewrite, step by step, and what a start finds after a crash behind each:
 
     begin    sync incr 7                                      base 5, incr 5..7
-             create incr 8, sync directory                    the same; an empty file nobody names
+             create incr 8, sync directory                    the same; an empty file without a name in it
              manifest: base 5, incr 5..8                      base 5, incr 5..8
     ...      commits go to incr 8, the base is written        the same, and a temporary file, which is removed
     finish   sync it, rename to base 8, sync directory        the same; an unnamed base, which is removed
@@ -285,7 +285,7 @@ class Log:
             _close(file)
 
     def require_rewrite(self, why: str) -> None:
-        """A rewrite was broken off, and nobody knows how far it came: only another one is sure.
+        """A rewrite was interrupted at an unknown point: only another one makes the log reliable.
 
         What the manifest on disk names by now is right in any case: at most it has an empty incr file more,
         or a base of the same records.
@@ -358,7 +358,7 @@ class Log:
             recorder.cut(self._recorded)
         if self._cut_due:
             file.truncate(self._file_size)
-        self._cut_due = True  # as long as nobody knows how much gets there
+        self._cut_due = True  # as long as it is unknown how much gets there
         try:
             recorder.write_to(file)
         except OSError:
@@ -409,7 +409,7 @@ class Log:
         _close(file)
 
     def _open_next(self, incr: ManifestLine) -> None:
-        """Go on in a new incr file. OSError: all is as before, but for an empty file that nobody names."""
+        """Continue in a new incr file. OSError: nothing changed, except for an empty unnamed file."""
         file, old = self._create(incr), self._file
         try:
             if old is not None:

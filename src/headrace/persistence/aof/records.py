@@ -36,7 +36,7 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 @cython.final
 @cython.cclass
 class LogBuffer:
-    """Gathers records for one file. Whoever writes them somewhere else calls forget_database() first."""
+    """Gathers records for one file. Call forget_database() before writing them to another one."""
 
     buf: bytearray
     p: cython.p_uchar

@@ -5,7 +5,7 @@
     XGROUP CREATE s g 1-1 ENTRIESREAD 1                             each group, and of its pending entries
     XCLAIM s g ann 0 1-1 TIME 1600000000000 RETRYCOUNT 3 JUSTID FORCE   each that has an owner,
     XGROUP CREATECONSUMER s g idle                                  each consumer that owns none,
-    XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 1 FORCE                 runs of those that nobody owns
+    XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 1 FORCE                 runs of unowned entries
     XCFGSET s IDMP-DURATION 50 IDMP-MAXSIZE 9                       where it is not as usual
     XIDMPRECORD s pid iid 4-0                                       each request remembered
     PEXPIREAT s 4102444800000
@@ -175,7 +175,7 @@ def pending_ids(stream: Stream) -> list[bytes]:
 
 
 def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
-    """Claims for what is owned, in the order of delivery; consumers that own nothing; what nobody owns."""
+    """Claims for what is owned, in the order of delivery; consumers without entries; unowned entries."""
     pending: PendingEntries = group.pending
     consumer: Consumer
     owner: Consumer | None
@@ -199,7 +199,7 @@ def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
 
 
 def nack_commands(key: bytes, group: Group, nobodys: list[list[bytes]]) -> Iterator[list[bytes]]:
-    """What nobody owns, (ID, count) as it was given back, in runs of equal counts."""
+    """Return the unowned entries, (ID, count) in the order of release, in runs of equal counts."""
     run: list[bytes] = []
     at: cython.Py_ssize_t
     for at in range(len(nobodys)):

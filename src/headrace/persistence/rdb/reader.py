@@ -74,7 +74,7 @@ def read_rdb(
     merge: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> LoadedSnapshot:
-    """Put all keys of source into keyspace; nobody is told of them.
+    """Put all keys of source into keyspace, without events.
 
     Keys that are dead at now_ms are dropped unless keep_expired. merge: a key may be there already, and
     is replaced. progress gets the bytes read, about every MiB. Damaged when the file is, or holds what

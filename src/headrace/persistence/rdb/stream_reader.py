@@ -140,7 +140,7 @@ def _read_node(stream: Stream, key: bytes, data: bytearray, at: cython.longlong)
 
 @cython.cfunc
 def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cython.ulonglong) -> cython.void:
-    """Read what stands between nodes and groups. The first ID is found anew, whatever is said of it."""
+    """Read what lies between nodes and groups. The stored first ID is ignored and computed again."""
     at: cython.longlong = inp.here()
     stream.length = inp.length()
     if stream.length != alive:
@@ -162,7 +162,7 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
     stream.update_first_id()
     last: StreamId | None = stream.last_entry_id()
     if last is not None and stream_id.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
-        stream.last_ms = last.ms  # the entries are sound: better to mend the number than to lose them
+        stream.last_ms = last.ms  # the entries are sound: better to repair the number than to lose them
         stream.last_seq = last.seq
 
 
@@ -172,7 +172,7 @@ def _read_counter(inp: RdbInput) -> cython.ulonglong:
     at: cython.longlong = inp.here()
     n: cython.ulonglong = inp.length()
     if n > COUNTER_MAX:
-        raise Damaged(at, f"nobody has counted up to {n}")
+        raise Damaged(at, f"a counter of {n} is impossible")
     return n
 
 
@@ -207,7 +207,7 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
 
 @cython.cfunc
 def _read_pending(inp: RdbInput, pending: PendingEntries) -> list[Any]:
-    """Read the pending entries, as nobody's yet; returns the time of delivery of each slot, from 0 on."""
+    """Read the pending entries, unowned so far; return the delivery time of each slot, from 0 on."""
     times: list[Any] = []
     at: cython.longlong
     ms: cython.ulonglong
@@ -269,7 +269,7 @@ def _assign_owners(pending: PendingEntries, owners: list[Any], times: list[Any])
 
 @cython.cfunc
 def _read_unowned(inp: RdbInput, pending: PendingEntries) -> cython.void:
-    """Read in which order the entries that are nobody's were given back. It must be all of them."""
+    """Read the order in which the unowned entries were released. It must contain all of them."""
     at: cython.longlong = inp.here()
     seen: set[int] = set()
     slot: cython.Py_ssize_t

@@ -3,7 +3,7 @@
 Nodes go out as they lie in memory. Nothing here changes the stream, so a forked child may write while its
 parent goes on; what such a child touches is the objects around the packed bytes, not the bytes.
 
-Types below 27 cannot say that a pending entry is nobody's. There it gets an owner that does not exist, its
+Types below 27 cannot store that a pending entry is unowned. There it gets an owner that does not exist, its
 group's stand-in, so that who loads it still knows it as pending; stream_extras.py says which consumer it is.
 """
 
@@ -83,7 +83,7 @@ def write_producers(out: RdbOutput, stream: Stream, now_ms: cython.longlong) -> 
 
 @cython.ccall
 def placeholder_consumer(group: Group) -> bytes:
-    """The consumer that owns what is nobody's, where that cannot be said: a name the group does not have."""
+    """Return the placeholder owner of unowned entries for such types: a name the group does not have."""
     name = b"headrace-unowned"
     while group.consumer(name) is not None:
         name += b"-"
@@ -146,7 +146,7 @@ def _write_group(
 
 @cython.ccall
 def write_unowned(out: RdbOutput, pending: PendingEntries) -> cython.void:
-    """Write how many entries are nobody's, and their IDs, the first given back first."""
+    """Write the number of unowned entries and their IDs, the first released first."""
     _: cython.Py_ssize_t
     slot: cython.Py_ssize_t = pending.oldest()
     out.length(pending.unowned)

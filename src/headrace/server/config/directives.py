@@ -179,7 +179,7 @@ DIRECTIVES = [
         "enable-debug-command",
         Choice(("no", "yes", "local")),
         "no",
-        "Who may use DEBUG: nobody, everybody, clients on this machine.",
+        "Which clients may use DEBUG: none, all, or those on this machine.",
         mutable=False,
     ),
     Directive("hz", Number(1, 500), "10", "How often a second clients and figures are looked after."),
@@ -330,7 +330,7 @@ DIRECTIVES = [
         "supervised",
         Choice(("no", "auto", "systemd")),
         "auto",
-        "Accepted; whoever sets NOTIFY_SOCKET, as systemd does, is told when it is ready.",
+        "Accepted, without effect: if NOTIFY_SOCKET is set, as by systemd, readiness is reported there.",
         mutable=False,
     ),
     Directive(

@@ -151,7 +151,7 @@ class ArchiveReader(HeadraceReader):
         return found
 
     def _warn_of_gaps(self) -> None:
-        """Streams that begin behind their seams: more may be trimmed than is archived. Nobody can tell."""
+        """Streams that begin behind their seams: more may be trimmed than is archived. It cannot be known."""
         for stream, now in stream_states(self._servers, self._begins).items():
             seam = self._archive.seams[stream]
             is_there = now.first_id is not None and parse_id(now.first_id) < parse_id(

@@ -427,7 +427,7 @@ class ArrowDecoder:
         return [column.misfits for column in self.columns]
 
     def take(self) -> tuple[int, list[tuple[int, bytearray | None, bytearray, bytearray]]]:
-        """The rows, and for each column (nulls, validity, offsets, values); the columns start anew.
+        """The rows, and for each column (nulls, validity, offsets, values); the columns start empty.
 
         After the columns come, if there is a map, its keys and its items.
         """

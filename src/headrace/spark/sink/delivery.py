@@ -42,7 +42,7 @@ class Chunk:
     first: int
     at: int
     stop: int
-    encode: Callable[[int, int], bytes | bytearray]  # rows [at, stop) anew
+    encode: Callable[[int, int], bytes | bytearray]  # rows [at, stop) again
     ids: Callable[[int, int], list[str | None]] | None = None  # the IDs they ask for, if they ask for any
     before: bytes | None = None  # what the marker says before them
 

@@ -437,11 +437,11 @@ class XaddEncoder:
         return out.used
 
     def take(self) -> bytes | bytearray:
-        """The requests, which are the caller's; the next ones start anew."""
+        """Return the requests, which are the caller's; the next ones start in an empty buffer."""
         out: GrowableBuffer = self.out
         few: bytes
         if out.used * 4 > out.cap:
             return out.take()
-        few = mem.to_bytes(out.p, 0, out.used)  # rather than give away, and make anew, so much room
+        few = mem.to_bytes(out.p, 0, out.used)  # rather than give away so much memory and allocate it again
         out.used = 0
         return few

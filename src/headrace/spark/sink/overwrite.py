@@ -35,7 +35,7 @@ class Replacement:
         return stream_name(b"%b:headrace:new:%b" % (tagged(stream_key(self.stream)), self.name.encode()))
 
     def keep_a_while(self) -> None:
-        """Let the server forget the rows if nobody ever asks for them."""
+        """Let the server delete the rows if they are never committed."""
         Servers(self.url).with_retries(
             lambda: self._ask(b"PEXPIRE", stream_key(self.temporary), b"%d" % LIFE_MS)
         )

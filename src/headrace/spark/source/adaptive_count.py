@@ -1,7 +1,7 @@
 """How many entries to ask for at once, so that a page of whatever entries stays at a few megabytes.
 
 A server makes the whole page before it sends it. The first page is small; the next ones follow the size of
-the entries that came, eight times as many as before at most, for nobody knows what comes.
+the entries that came, eight times as many as before at most, as the sizes of later entries are unknown.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class BatchAssembler:
 
         try:
             batch = pa.ipc.read_record_batch(message, self._server_schema)
-            batch.validate(full=True)  # whoever reads the batch believes its offsets
+            batch.validate(full=True)  # a reader of the batch relies on its offsets
         except (pa.ArrowException, OSError, EOFError) as wrong:
             raise ProtocolError(f"no record batch in a reply of {COMMAND}: {wrong}") from None
         if batch.num_rows != rows:

@@ -103,7 +103,7 @@ class EntryNumbers:
         self._at_least.setdefault(stream, {})[upto] = (before[0] if before else 0) + count
 
     def drop_before(self, start: Offsets) -> None:
-        """Nobody will ask for what lies before these offsets."""
+        """Forget what lies before these offsets: it is not requested again."""
         for stream, known in self._known.items():
             low = parse_id(start.get(stream, START))
             self._known[stream] = {i: n for i, n in known.items() if parse_id(i) >= low}

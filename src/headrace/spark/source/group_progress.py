@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 class GroupProgress:
     """The group of the option groupId; without that option nothing happens here.
 
-    A group of Spark's own is set to where the query is, also back if the query was made to begin anew. In one
-    that others read, too (acknowledgeOnCommit), nothing is taken back, and what they were given and Spark has
-    read is acknowledged.
+    A group of Spark's own is set to where the query is, also back if the query was made to begin again. In
+    one that others read, too (acknowledgeOnCommit), nothing is taken back, and what they were given and
+    Spark has read is acknowledged.
     """
 
     def __init__(self, options: Options, numbers: EntryNumbers) -> None:
@@ -121,7 +121,7 @@ class GroupProgress:
         return ahead
 
     def _acknowledge_range(self, offsets: Offsets) -> None:
-        """XACK what is pending in the range that the query has read, whoever was given it."""
+        """XACK what is pending in the range that the query has read, of any consumer."""
         lows = {s: (self._start or {}).get(s, START) for s in offsets}
         while lows:
             pages = {s: page for s, page in self._pending_pages(lows, offsets).items() if page}

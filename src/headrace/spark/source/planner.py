@@ -34,7 +34,7 @@ WINDOW = 32  # entries a probe asks for, unless they are so large that
 PROBES_BYTES = 32 << 20  # the replies to all probes of a stream would be larger than this
 LARGE_ENTRY_BYTES = PROBES_BYTES // (4 * WINDOW)  # streams of entries like this are never long
 PROBE_ROUNDS = 3  # of probes, the first included
-TASK_ENTRIES_MIN = 50_000  # entries a task should at least have when nobody asked for a number of tasks
+TASK_ENTRIES_MIN = 50_000  # entries a task should at least have unless a number of tasks was asked for
 SCAN_PAGE = 10_000
 SEQ_MAX = (1 << 64) - 1
 
@@ -87,7 +87,7 @@ def plan_ranges(
 ) -> list[OffsetRange]:
     """The tasks that read from start to end, every entry once. Streams without news have none.
 
-    chosen: starts that somebody chose, which need be no entry's IDs and so are no anchors. numbers: of the
+    chosen: chosen starts, which need be no entry's IDs and so are no anchors. numbers: of the
     streams for which it is known, how many entries they had been given up to start (stream_state.py tells it
     of last IDs). A task that misses entries can then say how many. seen: positions by which a task recognizes
     that the stream was recreated.

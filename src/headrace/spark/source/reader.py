@@ -84,7 +84,7 @@ class HeadraceReader(BaseReader, DataSourceReader):
     """spark.read.format("headrace"): from where the options say it starts to where they say it ends."""
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks. Spark plans anew for every action, so each sees the streams as they then are."""
+        """The tasks. Spark plans again for every action, so each sees the streams as they then are."""
         last_ids = self._last_ids()
         self._subscription.check_assigned(last_ids)
         streams = {*self._streams(), *last_ids}

@@ -115,8 +115,8 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
     def _must_checkpoint_start(self, start: Offsets) -> bool:
         """Whether to begin with an empty batch, which writes its start into the checkpoint.
 
-        Without it a query that fails in its first batch would look for the start anew when it is restarted:
-        "latest" would be later, a time perhaps another, and nobody would see what came in between.
+        Without it a query that fails in its first batch would look for the start again when it is restarted:
+        "latest" would be later, a time perhaps another, and entries in between would be lost unnoticed.
         """
         first = not self._has_planned
         self._has_planned = True

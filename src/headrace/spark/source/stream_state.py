@@ -1,7 +1,7 @@
 """Where streams end, and the numbers of their entries: what XINFO STREAM tells, of many streams at once.
 
 The n-th entry that a stream was ever given has the number n. Trimming takes entries away from the front, XDEL
-from anywhere; neither makes a number anew:
+from anywhere; neither restores a number:
 
     given     1  2  3  4  5  6  7  8      entries-added 8
     trimmed   x  x  x                     length 5: the first entry there has the number 8 - 5 + 1 = 4
