@@ -4,6 +4,7 @@ And nothing that fails because a machine is slow: neither an example of Hypothes
 Nor because tests run in the background, where a shell has its programs ignore ^C: what tests start heeds it.
 """
 
+import logging
 import signal
 import sys
 import warnings
@@ -25,6 +26,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slow tests, so that no long file is left to one worker at the end."""
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "whole")])
+
+
+@pytest.fixture(autouse=True)
+def log_propagates() -> None:
+    """A server in this process keeps its log to itself; the next test may look at the log with caplog."""
+    logging.getLogger("headrace").propagate = True
 
 
 @pytest.fixture(scope="session")

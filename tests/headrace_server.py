@@ -27,6 +27,6 @@ def headrace_server(directory: Path | None = None, *options: str) -> Iterator[in
         try:
             yield server.listeners.port
         finally:
-            server.end()
+            server.request_shutdown()
             thread.join(SECONDS_MAX)
             assert not thread.is_alive()

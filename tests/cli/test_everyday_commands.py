@@ -384,7 +384,7 @@ def test_first_id_of_takes_ids_times_and_time_ago() -> None:
     assert first_id_of("2026-03-01T09:30+01:00") == (1_772_353_800_000, 0)
     assert first_id_of("2026-03-01") == (1_772_323_200_000, 0)
     assert first_id_of("99999d") == (0, 0)
-    with pytest.raises(UsageError, match="more than 1000 years"):
+    with pytest.raises(UsageError, match="at most 1000 years"):
         first_id_of("999999999d")
     assert id_time("18446744073709551615-0") == "-"
 

@@ -104,7 +104,7 @@ def test_a_loaded_file_with_hostile_columns_prints_nothing_raw(
         csv.writer(file).writerows([[NAME, "v"], ["2013-01-01", NAME]])
     assert main(["load", str(path), "--stream", NAME + "2", "--time-column", NAME, "--url", hostile]) == 0
     printed = capsys.readouterr()
-    assert "rows added to stream" in printed.out and not unsafe(printed.out + printed.err)
+    assert "row added to stream" in printed.out and not unsafe(printed.out + printed.err)
 
 
 def test_an_svg_of_hostile_data_is_well_formed(

@@ -11,13 +11,13 @@ from test_stream_vectors import FILES, as_bytes, counters_of, entries_of, expect
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.reader import read_rdb
-from headrace.persistence.rdb.versions import COMPATIBLE, Version, by_name
+from headrace.persistence.rdb.versions import COMPATIBLE, RdbVersion, by_name
 
 RDB = sorted((pathlib.Path(__file__).parent / "vectors" / "rdb").glob("*.json"))
 VERSIONS = {
     "redis-7.0.15": COMPATIBLE,
     "redis-8.0.6": by_name("redis-8.0"),
-    "valkey-9.1.2": Version("as Valkey 9 writes it", 80, 21),
+    "valkey-9.1.2": RdbVersion("as Valkey 9 writes it", 80, 21),
 }
 NOW = 1_700_000_100_000
 

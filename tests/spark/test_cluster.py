@@ -283,7 +283,7 @@ def test_jobs_go_on_while_a_stream_moves(cluster: Cluster, monkeypatch: pytest.M
         patched.setattr(trim_module, "TRIM_SCRIPT", "which is none")
         cluster.client.xgroup_destroy(stream, "spark")
         [held] = trim(cluster.url, [stream])
-        assert (held.removed, held.remaining) == (0, 81) and "changes too fast" in held.reasons[0]
+        assert (held.removed, held.remaining) == (0, 81) and "change too fast" in held.reasons[0]
     progress.publish({stream: "1000029-0"})
     assert raised.is_alive()
     assert next(steps) == "moved"

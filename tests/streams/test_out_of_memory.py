@@ -34,11 +34,11 @@ def test_records(n, count):
     for nth in NTH:
         records = PendingArena()
         for i in range(n):
-            records.take(i, 0, 1, 1000, 1)
-        refused += not succeeds(nth, records.take, n, 0, 1, 1000, count)
+            records.allocate(i, 0, 1, 1000, 1)
+        refused += not succeeds(nth, records.allocate, n, 0, 1, 1000, count)
         records.check()
         for i in range(1500):
-            records.take(i, 0, 1, 1000, 1)
+            records.allocate(i, 0, 1, 1000, 1)
         records.check()
     assert 0 < refused < len(NTH)
 
@@ -51,12 +51,12 @@ def test_slots(n, at_the_end):
         records = PendingArena()
         slots = PendingIndex(records)
         for i in range(n):
-            slots.insert(records.take(2 * i + 2, 0, 1, 1000, 1), 2 * i + 2, 0)
+            slots.insert(records.allocate(2 * i + 2, 0, 1, 1000, 1), 2 * i + 2, 0)
         ms = 2 * n + 2 if at_the_end else n + 1 + n % 2
-        refused += not succeeds(nth, slots.insert, records.take(ms, 0, 1, 1000, 1), ms, 0)
+        refused += not succeeds(nth, slots.insert, records.allocate(ms, 0, 1, 1000, 1), ms, 0)
         slots.check()
         for i in range(10_000, 11_000):
-            slots.insert(records.take(i, 0, 1, 1000, 1), i, 0)
+            slots.insert(records.allocate(i, 0, 1, 1000, 1), i, 0)
         slots.check()
     assert refused < len(NTH)
 

@@ -180,4 +180,4 @@ def test_the_log_is_synced_and_saved_whatever_the_clock_says(world):
         assert "tarted" in str(world.client.ask("BGSAVE"))
         wait_until(lambda: world.client.info("persistence")["rdb_bgsave_in_progress"] == "0")
         assert world.client.info("persistence")["rdb_last_bgsave_status"] == "ok"
-    assert world.server.request_shutdown() == 0
+    assert world.server.end() == 0

@@ -28,4 +28,4 @@ def test_nothing_is_lost_in_a_life_of_work_and_kills(launch):
     assert all(one.added > PIPELINE for one in world.producers)
     log = world.server.log()
     assert [line for line in log if " ERROR " in line or "Traceback" in line or "Exception" in line] == []
-    assert world.server.request_shutdown() == 0
+    assert world.server.end() == 0

@@ -101,4 +101,4 @@ def test_two_thousand_that_rage_leave_nothing_behind(launch):
     assert after[-1][1] - after[0][1] < BYTES_LEFT_MAX, after
     assert after[-1][2] - first < RSS_MORE_MAX, after
     assert [line for line in server.log() if not EXPECTED.search(line)] == []
-    assert server.request_shutdown() == 0
+    assert server.end() == 0

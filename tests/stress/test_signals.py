@@ -28,4 +28,4 @@ def test_a_scraper_that_stalls_does_not_hold_the_end_up(launch):
     _, port = client.ask("CONFIG GET metrics-port")
     with socket.create_connection(("127.0.0.1", int(port))) as scraper:
         scraper.sendall(b"GET /metr")
-        assert server.request_shutdown() == 0
+        assert server.end() == 0
