@@ -30,14 +30,14 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 demo: install                   ## run the demo: real flights through a stream, Spark, Parquet and a chart
 	$(VENV)/bin/headrace demo
 
-test: install                   ## run each test once: units interpreted, whole programs as installed
-	PYTHONPATH=src $(PYTEST) -m "not whole and not slow" tests
-	HEADRACE_COMPILED=1 $(PYTEST) -m "whole and not slow" tests
+test: install                   ## run each test once: data structures interpreted, programs as installed
+	PYTHONPATH=src $(PYTEST) -m "not whole and not plain and not slow" tests
+	HEADRACE_COMPILED=1 $(PYTEST) -m "(whole or plain) and not slow" tests
 
 test-all: test compiled-rest sanitize ## run all tests: also slow ones, compiled units, AddressSanitizer
 
 compiled-rest: install
-	HEADRACE_COMPILED=1 $(PYTEST) -m "not whole or slow" tests
+	HEADRACE_COMPILED=1 $(PYTEST) -m "slow or not (whole or plain)" tests
 
 quick: install                  ## run the tests of data structures and the protocol: a minute
 	PYTHONPATH=src $(PYTEST) -m "not whole and not slow" \

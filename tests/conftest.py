@@ -23,8 +23,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+PLAIN_PACKAGES = {"bench", "cli", "console", "examples", "pipeline"}  # their modules are not compiled
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow tests, so that no long file is left to one worker at the end."""
+    """Mark the tests of plain Python, and begin with the slow ones: no long file is left to the end."""
+    for item in items:
+        if item.path.parent.name in PLAIN_PACKAGES:
+            item.add_marker("plain")
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("slow", "whole")])
 
 
