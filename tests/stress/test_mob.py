@@ -30,7 +30,8 @@ BYTES_LEFT_MAX = 4 << 20
 # one living object in each MiB; a leak would go on growing.
 RSS_MORE_MAX = 64 << 20
 EXPECTED = re.compile(
-    r"closing 127\.0\.0\.1:\d+: it has (left more reply bytes unread than client-output-buffer-limit allows|sent more than .+)$"
+    r"closing 127\.0\.0\.1:\d+: it has "
+    r"(left more reply bytes unread than client-output-buffer-limit allows|sent more .+)$"
 )
 LEFT_BEHIND = (
     "blocked_clients",
