@@ -8,6 +8,9 @@ PYTEST := $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:suppressions=$(CURDIR)/tests/sanitizers.supp PYTHONMALLOC=malloc
 
+# The tests of these run compiled with sanitizers, so not a second time without.
+SANITIZED := $(addprefix tests/,structures streams arrow resp fuzz persistence)
+
 .DEFAULT_GOAL := install
 
 help:                           ## list the targets
@@ -37,7 +40,7 @@ test: install                   ## run each test once: data structures interpret
 test-all: test compiled-rest sanitize ## run all tests: also slow ones, compiled units, AddressSanitizer
 
 compiled-rest: install
-	HEADRACE_COMPILED=1 $(PYTEST) -m "slow or not (whole or plain)" tests
+	HEADRACE_COMPILED=1 $(PYTEST) -m "slow or not (whole or plain)" $(addprefix --ignore=,$(SANITIZED)) tests
 
 quick: install                  ## run the tests of data structures and the protocol: a minute
 	PYTHONPATH=src $(PYTEST) -m "not whole and not slow" \
@@ -49,7 +52,7 @@ build/sanitize: $(VENV)/.dependencies $(SOURCES)
 
 sanitize: build/sanitize        ## run the tests of parsers and decoders under AddressSanitizer and UBSan
 	$(ASAN) HEADRACE_COMPILED=1 PYTHONPATH=build/sanitize \
-	    $(PYTEST) -m "not whole" tests/structures tests/streams tests/arrow tests/resp tests/fuzz tests/persistence \
+	    $(PYTEST) -m "not whole" $(SANITIZED) \
 	    tests/spark/test_arrow_decoder.py tests/spark/test_encoder.py tests/spark/test_reply_counter.py
 
 test-asan: build/sanitize       ## run every in-process test under AddressSanitizer and UBSan

@@ -60,7 +60,7 @@ def test_a_batch_read_that_cannot_be_done_says_why_in_one_line(
     unknown = failure(lambda: batch(spark, url=url, subscrib="s"))
     check_shown(unknown, "UsageError", "headrace has no option 'subscrib'. Did you mean subscribe?")
     wrong = failure(lambda: batch(spark, url=url, subscribe="text"))
-    check_shown(wrong, "StreamRefused", "Cannot read the stream 'text': WRONGTYPE")
+    check_shown(wrong, "StreamReadError", "Cannot read the stream 'text': WRONGTYPE")
     strict = spark.read.format("headrace").options(url=url, subscribe="typed", mode="FAILFAST")
     error = failure(lambda: strict.schema("n int").load().collect())
     check_shown(error, "MalformedEntry", "stream 'typed', entry ")
@@ -87,7 +87,7 @@ def test_a_streaming_query_that_fails_says_why_in_its_first_line(
     unknown = failure(lambda: follow(spark, tmp_path / "a", {}, url=url, subscrib="s"))
     check_shown(unknown, "UsageError", "headrace has no option 'subscrib'. Did you mean subscribe?")
     wrong = failure(lambda: follow(spark, tmp_path / "b", {}, url=url, subscribe="text"))
-    check_shown(wrong, "StreamRefused", "Cannot read the stream 'text': WRONGTYPE")
+    check_shown(wrong, "StreamReadError", "Cannot read the stream 'text': WRONGTYPE")
     sink = {"url": url, "strem": "copy"}
     unknown = failure(lambda: follow(spark, tmp_path / "c", sink, url=url, subscribe="s"))
     check_shown(unknown, "UsageError", "headrace has no option 'strem'. Did you mean stream?")

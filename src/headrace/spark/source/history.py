@@ -48,7 +48,7 @@ def observe_streams(
     The entry at a position is asked for first: if it is missing, the tail already tells of its deletion.
 
     Raises:
-        StreamRefused: if a key is no stream, or the server refuses to show it.
+        StreamReadError: if a key is no stream, or the server refuses to show it.
     """
     marked = {s: each.id for s, each in (positions or {}).items() if each.fingerprint}
 

@@ -78,7 +78,7 @@ def parse_stream_state(reply: Any) -> StreamState:
 
 
 def stream_states(servers: Servers, streams: Iterable[str]) -> dict[str, StreamState]:
-    """The tails of those streams that exist. One round trip a shard. StreamRefused for what is no stream."""
+    """Return the states of those streams that exist, in one round trip a shard. Raises StreamReadError."""
     found = {}
     for stream, reply in servers.request(streams, lambda pipe, s: pipe.xinfo_stream(stream_key(s))).items():
         if isinstance(reply, Exception):
