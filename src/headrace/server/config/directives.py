@@ -330,7 +330,7 @@ DIRECTIVES = [
         "supervised",
         Choice(("no", "auto", "systemd")),
         "auto",
-        "Accepted, without effect: if NOTIFY_SOCKET is set, as by systemd, readiness is reported there.",
+        "Accepted, without effect: with NOTIFY_SOCKET set, readiness is reported there.",
         mutable=False,
     ),
     Directive(
