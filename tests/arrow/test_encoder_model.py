@@ -14,7 +14,7 @@ from headrace.arrow.malformed import MODES, MalformedEntry
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.source.arrow_reader import parse_header
 
 ROUNDS = 300 if "HEADRACE_COMPILED" in os.environ else 40
@@ -98,9 +98,9 @@ def random_columns(rng: random.Random) -> list[bytes]:
 
 def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
     """(rows, columns, dropped, misfits of each column) and the error of the client's way."""
-    scanner = PageScanner()
+    scanner = ReplyPageTokenizer()
     decoder = ArrowDecoder(scanner, column_types.columns_of(words), "s", mode)
-    scanner.page(b"")
+    scanner.begin_page(b"")
     scanner.feed(bytearray(reply), len(reply))
     assert scanner.scan()
     try:

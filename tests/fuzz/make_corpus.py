@@ -32,7 +32,7 @@ from headrace.persistence.rdb.writer import write_rdb
 from headrace.resp.request import bulk
 from headrace.resp.request import request as encoded
 from headrace.server.config.directives import DIRECTIVES
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.source.arrow_reader import column_arguments
 from headrace.structures.listpack import Listpack
 from random_streams import random_stream
@@ -246,7 +246,7 @@ def of_arrow() -> Seeds:
     yield "pages", b"\0*1\r\n*2\r\n" + bulk(b"1-1") + b"$-1\r\n"
     yield "pages", b"\0-ERR no such thing\r\n"
     for at, kind in enumerate((DEFAULT, SENT)):
-        columns = column_arguments(Layout(kind, "epoch_ms"))
+        columns = column_arguments(ColumnLayout(kind, "epoch_ms"))
         assert columns
         for count in (0, 2, 9):
             engine.execute(

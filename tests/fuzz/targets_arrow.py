@@ -27,8 +27,8 @@ from targets_protocol import cut
 
 from headrace.errors import HeadraceError
 from headrace.resp.request import bulk
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.decode.schema import DEFAULT_NAMES, BatchMaker, Layout
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.schema import DEFAULT_NAMES, BatchBuilder, ColumnLayout
 from headrace.spark.source.arrow_reader import BatchAssembler, parse_header
 
 
@@ -55,13 +55,13 @@ PAIR = schema(("name", BinaryType()), ("value", BinaryType()))
 EXACT = schema(("a", LongType()), ("t", TimestampType()), ("c", StringType()), ("_exact", ArrayType(PAIR)))
 MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
 LAYOUTS = [
-    Layout(DEFAULT, "epoch_ms"),
-    Layout(TYPED, "epoch_ms"),
-    Layout(TYPED, "iso8601"),
-    Layout(NESTED, "epoch_s"),
-    Layout(EXACT, "auto"),
+    ColumnLayout(DEFAULT, "epoch_ms"),
+    ColumnLayout(TYPED, "epoch_ms"),
+    ColumnLayout(TYPED, "iso8601"),
+    ColumnLayout(NESTED, "epoch_s"),
+    ColumnLayout(EXACT, "auto"),
 ]
-FILLERS = [BatchAssembler(Layout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
+FILLERS = [BatchAssembler(ColumnLayout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
 VALUES = b"""1 -1 0 12.5 1e9 nan inf true false [1,2] {"x":"y"} null 2023-11-14 2023-11-14T22:13:20Z a b c
 d e t s x 1-1 9223372036854775808 18446744073709551615-1 \xff"""
 
@@ -70,10 +70,10 @@ def rows_of(data: bytes, pieces: list[bytes]) -> list[dict[str, Any]]:
     """The rows of a page. The first byte says the schema, and what to do with values that do not fit it."""
     layout = LAYOUTS[data[0] % len(LAYOUTS)]
     mode = MODES[data[0] // 4 % len(MODES)]
-    scanner = PageScanner()
+    scanner = ReplyPageTokenizer()
     decoder = layout.decoder(scanner, "orders", mode)
-    maker = BatchMaker(layout, "orders")
-    scanner.page(b"1-1" if data[0] & 64 else b"")
+    maker = BatchBuilder(layout, "orders")
+    scanner.begin_page(b"1-1" if data[0] & 64 else b"")
     batches, whole = [], False
     for piece in pieces:
         if whole:
@@ -82,7 +82,7 @@ def rows_of(data: bytes, pieces: list[bytes]) -> list[dict[str, Any]]:
         whole = scanner.scan()
         while not decoder.decode(2 if data[0] & 128 else 1 << 30, 1 << 30):
             batches.append(maker.take(decoder))
-        if decoder.exact:
+        if decoder.tracks_rows:
             batches.append(maker.take(decoder))
     batches.append(maker.take(decoder))
     for made in batches:

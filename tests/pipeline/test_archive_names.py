@@ -20,7 +20,7 @@ from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.sessions import utf8_locale
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id, seams
+from headrace.pipeline.watermark import archived_through, published_id
 from headrace.spark.archive.files import archived_files
 from headrace.spark.archive.names import directory_name
 from headrace.spark.stream_names import stream_name
@@ -65,7 +65,7 @@ def test_streams_of_any_name_are_archived_and_come_back(
     assert archive(spark, url, STREAMS, directory, entries_per_batch=50) == all_of_them
     expected = sorted((stream, f"{n * DAY}-1") for stream in STREAMS for n in range(1, 5))
     assert ids(directory) == expected
-    assert seams(directory) == dict.fromkeys(STREAMS, f"{4 * DAY}-1")
+    assert archived_through(directory) == dict.fromkeys(STREAMS, f"{4 * DAY}-1")
     assert (directory / "stream=plain").is_dir() and (directory / "stream=naïve").is_dir()
     assert count_archive(spark, directory).distinct == all_of_them
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
@@ -158,7 +158,7 @@ def test_a_recreated_stream_is_archived_anew_and_never_trimmed_too_far(
             archive(spark, url, "s", directory)
     assert archive(spark, url, "s", directory, fail_on_loss=False) == 150
     assert len(ids(directory)) == 250
-    assert published_id(client, "s") == "1000149-0" == seams(directory)["s"]
+    assert published_id(client, "s") == "1000149-0" == archived_through(directory)["s"]
     stream_server.fill("s", 5, first=150)
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory))
     assert rows.load().count() == 255

@@ -17,7 +17,7 @@ from headrace.pipeline.compact import compact
 from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
-from headrace.pipeline.watermark import published_id, seams
+from headrace.pipeline.watermark import archived_through, published_id
 from headrace.spark.archive.files import archived_files, committed_files
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
@@ -57,7 +57,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
         fill(client, stream, 1, 100)
     assert archive(spark, server_url, STREAMS, directory, entries_per_batch=40) == 200
     assert count_archive(spark, directory).distinct == 200
-    assert seams(directory) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
+    assert archived_through(directory) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
     assert [published_id(client, stream) for stream in STREAMS] == [f"{100 * HOUR}-1"] * 2
     expected = sorted((stream, f"{n * HOUR}-1") for stream in STREAMS for n in range(1, 101))
     assert ids(directory) == expected
@@ -117,7 +117,8 @@ def test_an_archive_of_one_stream_in_the_old_layout_goes_on(
     assert {path.name.partition("=")[0] for path in directory.iterdir()} == {
         "date", "_headrace", "_spark_metadata",
     }  # fmt: skip
-    assert seams(directory) == {"s": f"{35 * HOUR}-1"} and count_archive(spark, directory).distinct == 35
+    assert archived_through(directory) == {"s": f"{35 * HOUR}-1"}
+    assert count_archive(spark, directory).distinct == 35
     with pytest.raises(UsageError, match="of stream 's' alone"):
         archive(spark, server_url, ["s", "t"], directory)
 

@@ -30,7 +30,7 @@ from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.spark.archive.files import committed_files
-from headrace.spark.decode.misfits import DIRECTORY, collected, collecting
+from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, collected_misfits, collecting_misfits
 
 pytestmark = pytest.mark.whole
 
@@ -61,7 +61,7 @@ entries_of = st.lists(st.one_of(fields, alike), min_size=1, max_size=80)
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     counts = tmp_path_factory.mktemp("counts")
-    with collecting(counts), local_spark("test", tmp_path_factory.mktemp("spark") / "log") as spark:
+    with collecting_misfits(counts), local_spark("test", tmp_path_factory.mktemp("spark") / "log") as spark:
         spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "2")
         yield spark
 
@@ -151,7 +151,7 @@ def words_of(pairs: list[Row] | None) -> list[tuple[bytes, bytes]] | None:
 def test_entries_that_columns_do_not_give_back_are_kept_whole_and_counted(
     tmp_path: Path, spark: SparkSession, server_url: str, raw: redis.Redis
 ) -> None:
-    counts = Path(os.environ[DIRECTORY])
+    counts = Path(os.environ[DIRECTORY_VARIABLE])
     for left in counts.iterdir():
         left.unlink()
     add(raw, "s", ODD)
@@ -160,7 +160,7 @@ def test_entries_that_columns_do_not_give_back_are_kept_whole_and_counted(
     assert archive(spark, server_url, "s", tmp_path / "typed", fields=schema, on_exact=kept.append) == 8
     assert archive(spark, server_url, "s", tmp_path / "map", on_exact=kept.append) == 8
     assert kept == [6, 3]
-    assert collected(counts) == {("s", "n"): 1, ("s", "t"): 1, ("s", "fields"): 2}
+    assert collected_misfits(counts) == {("s", "n"): 1, ("s", "t"): 1, ("s", "fields"): 2}
     rows = spark.read.parquet(str(tmp_path / "typed")).orderBy("sequence").collect()
     assert [(row.n, row.t) for row in rows] == [
         (1, "x"), (1, "x"), (None, "x"), (2, None), (3, "x"), (4, "x"), (5, None), (6, None),

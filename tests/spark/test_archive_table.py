@@ -16,7 +16,13 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.files import archived_files, committed_files, last_batch, look, seams
+from headrace.spark.archive.files import (
+    archived_files,
+    archived_through,
+    committed_files,
+    last_batch,
+    read_archive,
+)
 from headrace.spark.archive.table import ArchiveReader
 from headrace.spark.decode.schema import DEFAULT_SCHEMA
 from headrace.spark.options import parse_options
@@ -89,7 +95,7 @@ def test_only_files_in_the_log_count(maker: ArchiveMaker) -> None:
     assert committed_files(maker.directory) == sorted(first + second)
     maker.commit([(file, "delete") for file in first])
     assert committed_files(maker.directory) == sorted(second)
-    assert seams(maker.directory) == {"s": some[249][0]}
+    assert archived_through(maker.directory) == {"s": some[249][0]}
 
 
 def test_a_compact_file_stands_for_what_came_before(maker: ArchiveMaker) -> None:
@@ -115,7 +121,7 @@ def test_an_archive_may_be_moved_and_streams_be_called_anything(maker: ArchiveMa
     files = archived_files(moved)
     assert {file.stream for file in files} == {"a:b/c d=e%", "naïve", "date=2020-01-01"}
     assert all(file.path.is_file() for file in files)
-    assert seams(moved) == dict.fromkeys((file.stream for file in files), some[-1][0])
+    assert archived_through(moved) == dict.fromkeys((file.stream for file in files), some[-1][0])
 
 
 def test_a_directory_without_a_log_counts_as_it_stands(maker: ArchiveMaker) -> None:
@@ -123,12 +129,12 @@ def test_a_directory_without_a_log_counts_as_it_stands(maker: ArchiveMaker) -> N
     maker.alone("s")
     maker.add(None, some)
     shutil.rmtree(maker.log)
-    assert seams(maker.directory) == {"s": some[-1][0]}
+    assert archived_through(maker.directory) == {"s": some[-1][0]}
     shutil.rmtree(maker.directory / "_headrace")
     with pytest.raises(UsageError, match="nothing says which stream"):
-        seams(maker.directory)
+        archived_through(maker.directory)
     with pytest.raises(UsageError, match="there is no archive"):
-        seams(maker.directory / "missing")
+        archived_through(maker.directory / "missing")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -144,7 +150,7 @@ def test_the_seam_is_the_highest_id_by_number(tmp_path: pathlib.Path, seed: int)
         ]
         made.add(stream, some, shift_hours=dice.choice([0, -12, 14]), group_rows=3)
         highest[stream] = max([highest.get(stream, (0, 0)), *(parse_id(i) for i, _ in some)])
-    assert {s: parse_id(i) for s, i in seams(made.directory).items()} == highest
+    assert {s: parse_id(i) for s, i in archived_through(made.directory).items()} == highest
 
 
 def test_the_checkpoint_says_the_seam_of_the_last_batch_that_counts(maker: ArchiveMaker) -> None:
@@ -156,12 +162,12 @@ def test_the_checkpoint_says_the_seam_of_the_last_batch_that_counts(maker: Archi
     maker.add("s", some[:150])  # the entry that the batch ended with was deleted
     maker.add("old", some[:10])  # of a stream that is archived no more
     (maker.log / "1").unlink()
-    found = look(maker.directory)
-    assert found.seams == {"s": some[150][0]}
+    found = read_archive(maker.directory)
+    assert found.archived_through == {"s": some[150][0]}
     maker.batches = 1
     maker.add("old", some[:10])
     (offsets / "1").unlink()
-    assert look(maker.directory).seams == {"s": some[149][0], "old": some[9][0]}
+    assert read_archive(maker.directory).archived_through == {"s": some[149][0], "old": some[9][0]}
 
 
 # The seam
@@ -265,7 +271,7 @@ def test_an_archive_that_has_grown_before_the_stream_was_looked_at(
     def then_grow(*arguments: Any) -> Any:
         upto = next(schedule, None)
         if upto is not None:
-            begin = parse_id(seams(maker.directory)["s"])
+            begin = parse_id(archived_through(maker.directory)["s"])
             maker.add("s", [e for e in some[:upto] if parse_id(e[0]) > begin])
             stream_server.client.xtrim("s", minid=some[upto][0], approximate=False)
         return real(*arguments)
@@ -304,8 +310,8 @@ def test_an_archive_of_a_recreated_stream_has_both(stream_server: StreamServer, 
     maker.remember({"s": f"{others[39][0]}:40::1"})
     found = ids(stream_server, maker.directory)
     assert sorted(found) == sorted([*by_id(some), *by_id(others)])
-    assert look(maker.directory).seams == {"s": others[39][0]}
-    assert look(maker.directory).ends == {"s": some[59][0]}
+    assert read_archive(maker.directory).archived_through == {"s": others[39][0]}
+    assert read_archive(maker.directory).highest_ids == {"s": some[59][0]}
 
 
 def test_files_that_go_while_they_are_read_are_told(stream_server: StreamServer, maker: ArchiveMaker) -> None:

@@ -34,8 +34,8 @@ from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, HeadraceError, ProtocolError, UsageError
 from headrace.resp.request import bulk
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.decode.schema import BatchMaker, Layout
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 
 EXAMPLES = 400 if "HEADRACE_COMPILED" in os.environ else 60
 Entry = tuple[bytes, list[bytes]]
@@ -68,13 +68,13 @@ def decode(
     batch: int = 1 << 30,
 ) -> list[dict[str, Any]]:
     """The rows of one page that arrives in pieces of so many bytes."""
-    scanner = PageScanner()
-    layout = Layout(schema, timestamps)
+    scanner = ReplyPageTokenizer()
+    layout = ColumnLayout(schema, timestamps)
     decoder = ArrowDecoder(scanner, layout.columns(), "orders", mode)
-    maker = BatchMaker(layout, "orders")
+    maker = BatchBuilder(layout, "orders")
     batches = []
     whole = False
-    scanner.page(b"")
+    scanner.begin_page(b"")
     for at in range(0, len(data), pieces):
         assert not whole
         piece = bytearray(data[at : at + pieces])
@@ -333,9 +333,9 @@ def test_an_id_too_large_for_its_column_is_an_error_and_a_text_is_not() -> None:
 
 def test_a_schema_that_cannot_be_read_is_refused_with_a_reason() -> None:
     with pytest.raises(UsageError, match="_sequence must be BIGINT"):
-        Layout(StructType([StructField("_sequence", StringType())]), "epoch_ms")
+        ColumnLayout(StructType([StructField("_sequence", StringType())]), "epoch_ms")
     with pytest.raises(UsageError, match="tags is VARIANT"):
-        Layout(StructType([StructField("tags", VariantType())]), "epoch_ms")
+        ColumnLayout(StructType([StructField("tags", VariantType())]), "epoch_ms")
 
 
 names = st.sampled_from([b"a", b"b", b"c", b"", b"long name"])
@@ -360,10 +360,10 @@ def test_rows_do_not_depend_on_how_the_bytes_arrive(entries: list[Entry], pieces
 
 
 def test_an_anchor_is_left_out_and_a_lost_one_is_noticed() -> None:
-    def scanned(anchor: bytes, entries: list[Entry]) -> tuple[PageScanner, int]:
-        scanner = PageScanner()
+    def scanned(anchor: bytes, entries: list[Entry]) -> tuple[ReplyPageTokenizer, int]:
+        scanner = ReplyPageTokenizer()
         decoder = ArrowDecoder(scanner, [], "orders")
-        scanner.page(anchor)
+        scanner.begin_page(anchor)
         data = bytearray(page(entries))
         scanner.feed(data, len(data))
         assert scanner.scan()
@@ -419,10 +419,10 @@ def test_hostile_bytes_give_rows_or_an_error_and_nothing_worse(
     cut = data.draw(st.integers(1, len(whole)))
     reserved = [StructField(f"_{f.name}", f.dataType) for f in DEFAULT.fields]
     schema = StructType([*reserved, StructField("a", DoubleType()), StructField("b", LongType())])
-    scanner = PageScanner()
-    decoder = ArrowDecoder(scanner, Layout(schema, "epoch_ms").columns(), "orders")
+    scanner = ReplyPageTokenizer()
+    decoder = ArrowDecoder(scanner, ColumnLayout(schema, "epoch_ms").columns(), "orders")
     try:
-        scanner.page(data.draw(st.sampled_from([b"", b"1-0"])))
+        scanner.begin_page(data.draw(st.sampled_from([b"", b"1-0"])))
         for piece in (whole[:cut], whole[cut:]):
             scanner.feed(piece, len(piece))
             scanner.scan()

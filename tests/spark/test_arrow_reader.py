@@ -28,7 +28,7 @@ from stream_server import StreamServer
 
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, ProtocolError, UsageError
-from headrace.spark.decode.schema import DEFAULT_NAMES, Layout
+from headrace.spark.decode.schema import DEFAULT_NAMES, ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source import arrow_reader
 from headrace.spark.source.arrow_reader import (
@@ -96,7 +96,7 @@ RESERVED = {
 
 def reader(server: StreamServer, part: OffsetRange, schema: StructType = NUMBERS, **more: str) -> RangeReader:
     options = parse_options({"url": server.url, **more}, "batch")
-    return make_range_reader(part, Layout(schema, options.timestamp_format), options)
+    return make_range_reader(part, ColumnLayout(schema, options.timestamp_format), options)
 
 
 def read(server: StreamServer, part: OffsetRange, schema: StructType, **more: str) -> tuple[list[str], str]:
@@ -184,7 +184,7 @@ def test_a_schema_that_needs_python_is_read_by_the_other_way(headrace_server: St
     part = OffsetRange("s", "0-0", LAST, False)
     for kind in (DateType(), DecimalType(10, 2)):
         schema = StructType([StructField("d", kind)])
-        assert column_arguments(Layout(schema, "epoch_ms")) is None
+        assert column_arguments(ColumnLayout(schema, "epoch_ms")) is None
         assert type(reader(headrace_server, part, schema)) is RangeReader
         with pytest.raises(UsageError, match="a column that the server cannot fill"):
             reader(headrace_server, part, schema, fetch="arrow")

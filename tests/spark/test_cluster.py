@@ -25,7 +25,7 @@ from headrace.pipeline.replay_source import ReplaySource
 from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import published_id, raise_watermark, watermark_key
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
@@ -72,7 +72,7 @@ def fill(cluster: Cluster, stream: str, count: int) -> None:
 def batches(url: str, stream: str, count: int, **options: str) -> Iterator[Any]:
     part = OffsetRange(stream, "0-0", f"{1_000_000 + count - 1}-0", False)
     return RangeReader(
-        part, Layout(SCHEMA, "epoch_ms"), parse_options({"url": url, **options}, "batch")
+        part, ColumnLayout(SCHEMA, "epoch_ms"), parse_options({"url": url, **options}, "batch")
     ).batches()
 
 
@@ -93,7 +93,7 @@ def test_streams_of_all_shards_are_asked_planned_and_read(cluster: Cluster) -> N
     assert len(parts) == 6 and {part.stream for part in parts} == set(streams)
     read: dict[str, list[int]] = {s: [] for s in streams}
     for part in parts:
-        for batch in RangeReader(part, Layout(SCHEMA, "epoch_ms"), options).batches():
+        for batch in RangeReader(part, ColumnLayout(SCHEMA, "epoch_ms"), options).batches():
             read[part.stream] += numbers(batch)
     assert read == {s: list(range(100 * (n + 1))) for n, s in enumerate(streams)}
     admission = AdmissionControl(servers, options, EntryNumbers())

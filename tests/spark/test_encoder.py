@@ -16,8 +16,8 @@ import pytest
 from requests_seen import requests_in
 
 from headrace.errors import UsageError
-from headrace.spark.sink.arrow_cells import cells, map_cells
-from headrace.spark.sink.encoder import Cells, XaddEncoder
+from headrace.spark.sink.arrow_cells import field_cells, map_cells
+from headrace.spark.sink.encoder import ArrowCells, XaddEncoder
 
 UTC = datetime.UTC
 
@@ -25,9 +25,9 @@ UTC = datetime.UTC
 def written(column: pa.Array, form: str = "epoch_ms") -> list[bytes | None]:
     """The texts that a column's values become; a second column keeps rows of nulls from being empty."""
     encoder = XaddEncoder()
-    always = cells("k", pa.array(["x"] * len(column)), form)
-    encoder.load(len(column), [cells("f", column, form), always], None)
-    encoder.aim([b"XADD", b"s"])
+    always = field_cells("k", pa.array(["x"] * len(column)), form)
+    encoder.load(len(column), [field_cells("f", column, form), always], None)
+    encoder.set_prefix([b"XADD", b"s"])
     assert encoder.encode(None, 0, len(column), 1 << 40) == len(column)
     texts: list[bytes | None] = []
     for words in requests_in(encoder.take()):
@@ -139,7 +139,7 @@ def test_a_map_becomes_fields_also_when_it_is_a_slice() -> None:
         encoder = XaddEncoder()
         rest = len(rows) - start
         encoder.load(
-            rest, [map_cells(column.slice(start)), cells("k", always.slice(start), "epoch_ms")], None
+            rest, [map_cells(column.slice(start)), field_cells("k", always.slice(start), "epoch_ms")], None
         )
         encoder.encode(None, 0, rest, 1 << 40)
         seen = [words[1:-2] for words in requests_in(encoder.take())]
@@ -151,8 +151,10 @@ def test_a_map_becomes_fields_also_when_it_is_a_slice() -> None:
 def test_rows_may_be_picked_and_a_chunk_ends_at_its_size() -> None:
     encoder = XaddEncoder()
     column = pa.array([str(i) * 100 for i in range(10)])
-    encoder.load(10, [cells("f", column, "epoch_ms")], cells("", pa.array([None, "5-1"] * 5), "epoch_ms"))
-    encoder.aim([b"XADD", b"s", b"MAXLEN", b"~", b"5"])
+    encoder.load(
+        10, [field_cells("f", column, "epoch_ms")], field_cells("", pa.array([None, "5-1"] * 5), "epoch_ms")
+    )
+    encoder.set_prefix([b"XADD", b"s", b"MAXLEN", b"~", b"5"])
     assert encoder.encode([9, 0, 3, 4], 1, 4, 1 << 40) == 4
     seen = requests_in(encoder.take())
     assert [w[-1][:1] for w in seen] == [b"0", b"3", b"4"]
@@ -167,7 +169,7 @@ def test_rows_may_be_picked_and_a_chunk_ends_at_its_size() -> None:
 
 def test_a_row_of_nothing_but_nulls_is_refused() -> None:
     encoder = XaddEncoder()
-    encoder.load(1, [cells("f", pa.array([None], pa.int64()), "epoch_ms")], None)
+    encoder.load(1, [field_cells("f", pa.array([None], pa.int64()), "epoch_ms")], None)
     with pytest.raises(UsageError, match="nothing but nulls"):
         encoder.encode(None, 0, 1, 1000)
 
@@ -187,18 +189,18 @@ def test_a_row_of_nothing_but_nulls_is_refused() -> None:
 )
 def test_buffers_that_are_too_small_are_refused(form: str, buffers: Any, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        Cells(form, b"", 0, 2, *buffers, **settings)
+        ArrowCells(form, b"", 0, 2, *buffers, **settings)
 
 
 def test_offsets_that_lead_astray_are_refused() -> None:
     for offsets in ((0, 5, 3), (0, 1, 99), (3, 2, 4), (0, 0xFFFFFFFF, 4)):
         encoder = XaddEncoder()
         raw = struct.pack("<3I", *offsets)
-        encoder.load(2, [Cells("text", b"", 0, 2, None, raw, b"abcd", width=4)], None)
+        encoder.load(2, [ArrowCells("text", b"", 0, 2, None, raw, b"abcd", width=4)], None)
         with pytest.raises(ValueError, match="past its bytes"):
             encoder.encode(None, 0, 2, 1000)
     raw = struct.pack("<2q", 0, -1)
     encoder = XaddEncoder()
-    encoder.load(1, [Cells("text", b"", 0, 1, None, raw, b"abcd", width=8)], None)
+    encoder.load(1, [ArrowCells("text", b"", 0, 1, None, raw, b"abcd", width=8)], None)
     with pytest.raises(ValueError, match="negative offset"):
         encoder.encode(None, 0, 1, 1000)

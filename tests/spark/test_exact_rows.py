@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.decode.schema import BatchMaker, Layout
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 
 EXAMPLES = 400 if "HEADRACE_COMPILED" in os.environ else 60
 PAIR = StructType([StructField("name", BinaryType()), StructField("value", BinaryType())])
@@ -51,12 +51,12 @@ def exact(
     entries: list[Entry], *fields: StructField, mode: str = "PERMISSIVE", batch: int = 1 << 30
 ) -> list[list[bytes] | None]:
     """For each entry the words in its `_exact`, or None."""
-    scanner = PageScanner()
-    layout = Layout(StructType([*fields, EXACT]), "epoch_ms")
+    scanner = ReplyPageTokenizer()
+    layout = ColumnLayout(StructType([*fields, EXACT]), "epoch_ms")
     decoder = layout.decoder(scanner, "orders", mode)
-    maker = BatchMaker(layout, "orders")
+    maker = BatchBuilder(layout, "orders")
     data = page(entries)
-    scanner.page(b"")
+    scanner.begin_page(b"")
     scanner.feed(bytearray(data), len(data))
     assert scanner.scan()
     batches = []
@@ -169,9 +169,9 @@ def test_entries_that_are_alike_are_compared_one_by_one() -> None:
 
 def test_the_column_must_be_nullable_and_of_its_type() -> None:
     with pytest.raises(UsageError, match="_exact must be nullable"):
-        Layout(StructType([StructField("_exact", ArrayType(PAIR), False)]), "epoch_ms")
+        ColumnLayout(StructType([StructField("_exact", ArrayType(PAIR), False)]), "epoch_ms")
     with pytest.raises(UsageError, match="_exact must be ARRAY<STRUCT<NAME:BINARY,VALUE:BINARY>>"):
-        Layout(StructType([StructField("_exact", StringType())]), "epoch_ms")
+        ColumnLayout(StructType([StructField("_exact", StringType())]), "epoch_ms")
 
 
 words = st.one_of(

@@ -17,8 +17,8 @@ from stream_server import StreamServer, start_server
 from headrace import retry
 from headrace.errors import CommandError, UsageError
 from headrace.spark.sink import sender
-from headrace.spark.sink.exactly_once import Forgotten
-from headrace.spark.sink.marker import ALL, Marker, tagged
+from headrace.spark.sink.exactly_once import ConfirmedRowsLost
+from headrace.spark.sink.marker import ALL_ROWS, Marker, hash_tagged
 from headrace.spark.sink.sender import write_batches
 from redis_server import free_port
 
@@ -142,13 +142,13 @@ def test_rows_after_a_chunk_that_was_encoded_again_are_those_of_their_batch(
 ) -> None:
     """A twin writes a part of a chunk: its rest is encoded again while the next batch is being sent."""
     first, second = batches(60, 30)
-    sender_of_all = sender.Sender(sender.sink_options(stream_server.url, "s", {}), MARKER)
+    sender_of_all = sender.RowSender(sender.sink_options(stream_server.url, "s", {}), MARKER)
     sender_of_all.send(first)
     while (done := len(numbers(stream_server))) < 25:
         pass
     assert write_batches(batches(60, done + 2)[:1], stream_server.url, "s", MARKER) == 2
     sender_of_all.send(second)
-    sender_of_all.finish()
+    sender_of_all.flush()
     sender_of_all.close()
     assert numbers(stream_server) == list(range(60))
 
@@ -259,7 +259,7 @@ def test_a_server_that_forgets_confirmed_rows_is_not_written_on(stream_server: S
         stream_server.client.flushall()
         yield pa.RecordBatch.from_pydict({"n": [20, 21, 22]})
 
-    with pytest.raises(Forgotten, match="had confirmed"):
+    with pytest.raises(ConfirmedRowsLost, match="had confirmed"):
         write_batches(forgetful(), stream_server.url, "s", MARKER)
     write_batches(batches(), stream_server.url, "s", MARKER)
     assert numbers(stream_server) == list(range(ROWS))
@@ -323,7 +323,7 @@ def test_a_marker_says_how_far_its_batch_is() -> None:
     assert MARKER.rows_done(None, b"s") == 0
     assert MARKER.rows_done(MARKER.value(12), b"s") == 12
     assert MARKER.rows_done(b"6:12", b"s") == 0
-    assert MARKER.rows_done(b"8:0", b"s") == ALL
+    assert MARKER.rows_done(b"8:0", b"s") == ALL_ROWS
     for odd in (b"", b"7", b"7:", b"x:1", b"7:-1"):
         with pytest.raises(CommandError, match="no marker"):
             MARKER.rows_done(odd, b"s")
@@ -332,9 +332,9 @@ def test_a_marker_says_how_far_its_batch_is() -> None:
 def test_a_markers_key_is_in_the_slot_of_its_stream() -> None:
     for stream in (b"s", b"{a}b", b"x{a}", b"a{b", b"{a}{b}", "ü".encode()):
         assert key_slot(MARKER.key(stream)) == key_slot(stream), stream
-        assert key_slot(tagged(stream)) == key_slot(stream)
+        assert key_slot(hash_tagged(stream)) == key_slot(stream)
 
 
 def test_no_two_streams_share_their_keys() -> None:
     streams = [b"o", b"{o}", b"{o}:", b"{{o}}", b"x{o}", b"{}", b"{}o", b"o}", b"{o", b""]
-    assert len({tagged(stream) for stream in streams}) == len(streams)
+    assert len({hash_tagged(stream) for stream in streams}) == len(streams)

@@ -32,10 +32,10 @@ from pyspark.sql.types import (
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.request import bulk
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.nested import Nested
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.decode.schema import BatchMaker, Layout
-from headrace.spark.sink.arrow_cells import cells, plain
+from headrace.spark.decode.nested import NestedConverter
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
+from headrace.spark.sink.arrow_cells import encodable, field_cells
 
 INTS = ArrayType(LongType())
 POINT = StructType([StructField("x", DoubleType()), StructField("name", StringType())])
@@ -60,18 +60,18 @@ EVERYTHING = StructType(
 def rows(texts: list[bytes | None], kind: Any, mode: str = "PERMISSIVE", nullable: bool = True) -> list[Any]:
     """What the column v, and the one of corrupt records, become of entries whose field v has these texts."""
     schema = StructType([StructField("v", kind, nullable), StructField("_corrupt_record", StringType())])
-    layout = pickle.loads(pickle.dumps(Layout(schema, "epoch_ms")))
+    layout = pickle.loads(pickle.dumps(ColumnLayout(schema, "epoch_ms")))
     page = b"*%d\r\n" % len(texts)
     for n, text in enumerate(texts):
         words = [b"n", b"1"] if text is None else [b"v", text]
         page += b"*2\r\n" + bulk(b"%d-0" % (n + 1)) + b"*2\r\n" + b"".join(map(bulk, words))
-    scanner = PageScanner()
+    scanner = ReplyPageTokenizer()
     decoder = ArrowDecoder(scanner, layout.columns(), "orders", mode)
-    scanner.page(b"")
+    scanner.begin_page(b"")
     scanner.feed(bytearray(page), len(page))
     assert scanner.scan()
     decoder.decode(1000, 1 << 20)
-    batch = BatchMaker(layout, "orders").batch(*decoder.take())
+    batch = BatchBuilder(layout, "orders").batch(*decoder.take())
     batch.validate(full=True)
     return [(row["v"], row["_corrupt_record"]) for row in batch.to_pylist()]
 
@@ -156,16 +156,16 @@ def test_what_the_sink_writes_of_a_nested_column_is_read_again() -> None:
     from pyspark.sql.pandas.types import to_arrow_type
 
     column = pa.array([value], to_arrow_type(EVERYTHING, timezone="UTC"))
-    assert cells("v", column, "epoch_ms") is not None
-    [text] = plain(column, "epoch_ms").to_pylist()
+    assert field_cells("v", column, "epoch_ms") is not None
+    [text] = encodable(column, "epoch_ms").to_pylist()
     assert rows([text.encode()], EVERYTHING) == [(value, None)]
 
 
 def test_numbers_are_times_in_the_format_of_the_option() -> None:
     at = datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC)
-    assert Nested(ArrayType(TimestampType()), "epoch_ms")("[1700000000000]") == [at]
-    assert Nested(ArrayType(TimestampType()), "epoch_s")("[1700000000]") == [at]
-    assert Nested(ArrayType(TimestampNTZType()), "iso8601")('["2023-11-14T23:13:20+01:00"]') == [
+    assert NestedConverter(ArrayType(TimestampType()), "epoch_ms")("[1700000000000]") == [at]
+    assert NestedConverter(ArrayType(TimestampType()), "epoch_s")("[1700000000]") == [at]
+    assert NestedConverter(ArrayType(TimestampNTZType()), "iso8601")('["2023-11-14T23:13:20+01:00"]') == [
         at.replace(tzinfo=None)
     ]
 
@@ -180,4 +180,4 @@ def test_numbers_are_times_in_the_format_of_the_option() -> None:
 )
 def test_a_type_that_json_cannot_hold_is_refused_when_the_read_is_planned(kind: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Layout(StructType([StructField("v", kind)]), "epoch_ms")
+        ColumnLayout(StructType([StructField("v", kind)]), "epoch_ms")

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from stream_server import StreamServer
 
 from headrace.errors import CommandError
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import RawConnection, Servers
 from headrace.spark.source.adaptive_count import PAGE_BYTES
@@ -28,7 +28,7 @@ LAST = f"{1_000_000 + COUNT - 1}-0"
 
 def batches(server: StreamServer, part: OffsetRange, **options: str) -> Iterator[Any]:
     parsed = parse_options({"url": server.url, **options}, "batch")
-    return RangeReader(part, Layout(SCHEMA, "epoch_ms"), parsed).batches()
+    return RangeReader(part, ColumnLayout(SCHEMA, "epoch_ms"), parsed).batches()
 
 
 def numbers(made: Iterator[Any]) -> list[int]:
@@ -138,7 +138,9 @@ def test_a_task_holds_a_batch_and_not_its_range(stream_server: StreamServer) -> 
         stream_server.client.xadd("s", {"n": n, "text": b"x" * size}, id=f"{n + 1}-0")
     schema = StructType([*SCHEMA.fields, StructField("text", StringType())])
     options = parse_options({"url": stream_server.url}, "batch")
-    reader = RangeReader(OffsetRange("s", "0-0", f"{entries}-0", False), Layout(schema, "epoch_ms"), options)
+    reader = RangeReader(
+        OffsetRange("s", "0-0", f"{entries}-0", False), ColumnLayout(schema, "epoch_ms"), options
+    )
     tracemalloc.start()
     try:
         rows = sum(batch.num_rows for batch in reader.batches())
@@ -207,7 +209,9 @@ def test_the_next_page_is_asked_for_before_this_one_is_decoded(
     monkeypatch.setattr(RawConnection, "send", send)
     stream_server.fill("s", 9)
     options = parse_options({"url": stream_server.url, "entriesPerFetch": "3"}, "batch")
-    reader = RangeReader(OffsetRange("s", "0-0", "1000008-0", False), Layout(SCHEMA, "epoch_ms"), options)
+    reader = RangeReader(
+        OffsetRange("s", "0-0", "1000008-0", False), ColumnLayout(SCHEMA, "epoch_ms"), options
+    )
     monkeypatch.setattr(reader, "_decoder", Decoder(reader._decoder))
     assert numbers(reader.batches()) == list(range(9))
     asked_and_decoded = [event for event in events if event in ("ask", "decode")]

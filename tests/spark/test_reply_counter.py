@@ -7,7 +7,7 @@ import random
 import pytest
 
 from headrace.errors import ProtocolError
-from headrace.spark.sink.reply_counter import Tally
+from headrace.spark.sink.reply_counter import ReplyCounter
 
 Reply = bytes | int | str | None | list["Reply"] | Exception
 
@@ -65,7 +65,7 @@ def test_errors_are_found_wherever_the_bytes_are_cut() -> None:
         r = random.Random(seed)
         replies = [some_reply(r) for _ in range(r.randrange(1, 8))]
         raw = b"".join(map(encoded, replies))
-        tally = Tally()
+        tally = ReplyCounter()
         tally.expect(len(replies))
         at = 0
         while at < len(raw):
@@ -81,7 +81,7 @@ def test_errors_are_found_wherever_the_bytes_are_cut() -> None:
 
 
 def test_replies_that_are_not_yet_expected_wait() -> None:
-    tally = Tally()
+    tally = ReplyCounter()
     tally.feed(b"+OK\r\n$3\r\n7:2\r\n*-1\r\n")
     tally.expect(2)
     assert tally.done() and tally.value == b"7:2" and not tally.null
@@ -91,7 +91,7 @@ def test_replies_that_are_not_yet_expected_wait() -> None:
 
 @pytest.mark.parametrize("raw", [b"?\r\n", b"$-2\r\n", b"*x\r\n", b"\r\n", b"%1\r\n+a\r\n+b\r\n"])
 def test_what_is_no_reply_is_refused(raw: bytes) -> None:
-    tally = Tally()
+    tally = ReplyCounter()
     tally.expect(1)
     tally.feed(raw)
     with pytest.raises(ProtocolError):

@@ -11,7 +11,7 @@ import redis
 from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import Watched
 
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.planner import plan_ranges
@@ -40,7 +40,7 @@ def test_the_master_is_read_and_after_a_failover_the_new_one(watched: Watched) -
     assert servers.scan("s") == ["s"] and servers.owner("s") == servers.owner("t")
     options = parse_options({"url": watched.url, "entriesPerFetch": "2000"}, "batch")
     (part,) = plan_ranges(servers, {}, {"s": f"{COUNT}-0"}, options)
-    reading = RangeReader(part, Layout(SCHEMA, "epoch_ms"), options).batches()
+    reading = RangeReader(part, ColumnLayout(SCHEMA, "epoch_ms"), options).batches()
     seen = next(reading).column("n").to_pylist()
     assert 0 < len(seen) < COUNT
     watched.master.kill()

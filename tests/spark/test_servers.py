@@ -19,7 +19,7 @@ from headrace import retry
 from headrace.errors import UsageError
 from headrace.retry import ReconnectDelay
 from headrace.server_url import parse_server_url, without_password
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers, ServerUnavailable
 from headrace.spark.source.planner import OffsetRange
@@ -234,7 +234,7 @@ def test_a_server_that_is_restarted_in_mid_read_is_waited_for(start: Callable[..
     node.client.save()
     url = f"redis://127.0.0.1:{node.port}"
     options = parse_options({"url": url, "entriesPerFetch": "500"}, "batch")
-    layout = Layout(StructType([StructField("n", LongType())]), "epoch_ms")
+    layout = ColumnLayout(StructType([StructField("n", LongType())]), "epoch_ms")
     reading = RangeReader(OffsetRange("s", "0-0", f"{count}-0", False), layout, options).batches()
     seen = next(reading).column("n").to_pylist()
     servers = Servers(url)

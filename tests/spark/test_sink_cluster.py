@@ -12,8 +12,8 @@ from redis_cluster import Cluster
 
 from headrace.spark import Marker, write_batches
 from headrace.spark.sink import sender
-from headrace.spark.sink.exactly_once import Forgotten
-from headrace.spark.sink.overwrite import Replacement
+from headrace.spark.sink.exactly_once import ConfirmedRowsLost
+from headrace.spark.sink.overwrite import StreamReplacement
 
 MARKER = Marker("q", 0, 4)
 
@@ -65,9 +65,9 @@ def test_streams_of_all_shards_are_written_once_also_when_one_moves(cluster: Clu
     assert write_batches([again], cluster.url, None, MARKER) == 0
     assert write_batches([again], cluster.url, None) == 600
     assert numbers(cluster, moving) == 2 * list(range(0, 600, 6))
-    replacement = Replacement(cluster.url, moving, "x")
-    cluster.client.xadd(replacement.temporary, {"n": 7})
-    replacement.keep_a_while()
+    replacement = StreamReplacement(cluster.url, moving, "x")
+    cluster.client.xadd(replacement.temporary_stream, {"n": 7})
+    replacement.set_expiry()
     replacement.commit(1)
     assert numbers(cluster, moving) == [7] and cluster.client.ttl(moving) == -1
 
@@ -84,6 +84,6 @@ def test_a_master_that_dies_in_mid_write_is_replaced(cluster: Cluster) -> None:
 
     try:
         write_batches(batches(True), cluster.url, stream, MARKER)
-    except Forgotten:  # the replica lacked what was just confirmed: the task's next attempt
+    except ConfirmedRowsLost:  # the replica lacked what was just confirmed: the task's next attempt
         write_batches(batches(False), cluster.url, stream, MARKER)
     assert numbers(cluster, stream) == list(range(400))

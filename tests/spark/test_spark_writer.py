@@ -13,7 +13,7 @@ from stream_server import StreamServer
 from headrace.errors import CommandError, UsageError
 from headrace.spark import Marker, write_batches
 from headrace.spark.options import parse_options
-from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter, Written
+from headrace.spark.sink.writer import HeadraceStreamWriter, HeadraceWriter, TaskCommitMessage
 
 
 def schema(**kinds: object) -> StructType:
@@ -127,7 +127,7 @@ def test_overwriting_puts_the_new_rows_in_the_old_ones_place_at_once(stream_serv
     assert stream_server.client.xlen("out") == 2
     assert not list(stream_server.client.scan_iter("*:new:*", _type="stream"))
     task = writer(stream_server, kinds, overwrite=True, stream="out")
-    task.commit([Written(0)])
+    task.commit([TaskCommitMessage(0)])
     assert not stream_server.client.exists("out")
 
 

@@ -14,7 +14,7 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker
 from headrace.cli.streams import lengths, wanted_streams
-from headrace.spark.archive.files import archived_files, seams
+from headrace.spark.archive.files import archived_files, archived_through
 from headrace.spark.archive.names import (
     COMPONENT_BYTES_MAX,
     NULL_PARTITION,
@@ -117,7 +117,7 @@ def test_directories_that_are_not_called_like_their_streams_are_known(tmp_path: 
         maker.add(directory_name(stream), some)
     note = maker.directory / "_headrace" / "names.json"
     note.write_text(json.dumps(encoded_names(streams)))
-    assert seams(maker.directory) == dict.fromkeys(streams, "5-0")
+    assert archived_through(maker.directory) == dict.fromkeys(streams, "5-0")
 
 
 def test_a_directory_whose_stream_is_unknown_is_reported(
@@ -133,7 +133,7 @@ def test_an_older_archive_of_the_stream_called_like_a_null_is_known(tmp_path: pa
     maker = ArchiveMaker(tmp_path / "archive")
     maker.add(NULL_PARTITION, [("5-0", {"n": 1})])
     maker.remember({NULL_PARTITION: "5-0"})
-    assert seams(maker.directory) == {NULL_PARTITION: "5-0"}
+    assert archived_through(maker.directory) == {NULL_PARTITION: "5-0"}
 
 
 def test_rows_go_to_streams_of_any_name(stream_server: StreamServer) -> None:

@@ -37,7 +37,13 @@ from headrace.pipeline.inference import (
 )
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.progress import BatchProgress
-from headrace.spark.decode.misfits import READ_WITHOUT, Counts, collected, collecting, told_misfits
+from headrace.spark.decode.misfits import (
+    READ_WITHOUT,
+    MisfitCounts,
+    collected_misfits,
+    collecting_misfits,
+    summarize_misfits,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +67,7 @@ class Wanted:
     fields: StructType | None = None
     written: int = 0
     exact: int = 0
-    misfits: Counts = field(default_factory=dict)
+    misfits: MisfitCounts = field(default_factory=dict)
 
 
 @click.command(
@@ -133,8 +139,8 @@ def command(
     try:
         with ExitStack() as stack:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-archive-"))
-            stack.enter_context(collecting(Path(scratch)))
-            stack.callback(lambda: wanted.misfits.update(collected(Path(scratch))))
+            stack.enter_context(collecting_misfits(Path(scratch)))
+            stack.callback(lambda: wanted.misfits.update(collected_misfits(Path(scratch))))
             log = Path(scratch) / "spark.log"
             spark = stack.enter_context(announced_spark("headrace archive", log, time_zone))
             wanted.fields = None if fields is None else parse_schema(fields)
@@ -207,7 +213,7 @@ def tell_kept(console: Console, wanted: Wanted) -> None:
             "exactly; they are kept whole in _exact",
             soft_wrap=True,
         )
-    if text := told_misfits(wanted.misfits):
+    if text := summarize_misfits(wanted.misfits):
         console.print(text, markup=False, soft_wrap=True)
 
 

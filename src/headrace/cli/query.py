@@ -28,7 +28,12 @@ from headrace.pipeline.catalog import catalog_rows, catalog_statement, check_rea
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query import StreamView, follow_query, register_views, run_query
 from headrace.pipeline.sql_errors import query_failures_explained
-from headrace.spark.decode.misfits import Counts, collected, collecting, told_misfits
+from headrace.spark.decode.misfits import (
+    MisfitCounts,
+    collected_misfits,
+    collecting_misfits,
+    summarize_misfits,
+)
 
 ROWS_SHOWN = 50
 
@@ -100,8 +105,8 @@ def command(
         return
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
-        stack.enter_context(collecting(Path(scratch)))
-        stack.callback(lambda: print_misfits(told, collected(Path(scratch))))
+        stack.enter_context(collecting_misfits(Path(scratch)))
+        stack.callback(lambda: print_misfits(told, collected_misfits(Path(scratch))))
         log = Path(scratch) / "spark.log"
         spark = stack.enter_context(announced_spark("headrace query", log, time_zone))
         archive = None if directory is None else directory.absolute()
@@ -144,9 +149,9 @@ def tell_guess(told: Console, table: StreamView) -> None:
             told.print(Text(printable(guess), style="dim"))
 
 
-def print_misfits(errors: Console, misfits: Counts) -> None:
+def print_misfits(errors: Console, misfits: MisfitCounts) -> None:
     """Say which columns have a null where a field's value does not fit."""
-    if text := told_misfits(misfits):
+    if text := summarize_misfits(misfits):
         errors.print(Text(f"{text} (--fields sets other types)"), soft_wrap=True)
 
 

@@ -33,12 +33,12 @@ from headrace.pipeline.archive_metadata import (
     create_or_open,
     record_directory_names,
 )
-from headrace.pipeline.inference import RESERVED_COLUMNS, quote_identifier
+from headrace.pipeline.inference import ARCHIVE_COLUMNS, quote_identifier
 from headrace.pipeline.progress import BatchProgress, follow_batches
 from headrace.pipeline.watermark import WatermarkPublisher
 from headrace.spark.archive.files import committed_files
 from headrace.spark.archive.local_paths import local_path
-from headrace.spark.archive.partition_reader import EXACT
+from headrace.spark.archive.partition_reader import EXACT_COLUMN
 
 ENTRIES_PER_BATCH = 250_000
 
@@ -48,7 +48,7 @@ UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 METADATA = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
 ENTRY = (
     "_stream STRING, _id STRING, _timestamp TIMESTAMP, _sequence LONG, _fields MAP<STRING, STRING>, "
-    f"{EXACT} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
+    f"{EXACT_COLUMN} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 )
 
 
@@ -137,7 +137,7 @@ def count_exact_rows(path: Path) -> int:
     found = 0
     with pq.ParquetFile(path) as parquet:
         paths = [parquet.schema.column(place).path for place in range(len(parquet.schema))]
-        places = [place for place, each in enumerate(paths) if each.partition(".")[0] == EXACT]
+        places = [place for place, each in enumerate(paths) if each.partition(".")[0] == EXACT_COLUMN]
         for group in range(parquet.num_row_groups) if places else ():
             metadata = parquet.metadata.row_group(group)
             statistics = metadata.column(places[0]).statistics
@@ -145,7 +145,7 @@ def count_exact_rows(path: Path) -> int:
             if statistics is not None and statistics.has_null_count:
                 found += metadata.num_rows - statistics.null_count
             else:
-                column = parquet.read_row_group(group, [EXACT]).column(EXACT)
+                column = parquet.read_row_group(group, [EXACT_COLUMN]).column(EXACT_COLUMN)
                 found += metadata.num_rows - column.null_count
     return found
 
@@ -219,8 +219,8 @@ def entries(
     else:
         columns += [F.col(quote_identifier(field.name)) for field in fields]
     if with_exact:
-        schema = StructType([*schema.fields, entry[EXACT]])
-        columns.append(F.col(EXACT))
+        schema = StructType([*schema.fields, entry[EXACT_COLUMN]])
+        columns.append(F.col(EXACT_COLUMN))
     return reader.schema(schema).load().select(*columns)
 
 
@@ -228,7 +228,7 @@ def check_field_names(fields: StructType | None) -> None:
     """Raise UsageError if a typed field has the name of a column of the archive."""
     for field in [] if fields is None else fields:
         is_map = field.name == "fields" and isinstance(field.dataType, MapType)
-        if is_map or field.name.lower() in RESERVED_COLUMNS:
+        if is_map or field.name.lower() in ARCHIVE_COLUMNS:
             raise UsageError(
                 f"a field {field.name!r} cannot be a column of an archive, which has one of that name; leave "
                 "out --fields to archive all fields as one map"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.files import OURS
-from headrace.spark.archive.names import NAMES, encoded_names, recorded_names
+from headrace.spark.archive.files import HEADRACE_DIRECTORY
+from headrace.spark.archive.names import NAMES_FILE, encoded_names, recorded_names
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ArchiveMetadata:
     @property
     def checkpoint(self) -> Path:
         """The directory of Spark's checkpoint."""
-        return self.directory / OURS / "checkpoint"
+        return self.directory / HEADRACE_DIRECTORY / "checkpoint"
 
     @property
     def partitions(self) -> list[str]:
@@ -53,8 +53,8 @@ def create_or_open(directory: Path, streams: Sequence[str], fields: str | None, 
         UsageError: if the archive has other fields, streams or another time zone, or the directory holds
             other files.
     """
-    alone = directory / OURS / "stream.json"
-    mark = directory / OURS / "streams.json"
+    alone = directory / HEADRACE_DIRECTORY / "stream.json"
+    mark = directory / HEADRACE_DIRECTORY / "streams.json"
     if alone.is_file():
         theirs = json.loads(alone.read_text())
         if [theirs["stream"]] != list(streams):
@@ -100,10 +100,12 @@ def record_directory_names(
         The names of their directories, by stream.
     """
     wanted = encoded_names(streams, ascii_only)
-    known = recorded_names(directory / OURS)
+    known = recorded_names(directory / HEADRACE_DIRECTORY)
     if wanted.keys() - known.keys():
         both = dict(sorted((known | wanted).items()))
-        write_atomically(directory / OURS / NAMES, json.dumps(both, ensure_ascii=False, indent=1) + "\n")
+        write_atomically(
+            directory / HEADRACE_DIRECTORY / NAMES_FILE, json.dumps(both, ensure_ascii=False, indent=1) + "\n"
+        )
     return {stream: name for name, stream in wanted.items()}
 
 
@@ -120,7 +122,7 @@ def write_atomically(path: Path, text: str) -> None:
 @contextmanager
 def archive_lock(directory: Path) -> Iterator[None]:
     """Hold the archive's lock in the block. HeadraceError if another process holds it."""
-    with (directory / OURS / "lock").open("ab") as file:
+    with (directory / HEADRACE_DIRECTORY / "lock").open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

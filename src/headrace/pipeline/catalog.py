@@ -14,7 +14,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, archived_columns, inferred_columns, sampled_entries
 from headrace.pipeline.sql_errors import no_table
 from headrace.server_url import explain_connection_errors
-from headrace.spark.archive.files import Archive, look
+from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.servers import Servers
 from headrace.spark.stream_names import stream_key
 
@@ -76,7 +76,7 @@ def catalog_rows(
         UsageError: if there is no such table.
         HeadraceError: if there is no server.
     """
-    held = None if archive is None else look(archive)
+    held = None if archive is None else read_archive(archive)
     with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
         if statement.table is None:
             return show_tables(servers, held, statement.pattern)
@@ -98,7 +98,7 @@ def show_tables(servers: Servers, held: Archive | None, pattern: str) -> tuple[l
     rows: Rows = []
     for name in names:
         length = lengths[name] if isinstance(lengths[name], int) else None
-        rows.append((name, length) if held is None else (name, length, held.seams.get(name)))
+        rows.append((name, length) if held is None else (name, length, held.archived_through.get(name)))
     return ["table", "entries"] + (["archived_through"] if held is not None else []), rows
 
 

@@ -40,7 +40,14 @@ from headrace.errors import HeadraceError
 from headrace.pipeline.archive_metadata import archive_lock, write_atomically
 from headrace.pipeline.ordered_archive_reader import SPARK_METADATA_KEY
 from headrace.pipeline.watermark import sync_path
-from headrace.spark.archive.files import LOG, OURS, day, located, logged_files, partition_of
+from headrace.spark.archive.files import (
+    HEADRACE_DIRECTORY,
+    SPARK_LOG,
+    logged_files,
+    parse_date,
+    partition_values,
+    resolve_logged_path,
+)
 from headrace.spark.source.offsets import EntryId, parse_id
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -82,7 +89,7 @@ def compact(
     """
     before = after = 0
     with archive_lock(directory):
-        for draft in (directory / OURS).glob("*.draft"):
+        for draft in (directory / HEADRACE_DIRECTORY).glob("*.draft"):
             draft.unlink()
         for journal in journals(directory):
             finish_merge(directory, journal, keep_seconds)
@@ -105,12 +112,12 @@ def compact(
 
 def journals(directory: Path) -> list[Path]:
     """Return the journals of unfinished merges."""
-    return sorted((directory / OURS).glob(f"*-{JOURNAL}"))
+    return sorted((directory / HEADRACE_DIRECTORY).glob(f"*-{JOURNAL}"))
 
 
 def last_compact_file(directory: Path) -> Path | None:
     """Spark's latest compact file; all batches before it are in it. None if there is none yet."""
-    log = directory / LOG
+    log = directory / SPARK_LOG
     names = [path.name for path in log.iterdir()] if log.is_dir() else []
     numbers = [int(name.partition(".")[0]) for name in names if re.fullmatch(r"\d+\.compact", name)]
     return log / f"{max(numbers)}.compact" if numbers else None
@@ -135,9 +142,9 @@ def groups_to_merge(directory: Path, log: Path, target_bytes: int) -> Iterator[l
         last[stream] = max(last.get(stream, ""), date)
     for key, lines in sorted(days.items()):
         stream, date = key
-        over = day(date) is not None and date < last[stream] and key not in later
+        over = parse_date(date) is not None and date < last[stream] and key not in later
         if over and len(lines) > 1:
-            sizes = {located(directory, line["path"]): int(line["size"]) for line in lines}
+            sizes = {resolve_logged_path(directory, line["path"]): int(line["size"]) for line in lines}
             yield from groups_by_size(sorted(sizes, key=first_id), sizes, target_bytes)
 
 
@@ -149,7 +156,7 @@ def batches_after(log: Path) -> list[Path]:
 
 def partition_key(directory: Path, line: LogLine) -> tuple[str, str]:
     """Stream and day of a file in the log."""
-    keys = partition_of(located(directory, line["path"]).relative_to(directory))
+    keys = partition_values(resolve_logged_path(directory, line["path"]).relative_to(directory))
     return keys.get("stream", ""), keys.get("date", "")
 
 
@@ -199,8 +206,8 @@ def merge_files(directory: Path, log: Path, files: list[Path]) -> Path:
         "replaced": [str(path.relative_to(directory)) for path in files],
         "since": time.time(),
     }
-    write_atomically(directory / OURS / f"{name}-{JOURNAL}", json.dumps(told) + "\n")
-    sync_path(directory / OURS)
+    write_atomically(directory / HEADRACE_DIRECTORY / f"{name}-{JOURNAL}", json.dumps(told) + "\n")
+    sync_path(directory / HEADRACE_DIRECTORY)
     write_rows(draft, files)
     sync_path(draft)
     draft.replace(made)
@@ -215,7 +222,7 @@ def replace_in_log(directory: Path, log: Path, files: list[Path], made: Path) ->
     lines: list[LogLine] = []
     replaced = False
     for line in log_lines(log):
-        if located(directory, line["path"]) not in gone:
+        if resolve_logged_path(directory, line["path"]) not in gone:
             lines.append(line)
         elif not replaced:
             replaced = True
@@ -226,7 +233,7 @@ def replace_in_log(directory: Path, log: Path, files: list[Path], made: Path) ->
             )
     # Hadoop keeps a file's checksum beside it where it is told nothing else; it would not fit any more.
     log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
-    draft = directory / OURS / f"{log.name}.draft"
+    draft = directory / HEADRACE_DIRECTORY / f"{log.name}.draft"
     write_atomically(draft, "\n".join(["v1", *(json.dumps(line, separators=(",", ":")) for line in lines)]))
     draft.replace(log)
     sync_path(log.parent)
@@ -293,7 +300,7 @@ def new_files(journal: Path) -> list[str]:
 def finish_merge(directory: Path, journal: Path, keep_seconds: float = 0) -> None:
     """Finish a merge: remove the files that are not in the log, either the replaced or the new ones."""
     told = json.loads(journal.read_text())
-    count = logged_files(directory, directory / LOG)
+    count = logged_files(directory, directory / SPARK_LOG)
     made = [directory / path for path in told["made"]]
     replaced = [directory / path for path in told["replaced"]]
     committed = any(path in count for path in made)

@@ -22,8 +22,8 @@ from typing import Any
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.errors import UsageError
-from headrace.spark.decode.schema import RESERVED
-from headrace.spark.decode.time_formats import is_iso, style_of
+from headrace.spark.decode.schema import RESERVED_COLUMNS
+from headrace.spark.decode.time_formats import infer_style, is_iso
 from headrace.spark.servers import Servers
 from headrace.spark.stream_names import stream_key
 
@@ -34,7 +34,7 @@ DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 BIGINT_LIMIT = 1 << 63
 
 # Columns of the archive, and names that the Spark source has reserved. Spark does not tell case apart.
-RESERVED_COLUMNS = {"stream", "date", "id", "timestamp", "sequence", *RESERVED}
+ARCHIVE_COLUMNS = {"stream", "date", "id", "timestamp", "sequence", *RESERVED_COLUMNS}
 
 
 def sample_both_ends(
@@ -103,7 +103,7 @@ def unusable_names(names: Iterable[bytes]) -> dict[bytes, str]:
         name = raw.decode(errors="replace")
         if "\ufffd" in name or not name.isprintable() or not name:
             refused[raw] = "is not printable text"
-        elif name.lower() in RESERVED_COLUMNS:
+        elif name.lower() in ARCHIVE_COLUMNS:
             refused[raw] = "is the name of a column of the archive"
         elif (other := folded.setdefault(name.lower(), name)) != name:
             refused[raw] = f"differs only in case from {other!r}"
@@ -115,7 +115,7 @@ def column_of(name: bytes, kind: str, entries: Iterable[Mapping[bytes, bytes]]) 
     declared = f"{quote_identifier(name.decode())} {kind}"
     if kind != "TIMESTAMP":
         return declared
-    styles = Counter(style_of(entry[name]) for entry in entries if name in entry)
+    styles = Counter(infer_style(entry[name]) for entry in entries if name in entry)
     return f"{declared} COMMENT '{styles.most_common(1)[0][0]}'"
 
 
@@ -134,7 +134,7 @@ def with_time_formats(columns: StructType, entries: Collection[Mapping[bytes, by
         name = field.name.encode()
         times = [entry[name] for entry in entries if name in entry and is_iso(entry[name])]
         if times and isinstance(field.dataType, TimestampType) and "comment" not in field.metadata:
-            [(spelling, _)] = Counter(map(style_of, times)).most_common(1)
+            [(spelling, _)] = Counter(map(infer_style, times)).most_common(1)
             field = StructField(field.name, field.dataType, field.nullable, {"comment": spelling})
         found.append(field)
     return StructType(found)

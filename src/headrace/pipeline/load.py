@@ -20,7 +20,7 @@ from headrace.pipeline.row_checks import split_valid_rows
 from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn
 from headrace.server_url import explain_connection_errors
-from headrace.spark.sink.write_timeouts import timeouts_explained
+from headrace.spark.sink.write_timeouts import explain_timeouts
 
 Rows = Iterable[pa.RecordBatch | BadRow]
 
@@ -66,7 +66,7 @@ def load(
         HeadraceError: if the server is not reachable, or rejects rows.
     """
     job = job or LoadJob()
-    with explain_connection_errors(connection.url), timeouts_explained(connection.servers, stream):
+    with explain_connection_errors(connection.url), explain_timeouts(connection.servers, stream):
         loader = Loader(
             connection,
             stream,

@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import CommandError, HeadraceError
-from headrace.spark.sink.arrow_cells import cells
+from headrace.spark.sink.arrow_cells import field_cells
 from headrace.spark.sink.encoder import XaddEncoder
-from headrace.spark.sink.marker import Marker, tagged
+from headrace.spark.sink.marker import Marker, hash_tagged
 
 DIGEST_BYTES = 16
 BATCHES_KEPT = 8  # an unconfirmed transaction may contain rows of so many batches
@@ -42,9 +42,9 @@ class RowDigest:
 
     def update(self, rows: pa.RecordBatch) -> None:
         """Add rows: the names and the texts of their fields."""
-        columns = [cells(name, rows.column(at), "iso8601") for at, name in enumerate(rows.schema.names)]
+        columns = [field_cells(name, rows.column(at), "iso8601") for at, name in enumerate(rows.schema.names)]
         self._encoder.load(rows.num_rows, columns, None)
-        self._encoder.aim([])
+        self._encoder.set_prefix([])
         self._encoder.encode(None, 0, rows.num_rows, ENCODED_MAX)
         self._hash.update(self._encoder.take())
 
@@ -126,7 +126,7 @@ class LoadMarker(Marker):
 
     def key(self, stream: bytes) -> bytes:
         """Return the key of this load into the stream."""
-        return b"%b:headrace:load:%b" % (tagged(stream), self.query.encode())
+        return b"%b:headrace:load:%b" % (hash_tagged(stream), self.query_id.encode())
 
     def record_batch(self, first: int, before: RowDigest, rows: pa.RecordBatch, after: RowDigest) -> None:
         """Record rows that are about to be sent.
@@ -163,13 +163,13 @@ class LoadMarker(Marker):
         if rows not in self._digests:
             self._digests[rows] = self.digest_at(rows).text()
         total = self.base.rows + rows
-        return replace(self.base, run=self.batch, run_rows=rows, rows=total, digest=self._digests[rows])
+        return replace(self.base, run=self.batch_id, run_rows=rows, rows=total, digest=self._digests[rows])
 
     def value(self, rows: int) -> bytes:
         """Return the value of the key after `rows` rows of this run."""
         return self.state(rows).encode()
 
-    def flawed(self, rows: int, reason: str) -> bytes:
+    def error_value(self, rows: int, reason: str) -> bytes:
         """Return the value of the key if the server rejected some of these rows."""
         return json.dumps(asdict(self.state(rows)) | {"refused": reason}).encode()
 
@@ -180,9 +180,9 @@ class LoadMarker(Marker):
             CommandError: if another run of the same load has started meanwhile.
         """
         state = LoadState.parse(value, self.key(stream))
-        if state is None or state.run < self.batch:
+        if state is None or state.run < self.batch_id:
             return 0
-        if state.run > self.batch:
+        if state.run > self.batch_id:
             raise CommandError(
                 f"another process has started the same load into {stream.decode(errors='replace')!r}; "
                 "wait for it, or give this load another --job"

@@ -21,8 +21,8 @@ from headrace.pipeline.row_checks import ValidRows, split_valid_rows
 from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn
 from headrace.spark.options import parse_options
-from headrace.spark.sink.exactly_once import IdNotAbove
-from headrace.spark.sink.sender import Roles, Sender
+from headrace.spark.sink.exactly_once import IdTooSmall
+from headrace.spark.sink.sender import ColumnRoles, RowSender
 from headrace.spark.stream_names import stream_key
 
 ROWS_PER_BATCH = 2000
@@ -155,7 +155,7 @@ class Loader:
         self._digest = RowDigest()  # of the rows added or skipped so far
         self._skip_to: LoadState | None = None  # until its rows are skipped
         self._earlier_run: LoadState | None = None
-        self._sender: Sender | None = None
+        self._sender: RowSender | None = None
         self._sent = 0  # rows given to the sender of this run
         self._confirmed_before = 0  # rows that senders before it had confirmed
         self._last = (0, 0)
@@ -190,19 +190,19 @@ class Loader:
     def _open_run(self, base: LoadState, run: int) -> None:
         """Start a run that adds rows after those of the state."""
         info = LoadState(0, 0, base.rows, "", self._job.file, self._job.size, self._append)
-        self._marker = LoadMarker(self._marker.query, batch=run, base=info, start=self._digest.copy())
-        self._sender = Sender(
+        self._marker = LoadMarker(self._marker.query_id, batch_id=run, base=info, start=self._digest.copy())
+        self._sender = RowSender(
             self._options,
             self._marker,
-            given_roles=self._roles,
+            assign_roles=self._roles,
             chunk_rows=self._rows_per_batch,
-            rising_ids=True,
+            increasing_ids=True,
         )
         self._sent = 0
 
-    def _roles(self, schema: pa.Schema) -> Roles:
+    def _roles(self, schema: pa.Schema) -> ColumnRoles:
         names = tuple(name for name in schema.names if name != ID_COLUMN)
-        return Roles(None, ID_COLUMN if ID_COLUMN in schema.names else None, None, names)
+        return ColumnRoles(None, ID_COLUMN if ID_COLUMN in schema.names else None, None, names)
 
     def reject_row(self, bad: BadRow, on_bad_row: OnBadRow | None) -> None:
         """Skip a bad row and report it. UsageError if it ends the load."""
@@ -269,7 +269,7 @@ class Loader:
             try:
                 self._send(part)
                 return
-            except IdNotAbove as error:
+            except IdTooSmall as error:
                 self._ids.out_of_order, self._ids.without_time = counted
                 rest = self._overtaken(part, error)
                 in_a_row = in_a_row + 1 if rest.rows.num_rows == part.rows.num_rows else 0
@@ -317,7 +317,7 @@ class Loader:
             self.report.seconds = time.monotonic() - self._started
             self._on_progress(self.report)
 
-    def _overtaken(self, part: ValidRows, error: IdNotAbove) -> ValidRows:
+    def _overtaken(self, part: ValidRows, error: IdTooSmall) -> ValidRows:
         """Start a new run after the rows that are in the stream; return the other rows."""
         if not self._append:
             raise UsageError(overtaken_message(self._stream, str(error))) from error
@@ -328,7 +328,7 @@ class Loader:
         base = self._marker.state(done)
         self._confirmed_before += done
         self._unconfirmed.clear()
-        self._open_run(base, self._marker.batch + 1)
+        self._open_run(base, self._marker.batch_id + 1)
         last = self._connection.last_id(self._stream) or (0, 0)
         self._ids = MonotonicIds(*last, self._ids.out_of_order, self._ids.without_time)
         return part.slice(done - sent_before, part.rows.num_rows)
@@ -339,7 +339,7 @@ class Loader:
             raise UsageError(file_changed_message(self._job.file, self._skip_to))
         assert self._sender is not None
         with defer_interrupts():
-            self._confirm(self._sender.finish())
+            self._confirm(self._sender.flush())
         self.report.seconds = time.monotonic() - self._started
         self.report.is_complete = True
         self._on_progress(self.report)
@@ -347,7 +347,7 @@ class Loader:
             self._connection.client.delete(self._key)
         elif self.report.loaded:
             done = replace(self._marker.state(self._sent), done=True)
-            self._connection.client.set(self._key, done.encode(), px=self._marker.life_ms)
+            self._connection.client.set(self._key, done.encode(), px=self._marker.ttl_ms)
 
     def abort(self, stop: BaseException) -> None:
         """After an error or Ctrl-C, determine how many rows are in the stream."""
@@ -358,7 +358,7 @@ class Loader:
             with defer_interrupts():
                 if isinstance(stop, KeyboardInterrupt | UsageError) and not self._sending:
                     with suppress(HeadraceError):
-                        self._confirm(self._sender.finish())
+                        self._confirm(self._sender.flush())
                         is_settled = True
                 if not is_settled:
                     self._close_sender()  # commands not yet executed are dropped with the connection
@@ -372,7 +372,7 @@ class Loader:
     def _rows_there(self) -> int:
         """Return how many rows of this run the server has."""
         state = self._state()
-        return state.run_rows if state is not None and state.run == self._marker.batch else 0
+        return state.run_rows if state is not None and state.run == self._marker.batch_id else 0
 
     def _close_sender(self) -> None:
         if self._sender is not None:

@@ -28,9 +28,9 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, numbers_of
-from headrace.spark.archive.partition_reader import Piece, rows_at_once, within
-from headrace.spark.decode.time_formats import format_of
+from headrace.spark.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
+from headrace.spark.archive.partition_reader import FileRowGroups, filter_id_range, rows_per_batch
+from headrace.spark.decode.time_formats import column_time_format
 from headrace.spark.sink.arrow_cells import time_texts
 from headrace.spark.source.offsets import EntryId
 from headrace.spark.source.range_reader import BATCH_ROWS
@@ -55,7 +55,7 @@ def entries_in_order(files: Iterable[ArchivedFile], after: str, upto: str) -> It
     """Yield the entries after one ID, up to and including another: id and fields, or id and typed columns."""
     for cluster in overlapping_row_groups(files):
         for batch in read_row_groups(cluster):
-            rows = within(batch, after, upto)
+            rows = filter_id_range(batch, after, upto)
             if rows.num_rows:
                 yield rows
 
@@ -102,7 +102,7 @@ def row_group_ranges(file: ArchivedFile) -> Iterator[RowGroupRange]:
     """Yield the ranges of a file's row groups; reads the column of IDs."""
     with pq.ParquetFile(file.path) as parquet:
         for group in range(parquet.metadata.num_row_groups):
-            ms, seq = numbers_of(parquet.read_row_group(group, ["id"]).column("id").combine_chunks())
+            ms, seq = split_ids(parquet.read_row_group(group, ["id"]).column("id").combine_chunks())
             if len(ms) == 0:
                 continue
             later = pc.or_(
@@ -121,7 +121,7 @@ def read_row_groups(cluster: list[RowGroupRange]) -> Iterator[pa.RecordBatch]:
     if len(cluster) == 1 and cluster[0].is_sorted:
         [alone] = cluster
         with open_parquet(alone.file.path) as parquet:
-            rows = rows_at_once(parquet, Piece(alone.file.path, (alone.group,)))
+            rows = rows_per_batch(parquet, FileRowGroups(alone.file.path, (alone.group,)))
             fields = spark_fields(parquet.metadata.metadata)
             for batch in parquet.iter_batches(rows, [alone.group], entry_columns(parquet)):
                 yield restore_types(batch, fields)
@@ -134,7 +134,7 @@ def read_row_groups(cluster: list[RowGroupRange]) -> Iterator[pa.RecordBatch]:
             batches = [restore_types(batch, fields) for batch in table.to_batches()]
             tables.append(pa.Table.from_batches(batches))
     together = pa.concat_tables(tables, promote_options="default")
-    ms, seq = numbers_of(together.column("id"))
+    ms, seq = split_ids(together.column("id"))
     order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])
     yield from together.take(order).to_batches(BATCH_ROWS)
 
@@ -160,7 +160,7 @@ def restore_types(batch: pa.RecordBatch, fields: Mapping[str, StructField]) -> p
             kind = to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
             column = column if column.type == kind else column.cast(kind)
         if pa.types.is_timestamp(column.type):
-            form = "epoch_ms" if field is None else format_of(field, "epoch_ms")
+            form = "epoch_ms" if field is None else column_time_format(field, "epoch_ms")
             column = time_texts(column, form)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)

@@ -37,11 +37,11 @@ from headrace.pipeline.progress import follow_batches
 from headrace.pipeline.sql_errors import sql_message
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.server_url import explain_connection_errors
-from headrace.spark.archive.files import Archive, look
+from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.local_paths import local_path
-from headrace.spark.archive.partition_reader import EXACT, is_map, whole_fields
-from headrace.spark.decode.schema import RESERVED
-from headrace.spark.decode.time_formats import format_of
+from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_fields, has_fields_map
+from headrace.spark.decode.schema import RESERVED_COLUMNS
+from headrace.spark.decode.time_formats import column_time_format
 from headrace.spark.servers import Servers
 from headrace.spark.stream_names import stream_key
 
@@ -62,7 +62,7 @@ METADATA = StructType(
         StructField("_sequence", LongType()),
     ]
 )
-ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record", EXACT}
+ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}
 WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
 TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|\w+)", re.IGNORECASE)
 LITERALS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
@@ -115,7 +115,7 @@ def register_views(
     """
     said = fields or {}
     archive = None if archive is None else local_path(archive)
-    held = None if archive is None else look(archive)
+    held = None if archive is None else read_archive(archive)
     tables = []
     with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
         names = streams_in_query(sql, servers, held)
@@ -179,7 +179,7 @@ def archived_columns(held: Archive, stream: str) -> StructType | None:
     for file in held.files:
         if file.stream == stream:
             schema = pq.read_schema(file.path)
-            if is_map(schema):
+            if has_fields_map(schema):
                 return None
             noted = spark_fields(schema.metadata)
             found = from_arrow_schema(schema, prefer_timestamp_ntz=False)
@@ -190,7 +190,7 @@ def archived_columns(held: Archive, stream: str) -> StructType | None:
 
 def with_format(field: StructField, noted: StructField | None) -> StructField:
     """Return a column with the format that the archive's has, where the format `auto` does not include it."""
-    if noted is None or format_of(noted, "auto") != "epoch_s":
+    if noted is None or column_time_format(noted, "auto") != "epoch_s":
         return field
     return StructField(field.name, field.dataType, field.nullable, {"comment": "epoch_s"})
 
@@ -202,9 +202,9 @@ def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list
     files = [file for file in held.files if file.stream == stream] if held else []
     if files:
         with pq.ParquetFile(files[-1].path) as parquet:
-            columns = [name for name in ("fields", EXACT) if name in parquet.schema_arrow.names]
+            columns = [name for name in ("fields", EXACT_COLUMN) if name in parquet.schema_arrow.names]
             for batch in parquet.iter_batches(SAMPLE // 2, [0], columns):
-                found += [dict(pairs) for pairs in whole_fields(batch).to_pylist() if pairs is not None]
+                found += [dict(pairs) for pairs in exact_fields(batch).to_pylist() if pairs is not None]
                 break
     return found
 
@@ -214,7 +214,7 @@ def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
 
     A field has none if its name is no text, or is one that the source has reserved.
     """
-    reserved = {name.lower() for name in RESERVED}
+    reserved = {name.lower() for name in RESERVED_COLUMNS}
     kinds = {field_name(name): kind for name, kind in field_types(sample).items()}
     return StructType(
         [

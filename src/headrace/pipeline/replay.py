@@ -21,8 +21,8 @@ from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource
 from headrace.pipeline.replay_target import ReplayTarget
 from headrace.server_url import explain_connection_errors
-from headrace.spark.archive.files import numbers_of
-from headrace.spark.sink.write_timeouts import timeouts_explained
+from headrace.spark.archive.files import split_ids
+from headrace.spark.sink.write_timeouts import explain_timeouts
 from headrace.spark.source.offsets import START, parse_id
 
 
@@ -97,7 +97,7 @@ def replay(
     with (
         closing(ReplayTarget(url, stream, name)) as target,
         explain_connection_errors(url),
-        timeouts_explained(target.servers, stream),
+        explain_timeouts(target.servers, stream),
     ):
         earlier = target.position()
         target_was_deleted = earlier is not None and not restart and not target.exists()
@@ -159,7 +159,7 @@ def _play(
     started = time.monotonic()
     try:
         for batch in batches:
-            times = numbers_of(batch.column("id"))[0].to_pylist()
+            times = split_ids(batch.column("id"))[0].to_pylist()
             for start, stop in pacer.due_slices(times):
                 if start == stop:
                     target.flush()

@@ -23,10 +23,16 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.ordered_archive_reader import entries_in_order
 from headrace.pipeline.similar_streams import similar_stream
 from headrace.server_url import without_password
-from headrace.spark.archive.files import ArchivedFile, look
+from headrace.spark.archive.files import ArchivedFile, read_archive
 from headrace.spark.archive.local_paths import local_path
-from headrace.spark.archive.partition_reader import CORRUPT, EXACT, as_map, is_map, whole_fields
-from headrace.spark.decode.schema import Layout
+from headrace.spark.archive.partition_reader import (
+    CORRUPT_COLUMN,
+    EXACT_COLUMN,
+    exact_as_map,
+    exact_fields,
+    has_fields_map,
+)
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.servers import Servers
 from headrace.spark.source.arrow_reader import make_range_reader
@@ -99,7 +105,9 @@ class ReplaySource:
             options = parse_options({"url": self.url, "assign": json.dumps([self.stream])}, "batch")
             part = OffsetRange(self.stream, after, upto, anchored)
             try:
-                for batch in make_range_reader(part, Layout(ENTRY_SCHEMA, "epoch_ms"), options).batches():
+                for batch in make_range_reader(
+                    part, ColumnLayout(ENTRY_SCHEMA, "epoch_ms"), options
+                ).batches():
                     yield batch.rename_columns(["id", "fields"])
             except DataLoss as loss:
                 what = str(loss).partition(" Set failOnDataLoss")[0]
@@ -109,9 +117,9 @@ class ReplaySource:
         """Return the stream's files, the ID up to which it is archived, and the highest ID in the files."""
         if self.archive is None:
             return [], START, START
-        now = look(self.archive)
+        now = read_archive(self.archive)
         files = [file for file in now.files if file.stream == self.stream]
-        return files, now.seams.get(self.stream, START), now.ends.get(self.stream, START)
+        return files, now.archived_through.get(self.stream, START), now.highest_ids.get(self.stream, START)
 
     def _check_history(self) -> None:
         """Check that the stream on the server is the archived one.
@@ -119,7 +127,7 @@ class ReplaySource:
         Raises:
             DataLoss: if the stream was deleted and recreated.
         """
-        position = look(self.archive).positions.get(self.stream) if self.archive else None
+        position = read_archive(self.archive).positions.get(self.stream) if self.archive else None
         if position is None or self.url is None:
             return
         with closing(Servers(self.url)) as servers:
@@ -135,18 +143,18 @@ class ReplaySource:
 
 def restore_fields(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows with their original fields, also those that the columns could not represent."""
-    if EXACT in batch.schema.names:
+    if EXACT_COLUMN in batch.schema.names:
         batch = apply_exact_fields(batch)
-    if is_map(batch.schema) and batch.column("fields").null_count:
+    if has_fields_map(batch.schema) and batch.column("fields").null_count:
         missing = batch.column("id").filter(batch.column("fields").is_null())
         raise HeadraceError(
             f"entry {missing[0]} has no fields in the archive: they were not UTF-8, and the version that "
             "archived them kept only text. Replay the stream, or exclude the entry with --from and --to"
         )
-    if CORRUPT not in batch.schema.names:
+    if CORRUPT_COLUMN not in batch.schema.names:
         yield batch
         return
-    kept, columns = batch.column(CORRUPT), batch.drop_columns([CORRUPT])
+    kept, columns = batch.column(CORRUPT_COLUMN), batch.drop_columns([CORRUPT_COLUMN])
     start = 0
     for corrupt, run in groupby(kept.is_valid().to_pylist()):
         stop = start + len(list(run))
@@ -167,17 +175,17 @@ def restore_fields(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def apply_exact_fields(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows without the column `_exact`; its fields replace all other columns of an entry."""
     ids = batch.column("id")
-    if is_map(batch.schema):
-        return pa.RecordBatch.from_arrays([ids, whole_fields(batch)], ["id", "fields"])
-    kept = batch.column(EXACT)
-    rest = batch.drop_columns([EXACT])
+    if has_fields_map(batch.schema):
+        return pa.RecordBatch.from_arrays([ids, exact_fields(batch)], ["id", "fields"])
+    kept = batch.column(EXACT_COLUMN)
+    rest = batch.drop_columns([EXACT_COLUMN])
     if kept.null_count == len(kept):
         return rest
     columns = [
         column if name == "id" else pc.if_else(kept.is_valid(), pa.scalar(None, column.type), column)
         for name, column in zip(rest.schema.names, rest.columns, strict=True)
     ]
-    return pa.RecordBatch.from_arrays([*columns, as_map(kept)], [*rest.schema.names, "_fields"])
+    return pa.RecordBatch.from_arrays([*columns, exact_as_map(kept)], [*rest.schema.names, "_fields"])
 
 
 def id_before(text: str) -> str:

@@ -22,8 +22,8 @@ from headrace.errors import CommandError, UsageError
 from headrace.pipeline.replay_source import LAST_ID
 from headrace.spark.options import Options, parse_options
 from headrace.spark.servers import Servers
-from headrace.spark.sink.marker import Marker, tagged
-from headrace.spark.sink.sender import Sender
+from headrace.spark.sink.marker import Marker, hash_tagged
+from headrace.spark.sink.sender import RowSender
 from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.source.stream_state import last_ids
 from headrace.spark.stream_names import stream_key
@@ -44,7 +44,7 @@ class ReplayMarker(Marker):
 
     def key(self, stream: bytes) -> bytes:
         """Return the key of this replay into the stream."""
-        return b"%b:headrace:replay:%b" % (tagged(stream), self.query.encode())
+        return b"%b:headrace:replay:%b" % (hash_tagged(stream), self.query_id.encode())
 
     def record_ids(self, first: int, ids: pa.Array) -> None:
         """Record the source IDs of the rows from number `first` on."""
@@ -55,18 +55,18 @@ class ReplayMarker(Marker):
         marker = bisect_right([first for first, _ in self.ids], rows - 1) - 1
         first, ids = self.ids[marker]
         last: str = ids[rows - 1 - first].as_py()
-        return f"{self.batch}:{rows}:{last}:{self.upto}:{ID_MODES[self.keep]}".encode()
+        return f"{self.batch_id}:{rows}:{last}:{self.upto}:{ID_MODES[self.keep]}".encode()
 
-    def flawed(self, rows: int, reason: str) -> bytes:
+    def error_value(self, rows: int, reason: str) -> bytes:
         """Return the value of the key if the server rejected some of these rows."""
-        return f"{self.batch}:{rows}:{REJECTED}:{reason}".encode()
+        return f"{self.batch_id}:{rows}:{REJECTED}:{reason}".encode()
 
     def rows_done(self, value: bytes | None, stream: bytes) -> int:
         """Return how many rows of this run are in the stream. CommandError if another run has started."""
         position = ReplayPosition.parse(value, self.key(stream))
-        if position is None or position.run < self.batch:
+        if position is None or position.run < self.batch_id:
             return 0
-        if position.run > self.batch:
+        if position.run > self.batch_id:
             raise CommandError(
                 f"another process has started the same replay into {stream.decode()!r}; stop one of them"
             )
@@ -133,7 +133,7 @@ class ReplayTarget:
         self._stream = stream
         self.servers = Servers(url)
         self._marker = ReplayMarker(name)
-        self._sender: Sender | None = None
+        self._sender: RowSender | None = None
         self._keep = False
         self.rows = 0
         self.first_id = ""
@@ -166,10 +166,10 @@ class ReplayTarget:
     def start_run(self, keep: bool, run: int, upto: str, restart: bool) -> None:
         """Start a run, so that entries can be added."""
         self._keep = keep
-        self._marker = ReplayMarker(self._marker.query, 0, run, upto=upto, keep=keep)
+        self._marker = ReplayMarker(self._marker.query_id, 0, run, upto=upto, keep=keep)
         if restart:
             self.delete_marker()
-        self._sender = Sender(self._options(), self._marker)
+        self._sender = RowSender(self._options(), self._marker)
 
     def _options(self) -> Options:
         keep = "true" if self._keep else "false"
@@ -196,7 +196,7 @@ class ReplayTarget:
     def flush(self) -> None:
         """Wait until all entries sent are confirmed."""
         assert self._sender is not None
-        self._sender.finish()
+        self._sender.flush()
 
     def complete(self, earlier: ReplayPosition | None) -> None:
         """Record that the replay is complete.
@@ -208,8 +208,8 @@ class ReplayTarget:
             return  # nothing was added: running it again does no harm
         last = self.last_id or (earlier.last if earlier else START)
         marker = self._marker
-        value = f"{marker.batch}:{self.rows}:{last}:{marker.upto}:{ID_MODES[marker.keep]}:{DONE}"
-        self.servers.client().set(self._key, value, px=marker.life_ms)
+        value = f"{marker.batch_id}:{self.rows}:{last}:{marker.upto}:{ID_MODES[marker.keep]}:{DONE}"
+        self.servers.client().set(self._key, value, px=marker.ttl_ms)
 
     def delete_marker(self) -> None:
         """Delete the marker, so that the replay begins again."""

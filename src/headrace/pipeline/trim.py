@@ -30,7 +30,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import published_position
 from headrace.server_url import explain_connection_errors, without_password
-from headrace.spark.archive.files import look as look_at_archive
+from headrace.spark.archive.files import read_archive as look_at_archive
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import START, EntryId, format_id, parse_id
@@ -130,7 +130,7 @@ def trim(
             if seen is None:
                 position = published_position(client, stream)
             else:
-                position = seen.positions.get(stream, Position(seen.seams.get(stream, START)))
+                position = seen.positions.get(stream, Position(seen.archived_through.get(stream, START)))
             is_archived = position is not None and position.id != START
             mark = parse_id(position.id) if position and is_archived else None
             try:

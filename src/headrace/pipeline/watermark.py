@@ -21,11 +21,11 @@ from typing import Any
 import redis
 
 from headrace.errors import CommandError, HeadraceError
-from headrace.spark.archive.files import LOG, OURS, last_batch, logged_files, look
-from headrace.spark.archive.files import seams as seams
+from headrace.spark.archive.files import HEADRACE_DIRECTORY, SPARK_LOG, last_batch, logged_files, read_archive
+from headrace.spark.archive.files import archived_through as archived_through
 from headrace.spark.servers import CONNECTION_ERRORS, Servers
-from headrace.spark.sink.marker import tagged
-from headrace.spark.sink.write_timeouts import timeouts_explained
+from headrace.spark.sink.marker import hash_tagged
+from headrace.spark.sink.write_timeouts import explain_timeouts
 from headrace.spark.source.history import StreamObservation, identity_mismatch
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.positions import Position, entry_fingerprint, parse_position
@@ -37,7 +37,7 @@ PARQUET_MAGIC = b"PAR1"  # the last bytes of a complete Parquet file
 
 def watermark_key(stream: str) -> bytes:
     """Return the key of the stream's watermark; its hash tag puts it into the stream's slot of a cluster."""
-    return b"%b:headrace:archived" % tagged(stream_key(stream))
+    return b"%b:headrace:archived" % hash_tagged(stream_key(stream))
 
 
 def published_id(client: Any, stream: str) -> str | None:
@@ -140,16 +140,16 @@ class WatermarkPublisher:
         batch = last_batch(self._directory)
         if batch is None or batch == self._published_batch:
             return
-        now = look(self._directory)
+        now = read_archive(self._directory)
         self._sync_archive(batch)
-        for stream, seam in now.seams.items():
+        for stream, seam in now.archived_through.items():
             position = str(now.positions.get(stream, seam))
             self._servers.with_retries(partial(self._raise_watermark, stream, position))
         self._published_batch = batch
 
     def _raise_watermark(self, stream: str, position: str) -> None:
         try:
-            with timeouts_explained(self._servers, stream):
+            with explain_timeouts(self._servers, stream):
                 raise_watermark(self._servers.client(), stream, position)
         except (CommandError, redis.ResponseError) as error:
             # Retried with another server.
@@ -166,7 +166,7 @@ class WatermarkPublisher:
 
     def _sync_archive(self, batch: int) -> None:
         """Sync what Spark has written to disk: files, logs, and their directories."""
-        log, checkpoint = self._directory / LOG, self._directory / OURS / "checkpoint"
+        log, checkpoint = self._directory / SPARK_LOG, self._directory / HEADRACE_DIRECTORY / "checkpoint"
         files = logged_files(self._directory, log)
         new = files - self._on_disk
         for path in new:

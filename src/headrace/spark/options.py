@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.errors import UsageError
 from headrace.spark import option_values
-from headrace.spark.decode.time_formats import FORMATS
+from headrace.spark.decode.time_formats import TIME_FORMATS
 
 SPARK_OPTIONS = {"checkpointlocation", "queryname"}  # Spark adds these to the options of a sink or a table
 log = logging.getLogger(__name__)
@@ -244,7 +244,7 @@ OPTIONS = (
         "How the text of a TIMESTAMP column is read, and written. ISO 8601 without a zone is UTC. `auto` "
         "reads both milliseconds since 1970 and ISO 8601, and writes the former. A column has a format of "
         "its own if that is its comment in the schema: `at TIMESTAMP COMMENT 'iso8601'`.",
-        option_values.parse_one_of(*FORMATS),
+        option_values.parse_one_of(*TIME_FORMATS),
     ),
     Option(
         "fieldsType",

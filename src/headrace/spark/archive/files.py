@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.errors import UsageError
-from headrace.spark.archive.names import ENCODED, NAMES, NULL_PARTITION, recorded_names
+from headrace.spark.archive.names import ENCODED, NAMES_FILE, NULL_PARTITION, recorded_names
 from headrace.spark.source.offsets import START, EntryId, advance_offsets, format_id, parse_id, sorted_offsets
 from headrace.spark.source.positions import Positions, parse_positions
 
-LOG = "_spark_metadata"
-OURS = "_headrace"
+SPARK_LOG = "_spark_metadata"
+HEADRACE_DIRECTORY = "_headrace"
 
 # Days begin at other hours in other time zones: an archive may have been written in several.
 DAYS_APART_MAX = 2
@@ -58,31 +58,31 @@ class Archive:
     """
 
     files: tuple[ArchivedFile, ...]
-    seams: dict[str, str]
+    archived_through: dict[str, str]
     positions: Positions = field(default_factory=dict)
-    ends: dict[str, str] = field(default_factory=dict)
+    highest_ids: dict[str, str] = field(default_factory=dict)
 
 
-def look(directory: Path) -> Archive:
+def read_archive(directory: Path) -> Archive:
     """What is in an archive that may be growing. UsageError if it is none."""
     batch = last_batch(directory)
     files = archived_files(directory, batch)
-    found = {} if batch is None else reached(directory, batch)
+    found = {} if batch is None else checkpoint_positions(directory, batch)
     unknown = [file for file in files if file.stream not in found]
     known = {stream: each.id for stream, each in found.items() if each.id != START}
-    seams = known | seams_of(unknown)
+    seams = known | highest_ids(unknown)
     again = [file for file in files if file.stream in found and found[file.stream].generation]
-    return Archive(tuple(files), seams, found, advance_offsets(sorted_offsets(seams), seams_of(again)))
+    return Archive(tuple(files), seams, found, advance_offsets(sorted_offsets(seams), highest_ids(again)))
 
 
-def seams(directory: Path) -> dict[str, str]:
+def archived_through(directory: Path) -> dict[str, str]:
     """The ID up to which each stream is archived: what comes after it is not there."""
-    return look(directory).seams
+    return read_archive(directory).archived_through
 
 
-def reached(directory: Path, batch: int) -> Positions:
+def checkpoint_positions(directory: Path, batch: int) -> Positions:
     """How far a batch, all of whose files count, has got; nothing if the checkpoint is gone."""
-    offsets = directory / OURS / "checkpoint" / "offsets" / str(batch)
+    offsets = directory / HEADRACE_DIRECTORY / "checkpoint" / "offsets" / str(batch)
     if not offsets.is_file():
         return {}
     found = parse_positions(json.loads(offsets.read_text("utf-8").splitlines()[-1]))
@@ -94,27 +94,27 @@ def archived_files(directory: Path, batch: int | None = None) -> list[ArchivedFi
 
     UsageError if nothing says whose entries they hold.
     """
-    alone = only_stream(directory)
-    names = recorded_names(directory / OURS)
+    alone = single_stream(directory)
+    names = recorded_names(directory / HEADRACE_DIRECTORY)
     last = last_batch(directory)
-    reads = {} if last is None else reached(directory, last)
+    reads = {} if last is None else checkpoint_positions(directory, last)
     if NULL_PARTITION in reads and "" not in reads:
         names[""] = NULL_PARTITION  # an archive that is older than encoded names
     unknown: set[str] = set()
     found = []
     for path in committed_files(directory, batch):
-        keys = partition_of(path.relative_to(directory))
+        keys = partition_values(path.relative_to(directory))
         stream = keys.get("stream", alone)
         if stream is None:
             raise UsageError(f"{directory} is no archive: nothing says which stream {path.name} is from.")
         if stream not in names and ENCODED.fullmatch(stream):
             unknown.add(stream)
         stream = names.get(stream, stream)
-        found.append(ArchivedFile(path, stream, day(keys.get("date", ""))))
+        found.append(ArchivedFile(path, stream, parse_date(keys.get("date", ""))))
     if unknown:
         log.warning(
             "%s does not say which streams are in %s; they are called like their directories.",
-            directory / OURS / NAMES,
+            directory / HEADRACE_DIRECTORY / NAMES_FILE,
             ", ".join(sorted(unknown)),
         )
     return sorted(found, key=lambda file: (file.stream, file.path))
@@ -127,7 +127,7 @@ def committed_files(directory: Path, batch: int | None = None) -> list[Path]:
     """
     if not directory.is_dir():
         raise UsageError(f"{directory}: there is no archive.")
-    log = directory / LOG
+    log = directory / SPARK_LOG
     if log.is_dir():
         return sorted(logged_files(directory, log, batch))
     files = (path.relative_to(directory) for path in directory.rglob("*.parquet"))
@@ -136,11 +136,11 @@ def committed_files(directory: Path, batch: int | None = None) -> list[Path]:
 
 def last_batch(directory: Path) -> int | None:
     """The last batch whose files count; None if there is none."""
-    log = directory / LOG
-    return max((number for number, _ in batches_in(log)), default=None) if log.is_dir() else None
+    log = directory / SPARK_LOG
+    return max((number for number, _ in batch_logs(log)), default=None) if log.is_dir() else None
 
 
-def batches_in(log: Path) -> dict[tuple[int, bool], Path]:
+def batch_logs(log: Path) -> dict[tuple[int, bool], Path]:
     """The files of Spark's log by batch, and whether they stand for all batches up to that, too."""
     matches = ((re.fullmatch(r"(\d+)(\.compact)?", path.name), path) for path in log.iterdir())
     return {(int(match[1]), bool(match[2])): path for match, path in matches if match}
@@ -151,7 +151,7 @@ def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Pat
 
     A compact file stands for all batches up to its own, which may be gone by now.
     """
-    batches = {each: path for each, path in batches_in(log).items() if last is None or each[0] <= last}
+    batches = {each: path for each, path in batch_logs(log).items() if last is None or each[0] <= last}
     begin = max((number for number, compact in batches if compact), default=-1)
     files: set[Path] = set()
     for (number, compact), path in sorted(batches.items()):
@@ -162,7 +162,7 @@ def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Pat
             raise UsageError(f"{path} is a log of version {version!r}; expected v1.")
         for line in lines:
             said = json.loads(line)
-            file = located(directory, said["path"])
+            file = resolve_logged_path(directory, said["path"])
             if said["action"] == "delete":
                 files.discard(file)
             else:
@@ -170,7 +170,7 @@ def logged_files(directory: Path, log: Path, last: int | None = None) -> set[Pat
     return files
 
 
-def located(directory: Path, uri: str) -> Path:
+def resolve_logged_path(directory: Path, uri: str) -> Path:
     """Where a file of the log is now: the log names whole paths, and an archive may have been moved."""
     path = Path(unquote(urlsplit(uri).path))
     inner = [path.name]
@@ -183,13 +183,13 @@ def located(directory: Path, uri: str) -> Path:
     return directory.joinpath(*inner)
 
 
-def partition_of(inner: Path) -> dict[str, str]:
+def partition_values(inner: Path) -> dict[str, str]:
     """What the folders on the way to a file say of it: stream, date."""
     pairs = (part.partition("=") for part in inner.parts[:-1])
     return {key: "" if value == NULL_PARTITION else unquote(value) for key, equals, value in pairs if equals}
 
 
-def day(text: str) -> datetime.date | None:
+def parse_date(text: str) -> datetime.date | None:
     """The day that a folder names; None for what lies past the year 9999, or is no day."""
     try:
         return datetime.date.fromisoformat(text)
@@ -197,16 +197,16 @@ def day(text: str) -> datetime.date | None:
         return None
 
 
-def only_stream(directory: Path) -> str | None:
+def single_stream(directory: Path) -> str | None:
     """The stream of an archive of one stream, as its own note says."""
-    mark = directory / OURS / "stream.json"
+    mark = directory / HEADRACE_DIRECTORY / "stream.json"
     if not mark.is_file():
         return None
     stream: str | None = json.loads(mark.read_text()).get("stream")
     return stream
 
 
-def seams_of(files: Iterable[ArchivedFile]) -> dict[str, str]:
+def highest_ids(files: Iterable[ArchivedFile]) -> dict[str, str]:
     """The highest ID of each stream in these files. Reads the IDs of the last days only."""
     by_stream = defaultdict(list)
     for file in files:
@@ -225,24 +225,26 @@ def highest_id(files: list[ArchivedFile]) -> EntryId:
         # Times that no date can say lie behind all others.
         if file.date is None or file.date >= since:
             with pq.ParquetFile(file.path) as parquet:
-                for group in groups_from(parquet, latest):
-                    latest = max(latest, highest_of(parquet.read_row_group(group, ["id"]).column("id")))
+                for group in row_groups_from(parquet, latest):
+                    latest = max(
+                        latest, highest_in_column(parquet.read_row_group(group, ["id"]).column("id"))
+                    )
     return latest
 
 
-def groups_from(parquet: pq.ParquetFile, latest: EntryId) -> list[int]:
+def row_groups_from(parquet: pq.ParquetFile, latest: EntryId) -> list[int]:
     """The row groups that may hold an ID after the latest: all, if the file does not tell their times."""
     metadata = parquet.metadata
     place = parquet.schema.names.index("timestamp") if "timestamp" in parquet.schema.names else None
     found = []
     for group in range(metadata.num_row_groups):
         told = None if place is None else metadata.row_group(group).column(place).statistics
-        if told is None or not told.has_min_max or told.null_count or last_ms(told) >= latest[0]:
+        if told is None or not told.has_min_max or told.null_count or max_ms(told) >= latest[0]:
             found.append(group)
     return found
 
 
-def last_ms(statistics: pq.Statistics) -> float:
+def max_ms(statistics: pq.Statistics) -> float:
     """The millisecond in which the last of some times may lie; infinite if no datetime can say it."""
     try:
         last = statistics.max
@@ -252,16 +254,16 @@ def last_ms(statistics: pq.Statistics) -> float:
         return math.inf
 
 
-def numbers_of(ids: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+def split_ids(ids: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """Both numbers of each ID: milliseconds and sequence, UINT64."""
     parts = pc.split_pattern(ids, "-")
     return pc.list_element(parts, 0).cast(pa.uint64()), pc.list_element(parts, 1).cast(pa.uint64())
 
 
-def highest_of(ids: pa.ChunkedArray) -> EntryId:
+def highest_in_column(ids: pa.ChunkedArray) -> EntryId:
     """The highest of some IDs, as numbers; 0-0 if there is none."""
     if len(ids) == 0:
         return parse_id(START)
-    ms, seq = numbers_of(ids)
+    ms, seq = split_ids(ids)
     highest = pc.max(ms)
     return highest.as_py(), pc.max(pc.filter(seq, pc.equal(ms, highest))).as_py()

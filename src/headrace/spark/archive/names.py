@@ -19,7 +19,7 @@ from pathlib import Path
 from headrace.spark.stream_names import stream_key
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # how Spark writes a null, or an empty name, into a path
-NAMES = "names.json"
+NAMES_FILE = "names.json"
 ENCODED = re.compile(r".*~[0-9a-f]{32}", re.DOTALL)
 COMPONENT_BYTES_MAX = 255 - len("stream=")
 PREFIX_LENGTH = 40
@@ -55,5 +55,5 @@ def encoded_names(streams: Iterable[str], ascii_only: bool = False) -> dict[str,
 
 def recorded_names(ours: Path) -> dict[str, str]:
     """The streams of encoded directories, as the archive's own note says; none without that note."""
-    path = ours / NAMES
+    path = ours / NAMES_FILE
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}

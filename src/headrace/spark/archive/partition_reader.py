@@ -26,21 +26,21 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.spark.archive.files import numbers_of
-from headrace.spark.decode.misfits import report
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.decode.schema import BatchMaker, Layout, Spec
+from headrace.spark.archive.files import split_ids
+from headrace.spark.decode.misfits import report_misfits
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.schema import BatchBuilder, ColumnLayout, ColumnSpec
 from headrace.spark.options import Options
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 
-CORRUPT = "_corrupt_record"  # what an older archive of columns keeps of an entry that did not fit them
-EXACT = "_exact"  # the whole entry, where the other columns do not give it back byte for byte
-PAIRS = pa.map_(pa.binary(), pa.binary())
+CORRUPT_COLUMN = "_corrupt_record"  # what an older archive of columns keeps of an entry that did not fit them
+EXACT_COLUMN = "_exact"  # the whole entry, where the other columns do not give it back byte for byte
+BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 
 
 @dataclass(frozen=True)
-class Piece:
+class FileRowGroups:
     """Some row groups of a file."""
 
     path: Path
@@ -48,35 +48,35 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class ArchivePart:
+class ArchivePartition:
     """A task: of the entries in some pieces of a stream those after `after`, up to and including `upto`.
 
     whole: all of them are.
     """
 
     stream: str
-    pieces: tuple[Piece, ...]
+    files: tuple[FileRowGroups, ...]
     after: str
     upto: str
     whole: bool
 
 
-class ArchiveRows:
+class ArchivePartitionReader:
     """Reads one part."""
 
-    def __init__(self, part: ArchivePart, layout: Layout, options: Options) -> None:
+    def __init__(self, part: ArchivePartition, layout: ColumnLayout, options: Options) -> None:
         self._part = part
         self._layout = layout
         self._mode = options.mode
         self._schema = to_arrow_schema(layout.schema, timezone="UTC")
-        self._misfits = [0] * len(layout.decoded())
+        self._misfits = [0] * len(layout.decoded_specs())
         self._decoded = any(
             spec.kind not in ("stream", "id", "timestamp", "sequence") for spec in layout.specs
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The entries, file by file, in the order in which they stand there."""
-        for piece in self._part.pieces:
+        for piece in self._part.files:
             try:
                 file = pq.ParquetFile(piece.path, coerce_int96_timestamp_unit="us")
             except FileNotFoundError as gone:
@@ -85,56 +85,56 @@ class ArchiveRows:
                     "compacted meanwhile? Run the query again."
                 ) from gone
             with file:
-                yield from self._read(file, piece)
+                yield from self._read_file(file, piece)
 
-    def _read(self, file: pq.ParquetFile, piece: Piece) -> Iterator[pa.RecordBatch]:
-        fields = is_map(file.schema_arrow)
-        columns = self._columns(file.schema_arrow, piece.path)
-        most, groups = rows_at_once(file, piece), list(piece.groups)
+    def _read_file(self, file: pq.ParquetFile, piece: FileRowGroups) -> Iterator[pa.RecordBatch]:
+        fields = has_fields_map(file.schema_arrow)
+        columns = self._needed_columns(file.schema_arrow, piece.path)
+        most, groups = rows_per_batch(file, piece), list(piece.groups)
         most = max(1, min(most, BATCH_BYTES // max(len(self._part.stream), 1)))  # it stands in every row
         for batch in file.iter_batches(most, groups, columns, use_threads=False):  # a task has one core
-            rows = batch if self._part.whole else within(batch, self._part.after, self._part.upto)
+            rows = batch if self._part.whole else filter_id_range(batch, self._part.after, self._part.upto)
             if rows.num_rows == 0:
                 continue
             if fields and self._decoded:
-                yield from self._decode(rows.column("id"), whole_fields(rows))
-            elif EXACT in rows.schema.names:
-                yield from self._split(rows, piece.path)
+                yield from self._decode_fields(rows.column("id"), exact_fields(rows))
+            elif EXACT_COLUMN in rows.schema.names:
+                yield from self._split_exact(rows, piece.path)
             else:
-                yield self._cast(rows, piece.path)
+                yield self._cast_columns(rows, piece.path)
         self._report(piece)
 
-    def _split(self, rows: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
+    def _split_exact(self, rows: pa.RecordBatch, path: Path) -> Iterator[pa.RecordBatch]:
         """The rows that their columns hold, then those that stand in `_exact`."""
-        kept = rows.column(EXACT).is_valid()
+        kept = rows.column(EXACT_COLUMN).is_valid()
         plain, exact = rows.filter(pc.invert(kept)), rows.filter(kept)
         if plain.num_rows:
-            yield self._cast(plain, path)
+            yield self._cast_columns(plain, path)
         if exact.num_rows:
-            yield from self._decode(exact.column("id"), as_map(exact.column(EXACT)))
+            yield from self._decode_fields(exact.column("id"), exact_as_map(exact.column(EXACT_COLUMN)))
 
-    def _report(self, piece: Piece) -> None:
+    def _report(self, piece: FileRowGroups) -> None:
         """Tell how many values of each column did not fit."""
         counts, self._misfits = self._misfits, [0] * len(self._misfits)
-        report(self._part.stream, f"{piece.path} {piece.groups}", self._layout, counts, self._mode)
+        report_misfits(self._part.stream, f"{piece.path} {piece.groups}", self._layout, counts, self._mode)
 
-    def _columns(self, schema: pa.Schema, path: Path) -> list[str]:
+    def _needed_columns(self, schema: pa.Schema, path: Path) -> list[str]:
         """Which columns of a file are needed. UsageError if it lacks one."""
         if not self._decoded:
             return ["id"]
         wanted = ["fields"]
-        if not is_map(schema):
+        if not has_fields_map(schema):
             check_columns(self._layout.specs, schema, path)
-            wanted = [CORRUPT if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
-        wanted.append(EXACT)
+            wanted = [CORRUPT_COLUMN if spec.kind == "corrupt" else spec.name for spec in self._layout.specs]
+        wanted.append(EXACT_COLUMN)
         return ["id", *(name for name in wanted if name in schema.names)]
 
-    def _decode(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[pa.RecordBatch]:
-        scanner = PageScanner()
+    def _decode_fields(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[pa.RecordBatch]:
+        scanner = ReplyPageTokenizer()
         decoder = self._layout.decoder(scanner, self._part.stream, self._mode)
-        maker = BatchMaker(self._layout, self._part.stream)
-        answer = as_answer(ids, fields)
-        scanner.page(b"")
+        maker = BatchBuilder(self._layout, self._part.stream)
+        answer = as_xrange_reply(ids, fields)
+        scanner.begin_page(b"")
         scanner.feed(answer, len(answer))
         scanner.scan()
         while not decoder.decode(BATCH_ROWS, BATCH_BYTES):
@@ -147,10 +147,10 @@ class ArchiveRows:
                 "%d malformed entries of the archive of %s were left out", decoder.dropped, self._part.stream
             )
 
-    def _cast(self, rows: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    def _cast_columns(self, rows: pa.RecordBatch, path: Path) -> pa.RecordBatch:
         """The rows in the columns of the schema. HeadraceError for a value that its type cannot hold."""
         ids = rows.column("id")
-        ms, seq = numbers_of(ids)
+        ms, seq = split_ids(ids)
         arrays = []
         for spec, field in zip(self._layout.specs, self._schema, strict=True):
             try:
@@ -163,10 +163,12 @@ class ArchiveRows:
                     array = micros.cast(pa.timestamp("us")).cast(field.type)
                 elif spec.kind == "sequence":
                     array = seq.cast(field.type)
-                elif spec.kind == "exact" or (spec.kind == "corrupt" and CORRUPT not in rows.schema.names):
+                elif spec.kind == "exact" or (
+                    spec.kind == "corrupt" and CORRUPT_COLUMN not in rows.schema.names
+                ):
                     array = pa.nulls(len(rows), field.type)
                 elif spec.kind == "corrupt":
-                    array = rows.column(CORRUPT).cast(field.type)
+                    array = rows.column(CORRUPT_COLUMN).cast(field.type)
                 else:
                     array = rows.column(spec.name).cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -177,9 +179,9 @@ class ArchiveRows:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def check_columns(specs: list[Spec], schema: pa.Schema, path: Path) -> None:
+def check_columns(specs: list[ColumnSpec], schema: pa.Schema, path: Path) -> None:
     """UsageError if an archive of columns cannot give what is asked for."""
-    if is_map(schema):
+    if has_fields_map(schema):
         return
     if any(spec.kind == "fields" for spec in specs):
         raise UsageError(
@@ -188,17 +190,17 @@ def check_columns(specs: list[Spec], schema: pa.Schema, path: Path) -> None:
         )
     lacking = [spec.name for spec in specs if spec.name and spec.name not in schema.names]
     if lacking:
-        own = ("id", "timestamp", "sequence", EXACT)
+        own = ("id", "timestamp", "sequence", EXACT_COLUMN)
         has = ", ".join(name for name in schema.names if name not in own)
         raise UsageError(f"The archive has no column {lacking[0]!r}; it was written with {has} ({path}).")
 
 
-def is_map(schema: pa.Schema) -> bool:
+def has_fields_map(schema: pa.Schema) -> bool:
     """Whether a file holds the fields as one map."""
     return "fields" in schema.names and pa.types.is_map(schema.field("fields").type)
 
 
-def as_map(exact: pa.ListArray) -> pa.MapArray:
+def exact_as_map(exact: pa.ListArray) -> pa.MapArray:
     """The column `_exact` as maps, in which a name may come twice; a null stays one."""
     names, values = exact.values.flatten()
     offsets = pc.add(exact.offsets, 0)  # of their own: a null needs them to begin at their front
@@ -206,18 +208,18 @@ def as_map(exact: pa.ListArray) -> pa.MapArray:
     return pa.MapArray.from_arrays(offsets, names, values, mask=missing)
 
 
-def whole_fields(rows: pa.RecordBatch) -> pa.MapArray:
+def exact_fields(rows: pa.RecordBatch) -> pa.MapArray:
     """The fields of rows of an archive of maps, as they were: of `_exact` where that is not null."""
-    fields = rows.column("fields").cast(PAIRS)
-    if EXACT not in rows.schema.names or rows.column(EXACT).null_count == rows.num_rows:
+    fields = rows.column("fields").cast(BINARY_MAP)
+    if EXACT_COLUMN not in rows.schema.names or rows.column(EXACT_COLUMN).null_count == rows.num_rows:
         return fields
-    kept = rows.column(EXACT).is_valid()
-    both = pa.concat_arrays([fields, as_map(rows.column(EXACT))])
+    kept = rows.column(EXACT_COLUMN).is_valid()
+    both = pa.concat_arrays([fields, exact_as_map(rows.column(EXACT_COLUMN))])
     order = pa.array(range(rows.num_rows), pa.int64())
     return both.take(pc.if_else(kept, pc.add(order, rows.num_rows), order))
 
 
-def rows_at_once(file: pq.ParquetFile, piece: Piece) -> int:
+def rows_per_batch(file: pq.ParquetFile, piece: FileRowGroups) -> int:
     """How many rows of a file to take at once, so that large ones do not fill the memory."""
     groups = [file.metadata.row_group(group) for group in piece.groups]
     rows: int = sum(group.num_rows for group in groups)
@@ -225,9 +227,9 @@ def rows_at_once(file: pq.ParquetFile, piece: Piece) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
 
 
-def within(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBatch:
+def filter_id_range(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBatch:
     """The rows of IDs after one, up to and including another."""
-    ms, seq = numbers_of(rows.column("id"))
+    ms, seq = split_ids(rows.column("id"))
     low, high = ([pa.scalar(number, pa.uint64()) for number in parse_id(each)] for each in (after, upto))
     return rows.filter(
         pc.and_(
@@ -237,27 +239,29 @@ def within(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBatch:
     )
 
 
-def as_answer(ids: pa.Array, fields: pa.MapArray) -> bytearray:
+def as_xrange_reply(ids: pa.Array, fields: pa.MapArray) -> bytearray:
     """What a server would have answered to XRANGE: entries in the protocol's form."""
     keys, items, starts = fields.keys, fields.items, fields.offsets
-    pairs = pc.binary_join_element_wise(words(keys), words(items), b"")
+    pairs = pc.binary_join_element_wise(as_bulk_strings(keys), as_bulk_strings(items), b"")
     texts = pc.binary_join(pa.ListArray.from_arrays(starts, pairs), b"")
     counts = pc.multiply(pc.subtract(starts.slice(1), starts.slice(0, len(fields))), 2)
     head = pa.scalar(b"*2\r\n", pa.binary())
     star, line = pa.scalar(b"*", pa.binary()), pa.scalar(b"\r\n", pa.binary())
-    entries = pc.binary_join_element_wise(head, words(ids), star, as_text(counts), line, texts, b"")
+    entries = pc.binary_join_element_wise(
+        head, as_bulk_strings(ids), star, as_decimal(counts), line, texts, b""
+    )
     _, offsets, data = entries.buffers()
     end = memoryview(offsets).cast("B").cast("i")[len(entries)]
     return bytearray(b"*%d\r\n" % len(ids)) + memoryview(data)[:end]
 
 
-def words(texts: pa.Array) -> pa.Array:
+def as_bulk_strings(texts: pa.Array) -> pa.Array:
     """Each text as a word of the protocol: its length, and itself."""
     texts = texts.cast(pa.binary())
     dollar, line = pa.scalar(b"$", pa.binary()), pa.scalar(b"\r\n", pa.binary())
-    return pc.binary_join_element_wise(dollar, as_text(pc.binary_length(texts)), line, texts, line, b"")
+    return pc.binary_join_element_wise(dollar, as_decimal(pc.binary_length(texts)), line, texts, line, b"")
 
 
-def as_text(numbers: pa.Array) -> pa.Array:
+def as_decimal(numbers: pa.Array) -> pa.Array:
     """Numbers in decimal, as bytes."""
     return numbers.cast(pa.string()).cast(pa.binary())

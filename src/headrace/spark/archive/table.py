@@ -27,9 +27,14 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
 from headrace.errors import HeadraceError
-from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, archived_files, look
-from headrace.spark.archive.partition_reader import ArchivePart, ArchiveRows, Piece, check_columns
-from headrace.spark.decode.schema import Layout
+from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, archived_files, read_archive
+from headrace.spark.archive.partition_reader import (
+    ArchivePartition,
+    ArchivePartitionReader,
+    FileRowGroups,
+    check_columns,
+)
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.servers import StreamReadError
@@ -49,20 +54,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS_PER_TASK = 1_000_000  # of archived entries, at most, unless a row group has more
-LOOKS_MAX = 5  # at an archive that grows while it is planned
+PLAN_ATTEMPTS_MAX = 5  # at an archive that grows while it is planned
 DAY_MS = 24 * 3600 * 1000
 EPOCH = datetime.date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
-class LivePart:
+class LivePartition:
     """A task: ranges of one stream, one after the other.
 
     witness: the end of the first range, an entry, which must still be there when that has been read.
     """
 
     ranges: tuple[OffsetRange, ...]
-    witness: str | None = None
+    anchor_id: str | None = None
 
 
 @brief_errors
@@ -78,20 +83,22 @@ class ArchiveReader(HeadraceReader):
             options = replace(options, subscribe=tuple({f.stream for f in archived_files(self._directory)}))
         super().__init__(options, schema)
         self._archive = Archive((), {})
-        self._live: Offsets = {}  # where the streams of the server end
-        self._begins: dict[str, str | None] = {}  # of streams without the entry of their seam: the next one
+        self._live_ends: Offsets = {}  # where the streams of the server end
+        self._first_after_gap: dict[
+            str, str | None
+        ] = {}  # of streams without the entry of their seam: the next one
 
     def partitions(self) -> list[InputPartition]:
         """The tasks: those of the archive, and those of the streams."""
-        now = look(self._directory)
-        for _ in range(LOOKS_MAX):
-            self._archive, self._begins = now, {}
+        now = read_archive(self._directory)
+        for _ in range(PLAN_ATTEMPTS_MAX):
+            self._archive, self._first_after_gap = now, {}
             parts = super().partitions()
-            if not self._begins:
+            if not self._first_after_gap:
                 return parts
             # Trimmed up to the seam, or up to a newer one that the archive has by now?
-            now = look(self._directory)
-            if now.seams == self._archive.seams:
+            now = read_archive(self._directory)
+            if now.archived_through == self._archive.archived_through:
                 self._warn_of_gaps()
                 return parts
         raise HeadraceError(
@@ -101,24 +108,24 @@ class ArchiveReader(HeadraceReader):
 
     def _last_ids(self) -> Offsets:
         """Where each stream ends: live, or in the archive if it is not there or was recreated."""
-        self._live = super()._last_ids()
-        archived = {s: end for s, end in self._archive.ends.items() if self._subscription.matches(s)}
-        return sorted_offsets(advance_offsets(self._live, archived))
+        self._live_ends = super()._last_ids()
+        archived = {s: end for s, end in self._archive.highest_ids.items() if self._subscription.matches(s)}
+        return sorted_offsets(advance_offsets(self._live_ends, archived))
 
     def _partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        seams = {s: seam for s, seam in self._archive.seams.items() if s in end}
-        lasts = {s: last for s, last in self._archive.ends.items() if s in end}
+        seams = {s: seam for s, seam in self._archive.archived_through.items() if s in end}
+        lasts = {s: last for s, last in self._archive.highest_ids.items() if s in end}
         ranges = {s: (start.get(s, START), min(end[s], last, key=parse_id)) for s, last in lasts.items()}
-        parts: list[ArchivePart | LivePart] = []
-        parts += archive_parts(self._archive, ranges, self._layout, self._options)
-        recreated_since = self._recreated(seams)
-        live_end = {s: min(i, self._live.get(s, START), key=parse_id) for s, i in end.items()}
-        parts += self._live_parts(
+        parts: list[ArchivePartition | LivePartition] = []
+        parts += plan_archive(self._archive, ranges, self._layout, self._options)
+        recreated_since = self._report_recreated(seams)
+        live_end = {s: min(i, self._live_ends.get(s, START), key=parse_id) for s, i in end.items()}
+        parts += self._plan_live(
             start, live_end, {s: seam for s, seam in seams.items() if s not in recreated_since}
         )
         return [InputPartition(part) for part in parts]
 
-    def _live_parts(self, start: Offsets, end: Offsets, seams: Offsets) -> list[LivePart]:
+    def _plan_live(self, start: Offsets, end: Offsets, seams: Offsets) -> list[LivePartition]:
         """What lies behind the seams; all of a stream that has none."""
         after = {s: max(start.get(s, START), seams.get(s, START), key=parse_id) for s in end}
         at_seam = {s for s in seams if after[s] == seams[s] and after[s] != start.get(s)}
@@ -126,13 +133,13 @@ class ArchiveReader(HeadraceReader):
         parts = []
         for part in plan_ranges(self._servers, after, end, self._options, None, start, self._end_positions):
             if part.stream in at_seam and part.after == seams[part.stream] != first[part.stream]:
-                self._begins[part.stream] = first[part.stream]
-                parts.append(behind_gone_seam(part, first[part.stream]))
+                self._first_after_gap[part.stream] = first[part.stream]
+                parts.append(after_trimmed_anchor(part, first[part.stream]))
             else:
-                parts.append(LivePart((part,)))
+                parts.append(LivePartition((part,)))
         return parts
 
-    def _recreated(self, seams: Offsets) -> set[str]:
+    def _report_recreated(self, seams: Offsets) -> set[str]:
         """The streams that were recreated since they were archived; that is reported.
 
         Nothing that such a stream has now is in the archive, so it is read from its beginning.
@@ -152,8 +159,8 @@ class ArchiveReader(HeadraceReader):
 
     def _warn_of_gaps(self) -> None:
         """Streams that begin behind their seams: more may be trimmed than is archived. It cannot be known."""
-        for stream, now in stream_states(self._servers, self._begins).items():
-            seam = self._archive.seams[stream]
+        for stream, now in stream_states(self._servers, self._first_after_gap).items():
+            seam = self._archive.archived_through[stream]
             is_there = now.first_id is not None and parse_id(now.first_id) < parse_id(
                 seam
             )  # the seam was deleted
@@ -163,7 +170,7 @@ class ArchiveReader(HeadraceReader):
                     "that is %s: whatever lay between was trimmed before it was archived.",
                     stream,
                     seam,
-                    self._begins[stream] or "none",
+                    self._first_after_gap[stream] or "none",
                 )
 
     def _first_from(self, streams: Iterable[str], seams: Offsets) -> dict[str, str | None]:
@@ -179,15 +186,15 @@ class ArchiveReader(HeadraceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         part = partition.value
-        if isinstance(part, ArchivePart):
-            yield from ArchiveRows(part, self._layout, self._options).batches()
-        elif isinstance(part, LivePart):
+        if isinstance(part, ArchivePartition):
+            yield from ArchivePartitionReader(part, self._layout, self._options).batches()
+        elif isinstance(part, LivePartition):
             for each in part.ranges:
                 yield from make_range_reader(each, self._layout, self._options).batches()
-                if each.upto == part.witness:
-                    self._check_witness(each)
+                if each.upto == part.anchor_id:
+                    self._check_anchor_kept(each)
 
-    def _check_witness(self, part: OffsetRange) -> None:
+    def _check_anchor_kept(self, part: OffsetRange) -> None:
         """Streams are trimmed from the front: what is still there was there when it was read."""
         first = self._first_from([part.stream], {part.stream: part.upto})
         if first[part.stream] != part.upto:
@@ -198,26 +205,26 @@ class ArchiveReader(HeadraceReader):
             )
 
 
-def behind_gone_seam(part: OffsetRange, first: str | None) -> LivePart:
+def after_trimmed_anchor(part: OffsetRange, first: str | None) -> LivePartition:
     """The range that begins at a seam whose entry the stream no longer has; first is the first it has.
 
     That cannot begin at its anchor. So its first entry is read by itself, and is the anchor of the rest.
     """
     part = replace(part, anchored=False)
     if first is None or parse_id(first) > parse_id(part.upto):
-        return LivePart((part,))
+        return LivePartition((part,))
     ranges = [replace(part, upto=first)]
     if first != part.upto:
         ranges.append(replace(part, after=first, anchored=True, start_number=None))
-    return LivePart(tuple(ranges), first)
+    return LivePartition(tuple(ranges), first)
 
 
-def archive_parts(
+def plan_archive(
     archive: Archive,
     ranges: Mapping[str, tuple[str, str]],
-    layout: Layout,
+    layout: ColumnLayout,
     options: Options,
-) -> list[ArchivePart]:
+) -> list[ArchivePartition]:
     """The tasks that read of each stream in ranges what lies after one ID and up to another.
 
     UsageError if the files lack a column.
@@ -225,7 +232,7 @@ def archive_parts(
     groups: dict[str, list[tuple[Path, int, int]]] = defaultdict(list)
     for file in archive.files:
         if file.stream in ranges and may_hold(file, *ranges[file.stream]):
-            groups[file.stream] += row_groups(file.path, layout)
+            groups[file.stream] += list_row_groups(file.path, layout)
     rows = sum(group[2] for theirs in groups.values() for group in theirs)
     share = min(rows // (options.min_partitions or os.cpu_count() or 1) + 1, ROWS_PER_TASK)
     if options.max_records_per_partition:
@@ -233,9 +240,9 @@ def archive_parts(
     parts = []
     for stream, theirs in groups.items():
         after, upto = ranges[stream]
-        whole = after == START and upto == archive.ends[stream]
-        for pieces in packed(theirs, share):
-            parts.append(ArchivePart(stream, pieces, after, upto, whole))
+        whole = after == START and upto == archive.highest_ids[stream]
+        for pieces in group_row_groups(theirs, share):
+            parts.append(ArchivePartition(stream, pieces, after, upto, whole))
     return parts
 
 
@@ -250,7 +257,7 @@ def may_hold(file: ArchivedFile, after: str, upto: str) -> bool:
     return first - DAYS_APART_MAX <= days <= last + DAYS_APART_MAX
 
 
-def row_groups(path: Path, layout: Layout) -> list[tuple[Path, int, int]]:
+def list_row_groups(path: Path, layout: ColumnLayout) -> list[tuple[Path, int, int]]:
     """The row groups of a file: path, number, rows."""
     with pq.ParquetFile(path) as file:
         check_columns(layout.specs, file.schema_arrow, path)
@@ -258,19 +265,21 @@ def row_groups(path: Path, layout: Layout) -> list[tuple[Path, int, int]]:
         return [(path, n, metadata.row_group(n).num_rows) for n in range(metadata.num_row_groups)]
 
 
-def packed(groups: Iterable[tuple[Path, int, int]], share: int) -> Iterator[tuple[Piece, ...]]:
+def group_row_groups(
+    groups: Iterable[tuple[Path, int, int]], share: int
+) -> Iterator[tuple[FileRowGroups, ...]]:
     """Row groups in order, so many together that they have about `share` rows; at least one."""
     pieces: dict[Path, list[int]] = {}
     rows = 0
     for path, number, count in groups:
         if pieces and rows + count > share:
-            yield tuple(Piece(path, tuple(numbers)) for path, numbers in pieces.items())
+            yield tuple(FileRowGroups(path, tuple(numbers)) for path, numbers in pieces.items())
             pieces, rows = {}, 0
         pieces.setdefault(path, []).append(number)
         rows += count
     if pieces:
-        yield tuple(Piece(path, tuple(numbers)) for path, numbers in pieces.items())
+        yield tuple(FileRowGroups(path, tuple(numbers)) for path, numbers in pieces.items())
 
 
-class PushArchiveReader(PushdownReader, ArchiveReader):
+class PushdownArchiveReader(PushdownReader, ArchiveReader):
     """The same where Spark pushes filters down: they narrow both parts."""

@@ -17,10 +17,10 @@ from headrace.arrow.columns import Column
 from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.arrow.malformed import MODES
 from headrace.errors import ProtocolError
-from headrace.spark.decode.batch_runs import Runs
-from headrace.spark.decode.exact_rows import ExactRows
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.sink.encoder import Cells
+from headrace.spark.decode.batch_runs import EntryRuns
+from headrace.spark.decode.exact_rows import ExactColumnBuilder
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.sink.encoder import ArrowCells
 
 Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
@@ -45,23 +45,23 @@ class ArrowDecoder:
     dropped     malformed entries left out so far
     """
 
-    scanner: PageScanner
-    notes: GrowableBuffer  # the scanner's
+    tokenizer: ReplyPageTokenizer
+    token_index: GrowableBuffer  # the scanner's
     columns: list[Column]
     fields: Column | None  # the map of all fields, its pairs in keys and items
     keys: Column
     items: Column
     corrupt: Column | None
-    runs: Runs
-    exact: cython.bint  # whether to note which entry each row is of, for exact_rows()
-    row_notes: GrowableBuffer  # where the note of each row's entry is, u32 each
+    runs: EntryRuns
+    tracks_rows: cython.bint  # whether to note which entry each row is of, for exact_rows()
+    row_records: GrowableBuffer  # where the note of each row's entry is, u32 each
     escape: cython.bint  # whether a map of text must be escaped, of the entry at hand
-    typed: cython.bint  # whether any column is read from a field
-    dated: cython.bint  # whether any column is a part of the ID, which is then:
+    reads_fields: cython.bint  # whether any column is read from a field
+    reads_id: cython.bint  # whether any column is a part of the ID, which is then:
     ms: cython.ulonglong
     seq: cython.ulonglong
-    order: list[Column]  # the columns in the order the last entry had its fields
-    latest: dict[bytes, cython.Py_ssize_t]
+    field_order: list[Column]  # the columns in the order the last entry had its fields
+    last_pair: dict[bytes, cython.Py_ssize_t]
     stream: str
     mode: cython.int
     rows: cython.Py_ssize_t
@@ -70,24 +70,24 @@ class ArrowDecoder:
 
     def __init__(
         self,
-        scanner: PageScanner,
+        tokenizer: ReplyPageTokenizer,
         columns: list[Column],
         stream: str,
         mode: str = "PERMISSIVE",
-        exact: bool = False,
+        tracks_rows: bool = False,
     ) -> None:
-        self.scanner = scanner
-        self.notes = scanner.notes
+        self.tokenizer = tokenizer
+        self.token_index = tokenizer.token_index
         self.columns = columns
         self.fields = None
         self.corrupt = None
         self.keys = Column("text")
         self.items = Column("text")
-        self.exact = exact
-        self.row_notes = GrowableBuffer(64)
+        self.tracks_rows = tracks_rows
+        self.row_records = GrowableBuffer(64)
         self.escape = False
-        self.typed = False
-        self.dated = False
+        self.reads_fields = False
+        self.reads_id = False
         self.ms = 0
         self.seq = 0
         column: Column
@@ -97,12 +97,12 @@ class ArrowDecoder:
             elif column.kind == kinds.CORRUPT:
                 self.corrupt = column
             elif column.kind >= kinds.TEXT:
-                self.typed = True
+                self.reads_fields = True
             else:
-                self.dated = True
-        self.runs = Runs(self.notes, columns, self.keys, self.items)
-        self.order = []
-        self.latest = {}
+                self.reads_id = True
+        self.runs = EntryRuns(self.token_index, columns, self.keys, self.items)
+        self.field_order = []
+        self.last_pair = {}
         self.stream = stream
         self.mode = MODES[mode]
         self.rows = 0
@@ -111,48 +111,52 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _at(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _token_offset(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Where word i of a noted entry lies; word 0 is the ID."""
-        return mem.u32le(self.notes.p, note + 4 + 8 * i)
+        return mem.u32le(self.token_index.p, note + 4 + 8 * i)
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _token_size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """How long word i of a noted entry is."""
-        return mem.u32le(self.notes.p, note + 8 + 8 * i)
+        return mem.u32le(self.token_index.p, note + 8 + 8 * i)
 
     @cython.cfunc
-    def _word(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> bytes:
+    def _token(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> bytes:
         """Word i of a noted entry, for messages and other rare needs."""
-        return mem.to_bytes(p, self._at(note, i), self._size(note, i))
+        return mem.to_bytes(p, self._token_offset(note, i), self._token_size(note, i))
 
     @cython.ccall
     def decode(self, rows_max: cython.Py_ssize_t, size_max: cython.Py_ssize_t) -> cython.bint:
         """Turn noted entries into rows, up to rows_max or size_max bytes; True when no note is left."""
-        scanner: PageScanner = self.scanner
-        p: cython.p_const_uchar = scanner.inbox.buf
-        end: cython.Py_ssize_t = self.notes.used
-        note: cython.Py_ssize_t = scanner.note
+        scanner: ReplyPageTokenizer = self.tokenizer
+        p: cython.p_const_uchar = scanner.buffer.buf
+        end: cython.Py_ssize_t = self.token_index.used
+        note: cython.Py_ssize_t = scanner.next_record
         words: cython.Py_ssize_t
-        runs: Runs = self.runs
+        runs: EntryRuns = self.runs
         rows: cython.Py_ssize_t
         while note < end and self.rows < rows_max and self.size < size_max:
             if runs.possible:
                 rows = runs.append(p, note, self.rows, rows_max - self.rows, size_max - self.size)
                 if rows:
-                    if self.exact:
-                        self._note_rows(note, rows)
+                    if self.tracks_rows:
+                        self._record_run(note, rows)
                     self.rows += rows
                     self.size += runs.size
-                    note += rows * runs.stride
-                    scanner.note = note
+                    note += rows * runs.record_bytes
+                    scanner.next_record = note
                     continue
-            words = mem.u32le(self.notes.p, note)
-            if self._append(p, note, words // 2) and self.exact:
-                self.row_notes.put_u32(note)
-            self.size += self._at(note, words - 1) + self._size(note, words - 1) - self._at(note, 0)
+            words = mem.u32le(self.token_index.p, note)
+            if self._append(p, note, words // 2) and self.tracks_rows:
+                self.row_records.put_u32(note)
+            self.size += (
+                self._token_offset(note, words - 1)
+                + self._token_size(note, words - 1)
+                - self._token_offset(note, 0)
+            )
             note += 4 + 8 * words
-            scanner.note = note
+            scanner.next_record = note
         return note == end
 
     @cython.cfunc
@@ -165,29 +169,29 @@ class ArrowDecoder:
         good: cython.bint = True
         for column in self.columns:
             column.found = False
-        if self.dated:
+        if self.reads_id:
             self._read_id(p, note)
-        if self.typed:
-            self._find(p, note, pairs)
+        if self.reads_fields:
+            self._locate_values(p, note, pairs)
         for column in self.columns:
             if column.kind >= kinds.TEXT:
                 if column.found and not column.parse(p):
                     column.misfits += 1
-                    good = self._malformed(p, note, column)
+                    good = self._handle_malformed(p, note, column)
             elif column.kind == kinds.FIELDS:
                 column.found = True
-                self.escape = column.utf8 and not self._is_text(p, note, pairs, column.utf8_values)
+                self.escape = column.utf8 and not self._is_utf8(p, note, pairs, column.utf8_values)
                 if self.escape:
-                    good = self._not_text(p, note, pairs, column)
+                    good = self._handle_not_utf8(p, note, pairs, column)
             elif column.kind != kinds.CORRUPT:
-                self._use_id(p, note, column)
+                self._assign_id(p, note, column)
             if not column.found and not column.nullable:
-                good = self._malformed(p, note, column)
+                good = self._handle_malformed(p, note, column)
         if not good and self.mode == DROPMALFORMED:
             self.dropped += 1
             return False
         if not good and self.corrupt is not None:
-            self.corrupt.raw = self._as_json(p, note, pairs)
+            self.corrupt.raw = self._entry_json(p, note, pairs)
             self.corrupt.found = True
         for column in self.columns:
             if column.kind == kinds.FIELDS:
@@ -199,43 +203,45 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _note_rows(self, note: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _record_run(self, note: cython.Py_ssize_t, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Note which entries the rows of a run are of."""
         _: cython.Py_ssize_t
         for _ in range(rows):
-            self.row_notes.put_u32(note)
-            note += self.runs.stride
+            self.row_records.put_u32(note)
+            note += self.runs.record_bytes
         return note
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _find(
+    def _locate_values(
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Tell the columns where their values lie. Entries repeat their fields in order: try that first."""
         i: cython.Py_ssize_t
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
-        known: cython.Py_ssize_t = len(self.order)
+        known: cython.Py_ssize_t = len(self.field_order)
         column: Column
         for i in range(pairs):
-            at = self._at(note, 1 + 2 * i)
-            n = self._size(note, 1 + 2 * i)
+            at = self._token_offset(note, 1 + 2 * i)
+            n = self._token_size(note, 1 + 2 * i)
             if i < known:
-                column = self.order[i]
+                column = self.field_order[i]
                 if not column.named(p, at, n):
-                    column = self._search(p, at, n)
-                    self.order[i] = column
+                    column = self._column_of_field(p, at, n)
+                    self.field_order[i] = column
             else:
-                column = self._search(p, at, n)
-                self.order.append(column)
+                column = self._column_of_field(p, at, n)
+                self.field_order.append(column)
             column.found = True  # of a field named twice the last value counts
-            column.at = self._at(note, 2 + 2 * i)
-            column.n = self._size(note, 2 + 2 * i)
+            column.at = self._token_offset(note, 2 + 2 * i)
+            column.n = self._token_size(note, 2 + 2 * i)
         return pairs
 
     @cython.cfunc
-    def _search(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> Column:
+    def _column_of_field(
+        self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
+    ) -> Column:
         """The column read from this field; one that is never written if the schema has none."""
         column: Column
         for column in self.columns:
@@ -245,41 +251,43 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _malformed(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
+    def _handle_malformed(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column
+    ) -> cython.bint:
         """The entry has no good value for the column: raise, or make it null. Answers False."""
         column.found = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-            raise malformed.missing(self.stream, self._word(p, note, 0).decode(), column.name)
+            raise malformed.missing(self.stream, self._token(p, note, 0).decode(), column.name)
         return False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _read_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.bint:
         """Read the two numbers of the ID."""
-        at: cython.Py_ssize_t = self._at(note, 0)
-        end: cython.Py_ssize_t = at + self._size(note, 0)
+        at: cython.Py_ssize_t = self._token_offset(note, 0)
+        end: cython.Py_ssize_t = at + self._token_size(note, 0)
         dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
         if dash < 0:
             raise ProtocolError(f"{mem.to_bytes(p, at, end - at)!r} is no entry ID")
-        self.ms = self._unsigned(p, at, dash)
-        self.seq = self._unsigned(p, dash + 1, end)
+        self.ms = self._parse_u64(p, at, dash)
+        self.seq = self._parse_u64(p, dash + 1, end)
         return True
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _use_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
+    def _assign_id(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, column: Column) -> cython.bint:
         """Give the column the part of the ID that it wants."""
         if not column.read_id(self.ms, self.seq):
             part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
-            raise malformed.too_large(self.stream, self._word(p, note, 0).decode(), part)
+            raise malformed.too_large(self.stream, self._token(p, note, 0).decode(), part)
         if column.kind == kinds.ID:
-            column.at = self._at(note, 0)
-            column.n = self._size(note, 0)
+            column.at = self._token_offset(note, 0)
+            column.n = self._token_size(note, 0)
         return True
 
     @cython.cfunc
     @cython.exceptval(0, check=True)
-    def _unsigned(
+    def _parse_u64(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.ulonglong:
         """The u64 that the digits of p[at:end] say."""
@@ -299,7 +307,7 @@ class ArrowDecoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _is_text(
+    def _is_utf8(
         self,
         p: cython.p_const_uchar,
         note: cython.Py_ssize_t,
@@ -309,13 +317,13 @@ class ArrowDecoder:
         """Whether every name of the entry is UTF-8, and every value with_values."""
         step: cython.Py_ssize_t = 1 if with_values else 2
         i: cython.Py_ssize_t = 2 * pairs if with_values else 2 * pairs - 1
-        while i > 0 and mem.is_utf8(p, self._at(note, i), self._size(note, i)):
+        while i > 0 and mem.is_utf8(p, self._token_offset(note, i), self._token_size(note, i)):
             i -= step
         return i <= 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _not_text(
+    def _handle_not_utf8(
         self,
         p: cython.p_const_uchar,
         note: cython.Py_ssize_t,
@@ -327,11 +335,11 @@ class ArrowDecoder:
         i: cython.Py_ssize_t
         column.misfits += 1
         if self.mode == FAILFAST:
-            raise malformed.not_text(self.stream, self._word(p, note, 0).decode())
+            raise malformed.not_text(self.stream, self._token(p, note, 0).decode())
         for i in range(1, 2 * pairs + 1):
-            size += self._size(note, i)
+            size += self._token_size(note, i)
         if size > field_names.ESCAPED_BYTES_MAX:
-            self._malformed(p, note, column)
+            self._handle_malformed(p, note, column)
         return False
 
     @cython.cfunc
@@ -345,20 +353,26 @@ class ArrowDecoder:
         if not column.write_validity(self.rows):
             pairs = 0
         escape: cython.bint = self.escape and column.utf8_values
-        if self.escape and not self._is_text(p, note, pairs, False):
+        if self.escape and not self._is_utf8(p, note, pairs, False):
             return self._write_escaped(p, note, pairs, column)
         if pairs > FEW_PAIRS:
-            self.latest.clear()
+            self.last_pair.clear()
             for i in range(pairs):
-                self.latest[self._word(p, note, 1 + 2 * i)] = i
+                self.last_pair[self._token(p, note, 1 + 2 * i)] = i
         for i in range(pairs):
-            if not self._comes_again(p, note, i, pairs):
-                self.keys.append_text(p, self._at(note, 1 + 2 * i), self._size(note, 1 + 2 * i))
+            if not self._is_repeated(p, note, i, pairs):
+                self.keys.append_text(
+                    p, self._token_offset(note, 1 + 2 * i), self._token_size(note, 1 + 2 * i)
+                )
                 if escape:
-                    self.items.values.put_escaped(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+                    self.items.values.put_escaped(
+                        p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i)
+                    )
                     self.items.offsets.put_u32(self.items.values.used)
                 else:
-                    self.items.append_text(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+                    self.items.append_text(
+                        p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i)
+                    )
         return column.offsets.put_u32(keys.used // 4 - 1)
 
     @cython.cfunc
@@ -369,22 +383,22 @@ class ArrowDecoder:
         """The same if not all names are UTF-8: those that are the same when they are escaped are one key."""
         items: GrowableBuffer = self.items.values
         i: cython.Py_ssize_t
-        names: list[bytes] = [growable_buffer.escaped(self._word(p, note, 1 + 2 * i)) for i in range(pairs)]
-        self.latest = {name: i for i, name in enumerate(names)}
+        names: list[bytes] = [growable_buffer.escaped(self._token(p, note, 1 + 2 * i)) for i in range(pairs)]
+        self.last_pair = {name: i for i, name in enumerate(names)}
         for i in range(pairs):
-            if self.latest[names[i]] != i:
+            if self.last_pair[names[i]] != i:
                 continue
             self.keys.append_text(names[i], 0, len(names[i]))
             if column.utf8_values:
-                items.put_escaped(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+                items.put_escaped(p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i))
             else:
-                items.put(p, self._at(note, 2 + 2 * i), self._size(note, 2 + 2 * i))
+                items.put(p, self._token_offset(note, 2 + 2 * i), self._token_size(note, 2 + 2 * i))
             self.items.offsets.put_u32(items.used)
         return column.offsets.put_u32(self.keys.offsets.used // 4 - 1)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _comes_again(
+    def _is_repeated(
         self,
         p: cython.p_const_uchar,
         note: cython.Py_ssize_t,
@@ -393,33 +407,38 @@ class ArrowDecoder:
     ) -> cython.bint:
         """Whether a later pair has the name of pair i."""
         if pairs > FEW_PAIRS:
-            return self.latest[self._word(p, note, 1 + 2 * i)] != i
-        at: cython.Py_ssize_t = self._at(note, 1 + 2 * i)
-        n: cython.Py_ssize_t = self._size(note, 1 + 2 * i)
+            return self.last_pair[self._token(p, note, 1 + 2 * i)] != i
+        at: cython.Py_ssize_t = self._token_offset(note, 1 + 2 * i)
+        n: cython.Py_ssize_t = self._token_size(note, 1 + 2 * i)
         j: cython.Py_ssize_t
         for j in range(i + 1, pairs):
-            if self._size(note, 1 + 2 * j) == n and mem.compare(p, at, p, self._at(note, 1 + 2 * j), n) == 0:
+            if (
+                self._token_size(note, 1 + 2 * j) == n
+                and mem.compare(p, at, p, self._token_offset(note, 1 + 2 * j), n) == 0
+            ):
                 return True
         return False
 
     @cython.cfunc
-    def _as_json(self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t) -> bytes:
+    def _entry_json(
+        self, p: cython.p_const_uchar, note: cython.Py_ssize_t, pairs: cython.Py_ssize_t
+    ) -> bytes:
         """The whole entry, for the column of corrupt records."""
         i: cython.Py_ssize_t
         words: list[bytes] = []
         for i in range(2 * pairs):
-            words.append(self._word(p, note, 1 + i))
-        return malformed.as_json(self._word(p, note, 0).decode(), words)
+            words.append(self._token(p, note, 1 + i))
+        return malformed.as_json(self._token(p, note, 0).decode(), words)
 
-    def exact_rows(self, cells: list[Cells]) -> tuple[Buffers, Buffers, Buffers]:
+    def exact_rows(self, cells: list[ArrowCells]) -> tuple[Buffers, Buffers, Buffers]:
         """The column `_exact` of the rows that take() gave last. Their replies must not be used up yet.
 
         Args:
             cells: the columns of these rows that become fields again.
         """
-        found: ExactRows = ExactRows()
-        found.compare(self.scanner.inbox, self.notes, self.row_notes, cells)
-        self.row_notes.used = 0
+        found: ExactColumnBuilder = ExactColumnBuilder()
+        found.compare(self.tokenizer.buffer, self.token_index, self.row_records, cells)
+        self.row_records.used = 0
         return found.take()
 
     def misfits(self) -> list[int]:

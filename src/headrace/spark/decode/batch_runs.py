@@ -30,26 +30,26 @@ U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # so many always fit
 
 @cython.final
 @cython.cclass
-class Runs(ColumnRuns):
+class EntryRuns(ColumnRuns):
     """Appends runs of noted entries to the columns of a decoder. (The notes are drawn in page_scanner.)
 
     size      about how many bytes the entries of the last run had
     """
 
-    notes: GrowableBuffer
-    dated: cython.bint  # whether IDs have to be read
-    stride: cython.Py_ssize_t  # from one note of the run to the next
+    token_index: GrowableBuffer
+    needs_ids: cython.bint  # whether IDs have to be read
+    record_bytes: cython.Py_ssize_t  # from one note of the run to the next
     size: cython.Py_ssize_t
 
     def __init__(self, notes: GrowableBuffer, columns: list[Column], keys: Column, items: Column) -> None:
         ColumnRuns.__init__(self, columns, keys, items)
-        self.notes = notes
-        self.dated = False
+        self.token_index = notes
+        self.needs_ids = False
         column: Column
         for column in columns:
             if column.kind < kinds.FIELDS:
-                self.dated = True
-        self.stride = 0
+                self.needs_ids = True
+        self.record_bytes = 0
         self.size = 0
 
     @cython.cfunc
@@ -70,12 +70,12 @@ class Runs(ColumnRuns):
         if self.most < RUN_MIN:
             self.most *= 2
             return 0
-        count: cython.Py_ssize_t = self._length(p, note, min(rows_max, self.most), size_max)
+        count: cython.Py_ssize_t = self._run_length(p, note, min(rows_max, self.most), size_max)
         good: cython.Py_ssize_t = count
-        if count < RUN_MIN or not self._bind(p, note):
+        if count < RUN_MIN or not self._bind_columns(p, note):
             self.most = 1
             return 0
-        if self.dated:
+        if self.needs_ids:
             good = self._read_ids(p, note, good)
         column: Column
         for column in self.columns:
@@ -84,19 +84,19 @@ class Runs(ColumnRuns):
         self.finish(row, row + good)
         self.most = min(2 * self.most, column_runs.RUN_MAX) if good == count else self.most // 4
         if good > 0:
-            self.size = self._end(note + (good - 1) * self.stride) - self._at(note, 0)
+            self.size = self._end(note + (good - 1) * self.record_bytes) - self._token_offset(note, 0)
         return good
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def _end(self, note: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Where the last word of an entry ends."""
-        last: cython.Py_ssize_t = note + self.stride - 8
-        return mem.u32le(self.notes.p, last) + mem.u32le(self.notes.p, last + 4)
+        last: cython.Py_ssize_t = note + self.record_bytes - 8
+        return mem.u32le(self.token_index.p, last) + mem.u32le(self.token_index.p, last + 4)
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _length(
+    def _run_length(
         self,
         p: cython.p_const_uchar,
         note: cython.Py_ssize_t,
@@ -104,14 +104,16 @@ class Runs(ColumnRuns):
         size_max: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
         """How many entries from this one on have its fields; what they have more than size_max is left."""
-        notes: cython.p_const_uchar = self.notes.p
+        notes: cython.p_const_uchar = self.token_index.p
         words: cython.uint = mem.u32le(notes, note)
         count: cython.Py_ssize_t = 1
-        self.stride = 4 + 8 * words
-        last: cython.Py_ssize_t = min(note + most * self.stride, self.notes.used) - self.stride
+        self.record_bytes = 4 + 8 * words
+        last: cython.Py_ssize_t = (
+            min(note + most * self.record_bytes, self.token_index.used) - self.record_bytes
+        )
         end: cython.Py_ssize_t = mem.u32le(notes, note + 4) + size_max
         names: cython.Py_ssize_t = 8 * words
-        other: cython.Py_ssize_t = note + self.stride
+        other: cython.Py_ssize_t = note + self.record_bytes
         i: cython.Py_ssize_t
         n: cython.uint
         while other <= last and mem.u32le(notes, other) == words and self._end(other) < end:
@@ -124,27 +126,27 @@ class Runs(ColumnRuns):
                     return count
                 i += 16
             count += 1
-            other += self.stride
+            other += self.record_bytes
         return count
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _bind(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.bint:
+    def _bind_columns(self, p: cython.p_const_uchar, note: cython.Py_ssize_t) -> cython.bint:
         """Tell the columns which word of each entry is theirs; False when a map would have a key twice."""
-        words: cython.Py_ssize_t = self.stride // 8  # the ID and the others
+        words: cython.Py_ssize_t = self.record_bytes // 8  # the ID and the others
         i: cython.Py_ssize_t
         column: Column
         for column in self.columns:
             column.word = -1
             if column.kind == kinds.FIELDS:
-                if words > 2 * NAMES_MAX or not self._are_keys(p, note, words, column.utf8):
+                if words > 2 * NAMES_MAX or not self._are_distinct_keys(p, note, words, column.utf8):
                     return False
                 column.word = 0
             elif column.kind < kinds.FIELDS:
                 column.word = 0
             elif column.kind >= kinds.TEXT:
                 for i in range(1, words, 2):  # of a field named twice the last value counts
-                    if column.named(p, self._at(note, i), self._size(note, i)):
+                    if column.named(p, self._token_offset(note, i), self._token_size(note, i)):
                         column.word = i + 1
             if column.word < 0 and not column.nullable:
                 return False
@@ -152,17 +154,17 @@ class Runs(ColumnRuns):
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _at(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return mem.u32le(self.notes.p, note + 4 + 8 * i)
+    def _token_offset(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return mem.u32le(self.token_index.p, note + 4 + 8 * i)
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return mem.u32le(self.notes.p, note + 8 + 8 * i)
+    def _token_size(self, note: cython.Py_ssize_t, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        return mem.u32le(self.token_index.p, note + 8 + 8 * i)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _are_keys(
+    def _are_distinct_keys(
         self, p: cython.p_const_uchar, note: cython.Py_ssize_t, words: cython.Py_ssize_t, utf8: cython.bint
     ) -> cython.bint:
         """Whether the names are different ones, and UTF-8 if they have to be."""
@@ -171,12 +173,14 @@ class Runs(ColumnRuns):
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         for i in range(1, words, 2):
-            at = self._at(note, i)
-            n = self._size(note, i)
+            at = self._token_offset(note, i)
+            n = self._token_size(note, i)
             if utf8 and not mem.is_utf8(p, at, n):
                 return False
             for j in range(1, i, 2):
-                if self._size(note, j) == n and mem.equal_bytes(p, self._at(note, j), p, at, n):
+                if self._token_size(note, j) == n and mem.equal_bytes(
+                    p, self._token_offset(note, j), p, at, n
+                ):
                     return False
         return True
 
@@ -187,7 +191,7 @@ class Runs(ColumnRuns):
     ) -> cython.Py_ssize_t:
         """Read the IDs; how many are good before the first that is none, or past what columns can hold."""
         found: GrowableBuffer = self.ids
-        notes: cython.p_const_uchar = self.notes.p
+        notes: cython.p_const_uchar = self.token_index.p
         at: cython.Py_ssize_t
         end: cython.Py_ssize_t
         first: cython.Py_ssize_t
@@ -200,7 +204,7 @@ class Runs(ColumnRuns):
         for i in range(rows):
             at = mem.u32le(notes, note + 4)
             end = at + mem.u32le(notes, note + 8)
-            note += self.stride
+            note += self.record_bytes
             ms = 0
             first = at
             if end - at > 8 and mem.parse_8_digits(p, at) >= 0:
@@ -253,9 +257,9 @@ class Runs(ColumnRuns):
         column.found = True
         column.stored = False
         for i in range(rows):
-            column.at = self._at(note, column.word)
-            column.n = self._size(note, column.word)
-            note += self.stride
+            column.at = self._token_offset(note, column.word)
+            column.n = self._token_size(note, column.word)
+            note += self.record_bytes
             if real:
                 if not column._parse_real(p):
                     return i
@@ -275,7 +279,7 @@ class Runs(ColumnRuns):
         values: GrowableBuffer = column.values
         offsets: GrowableBuffer = column.offsets
         checked: cython.bint = column.kind == kinds.TEXT
-        notes: cython.p_const_uchar = self.notes.p
+        notes: cython.p_const_uchar = self.token_index.p
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         i: cython.Py_ssize_t
@@ -285,7 +289,7 @@ class Runs(ColumnRuns):
         for i in range(rows):
             at = mem.u32le(notes, note)
             n = mem.u32le(notes, note + 4)
-            note += self.stride
+            note += self.record_bytes
             if checked and not mem.is_utf8(p, at, n):
                 return i
             if values.used + n > values.cap:
@@ -305,8 +309,8 @@ class Runs(ColumnRuns):
         values: GrowableBuffer = self.items.values
         ends: GrowableBuffer = self.items.offsets
         offsets: GrowableBuffer = column.offsets
-        notes: cython.p_const_uchar = self.notes.p
-        pairs: cython.Py_ssize_t = self.stride // 16
+        notes: cython.p_const_uchar = self.token_index.p
+        pairs: cython.Py_ssize_t = self.record_bytes // 16
         before: cython.Py_ssize_t = ends.used // 4 - 1
         first: cython.Py_ssize_t = note
         checked: cython.bint = column.utf8 and column.utf8_values
@@ -319,7 +323,7 @@ class Runs(ColumnRuns):
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
         for i in range(rows):
-            for j in range(note + 20, note + self.stride, 16):
+            for j in range(note + 20, note + self.record_bytes, 16):
                 at = mem.u32le(notes, j)
                 n = mem.u32le(notes, j + 4)
                 if checked and not mem.is_utf8(p, at, n):
@@ -333,7 +337,7 @@ class Runs(ColumnRuns):
                 ends.used += 4
             mem.put_u32le(offsets.p, offsets.used, before + (i + 1) * pairs)
             offsets.used += 4
-            note += self.stride
+            note += self.record_bytes
         self._append_keys(p, first, rows, pairs)
         return rows
 
@@ -355,7 +359,7 @@ class Runs(ColumnRuns):
         if rows == 0:
             return 0
         for i in range(1, 2 * pairs, 2):
-            self.keys.append_text(p, self._at(note, i), self._size(note, i))
+            self.keys.append_text(p, self._token_offset(note, i), self._token_size(note, i))
         size: cython.Py_ssize_t = values.used - start
         if values.used + size * rows > values.cap:
             values.grow(size * rows)

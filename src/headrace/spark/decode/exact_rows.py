@@ -15,14 +15,14 @@ import cython
 from headrace import mem
 from headrace.arrow.columns import Column
 from headrace.arrow.growable_buffer import GrowableBuffer
-from headrace.spark.sink.encoder import Cells
+from headrace.spark.sink.encoder import ArrowCells
 
 Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
 
 @cython.final
 @cython.cclass
-class ExactRows:
+class ExactColumnBuilder:
     """Compares rows with their entries; take() gives the buffers of the column, its names and its values."""
 
     entries: Column
@@ -39,7 +39,11 @@ class ExactRows:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def compare(
-        self, replies: GrowableBuffer, notes: GrowableBuffer, row_notes: GrowableBuffer, cells: list[Cells]
+        self,
+        replies: GrowableBuffer,
+        notes: GrowableBuffer,
+        row_notes: GrowableBuffer,
+        cells: list[ArrowCells],
     ) -> cython.Py_ssize_t:
         """Append a value for each row: null if its cells are written as the entry is. Returns how many rows.
 
@@ -57,7 +61,7 @@ class ExactRows:
             note = mem.u32le(row_notes.p, 4 * row)
             entries.found = not self._is_same(replies.p, notes.p, note, row, cells)
             if entries.write_validity(row):
-                self._keep(replies.p, notes.p, note)
+                self._append_entry(replies.p, notes.p, note)
             entries.offsets.put_u32(self.names.offsets.used // 4 - 1)
         return rows
 
@@ -69,17 +73,17 @@ class ExactRows:
         notes: cython.p_const_uchar,
         note: cython.Py_ssize_t,
         row: cython.Py_ssize_t,
-        cells: list[Cells],
+        cells: list[ArrowCells],
     ) -> cython.bint:
         """Whether the cells of the row are written as the words of the entry, heads of words included."""
         out: GrowableBuffer = self.scratch
         words: cython.Py_ssize_t = mem.u32le(notes, note)
         last: cython.Py_ssize_t = note + 8 * words - 4
-        column: Cells
+        column: ArrowCells
         out.used = 0
         for column in cells:
-            if column.count(row) > 0:
-                column.write(out, row)
+            if column.field_count(row) > 0:
+                column.write_fields(out, row)
         if words < 2:
             return out.used == 0
         start: cython.Py_ssize_t = mem.u32le(notes, note + 12) - _head_bytes(mem.u32le(notes, note + 16))
@@ -88,7 +92,7 @@ class ExactRows:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _keep(
+    def _append_entry(
         self, p: cython.p_const_uchar, notes: cython.p_const_uchar, note: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Append the names and values of an entry."""

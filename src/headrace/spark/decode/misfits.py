@@ -19,17 +19,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headrace.arrow.malformed import READ_WITHOUT as READ_WITHOUT
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 
-DIRECTORY = "HEADRACE_MISFITS"  # the environment variable
+DIRECTORY_VARIABLE = "HEADRACE_MISFITS"  # the environment variable
 MAP = "fields"  # what the map of all fields is called in the counts
 
 log = logging.getLogger(__name__)
 
-Counts = dict[tuple[str, str], int]
+MisfitCounts = dict[tuple[str, str], int]
 
 
-def report(stream: str, where: str, layout: Layout, counts: list[int], mode: str) -> None:
+def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[int], mode: str) -> None:
     """Log, and leave for the job, how many values of each column did not fit.
 
     Args:
@@ -39,7 +39,7 @@ def report(stream: str, where: str, layout: Layout, counts: list[int], mode: str
         counts: a number for each column that the decoder makes.
         mode: what became of such values; unless PERMISSIVE, their entries are reported elsewhere.
     """
-    specs = layout.decoded()
+    specs = layout.decoded_specs()
     found = {
         MAP if spec.kind == "fields" else spec.name: count
         for spec, count in zip(specs, counts, strict=True)
@@ -48,8 +48,8 @@ def report(stream: str, where: str, layout: Layout, counts: list[int], mode: str
     if mode != "PERMISSIVE" or not found:
         return
     for column, count in found.items():
-        log.warning("%s", sentence(stream, column, count))
-    directory = os.environ.get(DIRECTORY)
+        log.warning("%s", describe_misfits(stream, column, count))
+    directory = os.environ.get(DIRECTORY_VARIABLE)
     if directory:
         key = "\0".join([stream, where, layout.schema.simpleString()])
         path = Path(directory) / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()}.json"
@@ -58,7 +58,7 @@ def report(stream: str, where: str, layout: Layout, counts: list[int], mode: str
         draft.replace(path)
 
 
-def sentence(stream: str, column: str, count: int) -> str:
+def describe_misfits(stream: str, column: str, count: int) -> str:
     """What is said of so many values of a column."""
     if column == MAP:
         entries = "entry has" if count == 1 else "entries have"
@@ -70,7 +70,7 @@ def sentence(stream: str, column: str, count: int) -> str:
     return f"{stream}: {count:,} {values} not fit the column {column} and became null"
 
 
-def told_misfits(counts: Counts) -> str:
+def summarize_misfits(counts: MisfitCounts) -> str:
     """One line on the values of all columns; nothing if all fitted."""
     columns = [
         f"{escaped(stream)}.{escaped(column)} {count:,}"
@@ -88,22 +88,22 @@ def escaped(name: str) -> str:
 
 
 @contextmanager
-def collecting(directory: Path) -> Iterator[None]:
+def collecting_misfits(directory: Path) -> Iterator[None]:
     """Within, a Spark that is started leaves its counts in the directory."""
-    before = os.environ.get(DIRECTORY)
-    os.environ[DIRECTORY] = str(directory)
+    before = os.environ.get(DIRECTORY_VARIABLE)
+    os.environ[DIRECTORY_VARIABLE] = str(directory)
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(DIRECTORY, None)
+            os.environ.pop(DIRECTORY_VARIABLE, None)
         else:
-            os.environ[DIRECTORY] = before
+            os.environ[DIRECTORY_VARIABLE] = before
 
 
-def collected(directory: Path) -> Counts:
+def collected_misfits(directory: Path) -> MisfitCounts:
     """The counts that are in the directory, by stream and column."""
-    counts: Counts = {}
+    counts: MisfitCounts = {}
     for path in sorted(directory.glob("*.json")):
         found = json.loads(path.read_text())
         for column, count in found["counts"].items():

@@ -29,7 +29,7 @@ INTEGERS: dict[type[kinds.DataType], int] = {
     kinds.IntegerType: 32,
     kinds.LongType: 64,
 }
-PLAIN = (
+SCALAR_TYPES = (
     kinds.BooleanType,
     kinds.FloatType,
     kinds.DoubleType,
@@ -44,7 +44,7 @@ PER_SECOND = {"epoch_ms": 1000, "epoch_s": 1}
 
 
 @dataclass(frozen=True)
-class Nested:
+class NestedConverter:
     """Reads texts as one type; picklable."""
 
     kind: kinds.DataType
@@ -78,7 +78,7 @@ class Nested:
             return {f.name: self._read(value.get(f.name), f.dataType, f.nullable) for f in kind.fields}
         if isinstance(kind, kinds.TimestampType | kinds.TimestampNTZType):
             return self._time(value, isinstance(kind, kinds.TimestampNTZType))
-        return _plain(value, kind)
+        return _scalar(value, kind)
 
     def _time(self, value: Any, naive: bool) -> datetime.datetime:
         per_second = PER_SECOND.get(self.timestamp_format, 1000)
@@ -92,18 +92,18 @@ class Nested:
         return time.replace(tzinfo=None) if naive else time
 
 
-def check(name: str, kind: kinds.DataType) -> None:
+def check_nested_type(name: str, kind: kinds.DataType) -> None:
     """UsageError if a part of the type cannot be read from JSON."""
     if isinstance(kind, kinds.ArrayType):
-        check(name, kind.elementType)
+        check_nested_type(name, kind.elementType)
     elif isinstance(kind, kinds.StructType):
         for field in kind.fields:
-            check(name, field.dataType)
+            check_nested_type(name, field.dataType)
     elif isinstance(kind, kinds.MapType):
         if type(kind.keyType) not in (kinds.StringType, *INTEGERS):
             raise UsageError(f"The column {name} has a map whose keys are neither STRING nor whole numbers.")
-        check(name, kind.valueType)
-    elif type(kind) not in (kinds.StringType, *PLAIN):
+        check_nested_type(name, kind.valueType)
+    elif type(kind) not in (kinds.StringType, *SCALAR_TYPES):
         raise UsageError(f"The column {name} contains {kind.simpleString().upper()}, which JSON cannot hold.")
 
 
@@ -136,7 +136,7 @@ def _number(value: decimal.Decimal) -> float:
     return float(value)
 
 
-def _plain(value: Any, kind: kinds.DataType) -> Any:
+def _scalar(value: Any, kind: kinds.DataType) -> Any:
     if isinstance(kind, kinds.StringType):
         return _text(value)
     if type(kind) in INTEGERS:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NULL = "null"
-Plain = Callable[["pa.Array"], "pa.Array"]
+LeafFormatter = Callable[["pa.Array"], "pa.Array"]
 
 
 def float_text(value: float) -> str:
@@ -38,7 +38,7 @@ def json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def nested_texts(column: pa.Array, plain: Plain) -> list[str | None]:
+def nested_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str | None]:
     """Return the JSON text of each value of a nested Arrow column; None for null.
 
     Args:
@@ -46,7 +46,7 @@ def nested_texts(column: pa.Array, plain: Plain) -> list[str | None]:
         plain: what the values inside are written as, if they are neither nested nor JSON's own.
     """
     valid = column.is_valid().to_pylist()
-    return [text if there else None for text, there in zip(_texts(column, plain), valid, strict=True)]
+    return [text if there else None for text, there in zip(_texts(column, format_leaf), valid, strict=True)]
 
 
 def _quoted(text: str) -> str:
@@ -58,7 +58,7 @@ def _float(value: float) -> str:
     return float_text(value) if math.isfinite(value) else _quoted(float_text(value))
 
 
-def _texts(column: pa.Array, plain: Plain) -> list[str]:
+def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     """Return the JSON text of each value, `null` among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -68,34 +68,34 @@ def _texts(column: pa.Array, plain: Plain) -> list[str]:
         column = column.storage
     kind = column.type
     if types.is_dictionary(kind):
-        return _texts(column.dictionary_decode(), plain)
+        return _texts(column.dictionary_decode(), format_leaf)
     if types.is_run_end_encoded(kind):
-        return _texts(pc.run_end_decode(column), plain)
+        return _texts(pc.run_end_decode(column), format_leaf)
     if types.is_struct(kind):
         names = [_quoted(field.name) for field in kind]
-        children = [_texts(child, plain) for child in column.flatten()]
+        children = [_texts(child, format_leaf) for child in column.flatten()]
         rows: Iterator[Any] = zip(*children, strict=True) if children else iter([()] * len(column))
         texts = ["{" + ",".join(f"{n}:{v}" for n, v in zip(names, row, strict=True)) + "}" for row in rows]
         return _with_nulls(column, texts)
     if types.is_map(kind):
         first, size, spans = _spans(column)
-        keys = [_key(text) for text in _texts(column.keys.slice(first, size), plain)]
-        items = _texts(column.items.slice(first, size), plain)
+        keys = [_key(text) for text in _texts(column.keys.slice(first, size), format_leaf)]
+        items = _texts(column.items.slice(first, size), format_leaf)
         pairs = [f"{key}:{item}" for key, item in zip(keys, items, strict=True)]
         return _with_nulls(column, ["{" + ",".join(pairs[a:b]) + "}" for a, b in spans])
     if types.is_nested(kind):
-        return _list_texts(column, plain)
-    return _leaf_texts(column, plain)
+        return _list_texts(column, format_leaf)
+    return _leaf_texts(column, format_leaf)
 
 
-def _list_texts(column: pa.Array, plain: Plain) -> list[str]:
+def _list_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     """Return the texts of lists of any layout."""
     import pyarrow as pa
 
     if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
         column = column.cast(pa.large_list(column.type.value_type))
     first, size, spans = _spans(column)
-    elements = _texts(column.values.slice(first, size), plain)
+    elements = _texts(column.values.slice(first, size), format_leaf)
     return _with_nulls(column, ["[" + ",".join(elements[a:b]) + "]" for a, b in spans])
 
 
@@ -116,7 +116,7 @@ def _with_nulls(column: pa.Array, texts: list[str]) -> list[str]:
     return [text if there else NULL for text, there in zip(texts, column.is_valid().to_pylist(), strict=True)]
 
 
-def _leaf_texts(column: pa.Array, plain: Plain) -> list[str]:
+def _leaf_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     from pyarrow import types
 
     kind = column.type
@@ -125,7 +125,7 @@ def _leaf_texts(column: pa.Array, plain: Plain) -> list[str]:
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind):
         values = column.to_pylist()
     else:
-        values = plain(column).to_pylist()
+        values = format_leaf(column).to_pylist()
         values = [v.decode(errors="backslashreplace") if isinstance(v, bytes) else v for v in values]
     return [NULL if value is None else json_text(value) for value in values]
 

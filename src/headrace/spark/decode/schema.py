@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.arrow.columns import Column
 from headrace.errors import UsageError
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.decode.time_formats import format_of
-from headrace.spark.sink.arrow_cells import cells, map_cells
-from headrace.spark.sink.encoder import Cells
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.time_formats import column_time_format
+from headrace.spark.sink.arrow_cells import field_cells, map_cells
+from headrace.spark.sink.encoder import ArrowCells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +58,7 @@ MAP_SETTINGS = {
 }
 
 # Reserved column: what the decoder calls it, the types it may have.
-RESERVED = {
+RESERVED_COLUMNS = {
     "_stream": ("stream", ("string",)),
     "_id": ("id", ("string",)),
     "_timestamp": ("timestamp", ("timestamp", "timestamp_ntz")),
@@ -67,17 +67,17 @@ RESERVED = {
     "_corrupt_record": ("corrupt", ("string",)),
     "_exact": ("exact", ("array<struct<name:binary,value:binary>>",)),
 }
-OF_THE_ENTRY = {role for role, _ in RESERVED.values()}
+RESERVED_KINDS = {role for role, _ in RESERVED_COLUMNS.values()}
 INTEGER_WIDTHS = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 REAL_WIDTHS = {"float": 4, "double": 8}
 TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
 NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-EXACTLY = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow])
+EXACT_CONTEXT = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow])
 
 
 @dataclass(frozen=True)
-class Spec:
+class ColumnSpec:
     """How one column is made. kind: one of arrow.columns.Column, "nested", "stream" or "exact"; its settings.
 
     What is nested is JSON in texts, until the batch is made. time_format: how times are spelled.
@@ -94,7 +94,7 @@ class Spec:
         return Column(kind, self.name.encode(), **self.settings)
 
 
-class Layout:
+class ColumnLayout:
     """The columns of one read. Picklable; made on the driver, so a bad schema fails before any task runs."""
 
     def __init__(self, schema: StructType, timestamp_format: str) -> None:
@@ -103,14 +103,14 @@ class Layout:
             "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,string>>",
             "struct<stream:string,id:string,timestamp:timestamp,sequence:bigint,fields:map<string,binary>>",
         )
-        self.specs: list[Spec] = []
+        self.specs: list[ColumnSpec] = []
         for field in schema.fields:
             reserved = f"_{field.name}" if is_default else field.name
-            if reserved in RESERVED:
-                self.specs.append(_reserved(reserved, field.dataType, field.nullable))
+            if reserved in RESERVED_COLUMNS:
+                self.specs.append(_reserved_spec(reserved, field.dataType, field.nullable))
             else:
-                time_format = format_of(field, timestamp_format)
-                spec = _typed(field.name, field.dataType, field.nullable, time_format)
+                time_format = column_time_format(field, timestamp_format)
+                spec = _field_spec(field.name, field.dataType, field.nullable, time_format)
                 self.specs.append(replace(spec, time_format=time_format))
         names = [spec.name for spec in self.specs if spec.name]
         twice = {name for name in names if names.count(name) > 1}
@@ -119,26 +119,26 @@ class Layout:
 
     def columns(self) -> list[Column]:
         """Fresh columns for a decoder."""
-        return [spec.column() for spec in self.decoded()]
+        return [spec.column() for spec in self.decoded_specs()]
 
-    def decoded(self) -> list[Spec]:
+    def decoded_specs(self) -> list[ColumnSpec]:
         """The specs of the columns that a decoder makes, in its order."""
         return [spec for spec in self.specs if spec.kind not in NOT_DECODED]
 
     @property
-    def exact(self) -> bool:
+    def has_exact(self) -> bool:
         """Whether there is a column `_exact`."""
         return any(spec.kind == "exact" for spec in self.specs)
 
-    def decoder(self, scanner: PageScanner, stream: str, mode: str) -> ArrowDecoder:
+    def decoder(self, tokenizer: ReplyPageTokenizer, stream: str, mode: str) -> ArrowDecoder:
         """A decoder of replies for these columns."""
-        return ArrowDecoder(scanner, self.columns(), stream, mode, self.exact)
+        return ArrowDecoder(tokenizer, self.columns(), stream, mode, self.has_exact)
 
 
-class BatchMaker:
+class BatchBuilder:
     """Makes the record batches of one stream out of what its decoder gives."""
 
-    def __init__(self, layout: Layout, stream: str) -> None:
+    def __init__(self, layout: ColumnLayout, stream: str) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._layout = layout
@@ -168,23 +168,23 @@ class BatchMaker:
                 arrays.append(_map_array(field.type, rows, next(rest), pairs))
             else:
                 arrays.append(_array(field.type, rows, next(rest)))
-        if decoder is not None and decoder.exact:
-            made = decoder.exact_rows(self._cells(arrays))
+        if decoder is not None and decoder.tracks_rows:
+            made = decoder.exact_rows(self._field_columns(arrays))
             for place, spec in enumerate(self._layout.specs):
                 if spec.kind == "exact":
                     arrays[place] = _exact_array(self._schema.field(place).type, rows, *made)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _cells(self, arrays: list[pa.Array]) -> list[Cells]:
+    def _field_columns(self, arrays: list[pa.Array]) -> list[ArrowCells]:
         """The columns that become fields again: the map of all fields, or else each that is read from one."""
         found = list(zip(self._layout.specs, arrays, strict=True))
         maps = [map_cells(array) for spec, array in found if spec.kind == "fields"]
         if maps:
             return maps[:1]
         return [
-            cells(spec.name, array, spec.time_format)
+            field_cells(spec.name, array, spec.time_format)
             for spec, array in found
-            if spec.kind not in OF_THE_ENTRY
+            if spec.kind not in RESERVED_KINDS
         ]
 
 
@@ -231,8 +231,8 @@ def _nested_array(kind: pa.DataType, rows: int, buffers: Buffers, read: Callable
     return pa.array([None if text is None else read(text) for text in texts], kind)
 
 
-def _reserved(name: str, kind: DataType, nullable: bool) -> Spec:
-    role, types = RESERVED[name]
+def _reserved_spec(name: str, kind: DataType, nullable: bool) -> ColumnSpec:
+    role, types = RESERVED_COLUMNS[name]
     if kind.simpleString() not in types:
         raise UsageError(
             f"The column {name} must be {' or '.join(types).upper()}, not {kind.simpleString().upper()}."
@@ -242,40 +242,42 @@ def _reserved(name: str, kind: DataType, nullable: bool) -> Spec:
     settings: dict[str, Any] = {"nullable": nullable}
     if role == "fields":
         settings |= MAP_SETTINGS[kind.simpleString()]
-    return Spec(role, "", settings)
+    return ColumnSpec(role, "", settings)
 
 
-def _typed(name: str, kind: DataType, nullable: bool, timestamp_format: str) -> Spec:
+def _field_spec(name: str, kind: DataType, nullable: bool, timestamp_format: str) -> ColumnSpec:
     settings: dict[str, Any] = {"nullable": nullable}
     said = kind.simpleString()
     if said in ("string", "binary"):
-        return Spec("text" if said == "string" else "binary", name, settings)
+        return ColumnSpec("text" if said == "string" else "binary", name, settings)
     if said in INTEGER_WIDTHS:
         bits = 8 * INTEGER_WIDTHS[said] - 1
         settings |= {"width": INTEGER_WIDTHS[said], "low": -(1 << bits), "high": (1 << bits) - 1}
-        return Spec("integer", name, settings)
+        return ColumnSpec("integer", name, settings)
     if said in REAL_WIDTHS:
-        return Spec("real", name, settings | {"width": REAL_WIDTHS[said]})
+        return ColumnSpec("real", name, settings | {"width": REAL_WIDTHS[said]})
     if said == "boolean":
-        return Spec("boolean", name, settings)
+        return ColumnSpec("boolean", name, settings)
     if said in ("timestamp", "timestamp_ntz") and timestamp_format in TIME_SCALES:
         scale = TIME_SCALES[timestamp_format]
         limit = ((1 << 63) - 1) // scale
         settings |= {"scale": scale, "low": -limit, "high": limit}
         if timestamp_format == "auto":
             settings["convert"] = _iso_timestamp
-        return Spec("integer", name, settings)
+        return ColumnSpec("integer", name, settings)
     if said in ("timestamp", "timestamp_ntz"):
-        return Spec("converted", name, settings | {"width": 8, "convert": _iso_timestamp})
+        return ColumnSpec("converted", name, settings | {"width": 8, "convert": _iso_timestamp})
     if said == "date":
-        return Spec("converted", name, settings | {"width": 4, "convert": _iso_date})
+        return ColumnSpec("converted", name, settings | {"width": 4, "convert": _iso_date})
     if said.startswith("decimal("):
-        return Spec("converted", name, settings | {"width": 16, "convert": _decimal(kind)})
+        return ColumnSpec("converted", name, settings | {"width": 16, "convert": _decimal(kind)})
     if said.startswith(("array<", "map<", "struct<")):
         from headrace.spark.decode import nested
 
-        nested.check(name, kind)
-        return Spec("nested", name, settings | {"convert": nested.Nested(kind, timestamp_format, nullable)})
+        nested.check_nested_type(name, kind)
+        return ColumnSpec(
+            "nested", name, settings | {"convert": nested.NestedConverter(kind, timestamp_format, nullable)}
+        )
     raise UsageError(
         f"The column {name} is {said.upper()}, which headrace cannot read from a field. Read it as a STRING "
         "and convert it in Spark."
@@ -308,7 +310,7 @@ class _DecimalConverter:
         number = decimal.Decimal(text.decode("ascii"))
         if number and not -50 < number.adjusted() < 50:
             raise ValueError("out of range")
-        scaled = number.scaleb(self.scale, EXACTLY)
+        scaled = number.scaleb(self.scale, EXACT_CONTEXT)
         whole = int(scaled)
         if whole != scaled or abs(whole) >= 10**self.precision:
             raise ValueError("does not fit")

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
-FORMATS = ("epoch_ms", "epoch_s", "iso8601", "auto")
-STYLE = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[+-]\d\d:\d\d)?")
-SPELLED = re.compile(
+TIME_FORMATS = ("epoch_ms", "epoch_s", "iso8601", "auto")
+STYLE_FORM = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[+-]\d\d:\d\d)?")
+ISO_STYLED = re.compile(
     rb"\d{4}-\d\d-\d\d(?P<between>[T ])\d\d:\d\d:\d\d(\.(?P<digits>\d{3}|\d{6}))?(?P<zone>Z|[+-]\d\d:\d\d)?"
 )
 # What a column of times is inferred from: microseconds are the finest that a TIMESTAMP has.
-ISO = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
+ISO_LOSSLESS = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
 UNITS = {"0": "s", "3": "ms", "6": "us"}
 
 
 @dataclass(frozen=True)
-class Style:
+class IsoStyle:
     """One spelling of ISO 8601. unit: of Arrow, with as many digits; shift: of the zone from UTC."""
 
     pattern: str
@@ -39,9 +39,9 @@ class Style:
     shift: datetime.timedelta
 
 
-def style(text: str) -> Style | None:
+def parse_style(text: str) -> IsoStyle | None:
     """The spelling that a format names; None if it names none."""
-    found = STYLE.fullmatch(text)
+    found = STYLE_FORM.fullmatch(text)
     if found is None:
         return None
     zone = found["zone"] or ""
@@ -49,12 +49,12 @@ def style(text: str) -> Style | None:
     if zone not in ("", "Z"):
         shift = datetime.timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
         shift = -shift if zone[0] == "-" else shift
-    return Style(f"%Y-%m-%d{found['between']}%H:%M:%S", UNITS[found["digits"]], zone, shift)
+    return IsoStyle(f"%Y-%m-%d{found['between']}%H:%M:%S", UNITS[found["digits"]], zone, shift)
 
 
-def style_of(text: bytes) -> str:
+def infer_style(text: bytes) -> str:
     """The format by which a time in ISO 8601 is written as it stands there; plain iso8601 if none does."""
-    found = SPELLED.fullmatch(text)
+    found = ISO_STYLED.fullmatch(text)
     if found is None:
         return "iso8601"
     zone = (found["zone"] or b"").decode()
@@ -63,7 +63,7 @@ def style_of(text: bytes) -> str:
 
 def is_iso(text: bytes) -> bool:
     """Whether a text is a time in ISO 8601 that a TIMESTAMP holds without loss."""
-    if not ISO.fullmatch(text):
+    if not ISO_LOSSLESS.fullmatch(text):
         return False
     try:
         datetime.datetime.fromisoformat(text.decode())
@@ -74,10 +74,10 @@ def is_iso(text: bytes) -> bool:
 
 def is_iso_format(text: str) -> bool:
     """Whether a format is ISO 8601, of any spelling."""
-    return text == "iso8601" or style(text) is not None
+    return text == "iso8601" or parse_style(text) is not None
 
 
-def format_of(field: StructField, default: str) -> str:
+def column_time_format(field: StructField, default: str) -> str:
     """The format of a column: the one that its comment names, or else the default."""
     comment = (field.metadata or {}).get("comment", "")
-    return comment if comment in FORMATS or STYLE.fullmatch(comment) else default
+    return comment if comment in TIME_FORMATS or STYLE_FORM.fullmatch(comment) else default

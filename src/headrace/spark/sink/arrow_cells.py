@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.resp.request import bulk
 from headrace.spark.decode.nested_json import nested_texts
-from headrace.spark.decode.time_formats import style
-from headrace.spark.sink.encoder import Cells
+from headrace.spark.decode.time_formats import parse_style
+from headrace.spark.sink.encoder import ArrowCells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,51 +21,51 @@ UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 EPOCHS = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000}
 
 
-def cells(name: str, column: pa.Array, timestamp_format: str) -> Cells:
+def field_cells(name: str, column: pa.Array, timestamp_format: str) -> ArrowCells:
     """A column as the field `name`; a text, map or number, whatever its type."""
     import pyarrow as pa
 
-    column = plain(column, timestamp_format)
+    column = encodable(column, timestamp_format)
     kind = column.type
     types = pa.types
     field = bulk(name.encode())
     if types.is_null(kind):
-        return _made("boolean", field, pa.array([None] * len(column), pa.bool_()))
+        return _make_cells("boolean", field, pa.array([None] * len(column), pa.bool_()))
     if types.is_boolean(kind):
-        return _made("boolean", field, column)
+        return _make_cells("boolean", field, column)
     if types.is_integer(kind):
-        return _made(
+        return _make_cells(
             "integer", field, column, width=kind.bit_width // 8, signed=types.is_signed_integer(kind)
         )
     if types.is_float64(kind):
-        return _made("real", field, column)
+        return _make_cells("real", field, column)
     if types.is_timestamp(kind):
         scale = UNITS[kind.unit] // EPOCHS[timestamp_format]
-        return _made("integer", field, column, scale=scale)
+        return _make_cells("integer", field, column, scale=scale)
     if types.is_fixed_size_binary(kind):
-        return _made("fixed", field, column, width=kind.byte_width)
+        return _make_cells("fixed", field, column, width=kind.byte_width)
     wide = types.is_large_string(kind) or types.is_large_binary(kind)
-    return _made("text", field, column, width=8 if wide else 4)
+    return _make_cells("text", field, column, width=8 if wide else 4)
 
 
-def map_cells(column: pa.MapArray) -> Cells:
+def map_cells(column: pa.MapArray) -> ArrowCells:
     """A map of texts, whose pairs become fields."""
-    keys = cells("", column.keys, "epoch_ms")
-    items = cells("", column.items, "epoch_ms")
-    return _made("map", b"", column, width=4, keys=keys, items=items)
+    keys = field_cells("", column.keys, "epoch_ms")
+    items = field_cells("", column.items, "epoch_ms")
+    return _make_cells("map", b"", column, width=4, keys=keys, items=items)
 
 
-def _made(form: str, field: bytes, column: pa.Array, **settings: Any) -> Cells:
+def _make_cells(form: str, field: bytes, column: pa.Array, **settings: Any) -> ArrowCells:
     buffers = column.buffers()
     offsets = buffers[1] if form in ("text", "map") else None
     values = {"text": buffers[2:3], "map": []}.get(form, buffers[1:2])
     validity = buffers[0] if column.null_count else None
-    return Cells(
+    return ArrowCells(
         form, field, column.offset, len(column), validity, offsets, values[0] if values else None, **settings
     )
 
 
-def plain(column: pa.Array, timestamp_format: str) -> pa.Array:
+def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     """The column as one of the types that the encoder reads: the same values, or their texts."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -75,13 +75,13 @@ def plain(column: pa.Array, timestamp_format: str) -> pa.Array:
         column = column.storage
     kind = column.type
     if types.is_dictionary(kind):
-        return plain(column.dictionary_decode(), timestamp_format)
+        return encodable(column.dictionary_decode(), timestamp_format)
     if types.is_run_end_encoded(kind):
-        return plain(pc.run_end_decode(column), timestamp_format)
+        return encodable(pc.run_end_decode(column), timestamp_format)
     if types.is_nested(kind):
-        return pa.array(nested_texts(column, lambda leaf: plain(leaf, "iso8601")), pa.string())
+        return pa.array(nested_texts(column, lambda leaf: encodable(leaf, "iso8601")), pa.string())
     if types.is_timestamp(kind):
-        return _time(column, timestamp_format)
+        return _time_column(column, timestamp_format)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         return column.cast(pa.large_binary())
     if _is_read_directly(kind):
@@ -106,13 +106,13 @@ def _is_read_directly(kind: pa.DataType) -> bool:
     return bool(texts or numbers or types.is_null(kind))
 
 
-def _time(column: pa.Array, timestamp_format: str) -> pa.Array:
+def _time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
     """Times as they are counted, in a unit as fine as is written; or in ISO 8601, with Z for a zone."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = column.type
-    spelling = style(timestamp_format)
+    spelling = parse_style(timestamp_format)
     if spelling is not None:
         times = column.cast(pa.timestamp("us", kind.tz)).cast(pa.timestamp("us"))
         times = pc.add(times, pa.scalar(spelling.shift, pa.duration("us")))
@@ -133,4 +133,4 @@ def time_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
     if timestamp_format in EPOCHS:
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
         return pc.divide(micros, 1_000_000 // EPOCHS[timestamp_format]).cast(pa.string())
-    return _time(column, timestamp_format)
+    return _time_column(column, timestamp_format)

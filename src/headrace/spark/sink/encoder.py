@@ -45,7 +45,7 @@ MAP = cython.declare(cython.int, 5)
 
 @cython.final
 @cython.cclass
-class Cells:
+class ArrowCells:
     """One Arrow column, read where it lies. Its owners keep the memory; all sizes are checked when it is
     made.
 
@@ -70,8 +70,8 @@ class Cells:
     offsets: cython.p_const_uchar
     values: cython.p_const_uchar
     owners: tuple[object, object, object]
-    keys: Cells | None
-    items: Cells | None
+    keys: ArrowCells | None
+    items: ArrowCells | None
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Cells:
         width: int = 8,
         scale: int = 1,
         signed: bool = True,
-        keys: Cells | None = None,
-        items: Cells | None = None,
+        keys: ArrowCells | None = None,
+        items: ArrowCells | None = None,
     ) -> None:
         if start < 0 or rows < 0 or scale < 1 or width < 1:
             raise ValueError("a column with a negative size")
@@ -150,13 +150,13 @@ class Cells:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def count(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def field_count(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """How many fields the row gets from this column. The row must be one of `rows`."""
         if self._is_null(row):
             return 0
         if self.form != MAP:
             return 1
-        items: Cells | None = self.items
+        items: ArrowCells | None = self.items
         assert items is not None
         at: cython.Py_ssize_t = self._offset(self.start + row)
         end: cython.Py_ssize_t = self._offset(self.start + row + 1)
@@ -171,13 +171,13 @@ class Cells:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def write(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def write_fields(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the fields counted: for each its name and its value."""
         if self.form != MAP:
             out.put(self.name, 0, len(self.name))
             return self.write_value(out, row)
-        keys: Cells | None = self.keys
-        items: Cells | None = self.items
+        keys: ArrowCells | None = self.keys
+        items: ArrowCells | None = self.items
         assert keys is not None and items is not None
         at: cython.Py_ssize_t = self._offset(self.start + row)
         end: cython.Py_ssize_t = self._offset(self.start + row + 1)
@@ -356,23 +356,23 @@ class XaddEncoder:
     """
 
     out: GrowableBuffer
-    cells: list[Cells]
-    ids: Cells | None
+    cells: list[ArrowCells]
+    ids: ArrowCells | None
     rows: cython.Py_ssize_t
-    head: bytes
-    head_words: cython.Py_ssize_t
+    prefix: bytes
+    prefix_arguments: cython.Py_ssize_t
 
     def __init__(self) -> None:
         self.out = GrowableBuffer(1 << 16)
         self.cells = []
         self.ids = None
         self.rows = 0
-        self.head = b""
-        self.head_words = 0
+        self.prefix = b""
+        self.prefix_arguments = 0
 
-    def load(self, rows: int, cells: list[Cells], ids: Cells | None) -> None:
+    def load(self, rows: int, cells: list[ArrowCells], ids: ArrowCells | None) -> None:
         """Take the columns of a batch; each must have as many rows."""
-        column: Cells
+        column: ArrowCells
         for column in cells:
             if column.rows != rows:
                 raise ValueError("columns of different lengths")
@@ -382,10 +382,10 @@ class XaddEncoder:
         self.cells = cells
         self.ids = ids
 
-    def aim(self, words: list[bytes]) -> None:
+    def set_prefix(self, words: list[bytes]) -> None:
         """Begin every request with these words: XADD, the stream, how to trim it."""
-        self.head = b"".join(map(bulk, words))
-        self.head_words = len(words)
+        self.prefix = b"".join(map(bulk, words))
+        self.prefix_arguments = len(words)
 
     def encode(
         self,
@@ -417,23 +417,23 @@ class XaddEncoder:
     @cython.exceptval(-1, check=False)
     def _append(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         out: GrowableBuffer = self.out
-        column: Cells
+        column: ArrowCells
         fields: cython.Py_ssize_t = 0
         for column in self.cells:
-            fields += column.count(row)
+            fields += column.field_count(row)
         if fields == 0:
             raise UsageError("A row has nothing but nulls: an entry needs a field.")
         if out.used + HEADER_MAX > out.cap:
             out.grow(HEADER_MAX)
-        _put_head(out, ARRAY, self.head_words + 1 + 2 * fields)
-        out.put(self.head, 0, len(self.head))
+        _put_head(out, ARRAY, self.prefix_arguments + 1 + 2 * fields)
+        out.put(self.prefix, 0, len(self.prefix))
         if self.ids is not None and not self.ids._is_null(row):
             self.ids.write_value(out, row)
         else:
             out.put(b"$1\r\n*\r\n", 0, 7)
         for column in self.cells:
-            if column.count(row) > 0:
-                column.write(out, row)
+            if column.field_count(row) > 0:
+                column.write_fields(out, row)
         return out.used
 
     def take(self) -> bytes | bytearray:

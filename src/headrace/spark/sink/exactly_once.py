@@ -20,25 +20,25 @@ from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.resp.replies import ReplyError
 from headrace.resp.request import request
 from headrace.spark.servers import Servers
-from headrace.spark.sink.delivery import Chunk, Delivery, Link, Outrun
+from headrace.spark.sink.delivery import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
 from headrace.spark.sink.marker import Marker
 from headrace.spark.source.offsets import parse_id
 
 MULTI = request(b"MULTI")
 EXEC = request(b"EXEC")
-BECAUSE = "because of: "  # how EXECABORT names what it is about
+EXECABORT_REASON = "because of: "  # how EXECABORT names what it is about
 NO_ID = (0, 0)
 
 
-class IdNotAbove(UsageError):
+class IdTooSmall(UsageError):
     """An ID that a row asks for is not above the stream's last one: other entries were added meanwhile."""
 
 
-class Forgotten(HeadraceError):
+class ConfirmedRowsLost(HeadraceError):
     """The server no longer has rows that it had confirmed."""
 
 
-class ExactlyOnce(Delivery):
+class ExactlyOnceWriter(ChunkWriter):
     """Transactions that hold a chunk and its marker.
 
     running     the chunk whose EXEC is sent and not yet answered
@@ -49,205 +49,206 @@ class ExactlyOnce(Delivery):
         super().__init__(servers)
         self._marker = marker
         self._trim = tuple(trim)
-        self._running: Chunk | None = None
-        self._armed: Chunk | None = None
-        self._done: dict[bytes, int] = {}  # for each stream, how many rows the marker has told of
-        self._value: dict[bytes, bytes | None] = {}  # and what it holds after the chunks taken so far
+        self._executing: RowChunk | None = None
+        self._queued: RowChunk | None = None
+        self._rows_done: dict[bytes, int] = {}  # for each stream, how many rows the marker has told of
+        self._marker_values: dict[bytes, bytes | None] = {}  # and what it holds after the chunks taken so far
 
-    def meet(self, streams: Iterable[bytes]) -> None:
+    def prepare(self, streams: Iterable[bytes]) -> None:
         """Look up what is written of these streams already. Raises CommandError for a key of another type."""
-        new = [stream for stream in dict.fromkeys(streams) if stream not in self._done]
+        new = [stream for stream in dict.fromkeys(streams) if stream not in self._rows_done]
         if new:
-            self.finish()
-            self.with_retries(lambda: self._look_up(new), lambda: self._look_up_each(new))
+            self.flush()
+            self.with_retries(lambda: self._read_markers(new), lambda: self._read_markers_each(new))
 
-    def _look_up_each(self, streams: list[bytes]) -> None:
+    def _read_markers_each(self, streams: list[bytes]) -> None:
         """The same with a connection for each: they may have parted to several servers."""
         for stream in streams:
-            if stream not in self._done:
+            if stream not in self._rows_done:
                 self.close()
-                self._look_up([stream])
+                self._read_markers([stream])
 
-    def _look_up(self, streams: list[bytes]) -> None:
+    def _read_markers(self, streams: list[bytes]) -> None:
         requests = b"".join(request(b"TYPE", s) + request(b"GET", self._marker.key(s)) for s in streams)
-        link = self.linked(streams[0])
-        answers = link.ask(requests, 2 * len(streams))
+        link = self.connection_for(streams[0])
+        answers = link.request(requests, 2 * len(streams))
         for answer in answers:
             if isinstance(answer, ReplyError):
-                link.refuse(str(answer))
+                link.raise_error(str(answer))
         for stream, kind, value in zip(streams, answers[::2], answers[1::2], strict=True):
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {stream.decode()!r} holds a {kind}, not a stream.")
-            self._done[stream] = self._marker.rows_done(value, stream)
-            self._value[stream] = value
+            self._rows_done[stream] = self._marker.rows_done(value, stream)
+            self._marker_values[stream] = value
         if self._trim:
-            self._try_trimming(link, streams[0])
-        self.renew()
+            self._check_trimming(link, streams[0])
+        self.reset_delay()
 
-    def _try_trimming(self, link: Link, stream: bytes) -> None:
+    def _check_trimming(self, link: SinkConnection, stream: bytes) -> None:
         """An XADD that adds nothing, for there is no such key: a server that cannot trim so says it here."""
         key = self._marker.key(stream) + b":none"
         probe = request(b"XADD", key, b"NOMKSTREAM", *self._trim, b"*", b"a", b"a")
-        [answer] = link.ask(probe, 1)
+        [answer] = link.request(probe, 1)
         if isinstance(answer, ReplyError):
             try:
-                link.refuse(str(answer))
+                link.raise_error(str(answer))
             except CommandError:
                 words = b" ".join(self._trim).decode()
                 raise CommandError(f"The server does not trim by {words}: {answer}") from None
 
-    def done(self, stream: bytes) -> int:
+    def rows_done(self, stream: bytes) -> int:
         """How many of the task's rows for the stream are known to be written."""
-        return self._done[stream]
+        return self._rows_done[stream]
 
-    def add(self, chunk: Chunk) -> None:
+    def write(self, chunk: RowChunk) -> None:
         """Arm a chunk, and let the one before run."""
-        chunk.before = self._value[chunk.stream]
-        if self._marker.rows_done(chunk.before, chunk.stream) < chunk.first:
-            raise forgotten(chunk, self._marker.rows_done(chunk.before, chunk.stream))
-        self._value[chunk.stream] = self._marker.value(chunk.last)
-        self.unsettled.append(chunk)
-        if chunk.ids is not None:
+        chunk.marker_before = self._marker_values[chunk.stream]
+        if self._marker.rows_done(chunk.marker_before, chunk.stream) < chunk.first_row:
+            raise confirmed_rows_lost(chunk, self._marker.rows_done(chunk.marker_before, chunk.stream))
+        self._marker_values[chunk.stream] = self._marker.value(chunk.end_row)
+        self.unconfirmed.append(chunk)
+        if chunk.requested_ids is not None:
             self.with_retries(
-                self._settle_all, self._settle_all
+                self._write_missing, self._write_missing
             )  # where each ID depends on the stream, each is looked at
         else:
-            self.with_retries(lambda: self._advance(chunk), self._settle_all)
+            self.with_retries(lambda: self._advance(chunk), self._write_missing)
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         """Let all that is armed run, and wait for it."""
-        while self.unsettled:
-            self.with_retries(lambda: self._advance(None), self._settle_all)
+        while self.unconfirmed:
+            self.with_retries(lambda: self._advance(None), self._write_missing)
 
     def close(self) -> None:
         """Close the connection: what is armed is gone, what is running may or may not be written."""
-        self._running = self._armed = None
+        self._executing = self._queued = None
         super().close()
 
-    def _advance(self, chunk: Chunk | None) -> None:
+    def _advance(self, chunk: RowChunk | None) -> None:
         """See that the running chunk was written and the armed one may run; arm the next."""
-        link = self.linked(self.unsettled[0].stream)
-        if self._running is not None:
-            self._see_written(link, self._running)
+        link = self.connection_for(self.unconfirmed[0].stream)
+        if self._executing is not None:
+            self._check_executed(link, self._executing)
         requests = bytearray()
-        if self._armed is not None:
-            tally = link.passed(2)  # of WATCH and GET
-            for _, _, text in tally.errors:
-                link.refuse(text)
-            if tally.value != self._armed.before:
-                raise Outrun("the marker is not where it was left")
+        if self._queued is not None:
+            replies = link.count_replies(2)  # of WATCH and GET
+            for _, _, text in replies.errors:
+                link.raise_error(text)
+            if replies.value != self._queued.marker_before:
+                raise ConcurrentAttempt("the marker is not where it was left")
             requests += EXEC
         if chunk is not None:
             key = self._marker.key(chunk.stream)
             requests += request(b"WATCH", key) + request(b"GET", key) + self._transaction(chunk)
-        self._running, self._armed = self._armed, chunk
+        self._executing, self._queued = self._queued, chunk
         link.send(requests)
 
-    def _transaction(self, chunk: Chunk) -> bytearray:
+    def _transaction(self, chunk: RowChunk) -> bytearray:
         """All of it but its EXEC."""
-        life = b"%d" % self._marker.life_ms
-        value = self._marker.value(chunk.last)
+        life = b"%d" % self._marker.ttl_ms
+        value = self._marker.value(chunk.end_row)
         requests = bytearray(MULTI)
-        requests += chunk.body
+        requests += chunk.requests
         requests += request(b"SET", self._marker.key(chunk.stream), value, b"PX", life)
         return requests
 
-    def _see_written(self, link: Link, chunk: Chunk) -> None:
+    def _check_executed(self, link: SinkConnection, chunk: RowChunk) -> None:
         """Read the answers from MULTI to EXEC."""
         executed = chunk.rows + 2  # after MULTI, the rows and SET
-        tally = link.passed(executed + 1)
-        whole = [text for reply, element, text in tally.errors if reply < executed or element < 0]
+        replies = link.count_replies(executed + 1)
+        whole = [text for reply, element, text in replies.errors if reply < executed or element < 0]
         if whole:
-            link.refuse(whole[0].rpartition(BECAUSE)[2])
-        if tally.errors:
-            self._tell_of_refused_rows(chunk, [text for _, _, text in tally.errors])
-        if tally.null:
-            raise Outrun("the marker has moved")
-        self._running = None
-        self.settle()
+            link.raise_error(whole[0].rpartition(EXECABORT_REASON)[2])
+        if replies.errors:
+            self._handle_rejected_rows(chunk, [text for _, _, text in replies.errors])
+        if replies.null:
+            raise ConcurrentAttempt("the marker has moved")
+        self._executing = None
+        self.confirm_first()
 
-    def _settle_all(self) -> None:
-        while self.unsettled:
-            self._carefully(self.unsettled[0])
-            self.settle()
+    def _write_missing(self) -> None:
+        while self.unconfirmed:
+            self._write_missing_rows(self.unconfirmed[0])
+            self.confirm_first()
 
-    def _carefully(self, chunk: Chunk) -> None:
+    def _write_missing_rows(self, chunk: RowChunk) -> None:
         """Look what is written of a chunk, and write the rest."""
-        link = self.linked(chunk.stream)
+        link = self.connection_for(chunk.stream)
         key = self._marker.key(chunk.stream)
         looks = request(b"WATCH", key) + request(b"GET", key)
-        if chunk.ids is not None:
+        if chunk.requested_ids is not None:
             looks = request(b"WATCH", key, chunk.stream) + request(b"GET", key)
             looks += request(b"XINFO", b"STREAM", chunk.stream)
-        watched, value, *stream = link.ask(looks, 2 if chunk.ids is None else 3)
+        watched, value, *stream = link.request(looks, 2 if chunk.requested_ids is None else 3)
         for answer in (watched, value):
             if isinstance(answer, ReplyError):
-                link.refuse(str(answer))
+                link.raise_error(str(answer))
         done = self._marker.rows_done(value, chunk.stream)
-        if done < chunk.first:
-            raise forgotten(chunk, done)
-        self._done[chunk.stream] = max(self._done[chunk.stream], done)
-        if done >= chunk.last:
-            self._value[chunk.stream] = value
-            link.ask(request(b"UNWATCH"), 1)
+        if done < chunk.first_row:
+            raise confirmed_rows_lost(chunk, done)
+        self._rows_done[chunk.stream] = max(self._rows_done[chunk.stream], done)
+        if done >= chunk.end_row:
+            self._marker_values[chunk.stream] = value
+            link.request(request(b"UNWATCH"), 1)
             return
-        at = chunk.at + done - chunk.first
-        if chunk.ids is not None:
-            self._check_ids(link, chunk.stream, stream[0], chunk.ids(at, chunk.stop))
-        if at > chunk.at:
-            chunk = Chunk(chunk.stream, chunk.encode(at, chunk.stop), done, at, chunk.stop, chunk.encode)
-        chunk.before = value
-        self._value[chunk.stream] = self._marker.value(chunk.last)
-        answers = link.ask(bytes(self._transaction(chunk) + EXEC), chunk.rows + 3)
+        at = chunk.start + done - chunk.first_row
+        if chunk.requested_ids is not None:
+            self._check_ids(link, chunk.stream, stream[0], chunk.requested_ids(at, chunk.stop))
+        if at > chunk.start:
+            chunk = RowChunk(chunk.stream, chunk.encode(at, chunk.stop), done, at, chunk.stop, chunk.encode)
+        chunk.marker_before = value
+        self._marker_values[chunk.stream] = self._marker.value(chunk.end_row)
+        answers = link.request(bytes(self._transaction(chunk) + EXEC), chunk.rows + 3)
         for answer in answers:
             if isinstance(answer, ReplyError):
-                link.refuse(str(answer).rpartition(BECAUSE)[2])
+                link.raise_error(str(answer).rpartition(EXECABORT_REASON)[2])
         if answers[-1] is None:
-            raise Outrun("the marker has moved")
+            raise ConcurrentAttempt("the marker has moved")
         refused = [str(answer) for answer in answers[-1] if isinstance(answer, ReplyError)]
         if refused:
-            self._tell_of_refused_rows(chunk, refused)
+            self._handle_rejected_rows(chunk, refused)
 
-    def _tell_of_refused_rows(self, chunk: Chunk, texts: list[str]) -> None:
+    def _handle_rejected_rows(self, chunk: RowChunk, texts: list[str]) -> None:
         """The transaction ran, but not all its XADDs: no later attempt may take the marker at its word."""
         self._servers.with_retries(lambda: self._amend(chunk, texts))
         name = chunk.stream.decode(errors="surrogateescape")
         counts = f"{len(texts)} of {chunk.rows} were refused"
         raise CommandError(f"{texts[0]} (adding entries to the stream {name!r}; {counts})")
 
-    def _amend(self, chunk: Chunk, texts: list[str]) -> None:
+    def _amend(self, chunk: RowChunk, texts: list[str]) -> None:
         """Set the marker back if nothing was added, as if not tried; else write down what happened."""
         self.close()
-        link = self.linked(chunk.stream)
+        link = self.connection_for(chunk.stream)
         key = self._marker.key(chunk.stream)
-        _, value = link.ask(request(b"WATCH", key) + request(b"GET", key), 2)
-        if value != self._marker.value(chunk.last):
+        _, value = link.request(request(b"WATCH", key) + request(b"GET", key), 2)
+        if value != self._marker.value(chunk.end_row):
             return
         if len(texts) < chunk.rows:
-            reason = f"{len(texts)} of rows {chunk.first} to {chunk.last - 1} were refused, {texts[0]}"
-            amends = request(b"SET", key, self._marker.flawed(chunk.last, reason))
-        elif chunk.before is None:
+            reason = f"{len(texts)} of rows {chunk.first_row} to {chunk.end_row - 1} were refused, {texts[0]}"
+            amends = request(b"SET", key, self._marker.error_value(chunk.end_row, reason))
+        elif chunk.marker_before is None:
             amends = request(b"DEL", key)
         else:
-            amends = request(b"SET", key, chunk.before)
-        link.ask(MULTI + amends + EXEC, 3)
+            amends = request(b"SET", key, chunk.marker_before)
+        link.request(MULTI + amends + EXEC, 3)
 
-    def _check_ids(self, link: Link, stream: bytes, info: object, ids: list[str | None]) -> None:
+    def _check_ids(self, link: SinkConnection, stream: bytes, info: object, ids: list[str | None]) -> None:
         """See that the server will take the IDs; info is what XINFO STREAM said."""
         last = NO_ID
         if isinstance(info, list):
             words = dict(zip(info[::2], info[1::2], strict=True))
             last = parse_id(words[b"last-generated-id"].decode())
         elif not (isinstance(info, ReplyError) and "no such key" in str(info)):
-            link.refuse(str(info))
+            link.raise_error(str(info))
         check_ids(stream, last, ids)
 
 
-def forgotten(chunk: Chunk, done: int) -> Forgotten:
+def confirmed_rows_lost(chunk: RowChunk, done: int) -> ConfirmedRowsLost:
     """The server's marker stands before rows that it had confirmed."""
-    return Forgotten(
-        f"The server had confirmed {chunk.first} rows for {chunk.stream.decode()!r} and now knows of {done}: "
-        "it lost its latest writes in a restart or a failover. A new attempt of this task writes them again."
+    return ConfirmedRowsLost(
+        f"The server had confirmed {chunk.first_row} rows for {chunk.stream.decode()!r} and now knows "
+        f"of {done}: it lost its latest writes in a restart or a failover. A new attempt of this task "
+        "writes them again."
     )
 
 
@@ -263,7 +264,7 @@ def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> No
         except ValueError as wrong:
             raise UsageError(f"{wrong}, like 1763676000000-0.") from None
         if entry_id <= last:
-            raise IdNotAbove(
+            raise IdTooSmall(
                 f"The ID {text} is not above {last[0]}-{last[1]}, where the stream {stream.decode()!r} "
                 "has got to. Rows with IDs must come sorted, and in one partition for each stream."
             )

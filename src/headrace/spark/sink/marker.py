@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from headrace.errors import CommandError
 
-LIFE_MS = 30 * 24 * 3600 * 1000
-ALL = sys.maxsize
+TTL_MS = 30 * 24 * 3600 * 1000
+ALL_ROWS = sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -28,25 +28,25 @@ class Marker:
     """Who writes: a query (any name that no other query has), a partition of its rows, a batch (they only
     grow).
 
-    life_ms: how long after the last write the server remembers.
+    ttl_ms: how long after the last write the server remembers.
     """
 
-    query: str
+    query_id: str
     partition: int = 0
-    batch: int = 0
-    life_ms: int = LIFE_MS
+    batch_id: int = 0
+    ttl_ms: int = TTL_MS
 
     def key(self, stream: bytes) -> bytes:
         """The marker's key for the rows that go to the stream."""
-        return b"%b:headrace:sink:%b:%d" % (tagged(stream), self.query.encode(), self.partition)
+        return b"%b:headrace:sink:%b:%d" % (hash_tagged(stream), self.query_id.encode(), self.partition)
 
     def value(self, rows: int) -> bytes:
         """What the key holds when so many rows of the batch are written."""
-        return b"%d:%d" % (self.batch, rows)
+        return b"%d:%d" % (self.batch_id, rows)
 
-    def flawed(self, rows: int, reason: str) -> bytes:
+    def error_value(self, rows: int, reason: str) -> bytes:
         """What the key holds when some of these rows were refused."""
-        return b"%d:%d:%b" % (self.batch, rows, reason.encode())
+        return b"%d:%d:%b" % (self.batch_id, rows, reason.encode())
 
     def rows_done(self, value: bytes | None, stream: bytes) -> int:
         """How many rows of the batch a value says are written; ALL when a later batch is.
@@ -65,12 +65,12 @@ class Marker:
                 f"To go on without the rows refused: SET {self.key(stream).decode()} "
                 f"{batch.decode()}:{rows.decode()}"
             )
-        if int(batch) == self.batch:
+        if int(batch) == self.batch_id:
             return int(rows)
-        return ALL if int(batch) > self.batch else 0
+        return ALL_ROWS if int(batch) > self.batch_id else 0
 
 
-def tagged(stream: bytes) -> bytes:
+def hash_tagged(stream: bytes) -> bytes:
     """Return the beginning of a key that Redis Cluster puts into the slot of the stream.
 
     The stream's name becomes the hash tag. A name that has a hash tag of its own is followed by a colon

@@ -14,30 +14,32 @@ from headrace.errors import CommandError
 from headrace.resp.replies import ReplyError
 from headrace.resp.request import request
 from headrace.spark.servers import Servers
-from headrace.spark.sink.delivery import Link
-from headrace.spark.sink.marker import tagged
+from headrace.spark.sink.delivery import SinkConnection
+from headrace.spark.sink.marker import hash_tagged
 from headrace.spark.stream_names import stream_key, stream_name
 
-LIFE_MS = 7 * 24 * 3600 * 1000  # of what a driver left behind that died before commit() or abort()
+TEMPORARY_TTL_MS = 7 * 24 * 3600 * 1000  # of what a driver left behind that died before commit() or abort()
 
 
 @dataclass(frozen=True)
-class Replacement:
+class StreamReplacement:
     """The new stream on its way to the place of the old one."""
 
     url: str
     stream: str
-    name: str
+    suffix: str
 
     @property
-    def temporary(self) -> str:
+    def temporary_stream(self) -> str:
         """The key to write to. In the same slot as the stream's."""
-        return stream_name(b"%b:headrace:new:%b" % (tagged(stream_key(self.stream)), self.name.encode()))
+        return stream_name(
+            b"%b:headrace:new:%b" % (hash_tagged(stream_key(self.stream)), self.suffix.encode())
+        )
 
-    def keep_a_while(self) -> None:
+    def set_expiry(self) -> None:
         """Let the server delete the rows if they are never committed."""
         Servers(self.url).with_retries(
-            lambda: self._ask(b"PEXPIRE", stream_key(self.temporary), b"%d" % LIFE_MS)
+            lambda: self._request(b"PEXPIRE", stream_key(self.temporary_stream), b"%d" % TEMPORARY_TTL_MS)
         )
 
     def commit(self, entries: int) -> None:
@@ -49,31 +51,31 @@ class Replacement:
 
         def work() -> None:
             nonlocal tried
-            kind = self._ask(b"TYPE", stream_key(self.stream))
+            kind = self._request(b"TYPE", stream_key(self.stream))
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {self.stream!r} holds a {kind}, not a stream.")
-            if self._ask(b"EXISTS", stream_key(self.temporary)):
+            if self._request(b"EXISTS", stream_key(self.temporary_stream)):
                 tried = True  # if its answer is lost, the next look tells
-                self._ask(b"PERSIST", stream_key(self.temporary))
-                self._ask(b"RENAME", stream_key(self.temporary), stream_key(self.stream))
+                self._request(b"PERSIST", stream_key(self.temporary_stream))
+                self._request(b"RENAME", stream_key(self.temporary_stream), stream_key(self.stream))
             elif not entries:
-                self._ask(b"DEL", stream_key(self.stream))
+                self._request(b"DEL", stream_key(self.stream))
             elif not tried:
-                raise CommandError(f"The rows written to {self.temporary!r} are gone.")
+                raise CommandError(f"The rows written to {self.temporary_stream!r} are gone.")
 
         Servers(self.url).with_retries(work)
 
     def abort(self) -> None:
         """Drop what was written."""
-        Servers(self.url).with_retries(lambda: self._ask(b"DEL", stream_key(self.temporary)))
+        Servers(self.url).with_retries(lambda: self._request(b"DEL", stream_key(self.temporary_stream)))
 
-    def _ask(self, name: bytes, *words: bytes) -> Any:
+    def _request(self, name: bytes, *words: bytes) -> Any:
         """One command, to the server that owns the stream."""
-        link = Link(Servers(self.url), stream_key(self.stream))
+        link = SinkConnection(Servers(self.url), stream_key(self.stream))
         try:
-            [answer] = link.ask(request(name, *words), 1)
+            [answer] = link.request(request(name, *words), 1)
             if isinstance(answer, ReplyError):
-                link.refuse(str(answer))
+                link.raise_error(str(answer))
             return answer
         finally:
             link.close()

@@ -30,7 +30,7 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 
 @cython.final
 @cython.cclass
-class Tally(ReadBuffer):
+class ReplyCounter(ReadBuffer):
     """RESP2 replies, so many at a time: expect(n), then feed() until done().
 
     errors  (reply, element, text) of every error among them; element is -1 when the reply itself is one
@@ -38,8 +38,8 @@ class Tally(ReadBuffer):
     null    whether the last reply was a null
     """
 
-    wanted: cython.Py_ssize_t
-    passed: cython.Py_ssize_t
+    expected: cython.Py_ssize_t
+    counted: cython.Py_ssize_t
     left: cython.longlong  # elements to come of the reply at hand
     element: cython.Py_ssize_t  # the place of the next element in its reply; -1: the reply begins with it
     errors: list[tuple[int, int, str]]
@@ -48,8 +48,8 @@ class Tally(ReadBuffer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted = 0
-        self.passed = 0
+        self.expected = 0
+        self.counted = 0
         self.left = 1
         self.element = -1
         self.errors = []
@@ -58,9 +58,9 @@ class Tally(ReadBuffer):
 
     def expect(self, replies: int) -> None:
         """Count from here on."""
-        assert self.passed == self.wanted, "replies that are still to come"
-        self.wanted = replies
-        self.passed = 0
+        assert self.counted == self.expected, "replies that are still to come"
+        self.expected = replies
+        self.counted = 0
         self.errors = []
         self.value = None
         self.null = False
@@ -68,9 +68,9 @@ class Tally(ReadBuffer):
     @cython.ccall
     def done(self) -> cython.bint:
         """Go over what arrived; whether all expected replies are there. ProtocolError on what is no reply."""
-        while self.passed < self.wanted and self._step():
+        while self.counted < self.expected and self._step():
             pass
-        return self.passed == self.wanted
+        return self.counted == self.expected
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -99,7 +99,7 @@ class Tally(ReadBuffer):
                 self.left += size
         elif kind == ERROR:
             text: str = mem.to_bytes(self.p, begin, end - begin).decode(errors="replace")
-            self.errors.append((self.passed, self.element, text))
+            self.errors.append((self.counted, self.element, text))
         elif kind != SIMPLE and kind != INTEGER:
             raise ProtocolError("not a reply")
         if self.element < 0:
@@ -110,5 +110,5 @@ class Tally(ReadBuffer):
         if self.left == 0:
             self.left = 1
             self.element = -1
-            self.passed += 1
+            self.counted += 1
         return True

@@ -16,10 +16,10 @@ import redis
 from headrace.errors import CommandError, HeadraceError
 from headrace.retry import CONNECTION_ERRORS
 from headrace.spark.servers import TIMEOUT_S, RawConnection, Servers
-from headrace.spark.sink.marker import tagged
+from headrace.spark.sink.marker import hash_tagged
 
-QUIET_S = 2.0  # how long a reply may take before the server is asked why
-PROBE_S = 5.0  # how long to wait for that answer
+REPLY_PROBE_S = 2.0  # how long a reply may take before the server is asked why
+PROBE_TIMEOUT_S = 5.0  # how long to wait for that answer
 DISK_ERROR = "MISCONF"
 
 
@@ -28,7 +28,7 @@ def disk_error(servers: Servers, stream: str) -> str:
 
     The request adds an entry to a stream that does not exist, if it exists: it changes nothing.
     """
-    key = tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
+    key = hash_tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
     try:
         wire = RawConnection(servers, stream)
     except (redis.RedisError, HeadraceError, *CONNECTION_ERRORS):
@@ -37,7 +37,7 @@ def disk_error(servers: Servers, stream: str) -> str:
         wire.send(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")
         answer = bytearray()
         buffer = bytearray(4096)
-        while not answer.endswith(b"\r\n") and wire.wait_readable(PROBE_S):
+        while not answer.endswith(b"\r\n") and wire.wait_readable(PROBE_TIMEOUT_S):
             answer += buffer[: wire.receive(buffer)]
     except (redis.RedisError, *CONNECTION_ERRORS):
         return ""
@@ -54,24 +54,24 @@ def wait_for_reply(wire: RawConnection, servers: Servers, stream: str) -> None:
         CommandError: if the server holds the reply because it cannot write to its disk.
     """
     deadline = time.monotonic() + TIMEOUT_S
-    while not wire.wait_readable(QUIET_S):
+    while not wire.wait_readable(REPLY_PROBE_S):
         if reason := disk_error(servers, stream):
-            raise CommandError(explained(reason))
+            raise CommandError(describe_disk_error(reason))
         if time.monotonic() > deadline:
             return
 
 
 @contextmanager
-def timeouts_explained(servers: Servers, stream: str) -> Iterator[None]:
+def explain_timeouts(servers: Servers, stream: str) -> Iterator[None]:
     """Turn a timeout within into a CommandError if the stream's server cannot write to its disk."""
     try:
         yield
     except redis.TimeoutError as error:
         if reason := disk_error(servers, stream):
-            raise CommandError(explained(reason)) from error
+            raise CommandError(describe_disk_error(reason)) from error
         raise
 
 
-def explained(reason: str) -> str:
+def describe_disk_error(reason: str) -> str:
     """Return what a server's disk error means."""
     return f"{reason} (the server rejects writes until its disk accepts them again)"

@@ -24,30 +24,30 @@ from headrace.errors import CommandError, UsageError
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.sink.marker import Marker
-from headrace.spark.sink.overwrite import Replacement
-from headrace.spark.sink.sender import Roles, roles, send_all, trimming
+from headrace.spark.sink.overwrite import StreamReplacement
+from headrace.spark.sink.sender import ColumnRoles, column_roles, send_task, trim_arguments
 from headrace.spark.source.range_reader import warn_if_interpreted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-QUERY = "sql.streaming.queryId"  # Spark's local properties of a streaming task
-BATCH = "streaming.sql.batchId"
+QUERY_ID_PROPERTY = "sql.streaming.queryId"  # Spark's local properties of a streaming task
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
 DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """How many entries a task added; less than its rows if an earlier attempt had added some."""
 
     entries: int
 
 
-def check(options: Options, schema: StructType) -> Roles:
+def check_sink_columns(options: Options, schema: StructType) -> ColumnRoles:
     """The roles of the columns. On the driver: what cannot be written fails here, before any task runs."""
-    trimming(options)
-    return roles(to_arrow_schema(schema, timezone="UTC"), options)
+    trim_arguments(options)
+    return column_roles(to_arrow_schema(schema, timezone="UTC"), options)
 
 
 @brief_errors
@@ -55,36 +55,36 @@ class HeadraceWriter(DataSourceArrowWriter):
     """df.write.format("headrace").mode("append" or "overwrite")"""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        found = check(options, schema)
+        found = check_sink_columns(options, schema)
         self._options = options
-        self._replacement: Replacement | None = None
+        self._replacement: StreamReplacement | None = None
         if overwrite:
             if options.stream is None or found.stream is not None:
                 raise UsageError(
                     "overwrite replaces one stream: name it with the option stream, not in the rows."
                 )
-            self._replacement = Replacement(options.url, options.stream, uuid.uuid4().hex)
-            self._options = replace(options, stream=self._replacement.temporary)
+            self._replacement = StreamReplacement(options.url, options.stream, uuid.uuid4().hex)
+            self._options = replace(options, stream=self._replacement.temporary_stream)
         self._marker = Marker(options.query_id or "")
         if overwrite or options.query_id is None:  # remembered for the attempts of this one job
-            self._marker = Marker(f"job-{uuid.uuid4().hex}", life_ms=DAY_MS)
+            self._marker = Marker(f"job-{uuid.uuid4().hex}", ttl_ms=DAY_MS)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Add the rows of one task."""
         warn_if_interpreted()
         context = TaskContext.get()
         marker = replace(self._marker, partition=context.partitionId() if context else 0)
         if self._replacement is None and self._options.delivery != "exactly-once":
-            return Written(send_all(iterator, self._options, None))
-        written = Written(send_all(iterator, self._options, marker))
+            return TaskCommitMessage(send_task(iterator, self._options, None))
+        written = TaskCommitMessage(send_task(iterator, self._options, marker))
         if self._replacement is not None:
-            self._replacement.keep_a_while()
+            self._replacement.set_expiry()
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have written."""
         if self._replacement is not None:
-            entries = sum(m.entries for m in messages if isinstance(m, Written))
+            entries = sum(m.entries for m in messages if isinstance(m, TaskCommitMessage))
             self._replacement.commit(entries)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -103,22 +103,22 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
                 'A stream only grows: write with outputMode("append"), or use headrace.spark.write_stream in '
                 "foreachBatch."
             )
-        check(options, schema)
+        check_sink_columns(options, schema)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Add the rows of one task."""
         warn_if_interpreted()
-        return Written(send_all(iterator, self._options, self._marker()))
+        return TaskCommitMessage(send_task(iterator, self._options, self._marker()))
 
     def _marker(self) -> Marker | None:
         """Who this task is, as Spark tells it. None: nothing is remembered."""
         if self._options.delivery == "at-least-once":
             return None
         context = TaskContext.get()
-        query = context.getLocalProperty(QUERY) if context is not None else None
+        query = context.getLocalProperty(QUERY_ID_PROPERTY) if context is not None else None
         query = self._options.query_id or query
-        batch = context.getLocalProperty(BATCH) if context is not None else None
+        batch = context.getLocalProperty(BATCH_ID_PROPERTY) if context is not None else None
         if context is not None and query is not None and batch is not None:
             return Marker(query, context.partitionId(), int(batch))
         told = (

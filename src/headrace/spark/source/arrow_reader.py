@@ -26,7 +26,7 @@ from headrace.arrow import column_types
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.server_url import parse_server_url
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import Options
 from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers
 from headrace.spark.source.planner import OffsetRange
@@ -44,7 +44,7 @@ NUMBER_BYTES_MAX = 20  # a sign for its kind, and what fits into 64 bits
 MALFORMED = "MALFORMED "
 
 
-def make_range_reader(part: OffsetRange, layout: Layout, options: Options) -> RangeReader:
+def make_range_reader(part: OffsetRange, layout: ColumnLayout, options: Options) -> RangeReader:
     """What reads the range, by the way that the option `fetch` and the server allow."""
     if options.fetch == "resp":
         return RangeReader(part, layout, options)
@@ -59,7 +59,7 @@ def make_range_reader(part: OffsetRange, layout: Layout, options: Options) -> Ra
     return ArrowRangeReader(part, layout, options, arguments)
 
 
-def column_arguments(layout: Layout) -> list[bytes] | None:
+def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
     """name, type, name, type ... as XARROW takes them; None if it has no type for some column."""
     arguments = []
     for spec in layout.specs:
@@ -145,7 +145,7 @@ class ArrowRangeReader(RangeReader):
     """Reads one range by XARROW."""
 
     def __init__(
-        self, part: OffsetRange, layout: Layout, options: Options, column_arguments: list[bytes]
+        self, part: OffsetRange, layout: ColumnLayout, options: Options, column_arguments: list[bytes]
     ) -> None:
         super().__init__(part, layout, options)
         self._column_arguments = column_arguments
@@ -254,7 +254,7 @@ class ArrowRangeReader(RangeReader):
 class BatchAssembler:
     """Makes the record batches of one stream out of what the server sends."""
 
-    def __init__(self, layout: Layout, stream: str) -> None:
+    def __init__(self, layout: ColumnLayout, stream: str) -> None:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 

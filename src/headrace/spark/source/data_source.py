@@ -77,9 +77,9 @@ class HeadraceSource(DataSource):
 
         options = parse_options(self.options, "batch")
         if options.archive is not None:
-            from headrace.spark.archive.table import ArchiveReader, PushArchiveReader
+            from headrace.spark.archive.table import ArchiveReader, PushdownArchiveReader
 
-            return (PushArchiveReader if is_pushdown_worker() else ArchiveReader)(options, schema)
+            return (PushdownArchiveReader if is_pushdown_worker() else ArchiveReader)(options, schema)
         return (PushdownReader if is_pushdown_worker() else HeadraceReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headrace.errors import CommandError
-from headrace.spark.decode.page_scanner import PageScanner
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.options import Options
 from headrace.spark.servers import RawConnection, Servers, StreamReadError
 from headrace.spark.source.adaptive_count import AdaptiveCount
@@ -299,7 +299,7 @@ def nth_id(servers: Servers, stream: str, after: str, upto: str, n: int) -> str:
 
 
 def _nth_id(servers: Servers, stream: str, after: str, upto: str, left: int) -> str:
-    scanner = PageScanner()
+    tokenizer = ReplyPageTokenizer()
     buffer = bytearray(1 << 18)
     adaptive = AdaptiveCount(SCAN_PAGE)
     connection = servers.open_raw(stream)
@@ -309,28 +309,28 @@ def _nth_id(servers: Servers, stream: str, after: str, upto: str, left: int) -> 
             connection.send(
                 b"XRANGE", stream_key(stream), b"(" + after.encode(), upto.encode(), b"COUNT", requested
             )
-            adaptive.record_page(requested, _skip_page(connection, scanner, buffer))
-            if scanner.entries < requested:
+            adaptive.record_page(requested, _skip_page(connection, tokenizer, buffer))
+            if tokenizer.entry_count < requested:
                 return upto
-            after = scanner.last_id.decode()
+            after = tokenizer.last_id.decode()
             left -= requested
         return after
     finally:
         connection.close()
 
 
-def _skip_page(connection: RawConnection, scanner: PageScanner, buffer: bytearray) -> int:
+def _skip_page(connection: RawConnection, tokenizer: ReplyPageTokenizer, buffer: bytearray) -> int:
     """Receive a page for the sake of its IDs; how many bytes it had."""
     received = 0
-    scanner.page(b"")
+    tokenizer.begin_page(b"")
     try:
         whole = False
         while not whole:
             n = connection.receive(buffer)
             received += n
-            scanner.feed(buffer, n)
-            whole = scanner.scan()
-            scanner.skip()
+            tokenizer.feed(buffer, n)
+            whole = tokenizer.scan()
+            tokenizer.skip_records()
     except CommandError as error:
         connection.raise_if_unavailable(error)
         raise

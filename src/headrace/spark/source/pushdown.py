@@ -38,7 +38,7 @@ from headrace.spark.source.offsets import (
 from headrace.spark.source.reader import HeadraceReader
 
 if TYPE_CHECKING:
-    from headrace.spark.decode.schema import Layout
+    from headrace.spark.decode.schema import ColumnLayout
 
 PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -101,7 +101,7 @@ def narrow_offsets(bounds: ReadBounds, start: Offsets, end: Offsets) -> tuple[Of
     )
 
 
-def pushable_columns(layout: Layout) -> dict[str, str]:
+def pushable_columns(layout: ColumnLayout) -> dict[str, str]:
     """Which columns are the stream, the ID, the time and the sequence, by their names in the schema."""
     found = zip(layout.schema.names, layout.specs, strict=True)
     parts = ("stream", "id", "timestamp", "sequence")

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from headrace.errors import CommandError, HeadraceError
 from headrace.retry import ReconnectDelay
 from headrace.spark.decode import arrow_decoder
-from headrace.spark.decode.misfits import report
-from headrace.spark.decode.page_scanner import PageScanner
-from headrace.spark.decode.schema import BatchMaker, Layout
+from headrace.spark.decode.misfits import report_misfits
+from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 from headrace.spark.options import Options
 from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers
 from headrace.spark.source.adaptive_count import AdaptiveCount
@@ -60,15 +60,15 @@ class DataLoss(HeadraceError):
 class RangeReader:
     """Reads one range. A lost connection is made again, and the read goes on behind the last entry it has."""
 
-    def __init__(self, part: OffsetRange, layout: Layout, options: Options) -> None:
+    def __init__(self, part: OffsetRange, layout: ColumnLayout, options: Options) -> None:
         self._part = part
         self._options = options
         self._servers = Servers(options.url)
         self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
-        self._scanner = PageScanner()
+        self._scanner = ReplyPageTokenizer()
         self._layout = layout
         self._decoder = layout.decoder(self._scanner, part.stream, options.mode)
-        self._builder = BatchMaker(layout, part.stream)
+        self._builder = BatchBuilder(layout, part.stream)
         self._connection: RawConnection | None = None
         self._after = part.after  # the last entry that is noted, or where the range begins
         self._anchored = part.anchored
@@ -95,7 +95,7 @@ class RangeReader:
                     continue
                 while not decoder.decode(self._rows_max, BATCH_BYTES):
                     yield self._builder.take(decoder)
-                if decoder.exact and decoder.rows:  # while the replies that the rows come from are here
+                if decoder.tracks_rows and decoder.rows:  # while the replies that the rows come from are here
                     yield self._builder.take(decoder)
             if decoder.rows:
                 yield self._builder.take(decoder)
@@ -108,7 +108,7 @@ class RangeReader:
     def _report_misfits(self, misfits: list[int]) -> None:
         """Tell how many values of each column did not fit."""
         part = self._part
-        report(part.stream, f"{part.after} {part.upto}", self._layout, misfits, self._options.mode)
+        report_misfits(part.stream, f"{part.after} {part.upto}", self._layout, misfits, self._options.mode)
 
     def _receive(self) -> bool:
         """Take in some bytes; at the end of a page ask for the next. False when the range is whole."""
@@ -131,8 +131,8 @@ class RangeReader:
         if scanner.anchor_lost:
             self._check_anchor()
         self._advance()
-        self._count.record_page(scanner.entries, self._page_bytes)
-        if scanner.entries < self._requested_count or self._after == self._part.upto:
+        self._count.record_page(scanner.entry_count, self._page_bytes)
+        if scanner.entry_count < self._requested_count or self._after == self._part.upto:
             self._check_end()
             return False
         try:
@@ -146,14 +146,14 @@ class RangeReader:
         return (
             self._connection is not None
             and self._page_bytes > 0
-            and self._scanner.held() < EARLY_DECODE_BYTES
+            and self._scanner.buffered_bytes() < EARLY_DECODE_BYTES
         )
 
     def _advance(self) -> None:
         """The next page begins where this one ends. Count its entries, unless some are missing."""
         scanner = self._scanner
         at, number = self._counted_at
-        came = scanner.entries - self._anchored
+        came = scanner.entry_count - self._anchored
         if not scanner.last_id:
             return
         if number is not None:
@@ -173,12 +173,12 @@ class RangeReader:
         """Go on behind the last entry noted, which may lie within a page."""
         if self._scanner.last_id:
             self._after, self._anchored = self._scanner.last_id.decode(), True
-        self._scanner.restart()
+        self._scanner.reset()
 
     def _request_page(self, connection: RawConnection) -> None:
         """Ask for the next page; an anchored one begins with the entry `after`, which is not counted."""
         after = self._after.encode()
-        self._scanner.page(after if self._anchored else b"")
+        self._scanner.begin_page(after if self._anchored else b"")
         self._requested_count = self._count.count + self._anchored
         self._page_bytes = 0
         connection.send(

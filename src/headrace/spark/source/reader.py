@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from headrace.spark.decode.schema import Layout
+from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.servers import Servers
@@ -42,7 +42,7 @@ class BaseReader:
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._layout = Layout(schema, options.timestamp_format)
+        self._layout = ColumnLayout(schema, options.timestamp_format)
         self._servers = Servers(options.url)
         self._subscription = Subscription(self._servers, options)
         self._end_positions: Positions = {}  # of the streams, when they were looked at last
