@@ -23,7 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-PLAIN_PACKAGES = {"bench", "cli", "console", "examples", "pipeline"}  # their modules are not compiled
+# Packages that are not compiled.
+PLAIN_PACKAGES = {"bench", "cli", "client", "console", "examples", "pipeline"}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -31,11 +31,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "streams",
         "structures",
     },
-    "api": {"engine", "persistence", "commands", "keyspace", "resp", "streams", "structures"},
-    "spark": {"arrow", "resp", "structures"},
-    "pipeline": {"spark", "resp", "structures"},
+    "client": set(),
+    "api": {"client", "engine", "persistence", "commands", "keyspace", "resp", "streams", "structures"},
+    "spark": {"arrow", "client", "resp", "structures"},
+    "pipeline": {"client", "spark", "resp", "structures"},
     "cli": {
         "api",
+        "client",
         "console",
         "pipeline",
         "spark",
@@ -49,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "structures",
     },
 }
-LEAVES = {"mem", "system", "errors", "limits", "retry", "server_url", "visibility", "__version__"}
+LEAVES = {"mem", "system", "errors", "limits", "visibility", "__version__"}
 FUNCTION_LINES_MAX = 70  # from `def` to the last line, docstring included
 LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges
 

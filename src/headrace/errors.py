@@ -88,7 +88,7 @@ class ElementsTooLarge(CommandError):
     text = "ERR Elements are too large to be stored"
 
 
-# Errors that a Python program may want to distinguish. api/remote/server_errors.py makes them from the error
+# Errors that a Python program may want to distinguish. client/server_errors.py makes them from the error
 # replies of a server and keeps their text.
 
 

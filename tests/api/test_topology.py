@@ -11,7 +11,7 @@ import redis
 
 import headrace
 from headrace.api.remote.remote_backend import RemoteBackend
-from headrace.api.remote.remote_clients import client
+from headrace.client.redis_clients import client
 from headrace.errors import CrossSlot, UsageError
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "spark"))

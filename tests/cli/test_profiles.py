@@ -9,8 +9,8 @@ import redis
 
 from headrace.cli.main import COMMANDS, main
 from headrace.cli.profiles import has_password, resolve_url
+from headrace.client.url import without_password
 from headrace.errors import UsageError
-from headrace.server_url import without_password
 from headrace.spark.options import DEFAULT_URL
 
 WITH_URL = sorted(set(COMMANDS) - {"serve", "check", "demo"})

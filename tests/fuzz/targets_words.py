@@ -11,6 +11,7 @@ from headrace.access.rule_errors import InvalidRule, InvalidUserFile, OpenParent
 from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users, read_file
+from headrace.client.url import parse_server_url
 from headrace.commands.table import COMMANDS
 from headrace.engine.authorization import build_catalogue
 from headrace.engine.engine import Engine
@@ -21,7 +22,6 @@ from headrace.resp.replies import INCOMPLETE, ReplyError, ReplyParser
 from headrace.server.config.config import INCLUDES_MAX, Config
 from headrace.server.config.directives import BY_NAME, DIRECTIVES
 from headrace.server.config.rewrite import rewritten
-from headrace.server_url import parse_server_url
 from headrace.spark.options import OPTIONS, log, parse_options
 from headrace.streams.stream import Stream
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from stream_server import StreamServer
 
+from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive, count_archive
 from headrace.pipeline.compact import compact
@@ -23,7 +24,6 @@ from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import archived_through, published_id
 from headrace.spark.archive.files import archived_files
 from headrace.spark.archive.names import directory_name
-from headrace.spark.stream_names import stream_name
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
 

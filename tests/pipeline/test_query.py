@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from stream_server import StreamServer
 
 from archives import ArchiveMaker
+from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.query import (
     METADATA,
@@ -24,7 +25,6 @@ from headrace.pipeline.query import (
     used_columns,
 )
 from headrace.spark.archive.files import read_archive
-from headrace.spark.servers import Servers
 
 
 def test_words_are_names_not_texts_or_comments() -> None:

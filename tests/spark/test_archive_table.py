@@ -15,6 +15,7 @@ from pyspark.sql.datasource import InputPartition
 from stream_server import StreamServer
 
 from archives import ArchiveMaker, Entry
+from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark.archive.files import (
     archived_files,
@@ -26,7 +27,6 @@ from headrace.spark.archive.files import (
 from headrace.spark.archive.table import ArchiveReader
 from headrace.spark.decode.schema import DEFAULT_SCHEMA
 from headrace.spark.options import parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.range_reader import DataLoss
 from headrace.spark.source.stream_state import stream_states

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Cluster, Node
 
 from headrace.cli.streams import servers_at
+from headrace.client.servers import CONNECTION_ERRORS, Servers
 from headrace.errors import UsageError
 from headrace.pipeline import trim as trim_module
 from headrace.pipeline.load import load
@@ -27,7 +28,6 @@ from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import published_id, raise_watermark, watermark_key
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
 from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges

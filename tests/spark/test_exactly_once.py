@@ -14,7 +14,7 @@ from flaky_proxy import Cut, FlakyProxy
 from redis.crc import key_slot
 from stream_server import StreamServer, start_server
 
-from headrace import retry
+from headrace.client import retry
 from headrace.errors import CommandError, UsageError
 from headrace.spark.sink import sender
 from headrace.spark.sink.exactly_once import ConfirmedRowsLost

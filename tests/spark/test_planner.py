@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from stream_server import StreamServer
 
+from headrace.client.servers import Servers
 from headrace.spark.options import parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.source import planner
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.planner import OffsetRange, nth_id, plan_ranges

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from stream_server import StreamServer
 
+from headrace.client.servers import RawConnection, Servers
 from headrace.errors import CommandError
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import RawConnection, Servers
 from headrace.spark.source.adaptive_count import PAGE_BYTES
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import BATCH_BYTES, DataLoss, RangeReader

@@ -11,9 +11,9 @@ import redis
 from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import Watched
 
+from headrace.client.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.planner import plan_ranges
 from headrace.spark.source.range_reader import RangeReader
 from headrace.spark.source.stream_state import last_ids

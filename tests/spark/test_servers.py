@@ -15,13 +15,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import SLOTS, Certificates, Node
 from stream_server import StreamServer
 
-from headrace import retry
+from headrace.client import retry
+from headrace.client.retry import ReconnectDelay
+from headrace.client.servers import CONNECTION_ERRORS, RawConnection, Servers, ServerUnavailable
+from headrace.client.url import parse_server_url, without_password
 from headrace.errors import UsageError
-from headrace.retry import ReconnectDelay
-from headrace.server_url import parse_server_url, without_password
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers, ServerUnavailable
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import RangeReader
 from headrace.spark.source.stream_state import StreamState, count_trimmed_after, last_ids, stream_states

@@ -10,9 +10,9 @@ import redis
 from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
+from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.spark.options import parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.start_offsets import end_offsets, resolve_offsets, start_offsets
 from headrace.spark.source.subscription import Subscription

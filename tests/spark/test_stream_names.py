@@ -14,6 +14,7 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker
 from headrace.cli.streams import lengths, wanted_streams
+from headrace.client.stream_names import normalize_name, stream_key, stream_name
 from headrace.spark.archive.files import archived_files, archived_through
 from headrace.spark.archive.names import (
     COMPONENT_BYTES_MAX,
@@ -24,7 +25,6 @@ from headrace.spark.archive.names import (
 from headrace.spark.options import parse_options
 from headrace.spark.sink.writer import HeadraceWriter
 from headrace.spark.source.reader import HeadraceReader
-from headrace.spark.stream_names import normalize_name, stream_key, stream_name
 
 ROWS = StructType([StructField("_stream", StringType()), StructField("n", LongType())])
 ODD = [

@@ -18,10 +18,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import LongType, StructField, StructType
 from stream_server import StreamServer
 
+from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.spark import progress
 from headrace.spark.options import parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.positions import parse_positions, position_ids
 from headrace.spark.source.range_reader import DataLoss

@@ -25,9 +25,9 @@ from headrace.api.codecs.arguments import (
 from headrace.api.codecs.codec import PLAIN, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.info import GroupInfo, StreamInfo
-from headrace.api.remote.server_errors import not_supported
 from headrace.api.retry_policy import LEASE_DEFAULT, MAX_DELIVERIES_DEFAULT, Backoff
 from headrace.api.stream_id import StreamID, id_from_reply
+from headrace.client.server_errors import not_supported
 from headrace.errors import (
     CommandError,
     InvalidStreamId,

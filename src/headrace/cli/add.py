@@ -13,10 +13,10 @@ from headrace.cli.output import bytes_from_json
 from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import StreamClient, Words, clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
+from headrace.client.retry import CONNECTION_ERRORS
 from headrace.console.styles import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
-from headrace.retry import CONNECTION_ERRORS
 
 AT_ONCE = 500  # entries in one pipeline
 LINE_MAX = 64 << 20  # bytes of one line of JSON

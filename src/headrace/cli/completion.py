@@ -10,11 +10,11 @@ from redis.exceptions import RedisError
 
 from headrace.cli.profiles import resolve_url
 from headrace.cli.streams import PROFILE_KEY
+from headrace.client.retry import CONNECTION_ERRORS
+from headrace.client.servers import SCAN_COUNT, Servers
+from headrace.client.stream_names import stream_name
 from headrace.console.escaping import is_printable
 from headrace.errors import HeadraceError
-from headrace.retry import CONNECTION_ERRORS
-from headrace.spark.servers import SCAN_COUNT, Servers
-from headrace.spark.stream_names import stream_name
 
 NAMES_MAX = 1000
 

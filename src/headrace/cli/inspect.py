@@ -11,6 +11,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from headrace.cli.streams import no_stream, servers_at, url_option
+from headrace.client import stream_names
+from headrace.client.url import without_password
 from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.group_picture import group_picture
@@ -18,8 +20,6 @@ from headrace.console.listpack_picture import NodePicture
 from headrace.console.stream_snapshot import StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError
-from headrace.server_url import without_password
-from headrace.spark import stream_names
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without being asked twice
 SVG_WIDTH = 118

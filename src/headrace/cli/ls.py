@@ -12,10 +12,10 @@ from redis.exceptions import ResponseError
 
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
 from headrace.cli.streams import servers_at, url_option
+from headrace.client.servers import SCAN_COUNT, Servers
+from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
-from headrace.spark.servers import SCAN_COUNT, Servers
-from headrace.spark.stream_names import stream_key, stream_name
 
 AT_ONCE = 100  # streams asked about together
 DROPPED = ("memory", "groups", "first", "last")

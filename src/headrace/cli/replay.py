@@ -15,6 +15,7 @@ from headrace.cli.drawing import Description, Rows
 from headrace.cli.resume_hint import add_hint
 from headrace.cli.streams import url_option
 from headrace.cli.values import LocalPath
+from headrace.client.stream_names import normalize_name
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import defer_interrupts
@@ -22,7 +23,6 @@ from headrace.pipeline.replay import ReplayReport, replay
 from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.spark.source.offsets import START, parse_id
-from headrace.spark.stream_names import normalize_name
 
 FLAT_OUT = "max"
 

@@ -25,12 +25,12 @@ from redis.exceptions import (
 )
 
 from headrace.cli.streams import no_stream
+from headrace.client.servers import Servers, ServerUnavailable
+from headrace.client.stream_names import stream_key
 from headrace.console.figures import named
 from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.servers import Servers, ServerUnavailable
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
-from headrace.spark.stream_names import stream_key
 
 Words = Sequence[bytes | str | int]
 RawEntry = tuple[str, list[bytes] | None]  # ID, names and values in turn; None if the entry was deleted

@@ -10,10 +10,10 @@ import click
 from redis.exceptions import RedisClusterException, ResponseError
 
 from headrace.cli.stream_client import PAGE, RawEntry, StreamClient
+from headrace.client.retry import AUTH_ERRORS, CONNECTION_ERRORS, INITIAL_DELAY_S, MAX_DELAY_S
+from headrace.client.url import parse_server_url
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
-from headrace.retry import AUTH_ERRORS, CONNECTION_ERRORS, INITIAL_DELAY_S, MAX_DELAY_S
-from headrace.server_url import parse_server_url
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
 BLOCK_MS = 1000  # of one XREAD; after that a deleted stream is noticed

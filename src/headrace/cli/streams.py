@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import click
 
 from headrace.cli.profiles import DEFAULT_PROFILE, PROFILE_VARIABLE, URL_VARIABLE, resolve_url
+from headrace.client.servers import Servers
+from headrace.client.stream_names import normalize_name, stream_key
+from headrace.client.url import explain_connection_errors, without_password
 from headrace.errors import UsageError
 from headrace.pipeline.similar_streams import similar_stream
-from headrace.server_url import explain_connection_errors, without_password
 from headrace.spark.options import DEFAULT_URL
-from headrace.spark.servers import Servers
 from headrace.spark.source.stream_state import last_ids
-from headrace.spark.stream_names import normalize_name, stream_key
 
 PROFILE_KEY = "headrace.profile"  # in the context of click
 

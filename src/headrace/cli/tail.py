@@ -18,12 +18,12 @@ from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import RawEntry, StreamClient, clients_of
 from headrace.cli.stream_follower import follow
 from headrace.cli.streams import servers_at, url_option
+from headrace.client.stream_names import stream_key
 from headrace.console import styles
 from headrace.console.escaping import json_text, printable
 from headrace.console.rich_text import line
 from headrace.errors import UsageError
 from headrace.spark.source.offsets import U64_MAX, EntryId, parse_id
-from headrace.spark.stream_names import stream_key
 
 LAST = 10
 END: EntryId = (U64_MAX, U64_MAX)

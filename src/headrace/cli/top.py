@@ -13,11 +13,11 @@ from rich.live import Live
 
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
+from headrace.client.servers import Servers
+from headrace.client.url import explain_connection_errors, parse_server_url, without_password
 from headrace.console.figures import Send, Words, collect
 from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
-from headrace.server_url import explain_connection_errors, parse_server_url, without_password
-from headrace.spark.servers import Servers
 
 MEMORY_EVERY = 10  # frames: a server goes through all nodes of a stream to tell its memory
 TABLE_LINES = 3  # of a frame: an empty one, the titles, and how many streams are left out

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key
+from headrace.client.url import explain_connection_errors
 from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, archived_columns, inferred_columns, sampled_entries
 from headrace.pipeline.sql_errors import no_table
-from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import Archive, read_archive
-from headrace.spark.servers import Servers
-from headrace.spark.stream_names import stream_key
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
 SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)

@@ -21,11 +21,11 @@ from typing import Any
 
 from pyspark.sql.types import StructField, StructType, TimestampType
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 from headrace.spark.decode.time_formats import infer_style, is_iso
-from headrace.spark.servers import Servers
-from headrace.spark.stream_names import stream_key
 
 SAMPLE = 1000
 WHOLE = re.compile(rb"0|-?[1-9][0-9]{0,18}")

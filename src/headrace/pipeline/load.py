@@ -12,6 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.client.url import explain_connection_errors
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
 from headrace.pipeline.loader import Loader, LoadJob, LoadReport, OnBadRow
@@ -19,7 +20,6 @@ from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import split_valid_rows
 from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn
-from headrace.server_url import explain_connection_errors
 from headrace.spark.sink.write_timeouts import explain_timeouts
 
 Rows = Iterable[pa.RecordBatch | BadRow]

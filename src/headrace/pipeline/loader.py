@@ -12,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 from redis.exceptions import RedisError
 
+from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.interrupts import defer_interrupts
@@ -23,7 +24,6 @@ from headrace.pipeline.times import TimeColumn
 from headrace.spark.options import parse_options
 from headrace.spark.sink.exactly_once import IdTooSmall
 from headrace.spark.sink.sender import ColumnRoles, RowSender
-from headrace.spark.stream_names import stream_key
 
 ROWS_PER_BATCH = 2000
 

@@ -29,6 +29,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key
+from headrace.client.url import explain_connection_errors
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
@@ -36,14 +39,11 @@ from headrace.pipeline.ordered_archive_reader import spark_fields
 from headrace.pipeline.progress import follow_batches
 from headrace.pipeline.sql_errors import sql_message
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_fields, has_fields_map
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 from headrace.spark.decode.time_formats import column_time_format
-from headrace.spark.servers import Servers
-from headrace.spark.stream_names import stream_key
 
 SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
 TYPES: dict[str, DataType] = {

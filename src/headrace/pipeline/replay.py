@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.client.url import explain_connection_errors
 from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.replay_pacer import ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource
 from headrace.pipeline.replay_target import ReplayTarget
-from headrace.server_url import explain_connection_errors
 from headrace.spark.archive.files import split_ids
 from headrace.spark.sink.write_timeouts import explain_timeouts
 from headrace.spark.source.offsets import START, parse_id

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
+from headrace.client.servers import Servers
+from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.ordered_archive_reader import entries_in_order
 from headrace.pipeline.similar_streams import similar_stream
-from headrace.server_url import without_password
 from headrace.spark.archive.files import ArchivedFile, read_archive
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.archive.partition_reader import (
@@ -34,7 +35,6 @@ from headrace.spark.archive.partition_reader import (
 )
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.source.arrow_reader import make_range_reader
 from headrace.spark.source.history import identity_mismatch, observe_streams
 from headrace.spark.source.offsets import START, U64_MAX, EntryId, format_id, parse_id

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError, UsageError
 from headrace.pipeline.replay_source import LAST_ID
 from headrace.spark.options import Options, parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.sink.marker import Marker, hash_tagged
 from headrace.spark.sink.sender import RowSender
 from headrace.spark.source.offsets import START, parse_id
 from headrace.spark.source.stream_state import last_ids
-from headrace.spark.stream_names import stream_key
 
 ID_MODES = ("new", "kept")  # of the IDs
 DONE = "done"

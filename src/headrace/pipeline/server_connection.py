@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from headrace.server_url import explain_connection_errors
-from headrace.spark.servers import Servers
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key
+from headrace.client.url import explain_connection_errors
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.stream_state import last_ids
-from headrace.spark.stream_names import stream_key
 
 
 class ServerConnection(AbstractContextManager["ServerConnection"]):

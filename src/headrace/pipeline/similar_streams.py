@@ -7,9 +7,9 @@ from itertools import islice
 
 from redis.exceptions import ResponseError
 
+from headrace.client.servers import SCAN_COUNT, Servers
+from headrace.client.stream_names import stream_name
 from headrace.pipeline.suggestions import did_you_mean
-from headrace.spark.servers import SCAN_COUNT, Servers
-from headrace.spark.stream_names import stream_name
 
 CANDIDATES_MAX = 10_000  # names that are looked at
 

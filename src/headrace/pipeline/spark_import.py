@@ -20,6 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.loader import ROWS_PER_BATCH, MonotonicIds
@@ -27,9 +29,7 @@ from headrace.pipeline.progress import cause
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.times import TimeColumn, time_column
 from headrace.spark.options import parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.sink.marker import Marker
-from headrace.spark.stream_names import stream_key
 
 POLL_SECONDS = 0.2
 

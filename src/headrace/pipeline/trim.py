@@ -26,17 +26,17 @@ from typing import Any
 
 import redis
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key, stream_name
+from headrace.client.url import explain_connection_errors, without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import published_position
-from headrace.server_url import explain_connection_errors, without_password
 from headrace.spark.archive.files import read_archive as look_at_archive
 from headrace.spark.archive.local_paths import local_path
-from headrace.spark.servers import Servers
 from headrace.spark.source.offsets import START, EntryId, format_id, parse_id
 from headrace.spark.source.positions import Position
 from headrace.spark.source.stream_state import as_text
-from headrace.spark.stream_names import stream_key, stream_name
 
 # Entries that one step removes at most: the server executes nothing else during a step.
 STEP_ENTRIES_MAX = 100_000

@@ -20,17 +20,17 @@ from typing import Any
 
 import redis
 
+from headrace.client.servers import CONNECTION_ERRORS, Servers
+from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.archive.files import HEADRACE_DIRECTORY, SPARK_LOG, last_batch, logged_files, read_archive
 from headrace.spark.archive.files import archived_through as archived_through
-from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.sink.marker import hash_tagged
 from headrace.spark.sink.write_timeouts import explain_timeouts
 from headrace.spark.source.history import StreamObservation, identity_mismatch
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.positions import Position, entry_fingerprint, parse_position
 from headrace.spark.source.stream_state import parse_stream_state
-from headrace.spark.stream_names import stream_key, stream_name
 
 PARQUET_MAGIC = b"PAR1"  # the last bytes of a complete Parquet file
 

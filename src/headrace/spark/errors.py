@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
+from headrace.client.url import connection_error
 from headrace.errors import HeadraceError, UsageError
-from headrace.server_url import connection_error
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # PySpark reads it when it reports an exception of a worker
 

@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from headrace.client.stream_names import normalize_name
 from headrace.errors import UsageError
 from headrace.spark.archive.local_paths import local_path
 from headrace.spark.source.offsets import U64_MAX, parse_id
 from headrace.spark.source.positions import parse_position
-from headrace.spark.stream_names import normalize_name
 
 NAMED_OFFSETS = ("earliest", "latest")
 KAFKA_NAMED_OFFSETS = {-2: "earliest", -1: "latest"}

@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.connection import UnixDomainSocketConnection
 from redis.retry import Retry
 
-from headrace.api.remote import remote_clients
+from headrace.client import redis_clients
 from headrace.errors import DatabaseClosed, UsageError
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def client(
     client of that server, with the settings of its URL.
     """
     if database.backend.is_remote:
-        return remote_clients.client(cast(Any, database.backend).server, **settings)  # type: ignore[no-any-return]
+        return redis_clients.client(cast(Any, database.backend).server, **settings)  # type: ignore[no-any-return]
     pool = pool_class(connection_class=connection_class(database), **pool_settings(settings))
     made = redis.Redis(connection_pool=pool, single_connection_client=single_connection_client)
     made.auto_close_connection_pool = True

@@ -31,10 +31,10 @@ from redis.exceptions import (
 from headrace.api.backend import Stop, Wakeup
 from headrace.api.codecs.arguments import decode_name
 from headrace.api.codecs.field_encoding import encode_fields
-from headrace.api.remote.server_errors import command_error
-from headrace.api.remote.topology import topology_of
+from headrace.client.retry import CONNECTION_ERRORS, ReconnectDelay
+from headrace.client.server_errors import command_error
+from headrace.client.topology import topology_of
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed, HeadraceError
-from headrace.retry import CONNECTION_ERRORS, ReconnectDelay
 
 POLL_S = 0.1  # between checks of a Stop
 BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
@@ -55,7 +55,7 @@ KEYLESS_COMMANDS = frozenset(
 
 
 class RemoteBackend:
-    """A backend on the servers of a URL (see headrace.server_url) or of a redis-py client.
+    """A backend on the servers of a URL (see headrace.client.url) or of a redis-py client.
 
     ConnectionLost.maybe_executed tells whether the server may have executed the request.
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.spark.stream_names import stream_key
+from headrace.client.stream_names import stream_key
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # how Spark writes a null, or an empty name, into a path
 NAMES_FILE = "names.json"

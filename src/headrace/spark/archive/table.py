@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
+from headrace.client.servers import StreamReadError
+from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
 from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, archived_files, read_archive
 from headrace.spark.archive.partition_reader import (
@@ -37,7 +39,6 @@ from headrace.spark.archive.partition_reader import (
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
-from headrace.spark.servers import StreamReadError
 from headrace.spark.source.arrow_reader import make_range_reader
 from headrace.spark.source.history import identity_mismatch, observe_streams
 from headrace.spark.source.offsets import START, Offsets, advance_offsets, parse_id, sorted_offsets
@@ -47,7 +48,6 @@ from headrace.spark.source.pushdown import PushdownReader
 from headrace.spark.source.range_reader import log, report_loss
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_state import stream_states
-from headrace.spark.stream_names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

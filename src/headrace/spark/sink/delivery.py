@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.client.retry import CONNECTION_ERRORS, ReconnectDelay
+from headrace.client.servers import Servers, ServerUnavailable
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
-from headrace.retry import CONNECTION_ERRORS, ReconnectDelay
-from headrace.spark.servers import Servers, ServerUnavailable
 from headrace.spark.sink.reply_counter import ReplyCounter
 from headrace.spark.sink.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.resp.replies import ReplyError
 from headrace.resp.request import request
-from headrace.spark.servers import Servers
 from headrace.spark.sink.delivery import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
 from headrace.spark.sink.marker import Marker
 from headrace.spark.source.offsets import parse_id

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import CommandError
 from headrace.resp.replies import ReplyError
 from headrace.resp.request import request
-from headrace.spark.servers import Servers
 from headrace.spark.sink.delivery import SinkConnection
 from headrace.spark.sink.marker import hash_tagged
-from headrace.spark.stream_names import stream_key, stream_name
 
 TEMPORARY_TTL_MS = 7 * 24 * 3600 * 1000  # of what a driver left behind that died before commit() or abort()
 

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import UsageError
 from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.options import Options, parse_options
-from headrace.spark.servers import Servers
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
 from headrace.spark.sink.delivery import AtLeastOnceWriter, RowChunk
 from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.exactly_once import ExactlyOnceWriter
 from headrace.spark.sink.marker import ALL_ROWS, Marker
-from headrace.spark.stream_names import stream_key, stream_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import redis
 
+from headrace.client.retry import CONNECTION_ERRORS
+from headrace.client.servers import TIMEOUT_S, RawConnection, Servers
 from headrace.errors import CommandError, HeadraceError
-from headrace.retry import CONNECTION_ERRORS
-from headrace.spark.servers import TIMEOUT_S, RawConnection, Servers
 from headrace.spark.sink.marker import hash_tagged
 
 REPLY_PROBE_S = 2.0  # how long a reply may take before the server is asked why

@@ -24,14 +24,14 @@ import redis
 
 from headrace.arrow import column_types
 from headrace.arrow.malformed import MalformedEntry
+from headrace.client.servers import CONNECTION_ERRORS, RawConnection, Servers
+from headrace.client.stream_names import stream_key
+from headrace.client.url import parse_server_url
 from headrace.errors import CommandError, ProtocolError, UsageError
-from headrace.server_url import parse_server_url
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import Options
-from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import BATCH_BYTES, RangeReader, log
-from headrace.spark.stream_names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,12 +12,12 @@ from typing import Any
 
 import redis
 
+from headrace.client.servers import CONNECTION_ERRORS, Servers
+from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
 from headrace.spark.options import Options
-from headrace.spark.servers import CONNECTION_ERRORS, Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.offsets import START, Offsets, parse_id, sorted_offsets
-from headrace.spark.stream_names import stream_key
 
 PENDING_PAGE = 1000
 GROUP_ERRORS = (redis.RedisError, HeadraceError, *CONNECTION_ERRORS)

@@ -22,12 +22,12 @@ from typing import Any
 
 import redis
 
+from headrace.client.servers import Servers, StreamReadError
+from headrace.client.stream_names import stream_key
 from headrace.spark.options import Options
-from headrace.spark.servers import Servers, StreamReadError
 from headrace.spark.source.offsets import START, is_timestamp_offset, parse_id
 from headrace.spark.source.positions import Position, Positions, entry_fingerprint
 from headrace.spark.source.stream_state import StreamState, parse_stream_state
-from headrace.spark.stream_names import stream_key
 
 log = logging.getLogger(__name__)
 

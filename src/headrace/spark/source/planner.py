@@ -21,14 +21,14 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from headrace.client.servers import RawConnection, Servers, StreamReadError
+from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.options import Options
-from headrace.spark.servers import RawConnection, Servers, StreamReadError
 from headrace.spark.source.adaptive_count import AdaptiveCount
 from headrace.spark.source.offsets import START, EntryId, Offsets, is_timestamp_offset, parse_id
 from headrace.spark.source.positions import Position
-from headrace.spark.stream_names import stream_key
 
 WINDOW = 32  # entries a probe asks for, unless they are so large that
 PROBES_BYTES = 32 << 20  # the replies to all probes of a stream would be larger than this

@@ -15,14 +15,15 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.client.retry import ReconnectDelay
+from headrace.client.servers import CONNECTION_ERRORS, RawConnection, Servers
+from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError, HeadraceError
-from headrace.retry import ReconnectDelay
 from headrace.spark.decode import arrow_decoder
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 from headrace.spark.options import Options
-from headrace.spark.servers import CONNECTION_ERRORS, RawConnection, Servers
 from headrace.spark.source.adaptive_count import AdaptiveCount
 from headrace.spark.source.history import (
     StreamObservation,
@@ -33,7 +34,6 @@ from headrace.spark.source.history import (
 from headrace.spark.source.offsets import parse_id
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.stream_state import StreamState, count_trimmed_after
-from headrace.spark.stream_names import stream_key
 
 if TYPE_CHECKING:
     import pyarrow as pa

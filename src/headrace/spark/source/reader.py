@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from headrace.client.servers import Servers
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
-from headrace.spark.servers import Servers
 from headrace.spark.source.arrow_reader import make_range_reader
 from headrace.spark.source.offsets import Offsets, cap_offsets, sorted_offsets
 from headrace.spark.source.planner import plan_ranges

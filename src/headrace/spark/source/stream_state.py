@@ -19,10 +19,10 @@ from typing import Any
 
 import redis
 
-from headrace.spark.servers import Servers, StreamReadError
+from headrace.client.servers import Servers, StreamReadError
+from headrace.client.stream_names import stream_key
 from headrace.spark.source.offsets import Offsets, parse_id
 from headrace.spark.source.positions import Position, entry_fingerprint
-from headrace.spark.stream_names import stream_key
 
 
 @dataclass(frozen=True)

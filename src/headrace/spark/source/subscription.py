@@ -6,9 +6,9 @@ import re
 import time
 from collections.abc import Iterable
 
+from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.spark.options import Options
-from headrace.spark.servers import Servers
 
 
 class Subscription:

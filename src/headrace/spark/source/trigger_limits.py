@@ -18,14 +18,14 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from headrace.client.servers import Servers
+from headrace.client.stream_names import stream_key
 from headrace.errors import UsageError
 from headrace.spark.options import Options
-from headrace.spark.servers import Servers
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.offsets import START, Offsets, parse_id, sorted_offsets
 from headrace.spark.source.planner import estimate_range, nth_id, run_in_rounds
 from headrace.spark.source.stream_state import StreamState
-from headrace.spark.stream_names import stream_key
 
 FEW_PROBES = 8
 SIZES_TTL_S = 10.0  # for so long what MEMORY USAGE said is good enough

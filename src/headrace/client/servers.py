@@ -27,11 +27,11 @@ from redis.exceptions import AskError, MovedError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from headrace.client.retry import CONNECTION_ERRORS as CONNECTION_ERRORS
+from headrace.client.retry import retry_while_lost
+from headrace.client.stream_names import stream_key, stream_name
+from headrace.client.url import cluster_node_error, parse_server_url, without_password
 from headrace.errors import HeadraceError, UsageError
-from headrace.retry import CONNECTION_ERRORS as CONNECTION_ERRORS
-from headrace.retry import retry_while_lost
-from headrace.server_url import cluster_node_error, parse_server_url, without_password
-from headrace.spark.stream_names import stream_key, stream_name
 
 TIMEOUT_S = 30.0  # a server that says nothing for so long is taken for dead
 RESTART_TIMEOUT_S = 20.0  # how long to wait for a server that is restarted
@@ -69,7 +69,7 @@ def redispy_retry() -> Retry:
 
 
 class Servers:
-    """The servers at one URL (see server_url). Connects when first used; pickled as nothing but the URL.
+    """The servers at one URL (see client.url). Connects when first used; pickled as nothing but the URL.
 
     patience: seconds to wait for a lost server; by default what a restart or a failover may take.
     """

@@ -21,8 +21,8 @@ from redis.crc import key_slot
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
+from headrace.client.url import ServerUrl, cluster_node_error, parse_server_url, without_password
 from headrace.errors import UsageError
-from headrace.server_url import ServerUrl, cluster_node_error, parse_server_url, without_password
 
 SOCKET_TIMEOUT_S = 30.0  # a server that is silent for this long counts as dead
 RESTART_TIMEOUT_S = 20.0  # how long to wait for a server that is restarted

@@ -16,8 +16,8 @@ import redis.asyncio.sentinel
 import redis.cluster
 import redis.sentinel
 
+from headrace.client.url import parse_server_url
 from headrace.errors import UsageError
-from headrace.server_url import parse_server_url
 
 
 def client(server: Any, **settings: Any) -> Any:

@@ -19,8 +19,8 @@ from urllib.parse import unquote, urlsplit
 from redis.connection import parse_url
 from redis.exceptions import AskError, RedisError, ResponseError
 
+from headrace.client.retry import AUTH_ERRORS, CONNECTION_ERRORS
 from headrace.errors import HeadraceError, UsageError
-from headrace.retry import AUTH_ERRORS, CONNECTION_ERRORS
 
 DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
 RESERVED_CHARACTERS = "/ ? # [ ] @ :"

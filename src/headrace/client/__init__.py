@@ -1,0 +1,1 @@
+"""Clients of servers: URLs, one server, Sentinels or a cluster, retries, and the errors of servers."""
