@@ -22,7 +22,7 @@ from rich.terminal_theme import SVG_EXPORT_THEME as THEME
 from headrace.cli.child_server import own_server
 from headrace.cli.inspect import draw, from_server
 from headrace.cli.top import asking
-from headrace.console.figures import collect
+from headrace.console.server_stats import collect_stats
 from headrace.console.top_picture import History, top_picture
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -67,7 +67,7 @@ def watched(client: Any, url: str) -> RenderableType:
                 client.xadd("clicks", {"page": n % 50}, id="*", maxlen=1000)
             client.xreadgroup("trends", "eve", {"clicks": ">"}, count=400, noack=True)
             time.sleep(0.05)
-            history.add(collect(ask, consumers=False, memory=True))
+            history.add(collect_stats(ask, consumers=False, memory=True))
     return top_picture(history, "redis://127.0.0.1:7777", "rate", None)
 
 

@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "structures",
     },
 }
-LEAVES = {"mem", "system", "errors", "limits", "visibility", "__version__"}
+LEAVES = {"mem", "system", "errors", "limits", "plurals", "visibility", "__version__"}
 FUNCTION_LINES_MAX = 70  # from `def` to the last line, docstring included
 LATE_IMPORTS = {"pyspark", "pyarrow", "rich", "matplotlib"}  # heavy, and only needed at the edges
 

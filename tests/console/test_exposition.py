@@ -1,12 +1,12 @@
-"""Figures as Prometheus reads them, of a real redis-server."""
+"""ServerStats as Prometheus reads them, of a real redis-server."""
 
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.cli.top import asking
-from headrace.console.exposition import escaped, exposition
-from headrace.console.figures import Figures, StreamFigures, collect
+from headrace.console.exposition import escape_label, exposition
+from headrace.console.server_stats import ServerStats, StreamStats, collect_stats
 
 
 def test_a_redis_server_has_the_same_metrics(client, server_url: str):
@@ -14,8 +14,8 @@ def test_a_redis_server_has_the_same_metrics(client, server_url: str):
         client.xadd("orders", {"a": n}, id=f"{n}-0")
     client.xgroup_create("orders", "billing", "5-0")  # whose lag a server cannot tell
     with asking(server_url) as ask:
-        figures = collect(ask)
-    families = {f.name: f for f in text_string_to_metric_families(exposition(figures))}
+        stats = collect_stats(ask)
+    families = {f.name: f for f in text_string_to_metric_families(exposition(stats))}
     (length,) = families["redis_stream_length"].samples
     assert (length.labels, length.value) == ({"db": "db0", "stream": "orders"}, 20)
     assert "redis_stream_group_messages_pending" in families and "redis_stream_group_lag" not in families
@@ -32,14 +32,14 @@ def test_a_redis_server_has_the_same_metrics(client, server_url: str):
 
 
 def test_names_that_look_alike_give_one_series():
-    streams = [StreamFigures(0, name, 1, 2, 1, b"1-0") for name in (b"\xff", b"\\xff")]
-    text = exposition(Figures(0.0, {}, streams))
+    streams = [StreamStats(0, name, 1, 2, 1, b"1-0") for name in (b"\xff", b"\\xff")]
+    text = exposition(ServerStats(0.0, {}, streams))
     assert text.count("redis_stream_length{") == 1  # Prometheus would refuse all of it for two
 
 
 def test_what_an_old_server_does_not_say_is_absent():
-    figures = Figures(0.0, {"cmdstat_get": "calls=3,usec=12,usec_per_call=4.0"})
-    text = exposition(figures)
+    stats = ServerStats(0.0, {"cmdstat_get": "calls=3,usec=12,usec_per_call=4.0"})
+    text = exposition(stats)
     assert 'redis_commands_duration_seconds_total{cmd="get"} 1.2e-05' in text
     assert "rejected" not in text
-    assert escaped('a\\b"c\nd') == r"a\\b\"c\nd"
+    assert escape_label('a\\b"c\nd') == r"a\\b\"c\nd"

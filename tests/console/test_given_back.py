@@ -12,7 +12,7 @@ from rich.console import Console
 import headrace
 from headrace.cli.inspect import draw
 from headrace.console.exposition import OLDEST, exposition
-from headrace.console.figures import Figures, Words, collect
+from headrace.console.server_stats import Request, ServerStats, collect_stats
 from headrace.console.stream_snapshot import from_payload
 from headrace.console.top_picture import History, top_picture
 from headrace.pipeline.trim_horizon import group_blockers
@@ -29,14 +29,14 @@ def client() -> Iterator[redis.Redis]:
         yield client
 
 
-def figures_of(client: redis.Redis) -> Figures:
-    def ask(requests: list[Words]) -> list[object]:
+def stats_of(client: redis.Redis) -> ServerStats:
+    def ask(requests: list[Request]) -> list[object]:
         pipe = client.pipeline(transaction=False)
         for words in requests:
             pipe.execute_command(*(word.encode() if isinstance(word, str) else word for word in words))
         return pipe.execute(raise_on_error=False)
 
-    return collect(ask)
+    return collect_stats(ask)
 
 
 def drawn(picture: object) -> str:
@@ -46,12 +46,12 @@ def drawn(picture: object) -> str:
 
 
 def test_metrics_and_top_tell_no_age(client: redis.Redis) -> None:
-    figures = figures_of(client)
-    (group,) = figures.streams[0].groups
+    stats = stats_of(client)
+    (group,) = stats.streams[0].groups
     assert (group.pending, group.oldest_id, group.oldest_idle_ms) == (1, b"1-1", None)
-    assert OLDEST not in exposition(figures)
+    assert OLDEST not in exposition(stats)
     history = History()
-    history.add(figures)
+    history.add(stats)
     (line,) = [
         line for line in drawn(top_picture(history, "here", "name", None)).splitlines() if " g " in line
     ]

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from headrace.console.node_parser import DEAD, HEADER, InvalidNode, parse_node
-from headrace.console.radix import RadixNode, build_tree, counted
+from headrace.console.radix import RadixNode, build_tree, node_count
 from headrace.console.stream_snapshot import StreamSnapshot, from_payload
 from headrace.errors import UsageError
 
@@ -70,15 +70,15 @@ def test_the_tree_drawn_is_the_servers(client: redis.Redis, seed: int):
     tree = build_tree(keys)
     about = client.xinfo_stream("orders")
     assert len(keys) == about["radix-tree-keys"] == tree.count
-    assert counted(tree) == about["radix-tree-nodes"] == found.stream.nodes.nodes
+    assert node_count(tree) == about["radix-tree-nodes"] == found.stream.nodes.nodes
     assert [key for key, _ in ways(tree, b"")] == keys
 
 
 def ways(twig: RadixNode, before: bytes):
     assert twig.depth == len(before)
-    if not twig.below:
+    if not twig.children:
         yield before + twig.edge, twig.first
-    for lower in twig.below:
+    for lower in twig.children:
         yield from ways(lower, before + twig.edge)
 
 

@@ -39,8 +39,8 @@ def test_every_node_is_drawn_or_counted_once(nodes: int):
     tree = build_tree([pack.key for pack in snapshot.packs])
     for chosen in {0, nodes // 2, nodes - 1}:
         found = list(lines(tree, chosen, nodes <= ALL_MAX, Text(), Text()))
-        single = [line.node.first for line in found if not line.node.below]
-        closed = sum(line.node.count for line in found if line.node.below and not line.opened)
+        single = [line.node.first for line in found if not line.node.children]
+        closed = sum(line.node.count for line in found if line.node.children and not line.opened)
         assert len(single) + closed + sum(line.left_out for line in found) == nodes
         assert chosen in single and single == sorted(set(single))
         assert len(found) <= max(2 * ALL_MAX, 80)

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from headrace.cli.main import main
 from headrace.cli.top import asking
-from headrace.console.figures import Figures, GroupFigures, StreamFigures, collect
+from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, collect_stats
 from headrace.console.top_picture import History, top_picture
 
-GROUP = GroupFigures(b"billing", 2, 3, b"9-0", 90, 10)
-STREAM = StreamFigures(0, b"orders", 100, 5, 2, b"9-0", entries_added=100, groups=[GROUP], memory_bytes=2048)
+GROUP = GroupStats(b"billing", 2, 3, b"9-0", 90, 10)
+STREAM = StreamStats(0, b"orders", 100, 5, 2, b"9-0", entries_added=100, groups=[GROUP], memory_bytes=2048)
 
 
 def text(picture: object) -> str:
@@ -29,10 +29,10 @@ def text(picture: object) -> str:
 
 def test_rates_are_those_between_two_moments():
     history = History()
-    history.add(Figures(10.0, {"total_commands_processed": "1000"}, [STREAM]))
+    history.add(ServerStats(10.0, {"total_commands_processed": "1000"}, [STREAM]))
     assert history.added_rate(STREAM) is None and history.rate_of("total_commands_processed") is None
     later = replace(STREAM, entries_added=160, memory_bytes=None, groups=[replace(GROUP, entries_read=120)])
-    history.add(Figures(12.0, {"total_commands_processed": "1500"}, [later]))
+    history.add(ServerStats(12.0, {"total_commands_processed": "1500"}, [later]))
     assert history.rate_of("total_commands_processed") == 250
     assert history.added_rate(later) == 30
     assert history.read_rate(later, later.groups[0]) == 15
@@ -41,10 +41,12 @@ def test_rates_are_those_between_two_moments():
 
 def test_what_cannot_be_told_is_a_dash_and_a_reset_counter_no_negative_rate():
     history = History()
-    history.add(Figures(10.0, {"total_commands_processed": "1000"}, [STREAM]))
+    history.add(ServerStats(10.0, {"total_commands_processed": "1000"}, [STREAM]))
     group = replace(GROUP, lag=None, entries_read=None)
     history.add(
-        Figures(11.0, {"total_commands_processed": "3"}, [replace(STREAM, entries_added=1, groups=[group])])
+        ServerStats(
+            11.0, {"total_commands_processed": "3"}, [replace(STREAM, entries_added=1, groups=[group])]
+        )
     )
     assert history.rate_of("total_commands_processed") is None
     line = next(
@@ -56,7 +58,7 @@ def test_what_cannot_be_told_is_a_dash_and_a_reset_counter_no_negative_rate():
 def test_streams_stand_in_the_order_asked_for_and_those_without_room_are_counted():
     streams = [replace(STREAM, key=b"%c" % (97 + n), length=n, groups=[]) for n in range(6)]
     history = History()
-    history.add(Figures(1.0, {}, streams, left_out=4))
+    history.add(ServerStats(1.0, {}, streams, left_out=4))
     lines = text(top_picture(history, "here", "length", 3)).splitlines()
     names = [line.split()[0] for line in lines if line[:1] in "abcdef" and line.strip()]
     assert names == ["f", "e", "d"]
@@ -73,8 +75,8 @@ def test_a_real_server_is_asked(
     client.xreadgroup("billing", "ann", {"orders": ">"}, count=20)
     client.set("no-stream", "x")
     with asking(server_url) as ask:
-        figures = collect(ask, memory=True)
-    (stream,) = figures.streams
+        stats = collect_stats(ask, memory=True)
+    (stream,) = stats.streams
     (group,) = stream.groups
     assert (stream.key, stream.length, stream.entries_added, stream.keys) == (b"orders", 120, 120, 2)
     assert stream.memory_bytes == client.memory_usage("orders")
@@ -124,8 +126,8 @@ def test_names_stay_readable_and_columns_give_way(width: int, titles: list[str])
     group = replace(GROUP, name=b"billing-workers", oldest_idle_ms=4200)
     streams = [replace(STREAM, key=name, length=1_471_210, groups=[group]) for name in names]
     history = History()
-    history.add(Figures(10.0, {}, streams))
-    history.add(Figures(11.0, {}, [replace(stream, entries_added=12_510) for stream in streams]))
+    history.add(ServerStats(10.0, {}, streams))
+    history.add(ServerStats(11.0, {}, [replace(stream, entries_added=12_510) for stream in streams]))
     console = Console(width=width, file=io.StringIO())
     console.print(top_picture(history, "redis://127.0.0.1:7777", "name", None))
     assert isinstance(console.file, io.StringIO)
@@ -140,7 +142,7 @@ def test_names_stay_readable_and_columns_give_way(width: int, titles: list[str])
 
 def test_a_long_name_is_cut_only_as_far_as_the_console_needs() -> None:
     history = History()
-    history.add(Figures(10.0, {}, [replace(STREAM, key=b"n" * 30), replace(STREAM, key=b"m" * 30)]))
+    history.add(ServerStats(10.0, {}, [replace(STREAM, key=b"n" * 30), replace(STREAM, key=b"m" * 30)]))
     for width, shown in ((120, "n" * 30), (40, "n" * 15)):
         console = Console(width=width, file=io.StringIO())
         console.print(top_picture(history, "here", "name", None))

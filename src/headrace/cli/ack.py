@@ -8,9 +8,9 @@ from headrace.cli.completion import complete_streams
 from headrace.cli.output import print_json
 from headrace.cli.stream_client import checked_ids, clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
-from headrace.console.styles import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
+from headrace.plurals import plural
 
 FROM_STDIN = "-"
 AT_ONCE = 1000  # in one pipeline
@@ -48,7 +48,7 @@ def command(stream: str, group: str, ids: tuple[str, ...], as_json: bool, url: s
             replies = client.pipeline([("XACK", client.key, name_bytes(group), each) for each in part])
             for each, reply in zip(part, replies, strict=True):
                 if isinstance(reply, Exception):
-                    number = plural(len(done), "entry", "entries")
+                    number = plural(len(done), "entry")
                     raise HeadraceError(f"the server rejected {each}: {reply}; {number} acknowledged")
                 (done if reply else missing).append(each)
     if as_json:

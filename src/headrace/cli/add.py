@@ -14,9 +14,9 @@ from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import StreamClient, Words, clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
 from headrace.client.retry import CONNECTION_ERRORS
-from headrace.console.styles import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
+from headrace.plurals import plural
 
 AT_ONCE = 500  # entries in one pipeline
 LINE_MAX = 64 << 20  # bytes of one line of JSON
@@ -99,7 +99,7 @@ class Adder:
 
     def summary(self) -> str:
         """Return how many entries were added, for an error message."""
-        return f"{plural(self.added, 'entry', 'entries')} added"
+        return f"{plural(self.added, 'entry')} added"
 
 
 def fields_of(words: tuple[str, ...]) -> Fields:

@@ -12,7 +12,7 @@ from headrace.cli.stream_client import StreamClient, clients_of
 from headrace.cli.streams import servers_at, url_option
 from headrace.console import styles
 from headrace.console.escaping import printable
-from headrace.console.figures import ConsumerFigures, consumer_figures
+from headrace.console.server_stats import ConsumerStats, consumer_stats
 
 TITLES = ("group", "consumers", "lag", "pending", "oldest pending", "last delivered")
 DROPPED = ("last delivered", "consumers", "oldest pending")
@@ -48,7 +48,7 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         click.echo(f"stream {printable(stream)} has no groups", err=True)
     elif by_consumer:
         rows = [
-            [name, consumer.name, consumer.pending, styles.ago(consumer.idle_ms)]
+            [name, consumer.name, consumer.pending, styles.format_age(consumer.idle_ms)]
             for name, members in consumers.items()
             for consumer in members
         ]
@@ -57,9 +57,9 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         print_table(TITLES, [as_row(group, idle[group["name"]]) for group in groups], TITLES[1:5], DROPPED)
 
 
-def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerFigures]:
+def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerStats]:
     """Return the consumers of a group."""
-    return list(consumer_figures(client.call("XINFO", "CONSUMERS", client.key, group)))
+    return list(consumer_stats(client.call("XINFO", "CONSUMERS", client.key, group)))
 
 
 def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
@@ -70,12 +70,12 @@ def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
 
 def as_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
     """Return what a table shows of a group; servers before Redis 7 do not tell the lag."""
-    idle = None if idle_ms is None else styles.ago(idle_ms)
+    idle = None if idle_ms is None else styles.format_age(idle_ms)
     lag, last = group.get("lag"), group["last-delivered-id"]
     return [group["name"], group["consumers"], lag, group["pending"], idle, last]
 
 
-def as_object(group: dict[str, Any], consumers: list[ConsumerFigures], idle_ms: int | None) -> dict[str, Any]:
+def as_object(group: dict[str, Any], consumers: list[ConsumerStats], idle_ms: int | None) -> dict[str, Any]:
     """Return a group as a JSON object."""
     return {
         "group": json_bytes(group["name"]),

@@ -20,6 +20,7 @@ from headrace.console.listpack_picture import NodePicture
 from headrace.console.stream_snapshot import StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError
+from headrace.plurals import plural
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without being asked twice
 SVG_WIDTH = 118
@@ -89,7 +90,8 @@ def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
         taken = client.memory_usage(name) or 0
         if taken > BYTES_MAX and not large:
             raise UsageError(
-                f"{where}: {key!r} takes {styles.size(taken)}, and the server would copy it all: say --large"
+                f"{where}: {key!r} takes {styles.format_size(taken)} of memory, which the server would copy; "
+                "use --large"
             )
         payload = client.dump(name)
         if payload is None:
@@ -105,17 +107,17 @@ def draw(
     chosen = snapshot.pack_number(node) if snapshot.packs else None
     if "tree" in only:
         tree = snapshot.stream.nodes
-        title = f"radix tree: {styles.plural(tree.keys, 'key')} in {styles.plural(tree.nodes, 'node')}"
+        title = f"radix tree: {plural(tree.keys, 'key')} in {plural(tree.nodes, 'node')}"
         parts.append(framed(tree_picture(snapshot, chosen), title))
     if "node" in only and chosen is not None:
         pack = snapshot.packs[chosen]
         title = (
-            f"node {chosen} of {len(snapshot.packs)}, {pack.id}: a listpack of {styles.size(len(pack.data))},"
-            f" {styles.plural(pack.live, 'entry', 'entries')}"
+            f"node {chosen} of {len(snapshot.packs)}, {pack.id}: "
+            f"a listpack of {styles.format_size(len(pack.data))}, {plural(pack.live, 'entry')}"
         )
         parts.append(framed(NodePicture(pack.parts, entries), title))
     if "groups" in only:
-        count = styles.plural(snapshot.stream.group_count, "group")
+        count = plural(snapshot.stream.group_count, "group")
         parts.append(framed(group_picture(snapshot, pending), count))
     return Group(*parts)
 
@@ -133,8 +135,8 @@ def about(snapshot: StreamSnapshot) -> Text:
     text = Text.assemble(
         (printable(snapshot.name), "bold"),
         (f" at {printable(snapshot.where)}\n", styles.GREY),
-        (styles.plural(stream.length, "entry", "entries"), "bold"),
-        (f" in {styles.plural(len(snapshot.packs), 'node')} of {styles.size(data)}", styles.GREY),
+        (plural(stream.length, "entry"), "bold"),
+        (f" in {plural(len(snapshot.packs), 'node')} of {styles.format_size(data)}", styles.GREY),
     )
     if stream.length:
         text.append(f", {data / stream.length:.1f} bytes an entry", styles.GREY)

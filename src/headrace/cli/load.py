@@ -19,7 +19,6 @@ from headrace.cli.resume_hint import add_hint
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
 from headrace.console.rich_text import line
-from headrace.console.styles import plural
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.file_progress import FileProgress
@@ -30,6 +29,7 @@ from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.times import TimeColumn, choose_time_column
+from headrace.plurals import plural
 from headrace.spark.archive.local_paths import local_path
 
 

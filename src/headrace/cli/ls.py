@@ -75,7 +75,7 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
             each.length,
             None if each.first is None else id_time(each.first),
             None if each.last is None else id_time(each.last),
-            None if each.memory is None else styles.size(each.memory),
+            None if each.memory is None else styles.format_size(each.memory),
             each.groups,
         ]
         for each in lines

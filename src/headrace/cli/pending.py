@@ -13,7 +13,7 @@ from headrace.cli.pending_entries import pending_entries
 from headrace.cli.stream_client import clients_of, name_bytes
 from headrace.cli.streams import servers_at, url_option
 from headrace.console.escaping import printable
-from headrace.console.figures import consumer_figures
+from headrace.console.server_stats import consumer_stats
 from headrace.errors import UsageError
 from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.suggestions import did_you_mean
@@ -86,6 +86,6 @@ def command(
 
 def check_consumer(group: str, name: str, members: list[Any]) -> None:
     """Raise UsageError if the group has no consumer of that name."""
-    known = [member.name.decode(errors="surrogateescape") for member in consumer_figures(members)]
+    known = [member.name.decode(errors="surrogateescape") for member in consumer_stats(members)]
     if name not in known:
         raise UsageError(f"group {group!r} has no consumer {name!r}{did_you_mean(name, known)}")

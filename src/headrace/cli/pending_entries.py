@@ -12,6 +12,7 @@ from headrace.cli.output import MISSING, json_bytes
 from headrace.cli.stream_client import StreamClient, name_bytes, next_id
 from headrace.console import styles
 from headrace.console.escaping import printable
+from headrace.plurals import plural
 from headrace.spark.source.offsets import format_id, parse_id
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class PendingEntry:
 
     def shown_idle(self) -> str:
         """Return the time since the last delivery for a person."""
-        return MISSING if self.idle_ms is None else styles.ago(self.idle_ms)
+        return MISSING if self.idle_ms is None else styles.format_age(self.idle_ms)
 
 
 def pending_entries(
@@ -89,7 +90,7 @@ def print_pending_entries(clients: list[StreamClient], group: str, most: int, pr
             return
         left = totals[client.name] - shown
         if left > 0:
-            number = styles.plural(left, "pending entry", "pending entries")
+            number = plural(left, "pending entry")
             text = f"… {number} more in {printable(client.name)}; -n shows more"
             click.echo(text, err=True)
 
@@ -107,7 +108,7 @@ def print_page(client: StreamClient, page: list[PendingEntry], printer: EntryPri
             break
         fields = reply[0][1] if reply else None
         owner = MISSING if pending.consumer is None else printable(pending.consumer)
-        times = styles.plural(pending.deliveries, "delivery", "deliveries")
+        times = plural(pending.deliveries, "delivery")
         notes = (f"{owner}, idle {pending.shown_idle()}, {times}:",)
         printer.show(client.name, (pending.id, fields), *notes, about=pending.as_json())
         shown += 1

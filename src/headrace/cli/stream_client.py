@@ -27,7 +27,7 @@ from redis.exceptions import (
 from headrace.cli.streams import no_stream
 from headrace.client.servers import Servers, ServerUnavailable
 from headrace.client.stream_names import stream_key
-from headrace.console.figures import named
+from headrace.console.server_stats import named
 from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.source.offsets import EntryId, format_id, parse_id

@@ -15,7 +15,7 @@ from headrace.cli.streams import url_option
 from headrace.cli.values import finite
 from headrace.client.servers import Servers
 from headrace.client.url import explain_connection_errors, parse_server_url, without_password
-from headrace.console.figures import Send, Words, collect
+from headrace.console.server_stats import Request, SendPipeline, collect_stats
 from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
 
@@ -56,10 +56,10 @@ def command(url: str, every: float, order: str, once: bool) -> None:
     console = Console(highlight=False)
     history = History()
     with asking(url) as ask:
-        history.add(collect(ask, consumers=False, memory=True))
+        history.add(collect_stats(ask, consumers=False, memory=True))
         if once:
             time.sleep(every)
-            history.add(collect(ask, consumers=False))
+            history.add(collect_stats(ask, consumers=False))
             console.print(top_picture(history, where, order, None))
             return
         frames = 0
@@ -69,7 +69,7 @@ def command(url: str, every: float, order: str, once: bool) -> None:
                 draw(top_picture(history, where, order, lines))
                 time.sleep(every)
                 frames += 1
-                history.add(collect(ask, consumers=False, memory=frames % MEMORY_EVERY == 0))
+                history.add(collect_stats(ask, consumers=False, memory=frames % MEMORY_EVERY == 0))
 
 
 def lines_for_streams(console: Console, history: History, where: str) -> int:
@@ -90,11 +90,11 @@ def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
 
 
 @contextmanager
-def asking(url: str) -> Iterator[Send]:
+def asking(url: str) -> Iterator[SendPipeline]:
     """A way to ask the server at url; it raises HeadraceError when that is lost, or says no."""
     with closing(Servers(url, reconnect_timeout=0)) as servers:
 
-        def ask(requests: list[Words]) -> list[object]:
+        def ask(requests: list[Request]) -> list[object]:
             with explain_connection_errors(url):
                 pipe = servers.client().pipeline(transaction=False)
                 for words in requests:

@@ -11,10 +11,10 @@ from headrace.cli.drawing import progress_bar
 from headrace.cli.streams import url_option, wanted_streams
 from headrace.cli.values import LocalPath
 from headrace.console.rich_text import line
-from headrace.console.styles import plural
 from headrace.pipeline.durations import parse_duration_ms
 from headrace.pipeline.trim import TrimResult, trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
+from headrace.plurals import plural
 
 
 @click.command(
@@ -76,7 +76,7 @@ def print_result(console: Console, result: TrimResult, dry_run: bool) -> None:
     """Print how many entries of a stream were removed, and why the others stay."""
     did = "would be removed" if dry_run else "removed"
     about = "at least " if result.is_lower_bound else ""
-    removed = plural(result.removed, "entry", "entries")
+    removed = plural(result.removed, "entry")
     console.print(
         line((result.stream, "bold"), f": {about}{removed} {did}, {result.remaining:,} left"), soft_wrap=True
     )

@@ -1,1 +1,1 @@
-"""What a person looks at: figures of a server, and pictures of how a stream lies in memory."""
+"""Output for people: statistics of a server, drawings of streams in memory, escaping."""

@@ -1,9 +1,9 @@
 """Escape data for a terminal: names and values may hold control sequences.
 
-A terminal obeys some characters instead of showing them: ESC sequences write to the title, the clipboard or
-other lines, and bidirectional overrides reorder text. A stream's name and values come from any client, so
-everything printed from data passes through `printable`. Output for programs stays exact: `json_text` escapes
-the same characters as JSON does.
+A terminal executes some characters instead of showing them: ESC sequences write to the title, the clipboard
+or other lines, and bidirectional overrides reorder text. A stream's name and values come from any client, so
+everything printed from data passes through `printable`. Output for programs stays exact: `json_text` writes
+the same characters as JSON escapes.
 
     bytes 6F 72 1B 5B 32 4A    ->  or\\x1b[2J
     bytes 6F 72 FF             ->  or\\xff         (not UTF-8)
@@ -32,7 +32,7 @@ def is_printable(text: str) -> bool:
 
 
 def printable(value: object) -> str:
-    """Return a value as text that a terminal shows and does not obey.
+    """Return a value as text without characters that a terminal would execute.
 
     Args:
         value: Bytes are read as UTF-8. Anything else that is not a string is converted by `str`.
@@ -48,16 +48,16 @@ def printable(value: object) -> str:
     return text if is_printable(text) else "".join(map(_escaped, text))
 
 
-def _escaped(letter: str) -> str:
-    if is_printable(letter):
-        return letter
-    code = ord(letter)
+def _escaped(char: str) -> str:
+    if is_printable(char):
+        return char
+    code = ord(char)
     if FIRST_ESCAPED_BYTE <= code <= LAST_ESCAPED_BYTE:
         return f"\\x{code & 0xFF:02x}"
-    # repr() keeps what isprintable() accepts, so the invisible letters are written here.
-    if letter.isprintable():
+    # repr() does not escape what isprintable() accepts, so invisible letters are escaped here.
+    if char.isprintable():
         return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-    return repr(letter)[1:-1]
+    return repr(char)[1:-1]
 
 
 def one_line(text: object) -> str:
@@ -66,25 +66,25 @@ def one_line(text: object) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as one line of JSON that a terminal can show.
+    """Return a value as one line of JSON that is safe to print on a terminal.
 
-    The data are exact: characters that a terminal could obey are written as JSON escapes.
+    The data are exact: characters that a terminal would execute are written as JSON escapes.
     """
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if is_printable(text) else "".join(map(_json_escaped, text))
 
 
-def _json_escaped(letter: str) -> str:
-    return letter if is_printable(letter) else json.dumps(letter)[1:-1] if letter != "\x7f" else "\\u007f"
+def _json_escaped(char: str) -> str:
+    return char if is_printable(char) else json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
 
 
 class EscapingFormatter(logging.Formatter):
-    """Formats log records whose messages hold names and values; a traceback keeps its lines."""
+    """A log formatter that escapes names and values in messages; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line of a record, without a traceback."""
+        """Return the escaped line of a record, without its traceback."""
         return printable(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        """Return the traceback, each line printable."""
+        """Return the traceback with each line escaped."""
         return "\n".join(map(printable, super().formatException(ei).split("\n")))

@@ -18,7 +18,8 @@ from rich.text import Text
 
 from headrace.console import styles
 from headrace.console.escaping import printable
-from headrace.console.stream_snapshot import PendingEntry, StreamSnapshot, pending_of
+from headrace.console.stream_snapshot import PendingEntry, StreamSnapshot, pending_entries
+from headrace.plurals import plural
 from headrace.streams.group import Group as StreamGroup
 
 RIBBON = 64
@@ -50,15 +51,15 @@ def legend() -> Text:
 
 def one_group(snapshot: StreamSnapshot, group: StreamGroup, most: int) -> Iterator[RenderableType]:
     """A ribbon, and below it the pending list."""
-    pending = list(pending_of(group))
+    pending = list(pending_entries(group))
     name = Text.assemble((printable(group.name), "bold"))
     name.append(f"   last delivered {group.last_ms}-{group.last_seq}", styles.GREY)
     behind = snapshot.stream.length - delivered(snapshot, group)
     name.append(
-        f"   {styles.plural(len(pending), 'entry', 'entries')} pending",
+        f"   {plural(len(pending), 'entry')} pending",
         styles.PENDING if pending else styles.GREY,
     )
-    name.append(f"   {styles.plural(behind, 'entry', 'entries')} not delivered yet", styles.GREY)
+    name.append(f"   {plural(behind, 'entry')} not delivered yet", styles.GREY)
     yield name
     yield ribbon(snapshot, group, pending)
     if pending:
@@ -115,7 +116,7 @@ def pending_list(
         table.add_row(
             Text.assemble((f"{one.ms}", styles.MS), "-", (f"{one.seq}", styles.SEQ)),
             threads(columns, spans, one.consumer, row),
-            Text(f"{styles.ago(age)} ago" if one.consumer else "given back"),
+            Text(f"{styles.format_age(age)} ago" if one.consumer else "given back"),
             Text.assemble(
                 (times(one.deliveries), styles.LATE if one.deliveries > 1 else styles.GREY),
                 (gone, styles.LATE),
@@ -123,7 +124,7 @@ def pending_list(
         )
     if len(pending) > most:
         left = len(pending) - most
-        table.add_row(Text(f"… {styles.plural(left, 'entry', 'entries')} more", styles.GREY))
+        table.add_row(Text(f"… {plural(left, 'entry')} more", styles.GREY))
     return table
 
 
@@ -138,7 +139,7 @@ def names_line(columns: list[bytes]) -> Text:
 
 def short(name: bytes) -> str:
     """A consumer's name in a column."""
-    return styles.clip(printable(name), NAME_MAX)
+    return styles.truncate(printable(name), NAME_MAX)
 
 
 def span(shown: list[PendingEntry], name: bytes) -> range:

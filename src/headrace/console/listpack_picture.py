@@ -16,6 +16,7 @@ from rich.text import Text
 from headrace.console import node_parser, styles
 from headrace.console.escaping import printable
 from headrace.console.node_parser import Element, Entry, NodeParts, Part
+from headrace.plurals import plural
 
 MAP_WIDTH = 64  # bytes in half a line of the map
 MAP_MAX = 64 * 128  # bytes in the map
@@ -49,7 +50,7 @@ class NodePicture:
             yield self.title(entry), entry.parts, entry.dead
         left = len(node.entries) - len(shown)
         if left > 1:
-            about = Text(f"… {styles.plural(left - 1, 'entry', 'entries')} more", styles.GREY)
+            about = Text(f"… {plural(left - 1, 'entry')} more", styles.GREY)
             yield about, [], False
         if left:
             last = node.entries[-1]
@@ -98,7 +99,7 @@ def byte_map(node: NodeParts) -> Iterator[Text]:
             line.append("▀", f"{styles.ROLES[role]}{below}")
         yield line
     if len(roles) > MAP_MAX:
-        yield Text(f"       … {styles.size(len(roles) - MAP_MAX)} more", styles.GREY)
+        yield Text(f"       … {styles.format_size(len(roles) - MAP_MAX)} more", styles.GREY)
     yield Text()
     used = dict.fromkeys(roles)
     yield from legends(roles, [role for role in styles.ROLES if role in used])
@@ -111,7 +112,7 @@ def legends(roles: list[str], used: list[str]) -> Iterator[Text]:
         for role in used[start : start + 3]:
             share = roles.count(role)
             line.append("██ ", styles.ROLES[role])
-            words = f"{styles.ROLE_WORDS[role]}, {styles.size(share)} ({share / len(roles):.0%})"
+            words = f"{styles.ROLE_LABELS[role]}, {styles.format_size(share)} ({share / len(roles):.0%})"
             line.append(words.ljust(32), styles.GREY)
         yield line
 
@@ -137,7 +138,7 @@ class Cell:
     def __init__(self, part: Part, dead: bool) -> None:
         element = part.element
         self.style = styles.ROLES[node_parser.DEAD if dead else part.role]
-        self.name = styles.clip(part.name, VALUE_MAX)
+        self.name = styles.truncate(part.name, VALUE_MAX)
         self.value = shown(part)
         self.bytes = [f"{byte:02x}" for byte in part.element.raw]
         self.head, self.body, self.trail = element.head, element.body, element.trail
@@ -171,7 +172,7 @@ def shown(part: Part) -> str:
         return f"{value}{' same' if value & node_parser.SAME_FIELDS else ''}{' gone' if value & 1 else ''}"
     if isinstance(value, int):
         return str(value)
-    return styles.clip(f'"{printable(value)}"', VALUE_MAX) if part.name != "end" else ""
+    return styles.truncate(f'"{printable(value)}"', VALUE_MAX) if part.name != "end" else ""
 
 
 def strip(row: list[Cell]) -> Iterator[Text]:

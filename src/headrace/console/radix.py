@@ -1,7 +1,7 @@
-"""The radix tree over keys, as a thing to draw: its shape follows from the keys alone.
+"""The shape of a radix tree, for drawing: it follows from the keys alone.
 
-A node is a leaf, or a run of bytes to one node below, or a branch to several by one byte each; the drawing
-has one line for a run with what hangs on it. counted() is what XINFO STREAM calls radix-tree-nodes.
+In the server a node is a leaf, a run of bytes to one child, or a branch to several children by one byte each.
+Here a run and its branch are one node. node_count() returns what XINFO STREAM calls radix-tree-nodes.
 """
 
 from __future__ import annotations
@@ -12,29 +12,33 @@ from dataclasses import dataclass, field
 
 @dataclass
 class RadixNode:
-    """edge: the bytes that lead here. Either a key ends here, or the way parts into several below.
+    """A node: either a key ends here, or there are several children.
 
-    count and first: how many keys lie at and below it, and the place of the first of them among all.
+    Attributes:
+        edge: The bytes that lead here.
+        depth: Number of bytes before the edge.
+        first: Index of the first key at or below this node.
+        count: Number of keys at or below this node.
     """
 
     edge: bytes
-    depth: int  # bytes before the edge
+    depth: int
     first: int
     count: int
-    below: list[RadixNode] = field(default_factory=list)
+    children: list[RadixNode] = field(default_factory=list)
 
 
 def build_tree(keys: Sequence[bytes]) -> RadixNode:
-    """The tree over keys of one length, sorted and each only once; there is one key at least."""
+    """Return the tree of one or more keys, which are sorted, distinct and of one length."""
     return _build_tree(keys, 0, len(keys), 0)
 
 
 def _build_tree(keys: Sequence[bytes], start: int, end: int, depth: int) -> RadixNode:
-    """The tree of keys[start:end], which agree in the bytes before depth."""
+    """Return the tree of keys[start:end], whose first `depth` bytes are equal."""
     if start + 1 == end:
         return RadixNode(keys[start][depth:], depth, start, 1)
     shared = depth
-    while keys[start][shared] == keys[end - 1][shared]:  # sorted: what the outer two share, all do
+    while keys[start][shared] == keys[end - 1][shared]:  # sorted: all share what the outer two share
         shared += 1
     node = RadixNode(keys[start][depth:shared], depth, start, end - start)
     at = start
@@ -43,15 +47,15 @@ def _build_tree(keys: Sequence[bytes], start: int, end: int, depth: int) -> Radi
         until = at + 1
         while until < end and keys[until][shared] == byte:
             until += 1
-        node.below.append(_build_tree(keys, at, until, shared))
+        node.children.append(_build_tree(keys, at, until, shared))
         at = until
     return node
 
 
-def counted(node: RadixNode, *, root: bool = True) -> int:
-    """How many nodes the tree has: a run and a branch are one each, and so is the empty node under a key.
+def node_count(node: RadixNode, *, root: bool = True) -> int:
+    """Return the server's number of nodes: each run, each branch and the empty node under each key.
 
     The first byte of an edge below a branch belongs to the branch; the rest, if any, is a run.
     """
     run = len(node.edge) if root else len(node.edge) - 1
-    return (run > 0) + 1 + sum(counted(lower, root=False) for lower in node.below)
+    return (run > 0) + 1 + sum(node_count(child, root=False) for child in node.children)

@@ -1,4 +1,4 @@
-"""Text for rich, made from data."""
+"""Build text for rich from data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.console.escaping import printable
 
 
 def line(*parts: object | tuple[object, str]) -> Text:
-    """Return a line for rich that shows its parts as they are.
+    """Return a line for rich that shows its parts literally.
 
     Rich reads markup ([red]) and emoji codes (:smile:) in plain strings, and its `escape` misses some.
 

@@ -1,4 +1,4 @@
-"""A stream under the glass: its nodes and groups, read from a DUMP payload or from a snapshot."""
+"""Read the nodes and groups of a stream from a DUMP payload or from a snapshot file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from headrace.keyspace.settings import Settings
 from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import restore
 from headrace.persistence.rdb.reader import read_rdb
+from headrace.plurals import plural
 from headrace.streams.group import Group
 from headrace.streams.node import node_at
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
-DATABASES = 1024  # a snapshot is not wrong for using a high number
+DATABASES = 1024  # more than a server is usually configured with
 
 
 @dataclass(frozen=True)
 class PackedNode:
-    """A node of the tree: its key, its listpack, and what its master entry counts."""
+    """A node of the tree: its key, its listpack, and the live and deleted entries that it counts."""
 
     key: bytes
     data: bytes
@@ -36,24 +37,24 @@ class PackedNode:
 
     @property
     def id(self) -> str:
-        """The master ID."""
+        """Return the master ID."""
         return f"{int.from_bytes(self.key[:8], 'big')}-{int.from_bytes(self.key[8:], 'big')}"
 
     @property
     def parts(self) -> NodeParts:
-        """The node taken apart."""
-        return parts_of(self.key, self.data)
+        """Return the parsed node."""
+        return parse_node_cached(self.key, self.data)
 
 
 @lru_cache(maxsize=256)
-def parts_of(key: bytes, data: bytes) -> NodeParts:
-    """parse_node(), remembered."""
+def parse_node_cached(key: bytes, data: bytes) -> NodeParts:
+    """Return parse_node(key, data), from a cache if possible."""
     return parse_node(key, data)
 
 
 @dataclass
 class StreamSnapshot:
-    """A stream as of now_ms; where: what a person calls the place it comes from."""
+    """A stream as of now_ms; `where` is the server or file it was read from, for messages."""
 
     name: str
     where: str
@@ -62,11 +63,15 @@ class StreamSnapshot:
     packs: list[PackedNode] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.packs = list(packs(self.stream))
-        self.before = [0, *accumulate(pack.live for pack in self.packs)]
+        self.packs = list(packed_nodes(self.stream))
+        self.entries_before = [0, *accumulate(pack.live for pack in self.packs)]
 
     def pack_number(self, wanted: str) -> int:
-        """Which node is meant: a number, from the end if negative, or an ID that it holds. UsageError."""
+        """Return the index of the node with a number (negative from the end) or with an ID in it.
+
+        Raises:
+            UsageError: if there is no such node.
+        """
         try:
             if "-" not in wanted[1:]:
                 number = int(wanted)
@@ -74,20 +79,24 @@ class StreamSnapshot:
             ms, _, seq = wanted.partition("-")
             number = self._pack_at(key_of(int(ms), int(seq)))
         except (ValueError, OverflowError):
-            raise UsageError(f"{wanted!r} is neither a node's number nor an ID") from None
+            raise UsageError(
+                f"not a node: {wanted!r}; expected its number or an ID, such as -1 or 1763676000000-0"
+            ) from None
         except IndexError:
-            raise UsageError(f"there is no node {wanted}: there are {len(self.packs)}, from 0 on") from None
+            raise UsageError(
+                f"there is no node {wanted}; the stream has {plural(len(self.packs), 'node')}, from 0 on"
+            ) from None
         return max(number, 0)
 
     def rank(self, ms: int, seq: int, exactly: bool) -> int:
-        """How many entries come before this ID; at least, if not exactly."""
+        """Return the number of entries before this ID; if not exactly, of those in earlier nodes."""
         number = self._pack_at(key_of(ms, seq))
         if number < 0:
             return 0
         if not exactly:
-            return self.before[number]
+            return self.entries_before[number]
         entries = self.packs[number].parts.entries
-        return self.before[number] + sum((e.ms, e.seq) < (ms, seq) for e in entries if not e.dead)
+        return self.entries_before[number] + sum((e.ms, e.seq) < (ms, seq) for e in entries if not e.dead)
 
     def _pack_at(self, key: bytes) -> int:
         return bisect_right(self.packs, key, key=lambda pack: pack.key) - 1
@@ -95,7 +104,7 @@ class StreamSnapshot:
 
 @dataclass(frozen=True)
 class PendingEntry:
-    """One entry of a group's pending list; consumer is empty if it is unowned."""
+    """One entry of a group's pending list; consumer is empty if it has no owner."""
 
     ms: int
     seq: int
@@ -104,8 +113,8 @@ class PendingEntry:
     deliveries: int
 
 
-def pending_of(group: Group) -> Iterator[PendingEntry]:
-    """The pending entries of a group by ID."""
+def pending_entries(group: Group) -> Iterator[PendingEntry]:
+    """Return the pending entries of a group in the order of their IDs."""
     held = group.pending
     slot = held.from_id(0, 0)
     while slot >= 0:
@@ -121,8 +130,8 @@ def pending_of(group: Group) -> Iterator[PendingEntry]:
         slot = held.after(slot)
 
 
-def packs(stream: Stream) -> Iterator[PackedNode]:
-    """The nodes of a stream in order."""
+def packed_nodes(stream: Stream) -> Iterator[PackedNode]:
+    """Return the nodes of a stream in order."""
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("^")
     while more:
@@ -132,21 +141,25 @@ def packs(stream: Stream) -> Iterator[PackedNode]:
 
 
 def key_of(ms: int, seq: int) -> bytes:
-    """The key of an ID in the tree. OverflowError when it is none."""
+    """Return the key of an ID in the tree. OverflowError if a number is outside 64 bits."""
     return ms.to_bytes(8, "big") + seq.to_bytes(8, "big")
 
 
 def from_payload(name: str, where: str, payload: bytes) -> StreamSnapshot:
-    """A stream from a DUMP payload. HeadraceError when it is none, or damaged."""
+    """Return the stream in a DUMP payload. HeadraceError if it is damaged or another type."""
     now_ms = time.time_ns() // 1_000_000
     value = restore(payload, Keyspace(Settings()), now_ms)
     if not isinstance(value, Stream):
-        raise UsageError(f"{where}: {name} is no stream")
+        raise UsageError(f"{where}: {name!r} is not a stream")
     return StreamSnapshot(name, where, value, now_ms)
 
 
 def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
-    """A stream of a snapshot, with what has expired in it. HeadraceError when it is damaged or not there."""
+    """Return a stream of a snapshot file, also an expired one.
+
+    Raises:
+        HeadraceError: if the file is damaged, or the file or stream does not exist.
+    """
     settings = Settings()
     settings.databases = DATABASES
     keyspace = Keyspace(settings)
@@ -159,7 +172,7 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     except OSError as error:
         raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     if not 0 <= database < DATABASES:
-        raise UsageError(f"there is no database {database}")
+        raise UsageError(f"there is no database {database}; expected 0 to {DATABASES - 1}")
     value = keyspace.databases[database].values.get(name.encode(errors="surrogateescape"))
     if not isinstance(value, Stream):
         raise UsageError(f"{path}: there is no stream {name!r} in database {database}")

@@ -1,4 +1,4 @@
-"""Colours of the pictures, and how numbers, times and bytes are written in them."""
+"""Colours of the drawings, and the format of sizes, ages and bars in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROLES = {
     node_parser.TRAIL: "#5f5f87",
     node_parser.DEAD: "#a04545",
 }
-ROLE_WORDS = {
+ROLE_LABELS = {
     node_parser.HEADER: "header and end",
     node_parser.MASTER: "master entry",
     node_parser.FIELD: "field names",
@@ -41,8 +41,8 @@ CONSUMERS = ["#5fd7ff", "#ff87d7", "#ffd75f", "#5fd787", "#ff875f", "#af87ff", "
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def size(n: float) -> str:
-    """Bytes for eyes."""
+def format_size(n: float) -> str:
+    """Return a number of bytes in its largest binary unit, such as "11.2 KiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if n < 1024 or unit == "GiB":
             return f"{n:,.0f} {unit}" if unit == "B" else f"{n:,.1f} {unit}"
@@ -50,13 +50,8 @@ def size(n: float) -> str:
     raise AssertionError
 
 
-def plural(n: int, word: str, words: str = "") -> str:
-    """A number of things."""
-    return f"{n:,} {word if n == 1 else words or word + 's'}"
-
-
-def ago(ms: float) -> str:
-    """A stretch of time for eyes."""
+def format_age(ms: float) -> str:
+    """Return a duration in its largest unit, such as "4.2 s" or "1.5 h"."""
     seconds = max(ms, 0) / 1000
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
@@ -64,13 +59,13 @@ def ago(ms: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{max(ms, 0):.0f} ms"
 
 
-def clip(text: str, most: int) -> str:
-    """Text of at most so many letters."""
-    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+def truncate(text: str, length: int) -> str:
+    """Return the text, cut to at most `length` characters with an ellipsis."""
+    return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
 
 
 def bar(share: float, width: int, style: str) -> Text:
-    """A bar for a share of the whole, in eighths of a letter, padded to its width."""
+    """Return a bar of `share` (0 to 1) of the width, drawn in eighths of a character and padded."""
     eighths = round(8 * width * min(max(share, 0.0), 1.0))
-    letters = "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
-    return Text(letters.ljust(width), style)
+    blocks = "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+    return Text(blocks.ljust(width), style)

@@ -20,8 +20,9 @@ from rich.text import Text
 from headrace.console import styles
 from headrace.console.columns import GAP, columns_that_fit
 from headrace.console.escaping import printable
-from headrace.console.figures import Figures, GroupFigures, StreamFigures
 from headrace.console.rich_text import line
+from headrace.console.server_stats import GroupStats, ServerStats, StreamStats
+from headrace.plurals import plural
 
 MOMENTS = 8  # of rates, in the line of blocks
 HEIGHTS = "▁▂▃▄▅▆▇█"
@@ -37,21 +38,21 @@ Place = tuple[int, bytes]
 
 @dataclass
 class History:
-    """The figures of one moment after another, and the rates between them."""
+    """The stats of one moment after another, and the rates between them."""
 
-    before: Figures | None = None
-    now: Figures | None = None
+    before: ServerStats | None = None
+    now: ServerStats | None = None
     commands: deque[float] = field(default_factory=lambda: deque(maxlen=MOMENTS))
     rates: dict[Place, deque[float]] = field(default_factory=dict)
     memory: dict[Place, int] = field(default_factory=dict)
 
-    def add(self, figures: Figures) -> None:
+    def add(self, stats: ServerStats) -> None:
         """The next moment."""
-        self.before, self.now = self.now, figures
+        self.before, self.now = self.now, stats
         commands = self.rate_of("total_commands_processed")
         if commands is not None:
             self.commands.append(commands)
-        here = {(stream.database, stream.key): stream for stream in figures.streams}
+        here = {(stream.database, stream.key): stream for stream in stats.streams}
         self.rates = {place: self.rates.get(place, deque(maxlen=MOMENTS)) for place in here}
         self.memory = {place: size for place, size in self.memory.items() if place in here}
         for place, stream in here.items():
@@ -74,19 +75,19 @@ class History:
             return None
         return self.per_second(self.before.number(name), self.now.number(name))
 
-    def earlier(self, stream: StreamFigures) -> StreamFigures | None:
+    def earlier(self, stream: StreamStats) -> StreamStats | None:
         """The same stream a moment ago."""
         if self.before is None:
             return None
         same = (s for s in self.before.streams if (s.database, s.key) == (stream.database, stream.key))
         return next(same, None)
 
-    def added_rate(self, stream: StreamFigures) -> float | None:
+    def added_rate(self, stream: StreamStats) -> float | None:
         """Entries added a second."""
         earlier = self.earlier(stream)
         return self.per_second(earlier.entries_added, stream.entries_added) if earlier else None
 
-    def read_rate(self, stream: StreamFigures, group: GroupFigures) -> float | None:
+    def read_rate(self, stream: StreamStats, group: GroupStats) -> float | None:
         """Entries read by the group a second."""
         earlier = self.earlier(stream)
         same = next((g for g in earlier.groups if g.name == group.name), None) if earlier else None
@@ -95,22 +96,22 @@ class History:
 
 def top_picture(history: History, where: str, order: str, lines: int | None) -> RenderableType:
     """The frame; at most so many lines of streams and groups."""
-    figures = history.now
-    assert figures is not None
+    stats = history.now
+    assert stats is not None
     rows: list[list[Text]] = []
-    streams = sorted(figures.streams, key=lambda stream: sort_key(history, stream, order))
-    left = len(streams) + figures.left_out
+    streams = sorted(stats.streams, key=lambda stream: sort_key(history, stream, order))
+    left = len(streams) + stats.left_out
     for stream in streams:
         if lines is not None and rows and len(rows) + 1 + len(stream.groups) > lines:
             break
         rows.append(stream_row(history, stream))
         rows += [group_row(history, stream, group) for group in stream.groups]
         left -= 1
-    parts: list[RenderableType] = [server_lines(history, figures, where), Text(), TopTable(rows)]
-    if not figures.streams:
+    parts: list[RenderableType] = [server_lines(history, stats, where), Text(), TopTable(rows)]
+    if not stats.streams:
         parts = [*parts[:2], Text("There are no streams.", styles.GREY)]
     if left:
-        parts.append(Text(f"… {styles.plural(left, 'stream')} more", styles.GREY))
+        parts.append(Text(f"… {plural(left, 'stream')} more", styles.GREY))
     return Group(*parts)
 
 
@@ -145,7 +146,7 @@ class TopTable:
         return columns_that_fit(widths, DROPPED, width)
 
 
-def sort_key(history: History, stream: StreamFigures, order: str) -> tuple[float, int, bytes]:
+def sort_key(history: History, stream: StreamStats, order: str) -> tuple[float, int, bytes]:
     """Where a stream stands: the most first, then by name."""
     place = (stream.database, stream.key)
     rates = history.rates.get(place)
@@ -159,23 +160,27 @@ def sort_key(history: History, stream: StreamFigures, order: str) -> tuple[float
     return -values[order], stream.database, stream.key
 
 
-def server_lines(history: History, figures: Figures, where: str) -> Text:
+def server_lines(history: History, stats: ServerStats, where: str) -> Text:
     """The whole server."""
-    info = figures.info
+    info = stats.info
     program = "headrace" if "headrace_version" in info else "valkey" if "valkey_version" in info else "redis"
     version = info.get(f"{program}_version", info.get("redis_version", ""))
     text = line((f"{program} {version}", "bold"), (f" at {where}", styles.GREY))
-    uptime = figures.number("uptime_in_seconds")
+    uptime = stats.number("uptime_in_seconds")
     if uptime is not None:
-        text.append(f", up {styles.ago(uptime * 1000)}", styles.GREY)
+        text.append(f", up {styles.format_age(uptime * 1000)}", styles.GREY)
     text.append("\n")
     rate = history.rate_of("total_commands_processed")
     said = [("commands/s", rated(rate)), ("in", speed(history, "total_net_input_bytes"))]
     said += [("out", speed(history, "total_net_output_bytes"))]
     said += [(name, info.get(f"{name}_clients", DASH)) for name in ("connected", "blocked")]
-    memory, limit = figures.number("used_memory"), figures.number("maxmemory")
+    memory, limit = stats.number("used_memory"), stats.number("maxmemory")
     said.append(
-        ("memory", (styles.size(memory) if memory else DASH) + (f" of {styles.size(limit)}" if limit else ""))
+        (
+            "memory",
+            (styles.format_size(memory) if memory else DASH)
+            + (f" of {styles.format_size(limit)}" if limit else ""),
+        )
     )
     for number, (name, value) in enumerate(said):
         text.append("   " if number else "")
@@ -189,7 +194,7 @@ def server_lines(history: History, figures: Figures, where: str) -> Text:
 def speed(history: History, name: str) -> str:
     """Bytes a second."""
     rate = history.rate_of(name)
-    return DASH if rate is None else f"{styles.size(rate)}/s"
+    return DASH if rate is None else f"{styles.format_size(rate)}/s"
 
 
 def rated(rate: float | None) -> str:
@@ -205,10 +210,10 @@ def blocks(values: deque[float]) -> str:
     return "".join(HEIGHTS[min(int(8 * value / largest), 7)] for value in values)
 
 
-def stream_row(history: History, stream: StreamFigures) -> list[Text]:
+def stream_row(history: History, stream: StreamStats) -> list[Text]:
     """Return the cells of a stream's line, one for each of TITLES."""
     place = (stream.database, stream.key)
-    name = Text(styles.clip(printable(stream.key), NAME_MAX), "bold")
+    name = Text(styles.truncate(printable(stream.key), NAME_MAX), "bold")
     if stream.database:
         name.append(f"  db{stream.database}", styles.GREY)
     held = history.memory.get(place)
@@ -217,24 +222,24 @@ def stream_row(history: History, stream: StreamFigures) -> list[Text]:
         Text(f"{stream.length:,}", "bold"),
         Text(rated(history.added_rate(stream)), styles.MS),
         Text(blocks(history.rates[place]), styles.MS),
-        Text(DASH if held is None else styles.size(held)),
+        Text(DASH if held is None else styles.format_size(held)),
         *(Text() for _ in ("lag", "pending", "oldest")),
     ]
 
 
-def group_row(history: History, stream: StreamFigures, group: GroupFigures) -> list[Text]:
+def group_row(history: History, stream: StreamStats, group: GroupStats) -> list[Text]:
     """Return the cells of a group's line, one for each of TITLES."""
     lag = DASH if group.lag is None else f"{group.lag:,}"
     share = min((group.lag or 0) / max(stream.length, 1), 1)
     oldest = group.oldest_idle_ms
     late = oldest is not None and oldest > LATE_MS
     return [
-        Text(f"  {styles.clip(printable(group.name), NAME_MAX - 2)}", styles.SEQ),
+        Text(f"  {styles.truncate(printable(group.name), NAME_MAX - 2)}", styles.SEQ),
         Text(),
         Text(rated(history.read_rate(stream, group)), styles.DONE),
         Text(),
-        Text(styles.plural(group.consumers, "consumer"), styles.GREY),
+        Text(plural(group.consumers, "consumer"), styles.GREY),
         Text(lag, styles.LATE if share > 0.5 else styles.PENDING if group.lag else styles.GREY),
         Text(f"{group.pending:,}", styles.PENDING if group.pending else styles.GREY),
-        Text(DASH if oldest is None else styles.ago(oldest), styles.LATE if late else styles.GREY),
+        Text(DASH if oldest is None else styles.format_age(oldest), styles.LATE if late else styles.GREY),
     ]

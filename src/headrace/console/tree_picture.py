@@ -16,6 +16,7 @@ from rich.text import Text
 from headrace.console import styles
 from headrace.console.radix import RadixNode, build_tree
 from headrace.console.stream_snapshot import PackedNode, StreamSnapshot
+from headrace.plurals import plural
 
 ALL_MAX = 32  # a tree of more nodes is drawn along the way to the chosen one
 TOP, BOTTOM, ABOUT = 6, 2, 2  # of many below one, those drawn: the first, the last, and about the chosen one
@@ -49,17 +50,17 @@ def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType
     for line in lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
         node = line.node
         if line.left_out:
-            table.add_row(line.stem + Text(f"… {styles.plural(line.left_out, 'node')} more", styles.GREY))
-        elif not node.below:
+            table.add_row(line.stem + Text(f"… {plural(line.left_out, 'node')} more", styles.GREY))
+        elif not node.children:
             table.add_row(*leaf(line.stem, snapshot.packs[node.first], fullest, node.first == chosen))
         elif line.opened:
-            ways = styles.plural(len(node.below), "way")
+            ways = plural(len(node.children), "way")
             table.add_row(line.stem, Text(f"after {node.depth + len(node.edge)} bytes, {ways}", styles.FAINT))
         else:
             inside = snapshot.packs[node.first : node.first + node.count]
-            entries = styles.plural(sum(pack.live for pack in inside), "entry", "entries")
-            size = styles.size(sum(len(pack.data) for pack in inside))
-            nodes = Text(f"▹ {styles.plural(node.count, 'node')}")
+            entries = plural(sum(pack.live for pack in inside), "entry")
+            size = styles.format_size(sum(len(pack.data) for pack in inside))
+            nodes = Text(f"▹ {plural(node.count, 'node')}")
             table.add_row(line.stem, nodes, Text(), Text(entries), Text(size, styles.GREY))
     return Group(legend(), Text(), table)
 
@@ -84,17 +85,17 @@ def lines(node: RadixNode, chosen: int, all_of_it: bool, before: Text, after: Te
     yield TreeLine(before + hexadecimal(node.edge, node.depth), node, on_the_way)
     if not on_the_way:
         return
-    shown = window(node.below, chosen)
+    shown = window(node.children, chosen)
     for place, number in enumerate(shown):
         if place and number > shown[place - 1] + 1:
-            left_out = node.below[shown[place - 1] + 1 : number]
+            left_out = node.children[shown[place - 1] + 1 : number]
             yield TreeLine(
                 after + Text("│  ", styles.GREY), node, True, sum(lower.count for lower in left_out)
             )
         last = place == len(shown) - 1
         guide = after + Text("└─ " if last else "├─ ", styles.GREY)
         lower_after = after + Text("   " if last else "│  ", styles.GREY)
-        yield from lines(node.below[number], chosen, all_of_it, guide, lower_after)
+        yield from lines(node.children[number], chosen, all_of_it, guide, lower_after)
 
 
 def window(below: list[RadixNode], chosen: int) -> list[int]:
@@ -125,7 +126,7 @@ def leaf(stem: Text, pack: PackedNode, fullest: int, chosen: bool) -> Iterator[T
     dead = styles.bar(pack.deleted / fullest, BAR, styles.ROLES["dead"])
     dead.rstrip()
     yield live + dead
-    entries = styles.plural(pack.live, "entry", "entries")
+    entries = plural(pack.live, "entry")
     gone = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
     yield Text(entries) + gone
-    yield Text(styles.size(len(pack.data)), styles.GREY)
+    yield Text(styles.format_size(len(pack.data)), styles.GREY)

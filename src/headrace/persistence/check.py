@@ -21,7 +21,8 @@ from headrace.persistence.aof.names import TEMPORARY, LogFileNames
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
-from headrace.persistence.recovery import Recovery, describe_failures, expiry_suspended, pluralize
+from headrace.persistence.recovery import Recovery, describe_failures, expiry_suspended
+from headrace.plurals import plural
 from headrace.streams.stream import Stream
 
 MANIFEST = ".manifest"
@@ -151,7 +152,7 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> R
         there = os.path.join(beside, file)
         report.files.append(FileReport(there, os.path.getsize(there)))
     if manifest.history:
-        report.notes.append(f"{pluralize(len(manifest.history), 'file')} of history: no start reads those")
+        report.notes.append(f"{plural(len(manifest.history), 'file')} of history: no start reads those")
     check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
     check.log(wanted)
     return check.finish()
@@ -186,7 +187,7 @@ class Checker:
                 source.seek(loaded.end)
                 if source.read(1) in (b"*", b"#"):
                     return False
-            self.report.notes.append(f"{pluralize(rest, 'byte')} behind its end mean nothing")
+            self.report.notes.append(f"{plural(rest, 'byte')} behind its end mean nothing")
         return True
 
     def log(self, names: list[str]) -> None:
@@ -221,7 +222,7 @@ class Checker:
                 self.report.notes.append(describe_failures(done))
             self._record_damage(file, damage, obstacle)
         elif done.cut:
-            rest = pluralize(done.size - done.valid, "byte")
+            rest = plural(done.size - done.valid, "byte")
             what = f"it ends in the middle of a {done.cut}; {rest} do not count"
             self._record_damage(file, Damaged(done.valid, what), obstacle)
             file.state = "cut"

@@ -24,6 +24,7 @@ from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, Replayed
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, DiskDirectory, Source
 from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
+from headrace.plurals import plural
 
 FIRST_DATABASE = [b"SELECT", b"0"]
 SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; put another copy in its place"
@@ -106,7 +107,7 @@ class Recovery:
             loaded = self._snapshot(name, source, keep_expired)
         self.read.append(name)
         if loaded.expired:
-            self.notes.append(f"{name}: {pluralize(loaded.expired, 'key')} had expired and were left out")
+            self.notes.append(f"{name}: {plural(loaded.expired, 'key')} had expired and were left out")
         return loaded
 
     def read_log(self, names: LogFileNames, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
@@ -126,7 +127,7 @@ class Recovery:
                 raise Damaged(done.valid, what, name, ADVICE)
             self.notes.append(
                 f"{name} ended in the middle of a {done.cut}, as after a crash: its last "
-                f"{pluralize(done.size - done.valid, 'byte')}, from byte {done.valid} on, "
+                f"{plural(done.size - done.valid, 'byte')}, from byte {done.valid} on, "
                 f"{'were cut off' if fix_tail else 'do not count'}"
             )
             if fix_tail:
@@ -231,11 +232,6 @@ def errors_with_paths(files: DataDirectory) -> Iterator[None]:
 def describe_failures(done: Replayed) -> str:
     """Of the commands that were refused when they were carried out again."""
     return (
-        f"{pluralize(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
+        f"{plural(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
         + done.first_error.decode(errors="replace")
     )
-
-
-def pluralize(n: int, what: str) -> str:
-    """A number and its noun."""
-    return f"{n:,} {what}" + ("" if n == 1 else "s")

@@ -16,6 +16,7 @@ from headrace.client.url import explain_connection_errors
 from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, archived_columns, inferred_columns, sampled_entries
 from headrace.pipeline.sql_errors import no_table
+from headrace.plurals import plural
 from headrace.spark.archive.files import Archive, read_archive
 
 NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
@@ -114,8 +115,7 @@ def describe(
         columns, known_from = archived_columns(held, name), "column of the archive"
     if columns is None:
         sample = sampled_entries(servers, held, name)
-        entries = "entry" if len(sample) == 1 else "entries"
-        columns, known_from = inferred_columns(sample), f"guessed from {len(sample):,} {entries}"
+        columns, known_from = inferred_columns(sample), f"guessed from {plural(len(sample), 'entry')}"
     rows: Rows = [(field.name, field.dataType.simpleString(), "of every entry") for field in METADATA]
     own = set(METADATA.names)
     rows += [

@@ -20,6 +20,7 @@ from typing import Any
 import redis
 
 from headrace.pipeline.durations import format_duration
+from headrace.plurals import plural
 from headrace.spark.source.history import StreamObservation, identity_mismatch
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
 from headrace.spark.source.positions import Position, entry_fingerprint
@@ -141,7 +142,7 @@ def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> l
     name = printable_name(group["name"])
     last = printable_name(group["last-delivered-id"])
     lag = group.get("lag")
-    behind = f", {lag:,} {'entry' if lag == 1 else 'entries'} behind" if lag else ""
+    behind = f", {plural(lag, 'entry')} behind" if lag else ""
     blockers = [TrimBlocker(parse_id(last), f"group {name} has read up to {last}{behind}")]
     # XINFO GROUPS returns the count of pending entries; the oldest one needs another request.
     oldest = oldest_pending(client, stream, group["name"]) if group["pending"] else []

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.console.exposition import exposition
-from headrace.console.figures import Words, collect
+from headrace.console.server_stats import Request, collect_stats
 from headrace.errors import HeadraceError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
@@ -105,7 +105,7 @@ class Metrics:
     def scrape(self) -> str:
         """Return the text of /metrics. Raises OSError or HeadraceError if the server fails."""
         with self.scraping, self._connect() as loop:
-            return exposition(collect(loop.ask))
+            return exposition(collect_stats(loop.ask))
 
     def health(self) -> None:
         """Check that the server would serve a client. Raises OSError or HeadraceError if not."""
@@ -137,7 +137,7 @@ class MetricsClient:
     def __exit__(self, *failure: object) -> None:
         self.end.close()
 
-    def ask(self, requests: list[Words]) -> list[object]:
+    def ask(self, requests: list[Request]) -> list[object]:
         """Send a pipeline; return its replies, errors as ReplyError. Raises OSError after a timeout."""
         self.end.sendall(b"".join(request(*map(word_of, words)) for words in requests))
         return [self._reply() for _ in requests]

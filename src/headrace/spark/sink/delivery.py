@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.client.retry import CONNECTION_ERRORS, ReconnectDelay
-from headrace.client.servers import Servers, ServerUnavailable
+from headrace.client.servers import TRANSIENT_ERRORS, Servers, ServerUnavailable
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.spark.sink.reply_counter import ReplyCounter
@@ -21,9 +21,6 @@ from headrace.spark.sink.write_timeouts import DISK_ERROR, describe_disk_error, 
 RECEIVE_BYTES = 1 << 16
 BUFFERED_ROWS = 1000  # chunks of a few rows, for many streams, are sent when they are so many together
 BUFFERED_BYTES = 1 << 20
-
-# Refusals that pass: the server is starting, failing over, or no longer the one for this key.
-PASSING = ("LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK")
 
 
 class ConcurrentAttempt(HeadraceError):
@@ -100,7 +97,7 @@ class SinkConnection:
 
     def raise_error(self, text: str) -> None:
         """Raise what a server's refusal amounts to: Moved, when it will pass here or at another server."""
-        if text.partition(" ")[0] in PASSING:
+        if text.partition(" ")[0] in TRANSIENT_ERRORS:
             if text.startswith("MOVED"):
                 self._connection.raise_if_unavailable(text)
             raise ServerUnavailable(text)

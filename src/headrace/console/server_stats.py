@@ -1,0 +1,240 @@
+"""Statistics of a server at one moment: of the whole server, of each stream and of each group.
+
+They are read by ordinary commands, so that they work with any Redis or Valkey server. Pipelines have a
+bounded size, so that other clients are not blocked. A value that the server does not report is None, never 0.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError
+
+Request = Sequence[bytes | str | int]
+SendPipeline = Callable[[list[Request]], list[object]]  # the replies in order, errors as exceptions
+
+STREAMS_MAX = 1000  # per server; the others are only counted
+STREAMS_PER_PIPELINE = 50
+CONSUMERS_MAX = 100  # per group
+SCAN_COUNT = 500
+
+
+@dataclass
+class ConsumerStats:
+    """Statistics of one consumer; idle_ms is the time since it was last active."""
+
+    name: bytes
+    pending: int
+    idle_ms: int
+
+
+@dataclass
+class GroupStats:
+    """Statistics of one group.
+
+    Attributes:
+        lag: Entries not delivered yet; None if the server does not know.
+        oldest_idle_ms: Time since the first pending entry was delivered; None if there is none, or if it was
+            given back (XNACK).
+    """
+
+    name: bytes
+    consumers: int
+    pending: int
+    last_id: bytes
+    entries_read: int | None
+    lag: int | None
+    members: list[ConsumerStats] = field(default_factory=list)
+    oldest_id: bytes | None = None
+    oldest_idle_ms: int | None = None
+
+
+@dataclass
+class StreamStats:
+    """Statistics of one stream; memory_bytes is None unless requested."""
+
+    database: int
+    key: bytes
+    length: int
+    nodes: int  # nodes of the radix tree
+    keys: int  # keys of the radix tree: listpack nodes
+    last_id: bytes
+    entries_added: int | None = None
+    max_deleted_id: bytes | None = None
+    first_entry_id: bytes | None = None
+    last_entry_id: bytes | None = None
+    memory_bytes: int | None = None
+    groups: list[GroupStats] = field(default_factory=list)
+
+
+@dataclass
+class ServerStats:
+    """Statistics of a server: the fields of INFO, and its streams.
+
+    left_out is the minimum number of streams beyond STREAMS_MAX.
+    """
+
+    at: float  # time.monotonic()
+    info: dict[str, str]
+    streams: list[StreamStats] = field(default_factory=list)
+    left_out: int = 0
+
+    def number(self, name: str) -> float | None:
+        """Return a field of INFO as a number; None if it is missing or not a number."""
+        try:
+            return float(self.info[name])
+        except (KeyError, ValueError):
+            return None
+
+
+def collect_stats(send: SendPipeline, *, consumers: bool = True, memory: bool = False) -> ServerStats:
+    """Read all statistics. A stream that is deleted meanwhile is left out.
+
+    Raises:
+        HeadraceError: if the server rejects INFO or SCAN.
+    """
+    stats = ServerStats(time.monotonic(), read_info(send))
+    for database in databases(stats.info):
+        found, more = scan_streams(send, database, STREAMS_MAX - len(stats.streams))
+        stats.left_out += more
+        for start in range(0, len(found), STREAMS_PER_PIPELINE):
+            stats.streams += read_streams(
+                send, database, found[start : start + STREAMS_PER_PIPELINE], consumers, memory
+            )
+    return stats
+
+
+def read_info(send: SendPipeline) -> dict[str, str]:
+    """Return the fields of INFO, including those of commands."""
+    reply = send([["INFO", "everything"]])[0]
+    if not isinstance(reply, bytes):
+        raise HeadraceError(f"the server rejected INFO: {reply}")
+    lines = reply.decode(errors="backslashreplace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def databases(info: dict[str, str]) -> list[int]:
+    """Return the numbers of the databases that have keys."""
+    return sorted(int(name[2:]) for name in info if name.startswith("db") and name[2:].isdigit())
+
+
+def scan_streams(send: SendPipeline, database: int, limit: int) -> tuple[list[bytes], int]:
+    """Return the sorted names of at most `limit` streams, and how many more were found."""
+    names: set[bytes] = set()
+    cursor: object = b"0"
+    while len(names) <= limit:
+        scan = ["SCAN", cursor, "COUNT", SCAN_COUNT, "TYPE", "stream"]
+        reply = send([["SELECT", database], scan])[1]  # type: ignore[list-item]
+        if not isinstance(reply, list):
+            raise HeadraceError(f"the server rejected SCAN: {reply}")
+        cursor, keys = reply
+        names.update(keys)
+        if cursor == b"0":
+            break
+    kept = sorted(names)[: max(limit, 0)]
+    return kept, len(names) - len(kept)
+
+
+def read_streams(
+    send: SendPipeline, database: int, keys: list[bytes], consumers: bool, memory: bool
+) -> list[StreamStats]:
+    """Return the statistics of these streams of one database."""
+    requests: list[Callable[[bytes], Request]] = [
+        lambda key: ["XINFO", "STREAM", key],
+        lambda key: ["XINFO", "GROUPS", key],
+    ]
+    if memory:
+        requests.append(lambda key: ["MEMORY", "USAGE", key])
+    replies = send([["SELECT", database], *(request(key) for key in keys for request in requests)])[1:]
+    columns = [replies[n :: len(requests)] for n in range(len(requests))]
+    streams = []
+    for key, about, groups, *size in zip(keys, *columns, strict=True):
+        if not isinstance(about, list) or not isinstance(groups, list):
+            continue  # it was deleted, or replaced by another type
+        stream = stream_stats(database, key, named(about))
+        stream.groups = [group_stats(named(group)) for group in groups]
+        stream.memory_bytes = size[0] if size and isinstance(size[0], int) else None
+        streams.append(stream)
+    read_group_details(send, database, streams, consumers)
+    return streams
+
+
+def read_group_details(
+    send: SendPipeline, database: int, streams: list[StreamStats], consumers: bool
+) -> None:
+    """Add the first pending entry, and optionally the consumers, to the groups of streams."""
+    groups = [(stream.key, group) for stream in streams for group in stream.groups]
+    if not groups:
+        return
+    requests: list[Request] = [["SELECT", database]]
+    for key, group in groups:
+        requests.append(["XPENDING", key, group.name, "-", "+", 1])
+        if consumers:
+            requests.append(["XINFO", "CONSUMERS", key, group.name])
+    replies = iter(send(requests)[1:])
+    for _, group in groups:
+        first = next(replies)
+        if isinstance(first, list) and first:
+            group.oldest_id, idle_ms = first[0][0], first[0][2]
+            group.oldest_idle_ms = None if idle_ms < 0 else idle_ms  # given back by XNACK
+        members = next(replies) if consumers else None
+        if isinstance(members, list):
+            group.members = list(consumer_stats(members))[:CONSUMERS_MAX]
+
+
+def stream_stats(database: int, key: bytes, about: dict[str, object]) -> StreamStats:
+    """Return the statistics in a reply of XINFO STREAM."""
+    first, last = about.get("first-entry"), about.get("last-entry")
+    return StreamStats(
+        database,
+        key,
+        _int(about, "length"),
+        _int(about, "radix-tree-nodes"),
+        _int(about, "radix-tree-keys"),
+        _bytes(about, "last-generated-id"),
+        _maybe_int(about, "entries-added"),
+        _bytes(about, "max-deleted-entry-id") or None,
+        first[0] if isinstance(first, list) and first else None,
+        last[0] if isinstance(last, list) and last else None,
+    )
+
+
+def group_stats(about: dict[str, object]) -> GroupStats:
+    """Return the statistics in an element of a reply of XINFO GROUPS."""
+    return GroupStats(
+        _bytes(about, "name"),
+        _int(about, "consumers"),
+        _int(about, "pending"),
+        _bytes(about, "last-delivered-id"),
+        _maybe_int(about, "entries-read"),
+        _maybe_int(about, "lag"),
+    )
+
+
+def consumer_stats(members: list[object]) -> Iterator[ConsumerStats]:
+    """Return the statistics in a reply of XINFO CONSUMERS."""
+    for member in members:
+        about = named(member)
+        yield ConsumerStats(_bytes(about, "name"), _int(about, "pending"), _int(about, "idle"))
+
+
+def named(flat: object) -> dict[str, object]:
+    """Return a flat list of names and values as a dictionary."""
+    assert isinstance(flat, list)
+    return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _int(about: dict[str, object], name: str) -> int:
+    return _maybe_int(about, name) or 0
+
+
+def _maybe_int(about: dict[str, object], name: str) -> int | None:
+    value = about.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _bytes(about: dict[str, object], name: str) -> bytes:
+    value = about.get(name)
+    return value if isinstance(value, bytes) else b""
