@@ -1,8 +1,8 @@
-"""What files hold, and what is wrong with them where: for a person, before or instead of a start.
+"""Offline check of snapshots and logs: a report of what they contain and where they are damaged.
 
-A file is read as a start would read it, into a keyspace that is thrown away. A tail that was cut counts as
-damage here, although a server would cut it off by itself: the report is about the file.
-fix() does to the damaged end of a log what can be done: everything from the damage on goes, a copy stays.
+A file is read as a starting server reads it, into a keyspace that is discarded. An incomplete last record
+counts as damage here, although a server would cut it off: the report is about the file.
+fix() truncates a damaged log at the damage, after it has made a copy.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NOT_LAST = (
 NO_LOG = "nothing in it looks like a log"
 BY_HAND = "put it right by hand: it is a text of a few lines"
 
-# An empty keyspace, and what carries out commands on it.
+# Returns an empty keyspace, and a function that executes commands on it.
 EngineFactory = Callable[[], tuple[Keyspace, Execute]]
 
 
 @dataclass
 class DatabaseCounts:
-    """What one database holds."""
+    """How many keys, streams and entries one database has."""
 
     keys: int = 0
     expiring: int = 0
@@ -58,7 +58,7 @@ class DatabaseCounts:
 
 @dataclass
 class FileReport:
-    """One file. version and aux are those of the snapshot that it is or begins with."""
+    """One file. version and aux are those of the snapshot in it, if there is one."""
 
     path: str
     size: int
@@ -70,13 +70,16 @@ class FileReport:
 
 @dataclass
 class Report:
-    """What was found. valid is how much of the damaged file is good; obstacle says why it cannot be fixed."""
+    """The result of a check.
+
+    valid is the number of good bytes of the damaged file; obstacle says why it cannot be fixed, "" if it can.
+    """
 
     path: str
     kind: str  # "snapshot" or "log"
     files: list[FileReport] = field(default_factory=list)
     databases: dict[int, DatabaseCounts] = field(default_factory=dict)
-    commands: Counter[str] = field(default_factory=Counter)  # records by the name of the command
+    commands: Counter[str] = field(default_factory=Counter)  # records by command name
     notes: list[str] = field(default_factory=list)
     damage: Damaged | None = None
     valid: int = 0
@@ -84,18 +87,18 @@ class Report:
 
     @property
     def fixable(self) -> bool:
-        """Whether fix() can do something."""
+        """Whether fix() can repair the damage."""
         return self.damage is not None and not self.obstacle
 
     @property
     def damaged_file(self) -> FileReport:
-        """The file that is."""
+        """The file with the damage."""
         assert self.damage is not None
         return next(file for file in self.files if file.path == self.damage.file)
 
 
 def check_file(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
-    """Read a snapshot, a file of a log, a manifest, or a directory with a log; OSError, UsageError."""
+    """Check a snapshot, a log file, a manifest, or a directory with a log. Raises OSError, UsageError."""
     if os.path.isdir(path):
         path = _manifest_in(path)
     if path.endswith(MANIFEST):
@@ -117,7 +120,7 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
 
 
 def _manifest_in(directory: str) -> str:
-    """The manifest of the log in a directory, which may be the log's own or the data directory above it."""
+    """Return the manifest of the log in a directory: the directory of the log, or its data directory."""
     found = []
     for place in [directory, *(entry.path for entry in os.scandir(directory) if entry.is_dir())]:
         names = sorted(name for name in os.listdir(place) if name.endswith(MANIFEST))
@@ -132,7 +135,7 @@ def _manifest_in(directory: str) -> str:
 
 
 def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> Report:
-    """Check all files of a manifest."""
+    """Check all files that a manifest names."""
     directory, name = os.path.split(os.path.abspath(path))
     above, below = os.path.split(directory)
     names = LogFileNames(below, name.removesuffix(MANIFEST))
@@ -159,7 +162,7 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int) -> R
 
 
 class Checker:
-    """One reading, which stops at the first damage."""
+    """Reads the files of one check, up to the first damage."""
 
     def __init__(self, report: Report, files: DiskDirectory, new_engine: EngineFactory, now_ms: int) -> None:
         self.report = report
@@ -172,7 +175,7 @@ class Checker:
         return self.play(words)
 
     def snapshot(self, name: str) -> bool:
-        """Read a snapshot; False when it turns out to be a log that begins with one."""
+        """Read a snapshot; return False if the file is a log that begins with one."""
         file = self.report.files[0]
         try:
             with expiry_suspended(self.keyspace):
@@ -199,10 +202,10 @@ class Checker:
                 return
 
     def _log_file(self, name: str, file: FileReport, obstacle: str) -> bool:
-        """Read one of them; whether it is good."""
+        """Read one file of a log; return whether it is good."""
         recovery = self.recovery
         recovery.reader = None
-        self.report.commands["SELECT"] -= 1  # the one that puts the session at the first database
+        self.report.commands["SELECT"] -= 1  # the recovery's own SELECT 0 is not in the file
         damage: Damaged | None = None
         try:
             with expiry_suspended(self.keyspace):
@@ -234,9 +237,9 @@ class Checker:
         self.report.obstacle = obstacle
 
     def finish(self) -> Report:
-        """Count what the keyspace holds."""
+        """Add the counts of the keyspace to the report, and return it."""
         self.report.notes += self.recovery.notes
-        self.report.commands = +self.report.commands  # those counted at least once
+        self.report.commands = +self.report.commands  # drops counts of 0
         for database in self.keyspace.databases:
             if database.values:
                 self.report.databases[database.index] = count_database(database, self.now_ms)
@@ -249,7 +252,7 @@ def _is_snapshot(path: str) -> bool:
 
 
 def count_database(database: Database, now_ms: int) -> DatabaseCounts:
-    """Count one database."""
+    """Count the keys, streams and entries of one database."""
     found = DatabaseCounts(keys=len(database.values))
     for key, value in database.values.items():
         found.expiring += database.expiry(key) >= 0
@@ -266,9 +269,10 @@ def count_database(database: Database, now_ms: int) -> DatabaseCounts:
 
 
 def fix(report: Report) -> str:
-    """Cut the damaged file where the damage begins; returns the path of the copy that was made before.
+    """Truncate the damaged file where the damage begins; return the path of the copy that was made before.
 
-    HeadraceError when a server has the directory, the file has changed since, or there is a copy already.
+    Raises HeadraceError if a server has locked the directory, the file has changed since the check, or a
+    copy exists already.
     """
     assert report.fixable
     file = report.damaged_file
@@ -294,7 +298,7 @@ def fix(report: Report) -> str:
 
 
 def _copy(path: str, copy: str) -> None:
-    """Make a durable copy; OSError: there is none, not even a part of one."""
+    """Make a durable copy. After an OSError no part of it is left."""
     try:
         shutil.copy2(path, copy)
         with open(copy, "rb") as kept:

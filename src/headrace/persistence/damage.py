@@ -1,4 +1,4 @@
-"""What is said of bytes that cannot be what they claim to be."""
+"""The error for damaged files and payloads."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from headrace.errors import HeadraceError
 
 
 class Damaged(HeadraceError):
-    """A file, or a part of one, that no server can have written like that.
+    """A file, or a part of one, that no server can have written.
 
-    offset is where the damage shows, in bytes from the start of the file; who knows its name adds it.
+    offset is where the damage was found, in bytes from the start of the file. Callers that know the file's
+    name add it.
     """
 
     def __init__(self, offset: int, what: str, file: str = "", advice: str = "") -> None:

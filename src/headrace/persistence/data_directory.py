@@ -1,13 +1,13 @@
-"""The only way to the disk: what is asked of it, and the real one.
+"""All disk access: the interface of a data directory, and its implementation by the operating system.
 
-All that is durable in headrace rests on these promises and on nothing else; the simulation keeps them and
-breaks everything they leave open.
+Durability relies on the following guarantees and on no others. The simulation keeps exactly these, and
+violates everything that they leave open.
 
-    write, truncate  seen by every reader at once, but a power cut may forget or tear them
-    File.sync        what was written before it survives a power cut once it has returned. When it raises,
-                     it may never: the kernel can have dropped it, and call the next sync a success
-    create, rename,  done at once for every reader, but a power cut may undo them, in any order;
-    remove           a rename is never half done, and replaces what had the new name
+    write, truncate  every reader sees them at once; a power cut may lose them, or a part of them
+    File.sync        after it has returned, what was written before survives a power cut. After an error it
+                     may never: the kernel can have dropped the pages, and report success next time
+    create, rename,  every reader sees them at once; a power cut may undo them, in any order;
+    remove           a rename is atomic and replaces a file that has the new name
     sync_directory   what was created, renamed and removed in that directory survives a power cut
 
 Names are relative to the data directory, with "/" between.
@@ -28,13 +28,13 @@ from headrace.errors import HeadraceError
 
 LOCK_NAME = "headrace.lock"
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
-LARGE_BYTES = 16 << 20  # of a file that takes some milliseconds to remove
+LARGE_BYTES = 16 << 20  # removing a file of this size takes some milliseconds
 SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 
 
 @functools.cache
 def sync_file_range() -> Any:
-    """The system's call of that name, or None: Linux has it. Who never writes large files needs no ctypes."""
+    """Return sync_file_range(2), or None if the system lacks it. Imports ctypes only when called."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -44,7 +44,7 @@ def sync_file_range() -> Any:
 
 
 class DirectoryInUse(HeadraceError):
-    """Another process has the directory, or this one has it already. holder is what it said of itself."""
+    """Another process, or another server in this one, has locked the directory; holder describes it."""
 
     def __init__(self, root: str, pid: str, holder: str) -> None:
         self.root = os.path.abspath(root)
@@ -58,7 +58,7 @@ class DirectoryInUse(HeadraceError):
 
 
 class DirectoryGone(HeadraceError):
-    """The lock file of this process is not in place: it, or its directory, was removed or replaced."""
+    """The lock file of this process, or its directory, was removed or replaced."""
 
     def __init__(self, root: str) -> None:
         super().__init__(
@@ -68,124 +68,124 @@ class DirectoryGone(HeadraceError):
 
 
 class FileIdentity(NamedTuple):
-    """What tells a file from another one that has its name."""
+    """What distinguishes a file from another one of the same name."""
 
     device: int
     inode: int
-    size: int  # in bytes; of a symbolic link, of the file it leads to
+    size: int  # bytes; follows a symbolic link
     modified_ns: int
-    is_regular: bool  # itself, or the file that a symbolic link leads to
+    is_regular: bool  # follows a symbolic link
     is_link: bool = False
 
     def is_same_file(self, other: FileIdentity) -> bool:
-        """Return whether both are one file, however it has changed."""
+        """Return whether both are the same file; its contents may have changed."""
         mine = (self.device, self.inode, self.is_link)
         return mine == (other.device, other.inode, other.is_link)
 
 
 class File(Protocol):
-    """A file being written, at its end only."""
+    """A file that is written only at its end. Methods raise OSError."""
 
     name: str
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append; returns the bytes taken, which may be fewer than given. OSError when none could be."""
+        """Append data; return the number of bytes written, which may be fewer. OSError if none were."""
 
     def sync(self) -> None:
-        """All written before the call is durable when it returns. After an OSError it must not be retried."""
+        """Make everything written so far durable. Must not be retried after an OSError."""
 
     def start_writeback(self) -> None:
-        """Send what was written on its way to the disk. A hint: only that sync() waits for less follows."""
+        """Hint that the kernel should start writing to the disk, so that a later sync() waits less."""
 
     def truncate(self, size: int) -> None:
-        """Keep the first size bytes; writing goes on there. OSError."""
+        """Keep the first size bytes; the next write appends there."""
 
     def size(self) -> int:
-        """Its length in bytes."""
+        """Return the length in bytes."""
 
     def identity(self) -> FileIdentity:
-        """What tells it from another file. OSError."""
+        """Return the identity of the open file."""
 
     def close(self) -> None:
-        """Give the file back; this syncs nothing."""
+        """Close the file without a sync."""
 
 
 class PendingSync(Protocol):
-    """A sync in another thread, as concurrent.futures has it."""
+    """A sync in another thread, like a concurrent.futures.Future."""
 
     def done(self) -> bool:
-        """Whether result() would not wait."""
+        """Return whether result() returns at once."""
 
     def result(self) -> object:
-        """Wait for it; OSError if it failed."""
+        """Wait for the sync; raise OSError if it failed."""
 
 
 class Source(Protocol):
-    """A file being read, from its start."""
+    """A file that is read from its start."""
 
     size: int
 
     def read(self, n: int) -> bytes:
-        """The next n bytes; fewer only at the end, and then b""."""
+        """Return the next n bytes; fewer only at the end of the file, then b""."""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
 
 class DataDirectory(Protocol):
-    """A data directory. Whatever fails raises OSError."""
+    """A data directory. Methods raise OSError on failure."""
 
     def create(self, name: str) -> File:
-        """A new file, or an old one emptied."""
+        """Create a file, or truncate an existing one to 0 bytes."""
 
     def append(self, name: str) -> File:
-        """A file opened at its end, made if it is missing."""
+        """Open a file for appending; create it if it is missing."""
 
     def source(self, name: str) -> Source:
-        """A file to read; FileNotFoundError if there is none."""
+        """Open a file for reading; raise FileNotFoundError if it is missing."""
 
     def exists(self, name: str) -> bool:
-        """Whether something has that name. OSError if that cannot be known."""
+        """Return whether the name exists; raise OSError if that cannot be determined."""
 
     def size(self, name: str) -> int:
-        """The length of a file in bytes; FileNotFoundError if there is none."""
+        """Return the length of a file in bytes; raise FileNotFoundError if it is missing."""
 
     def identity(self, name: str) -> FileIdentity:
-        """What has that name now; FileNotFoundError if nothing has."""
+        """Return the identity of the file with this name; raise FileNotFoundError if it is missing."""
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory ("" is the data directory), sorted; none if it is missing."""
+        """Return the sorted names in a directory ("" is the data directory); [] if it is missing."""
 
     def make_directory(self, name: str) -> None:
-        """A directory of that name is there afterwards."""
+        """Create a directory unless it exists."""
 
     def rename(self, old: str, new: str) -> None:
-        """What is called old is called new from now on, in place of what was called so."""
+        """Rename a file atomically, replacing a file that has the new name."""
 
     def remove(self, name: str) -> None:
-        """No file has that name afterwards."""
+        """Remove a file if it exists."""
 
     def sync_directory(self, name: str) -> None:
         """Make durable what was created, renamed and removed in a directory ("" is the data directory)."""
 
     def lock(self) -> None:
-        """Take the directory for this process; DirectoryInUse names who has it."""
+        """Lock the directory for this process; raise DirectoryInUse if another one holds it."""
 
     def check_lock(self) -> None:
-        """DirectoryGone when what bears its name now is not what was locked."""
+        """Raise DirectoryGone if the directory or its lock file is not the locked one any more."""
 
     def unlock(self) -> None:
-        """Let others have the directory."""
+        """Release the lock."""
 
 
 def identity_of(found: os.stat_result) -> FileIdentity:
-    """Return what stat() says of a file's identity."""
+    """Return the identity in a result of stat()."""
     regular = stat.S_ISREG(found.st_mode)
     return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, regular)
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file to read it. Raises OSError also for a pipe or a device: a pipe would be waited for."""
+    """Open a regular file for reading. Raises OSError for pipes, on which open() would block, and devices."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
@@ -196,7 +196,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 class DiskFile:
-    """A File by its descriptor."""
+    """A File by its file descriptor."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self.name = name
@@ -244,7 +244,7 @@ class DiskSource:
 
 
 class DiskDirectory:
-    """A real directory, which must exist. holder, such as an address, is shown to others that want it."""
+    """A real directory, which must exist. Others that find it locked are shown holder, such as an address."""
 
     def __init__(self, root: str, holder: str = "") -> None:
         self.root = root
@@ -252,7 +252,7 @@ class DiskDirectory:
         self.lock_descriptor = -1
 
     def path(self, name: str) -> str:
-        """Where a name is on this machine."""
+        """Return the path in the file system of a name in the data directory."""
         return os.path.join(self.root, name)
 
     def create(self, name: str) -> DiskFile:
@@ -300,16 +300,16 @@ class DiskDirectory:
 
     def remove(self, name: str) -> None:
         path = self.path(name)
-        last = -1
+        descriptor = -1
         with contextlib.suppress(OSError):
             if os.stat(path).st_size >= LARGE_BYTES:
-                last = os.open(path, os.O_RDONLY)
+                descriptor = os.open(path, os.O_RDONLY)
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         finally:
-            if last >= 0:  # releasing its pages takes 0.3 s for a GiB: in the background
-                threading.Thread(target=os.close, args=(last,), daemon=True).start()
+            if descriptor >= 0:  # the last close frees the pages: 0.3 s for a GiB, so in the background
+                threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
 
     def sync_directory(self, name: str) -> None:
         descriptor = os.open(self.path(name), os.O_RDONLY | os.O_DIRECTORY)
@@ -319,7 +319,7 @@ class DiskDirectory:
             os.close(descriptor)
 
     def lock(self) -> None:
-        """Take the directory. The file stays behind, but only a living process can hold it."""
+        """Lock the directory. The lock file is never removed, but only a running process can hold it."""
         if self.lock_descriptor >= 0:
             return
         descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, 0o644)
@@ -361,5 +361,5 @@ class DiskDirectory:
             self.lock_descriptor = -1
 
     def _open(self, name: str, flag: int) -> DiskFile:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | flag  # a pipe is an error, no wait
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | flag  # do not block on a pipe
         return DiskFile(name, os.open(self.path(name), flags, 0o644))

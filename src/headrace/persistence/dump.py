@@ -1,8 +1,8 @@
 """DUMP payloads: one value as in an RDB file, and a footer.
 
-    type, 1 byte | object | nothing or stream_extras.py's part | version, u16 le | CRC-64 of all before it, le
+    type, 1 byte | object | extras (stream_extras.py) or nothing | version, u16 le | CRC-64 of all before, le
 
-No server minds bytes between the object and the footer. The version is that of the RDB format.
+All servers ignore bytes between the object and the footer. The version is that of the RDB format.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from headrace.persistence.rdb.versions import RdbVersion
 from headrace.streams.stream import Stream
 
 STRING_TYPE = 0
-PACKER = LzfCompressor()  # for all payloads: none is begun before another is done
+COMPRESSOR = LzfCompressor()  # shared: payloads are written one at a time
 FOOTER_BYTES = 10
 REDIS_VERSIONS = range(1, 15)
 VALKEY_VERSION = 80
 
 
 class WrongChecksum(HeadraceError, ValueError):
-    """The payload's footer is not one that a server wrote behind these bytes."""
+    """The payload's footer has a wrong checksum or an unknown version."""
 
 
 class BadPayload(HeadraceError, ValueError):
-    """The payload holds no value of ours; the text says what is wrong with it."""
+    """The payload does not contain a valid stream or string."""
 
 
 def dump(
     value: object, version: RdbVersion, *, compress: bool, now_ms: int, settings: Settings = DEFAULT_SETTINGS
 ) -> bytes:
-    """The payload of a Stream or of a string; what is expired at now_ms is left out.
+    """Return the payload of a Stream or a string.
 
-    settings are those of its keyspace.
+    Args:
+        now_ms: Unix milliseconds; iids that have expired by then are left out.
+        settings: those of the keyspace of the value.
     """
-    out = RdbOutput(None, compress, PACKER)
+    out = RdbOutput(None, compress, COMPRESSOR)
     if isinstance(value, Stream):
         out.byte(version.stream_type)
         write_stream(out, value, version.stream_type, now_ms)
@@ -63,10 +65,13 @@ def dump(
 
 
 def restore(payload: bytes, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
-    """The value of a payload, for keyspace; iids that are old at now_ms are forgotten.
+    """Return the value of a payload, for keyspace, without the iids that have expired at now_ms.
 
-    Every part of it is checked. WrongChecksum when the footer is not one of a version that is known, with
-    the right checksum, BadPayload when what stands before it is not the value it claims to be.
+    Every part is checked.
+
+    Raises:
+        WrongChecksum: if the footer has a wrong checksum or an unknown version.
+        BadPayload: if the bytes before the footer are not a valid value.
     """
     body = len(payload) - FOOTER_BYTES
     if body < 0:

@@ -1,13 +1,13 @@
-"""What is on the disk becomes the keyspace again.
+"""Recovery: load the keyspace from the disk.
 
-    the log is on    its base and the files of records behind it, as the manifest lists them;
-                     if there is none, the single file of Redis before 7.0, which is moved in;
-                     if there is none, the snapshot: data is never left lying because a setting changed
-    the log is off   the snapshot
+    appendonly yes   the log: its base and incremental files, as the manifest lists them;
+                     without a log, the single file of Redis before 7.0, which is moved into the log;
+                     without that file, the snapshot: a changed setting never hides data
+    appendonly no    the snapshot
 
-A log that ends in the middle of a record or of a transaction is what a power cut leaves: the tail is cut off
-and said in a note. Everything else that is wrong stops the recovery: to start without a part of the data
-is a decision for a person. Files that are empty behind a cut tail do not matter: nothing came after it.
+A power cut can leave a log that ends in the middle of a record or a transaction. That tail is cut off, and
+a note reports it. Any other damage stops the recovery: an operator must decide to start without some of
+the data. Empty files after a truncated file do not count: nothing was written after the tail.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from headrace.plurals import plural
 FIRST_DATABASE = [b"SELECT", b"0"]
 SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; put another copy in its place"
 
-Progress = Callable[[str, int, int], None]  # file, bytes done, bytes in all
+Progress = Callable[[str, int, int], None]  # file, bytes read, size in bytes
 
 
 class Recovered(NamedTuple):
-    """What was found and loaded."""
+    """The result of a recovery."""
 
     manifest: Manifest | None  # None: there is no log yet
     source: str  # "log", "snapshot" or "nothing"
-    files: list[str]  # what was read, in order, by their names for Files
+    files: list[str]  # those read, in order, relative to the data directory
     keys: int
-    commands: int  # carried out from the log
-    notes: list[str]  # what an operator should know, a sentence each
+    commands: int  # replayed from the log
+    notes: list[str]  # sentences for the operator
 
 
 def recover(
@@ -56,10 +56,16 @@ def recover(
     progress: Progress | None = None,
     fix_tail: bool = True,
 ) -> Recovered:
-    """Fill an empty keyspace from the disk; see the head. execute is as LogReader wants it.
+    """Fill an empty keyspace from the disk, as the top of this file describes.
 
-    truncated_ok: a tail that was cut is no damage. fix_tail: it is also cut off in the file.
-    Raises Damaged, which names file, place and next step, and HeadraceError for what cannot be read.
+    Args:
+        execute: runs a command, see LogReader.
+        truncated_ok: accept a log that ends in the middle of a record or transaction.
+        fix_tail: also truncate the file there.
+
+    Raises:
+        Damaged: with the file, the offset and what to do.
+        HeadraceError: if a file cannot be read.
     """
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
     with expiry_suspended(keyspace), errors_with_paths(files):
@@ -80,7 +86,7 @@ def recover(
 
 
 class Recovery:
-    """One pass over the files, and what it found."""
+    """Reads snapshots and log files into a keyspace, and records what it found."""
 
     def __init__(
         self,
@@ -98,11 +104,11 @@ class Recovery:
         self.read: list[str] = []
         self.commands = 0
         self.notes: list[str] = []
-        self.loaded: LoadedSnapshot | None = None  # of the snapshot that the last file began with, or was
-        self.reader: LogReader | None = None  # of the last file
+        self.loaded: LoadedSnapshot | None = None  # the snapshot in the last file
+        self.reader: LogReader | None = None  # of the last log file
 
     def read_snapshot(self, name: str, keep_expired: bool = False) -> LoadedSnapshot:
-        """Load a snapshot, without the keys that have died since."""
+        """Load a snapshot, without expired keys unless keep_expired."""
         with contextlib.closing(self.files.source(name)) as source:
             loaded = self._snapshot(name, source, keep_expired)
         self.read.append(name)
@@ -111,7 +117,7 @@ class Recovery:
         return loaded
 
     def read_log(self, names: LogFileNames, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
-        """Load a base and the files behind it."""
+        """Load all files of a log: the base, then the incremental files."""
         lines = manifest.read_lines()
         sizes = [self.files.size(names.path(line.file)) for line in lines]
         for at, line in enumerate(lines):
@@ -134,7 +140,7 @@ class Recovery:
                 self._cut(name, done.valid)
 
     def read_file(self, name: str) -> Replayed:
-        """Load one file of a log: records, a snapshot, or a snapshot with records behind it."""
+        """Load one file of a log: records, a snapshot, or a snapshot followed by records."""
         self.loaded = None
         with contextlib.closing(self.files.source(name)) as source:
             self.execute(FIRST_DATABASE)
@@ -176,15 +182,15 @@ class Recovery:
 def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[str]) -> None:
     """Make the single file that Redis wrote before 7.0 the base of a log, under its old name.
 
-    The manifest stands first: were the file moved first, a crash in between would leave it where no
-    recovery finds it. So a manifest may name a file that has yet to be moved.
+    The manifest is written before the file is moved. In the other order, a crash in between would leave the
+    file where no recovery looks for it. So a manifest may name a file that is not moved yet.
     """
     old, new = names.single_file, names.path(names.single_file)
     if not files.exists(old) or files.exists(new):
         return
     manifest = Manifest(base=ManifestLine(names.single_file, 1))
     if not files.exists(names.manifest):
-        Manifest.load(files, names)  # a log without its manifest is damage, and not to be hidden by a new one
+        Manifest.load(files, names)  # raises Damaged if a log lost its manifest
         files.make_directory(names.directory)
         files.sync_directory("")
         manifest.store(files, names)
@@ -205,7 +211,7 @@ def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[s
 
 @contextlib.contextmanager
 def expiry_suspended(keyspace: Keyspace) -> Iterator[None]:
-    """While data is loaded no key dies of age: the log itself says which ones did."""
+    """Suspend expiry while data is loaded: the log itself contains the deletions of expired keys."""
     before = keyspace.keep_expired
     keyspace.keep_expired = True
     try:
@@ -216,7 +222,7 @@ def expiry_suspended(keyspace: Keyspace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_with_paths(files: DataDirectory) -> Iterator[None]:
-    """What is raised inside names the file as the machine knows it, and is a HeadraceError."""
+    """Put full paths into Damaged errors, and turn OSError into HeadraceError."""
     try:
         yield
     except Damaged as damage:
@@ -230,7 +236,7 @@ def errors_with_paths(files: DataDirectory) -> Iterator[None]:
 
 
 def describe_failures(done: Replayed) -> str:
-    """Of the commands that were refused when they were carried out again."""
+    """Describe the commands that returned errors when they were replayed."""
     return (
         f"{plural(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
         + done.first_error.decode(errors="replace")

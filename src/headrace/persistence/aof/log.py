@@ -1,43 +1,43 @@
-"""The log: what makes an acknowledged write stay.
+"""The append-only log: makes acknowledged writes durable.
 
     commit()  ─▶ recorder ─one write─▶ newest incr file ─sync─▶ disk
                                        base, older incr files: read at the next start, never written again
 
-Only when commit() says True may the answers of its requests leave. What holds at every moment, so that
-a crash between any two steps, or the failure of any of them, leaves a log that the next start can read:
+Replies to the requests of a commit may be sent only when commit() returns True. The following invariants hold
+at every moment. So a crash between any two steps, or the failure of any step, leaves a readable log:
 
-1. The manifest in place names only files that are there. A file is created or renamed, and its directory
-   synced, before a manifest names it; it is removed when a durable manifest calls it history.
-2. Only the newest incr file is ever appended to, so only it may end in half a record. Before a manifest
-   names a newer one the old one is synced, whatever the policy. One that no manifest names is empty.
-3. The base and the incr files behind it hold each record exactly once: a rewrite starts a new incr file at
-   the moment its base describes, and one manifest takes both. A base has the number of the incr file that
-   follows it, and each takes a higher one: nothing is renamed over a file that a manifest names.
-4. The newest file holds whole commits only. A write that fails or stops short is cut off again, at once or
-   before the next try; until that has worked commit() is False and the records stay in memory.
-5. After a sync that failed the kernel may have dropped pages and call them clean: syncing again proves
-   nothing. The file is given up (needs_rewrite), commit() is False, and only a rewrite from memory, which
-   holds all that the file lost, ends that. The manifest in place goes on naming the old files until then.
-6. When a manifest was put in place but its directory could not be synced (Unsettled), either the old or the
-   new set comes back after a power cut. Both are right as long as nothing is appended and nothing removed:
-   so the manifest is stored again before the next record is written.
-7. A signal handler may raise at any call made here. commit() and tick() can be broken off by that, and the
-   next one continues: what belongs together changes in one statement without a call. See require_rewrite().
-8. Files that were removed, replaced or changed by others are detected by check_files(), about once a second.
+1. The manifest in place names only existing files. A file is created or renamed, and its directory synced,
+   before a manifest names it. A file is removed after a durable manifest lists it as history.
+2. Only the newest incr file is appended to, so only it may end in half a record. Before a manifest names a
+   newer one, the old one is synced, whatever the policy. An incr file that no manifest names is empty.
+3. The base and the incr files after it contain each record exactly once: a rewrite starts a new incr file at
+   the moment that its base describes, and one manifest adds both. A base has the number of the incr file
+   that follows it, and numbers only rise: no file that a manifest names is replaced by a rename.
+4. The newest file contains whole commits only. After a failed or short write the file is truncated, at once
+   or before the next attempt. Until that has worked commit() is False and the records stay in memory.
+5. After a failed sync the kernel may have dropped pages and marked them clean: another sync proves nothing.
+   The file is given up (needs_rewrite) and commit() is False until a rewrite from memory, which has all that
+   the file lost. Until then the manifest in place names the old files.
+6. When a manifest was put in place but its directory could not be synced (Unsettled), a power cut leaves the
+   old or the new set of files. Both are right as long as nothing is appended or removed. So the manifest is
+   stored again before the next record is written.
+7. A signal handler may raise in any call made here, and so interrupt commit() and tick(). The next call
+   continues: what belongs together changes in one statement without a call. See require_rewrite().
+8. check_files() detects files that other programs removed, replaced or changed, about once a second.
    The log is then given up as after a failed sync (5), and rewritten from memory.
 
-A rewrite, step by step, and what a start finds after a crash behind each:
+The steps of a rewrite, and what a start finds after a crash that follows each:
 
     begin    sync incr 7                                      base 5, incr 5..7
-             create incr 8, sync directory                    the same; an empty file without a name in it
+             create incr 8, sync directory                    the same; an empty file that it does not name
              manifest: base 5, incr 5..8                      base 5, incr 5..8
-    ...      commits go to incr 8, the base is written        the same, and a temporary file, which is removed
+    ...      commits go to incr 8, the base is written        the same; a temporary file, which is removed
     finish   sync it, rename to base 8, sync directory        the same; an unnamed base, which is removed
              manifest: base 8, history 5..7, incr 8           base 8, incr 8
              remove history, manifest without it              the same; history missing is no error
 
-Without a file to trust (the first start, a failed sync) begin changes nothing on disk, records since then
-wait in memory, and finish creates the incr file with the base: one manifest brings in both.
+Without a reliable file (at the first start, after a failed sync) begin changes nothing on disk. Records stay
+in memory since then, and finish creates the incr file with the base: one manifest adds both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from headrace.visibility import Public
 POLICIES = ("always", "everysec", "no")
 SYNC_EVERY_MS = 1000
 SYNC_FAILED = "the log could not be synced and must be rewritten"
-SYNC_WAIT_MAX_MS = 2000  # a sync that takes longer is waited for: no more than this can be lost
+SYNC_WAIT_MAX_MS = 2000  # commits wait for a slower sync: this bounds what can be lost
 
 
 @cython.cclass
@@ -73,26 +73,26 @@ class Log:
     names: Public[LogFileNames]
     policy: Public[str]
     timestamps: Public[cython.bint]
-    disable_gc: Public[cython.bint]  # keep the files of the past, and their lines
+    disable_gc: Public[cython.bint]  # keep history files, and their lines in the manifest
     sync_later: Public[Callable[[File], PendingSync] | None]
-    sync_paused: Public[cython.bint]  # no-appendfsync-on-rewrite: no promise at all while it is set
-    written: Public[cython.longlong]  # bytes of records given to commit() since the process began
-    synced: Public[cython.longlong]  # those of them that are durable
+    sync_paused: Public[cython.bint]  # no-appendfsync-on-rewrite: nothing is synced while it is set
+    written: Public[cython.longlong]  # bytes of all records since the process started
+    synced: Public[cython.longlong]  # how many of them are durable
     delayed_commits: Public[cython.longlong]  # commits that had to wait for a sync in another thread
     failure: Public[str]  # why commit() is False; empty when it is not
-    base_size: Public[cython.longlong]  # bytes of all files after the last rewrite; at a start, of the base
+    base_size: Public[cython.longlong]  # bytes of all files after the last rewrite; at start-up, of the base
     rewrite: Public[PendingRewrite | None]
     manifest: Public[Manifest]
     monitor: Public[LogFileMonitor]
     checked_ms: Public[cython.longlong]
     _recorder: Public[LogBuffer]
-    _recorded: Public[cython.Py_ssize_t]  # bytes in the recorder that count; an interrupted commit may follow
-    _file: Public[File | None]  # the newest incr file, as long as it can be trusted
-    _file_size: Public[cython.longlong]  # of the whole commits in it
-    _older_size: Public[cython.longlong]  # of the files before it
-    _cut_due: Public[cython.bint]  # half a commit may lie behind _file_size
+    _recorded: Public[cython.Py_ssize_t]  # valid bytes in the recorder; an interrupted commit may follow
+    _file: Public[File | None]  # the newest incr file; None if it is not reliable
+    _file_size: Public[cython.longlong]  # bytes of whole commits in it
+    _older_size: Public[cython.longlong]  # bytes of the files before it
+    _cut_due: Public[cython.bint]  # half a commit may follow _file_size
     _unsettled: Public[cython.bint]
-    _base_offset: Public[cython.longlong]  # of the records that the base holds
+    _base_offset: Public[cython.longlong]  # `written` when the base was begun
     _pending: Public[PendingSync | None]
     _pending_offset: Public[cython.longlong]
     _sync_ms: Public[cython.longlong]
@@ -115,7 +115,7 @@ class Log:
         self.failure = ""
         self.manifest = Manifest()
         self.monitor = LogFileMonitor(files, names)
-        self.checked_ms = 0  # when files were compared last
+        self.checked_ms = 0  # time of the last check
         self._recorder = LogBuffer()
         self.rewrite = self._file = self._pending = None
         self.sync_paused = self._cut_due = self._unsettled = False
@@ -126,17 +126,17 @@ class Log:
 
     @property
     def needs_rewrite(self) -> bool:
-        """There is no file to write to: only a rewrite from memory makes commit() True again."""
+        """Whether there is no reliable file: then only a rewrite from memory makes commit() True again."""
         return self._file is None
 
     @property
     def size(self) -> int:
-        """Bytes in all files of the log."""
+        """Bytes of all files of the log."""
         return self._older_size + self._file_size
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes of records in memory that are in no file yet."""
+        """Bytes of records that are only in memory."""
         return self._recorded
 
     @property
@@ -145,20 +145,24 @@ class Log:
         return self._pending is not None
 
     def set_policy(self, policy: str) -> None:
-        """When to sync from now on: always, everysec or no; what was written before counts, too."""
+        """Set when to sync: always, everysec or no. Also applies to what is already written."""
         if policy not in POLICIES:
             raise ValueError(f"a policy that is not one of {', '.join(POLICIES)}: {policy}")
         self.policy = policy
 
     def start(self, manifest: Manifest | None) -> None:
-        """Go on with the log that was recovered, its tail cut. None: there is none yet, see create().
+        """Continue the recovered log, whose tail was cut off.
 
-        OSError: the directory cannot be used.
+        Args:
+            manifest: its files; None if there is no log yet: then create() must follow.
+
+        Raises:
+            OSError: if the directory cannot be used.
         """
         names, files = self.names, self.files
         files.make_directory(names.directory)
         files.sync_directory("")
-        files.sync_directory(names.directory)  # a killed process may have renamed and not synced
+        files.sync_directory(names.directory)  # a killed process may have renamed files without a sync
         log_files.remove_leftovers(files, names, manifest)
         if manifest is None:
             self.failure = "there is no log yet"
@@ -177,7 +181,7 @@ class Log:
         self._forget_history()
 
     def create(self, write_base: Callable[[File], None], rdb: bool = True) -> None:
-        """Rewrite here and now: write_base gets the file. HeadraceError or OSError: it did not work."""
+        """Rewrite synchronously; write_base writes the base to the file. Raises HeadraceError or OSError."""
         rewrite = self.begin_rewrite(rdb)
         whole = False
         try:
@@ -192,11 +196,11 @@ class Log:
 
     @cython.ccall
     def commit(self, items: list[Item], now_ms: cython.longlong) -> cython.bint:
-        """Write what was done, in order: (database, words). The list is emptied: its items are the log's.
+        """Append records, each a (database, words), and clear the list of items.
 
-        True: all given so far is as durable as the policy promises. False: it is not; failure says why. Then
-        nothing given is lost; tick(), or a commit of nothing, tries again. If it is broken off (7), call it
-        again with the same list.
+        Returns True if all records given so far are as durable as the policy promises. If False, failure says
+        why, and the records stay in memory: tick(), or a commit of an empty list, retries. If an exception
+        interrupts commit() (7), call it again with the same list.
         """
         if items:
             self._record(items, now_ms)
@@ -206,13 +210,13 @@ class Log:
         return self._flush(self._syncs_always())
 
     def flush(self) -> bool:
-        """Write and sync all that was given, whatever the policy; return whether that worked."""
+        """Write and sync all records, whatever the policy; return whether that worked."""
         return self._flush(True)
 
     def tick(self, now_ms: int) -> None:
-        """To be called ten times a second or so: starts and ends syncs, and tries again after failure."""
+        """Start and finish syncs, and retry after a failure. Call it about ten times a second."""
         self._collect(wait=False)
-        if self.failure or self._syncs_always():  # always: it may have been everysec a moment ago
+        if self.failure or self._syncs_always():  # always: the policy may just have changed from everysec
             self._flush(self._syncs_always())
         if self._file is None or self._unsettled or self.policy != "everysec" or self.sync_paused:
             return
@@ -228,9 +232,10 @@ class Log:
             self._pending = self.sync_later(self._file)
 
     def begin_rewrite(self, rdb: bool = True) -> PendingRewrite:
-        """Start a new base, a snapshot or commands, of all that was given so far.
+        """Start a rewrite: a new base, as a snapshot (rdb) or as commands, of all records given so far.
 
-        HeadraceError: not now (one is running, the disk is full), and nothing has changed.
+        Raises:
+            HeadraceError: if a rewrite is running or the disk fails. Nothing has changed then.
         """
         if self.rewrite is not None:
             raise HeadraceError("the log is being rewritten already")
@@ -251,7 +256,7 @@ class Log:
         return self.rewrite
 
     def finish_rewrite(self, rewrite: PendingRewrite, ok: bool) -> bool:
-        """The base is whole and synced (ok), or it failed. False: the log is as it would be without it."""
+        """Adopt the new base if it is complete and synced (ok). False: the log continues without it."""
         self.rewrite = None
         done = False
         if ok and rewrite.usable:
@@ -270,7 +275,7 @@ class Log:
         return done
 
     def close(self, clean: bool) -> bool:
-        """Leave the log; clean syncs it first. True: all given is durable, whatever the policy."""
+        """Close the log, after a sync if clean. Return whether all records are durable."""
         if self.rewrite is not None:
             self.finish_rewrite(self.rewrite, False)
         durable = clean and self._flush(sync=True)
@@ -279,16 +284,17 @@ class Log:
         return durable
 
     def abandon(self) -> None:
-        """In the child of a fork: the log is the parent's. Its file is closed here and nothing is written."""
+        """Close the file without writing. For the child of a fork: the log belongs to the parent."""
         file, self._file = self._file, None
         if file is not None:
             _close(file)
 
     def require_rewrite(self, why: str) -> None:
-        """A rewrite was interrupted at an unknown point: only another one makes the log reliable.
+        """Give up the files: only a rewrite makes the log reliable again.
 
-        What the manifest on disk names by now is right in any case: at most it has an empty incr file more,
-        or a base of the same records.
+        For a rewrite that was interrupted at an unknown point, and for files changed by others. The manifest
+        on disk is right after an interruption: at most it names one more empty incr file, or a base of the
+        same records.
         """
         self.failure = f"the log is not known to be whole and must be rewritten: {why}"
         self._pending = None
@@ -298,7 +304,7 @@ class Log:
         self.abandon()
 
     def check_files(self, now_ms: cython.longlong, force: cython.bint = False) -> bool:
-        """Give up a log whose files were changed by others (8); return whether. Seldom, unless forced."""
+        """Give up a log whose files others have changed (8); return whether. Once a second, unless forced."""
         if not force and 0 <= now_ms - self.checked_ms < CHECK_INTERVAL_MS:
             return False
         if self._file is None or self._unsettled:
@@ -315,7 +321,7 @@ class Log:
 
     @cython.ccall
     def _record(self, items: list[Item], now_ms: cython.longlong) -> cython.void:
-        """Have a record of each item, and none of the items any more."""
+        """Append a record of each item to the recorder, and clear items."""
         recorder = self._recorder
         if recorder.used != self._recorded:
             recorder.cut(self._recorded)
@@ -327,10 +333,10 @@ class Log:
 
     @cython.ccall
     def _flush(self, sync: cython.bint) -> cython.bint:
-        """Bring the records in memory to the file, and to the disk if asked; whether that worked."""
+        """Write the records in memory to the file, and sync it if asked; return whether that worked."""
         if self._file is None:
             if self.rewrite is None or not self.rewrite.usable:
-                self._recorded = 0  # the next rewrite's base holds them
+                self._recorded = 0  # the base of the next rewrite contains them
                 self._recorder.clear()
             return False
         try:
@@ -352,13 +358,13 @@ class Log:
 
     @cython.ccall
     def _append(self, file: File) -> cython.void:
-        """Write all records in memory, or cut off what of them got there."""
+        """Write all records in memory. After an error truncate what was written of them."""
         recorder = self._recorder
         if recorder.used != self._recorded:
             recorder.cut(self._recorded)
         if self._cut_due:
             file.truncate(self._file_size)
-        self._cut_due = True  # as long as it is unknown how much gets there
+        self._cut_due = True  # until all of it is written
         try:
             recorder.write_to(file)
         except OSError:
@@ -371,8 +377,10 @@ class Log:
 
     @cython.ccall
     def _sync(self) -> cython.bint:
-        """Make durable what is written; whether that worked. A sync in another thread is waited for first:
-        the kernel tells of a failure once, and it may be that one which hears it."""
+        """Sync what is written; return whether that worked.
+
+        Waits for a sync in another thread first: the kernel reports a failure once, perhaps to that one.
+        """
         self._collect(wait=True)
         if self._file is None:
             return False
@@ -387,13 +395,13 @@ class Log:
         return True
 
     def _collect(self, wait: bool) -> None:
-        """See how the sync in another thread went."""
+        """Take the result of the sync in another thread, if it is done; wait=True waits for it."""
         pending = self._pending
         if pending is None or not (wait or pending.done()):
             return
         try:
             pending.result()
-        except Exception as error:  # whatever it was: nothing is known to be durable
+        except Exception as error:  # after any error nothing is known to be durable
             file, self._file, self.failure, self._pending = self._file, None, SYNC_FAILED, None
             assert file is not None
             self._give_up(file, error)
@@ -402,14 +410,14 @@ class Log:
             self._pending = None
 
     def _give_up(self, file: File, error: Exception) -> None:
-        """A sync failed: this file, and a rewrite that relies on it, are worth nothing."""
+        """Give up a file after a failed sync, and a rewrite that relies on it."""
         self.failure = f"{SYNC_FAILED}: {describe_error(error)}"
         if self.rewrite is not None:
             self.rewrite.usable = False
         _close(file)
 
     def _open_next(self, incr: ManifestLine) -> None:
-        """Continue in a new incr file. OSError: nothing changed, except for an empty unnamed file."""
+        """Continue in a new incr file. After an OSError nothing has changed but for an empty unnamed file."""
         file, old = self._create(incr), self._file
         try:
             if old is not None:
@@ -423,7 +431,7 @@ class Log:
         self._use(file)
 
     def _adopt(self, rewrite: PendingRewrite) -> None:
-        """Let the new base take the place of all files before it. OSError: all is as before."""
+        """Replace all older files by the new base. After an OSError nothing has changed."""
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
         size = files.size(rewrite.temporary)
@@ -452,7 +460,7 @@ class Log:
         self.base_size = self.size
 
     def _create(self, incr: ManifestLine) -> File:
-        """An empty incr file whose name is durable, for a manifest to name."""
+        """Create an empty incr file, and make its name durable before a manifest names it."""
         file = self.files.create(self.names.path(incr.file))
         try:
             self.files.sync_directory(self.names.directory)
@@ -468,7 +476,7 @@ class Log:
         self._cut_due = False
 
     def _store(self, manifest: Manifest) -> None:
-        """Make it the manifest. OSError: the one before is. Unsettled counts as done, but see _flush()."""
+        """Store the manifest. After an OSError the old one is in place; for Unsettled see _flush()."""
         try:
             manifest.store(self.files, self.names)
             self.monitor.record_manifest(manifest.text(), manifest)
@@ -479,7 +487,7 @@ class Log:
         self.manifest = manifest
 
     def _forget_history(self) -> None:
-        """Remove the files of the past. What fails here is done by the next rewrite or start."""
+        """Remove history files. The next rewrite or start retries what fails here."""
         manifest = self.manifest
         if self.disable_gc or self._unsettled or not manifest.history:
             return
@@ -490,11 +498,11 @@ class Log:
 
 
 def error_reply_for(failure: str) -> bytes:
-    """What writes are answered on the wire while a log is in that failure."""
+    """Return the error reply to writes while the log has this failure."""
     return f"MISCONF Errors writing to the AOF file: {failure.rpartition(': ')[2]}".encode(errors="replace")
 
 
 def _close(file: File) -> None:
-    """What a close reports was a failed sync already, or does not matter."""
+    """Close a file and ignore errors: a failed sync has reported them, or they do not matter."""
     with contextlib.suppress(OSError):
         file.close()

@@ -1,13 +1,13 @@
 """Detect files of a log that were removed, replaced, truncated or overwritten while it is in use.
 
-An open descriptor works on after its file was removed or replaced. What is written to it is lost with the
-process. Therefore the paths are compared, about once a second, with what the log has written there:
+An open descriptor remains usable after its file was removed or replaced, but what is written to it is lost
+when the process ends. Therefore the paths are compared about once a second with what the log has written:
 
     path                      must be
     headrace.lock             the file that this process has locked, else the data directory is another one
     manifest                  a regular file with the bytes that were stored last
     base, older incr files    the same device and inode, size and modification time: they are complete
-    newest incr file          the same device and inode, and as long as the log has written
+    newest incr file          the same device and inode, with the size that the log has written
 
 A check takes an lstat() for each path and reads the manifest: 75 microseconds for three files. What it does
 not detect are bytes of the newest incr file that were overwritten in place without a change of its size.
@@ -31,12 +31,12 @@ SIZE = "it holds {} bytes where the log has written {}"
 
 
 class LogFileMonitor:
-    """What the files of one log were when the log last wrote them."""
+    """The identities of the files of one log when the log last wrote them."""
 
     def __init__(self, files: DataDirectory, names: LogFileNames) -> None:
         self.files = files
         self.names = names
-        self.manifest = b""  # as it was stored last
+        self.manifest = b""  # the bytes stored last
         self.identities: dict[str, FileIdentity] = {}  # by path
 
     def start(self, manifest: Manifest) -> list[int]:

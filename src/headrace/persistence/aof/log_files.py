@@ -17,8 +17,8 @@ REPLACED_SUFFIX = ".replaced"
 def free_number(files: DataDirectory, names: LogFileNames, manifest: Manifest) -> int:
     """Return a number for a new incr file and its base. Raises OSError.
 
-    A number is skipped if something already has one of the names, though no manifest names it. Only an
-    empty incr file is reused: a log of which no manifest was stored leaves one.
+    Numbers of existing files are skipped, even if no manifest names these. Only an empty incr file is
+    reused: a log that stopped before its manifest was stored leaves one.
     """
     number = manifest.max_sequence() + 1
     while _is_taken(files, names, number):
@@ -31,13 +31,13 @@ def _is_taken(files: DataDirectory, names: LogFileNames, number: int) -> bool:
         found = files.identity(names.path(names.incr_name(number)))
         if found.size > 0 or not found.is_regular:
             return True
-    if number == 1:  # before the first manifest a base is worth nothing: a killed start left it
+    if number == 1:  # a base without a manifest: left by a start that was killed
         return False
     return any(files.exists(names.path(names.base_name(number, rdb))) for rdb in (True, False))
 
 
 def restore_directory(files: DataDirectory, names: LogFileNames) -> None:
-    """Make the directory of a log again if it was removed, and its manifest replaceable.
+    """Create the directory of a log again if it was removed, and make its manifest replaceable.
 
     Raises:
         HeadraceError: if the data directory is not the one that was locked. It is left alone.
@@ -54,7 +54,7 @@ def restore_directory(files: DataDirectory, names: LogFileNames) -> None:
 def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manifest | None) -> None:
     """Remove what a killed rewrite left: temporary files, and a base that no manifest names.
 
-    The highest number that such a base has is that of the next rewrite.
+    Such a base has at most the number of the next rewrite.
     """
     named = {line.file for line in manifest.lines()} if manifest else set()
     highest = manifest.max_sequence() + 1 if manifest else 0
@@ -69,7 +69,7 @@ def remove_history(
 ) -> list[ManifestLine]:
     """Remove the history files of a manifest; return those that could not be removed.
 
-    What has the name of a log file and is not that file is renamed: it belongs to another program.
+    A file of another program that has the name of a log file is renamed instead.
     """
     needed = {line.file for line in manifest.read_lines()}
     left: list[ManifestLine] = []
@@ -101,7 +101,7 @@ def keep_replaced(files: DataDirectory, path: str) -> None:
 
 
 def remove(files: DataDirectory, path: str) -> None:
-    """Remove a file that nothing reads any more, if the disk lets us."""
+    """Remove a file that is not read any more; ignore errors."""
     with contextlib.suppress(OSError):
         files.remove(path)
 

@@ -1,12 +1,12 @@
 """The manifest: which files make up the log, and in which order they are read.
 
-    file appendonly.aof.2.base.rdb seq 2 type b          read first: all up to some moment; at most one
+    file appendonly.aof.2.base.rdb seq 2 type b          read first: the base; at most one
     file appendonly.aof.1.base.rdb seq 1 type h          history: no longer read, about to be removed
     file appendonly.aof.1.incr.aof seq 1 type h
-    file appendonly.aof.2.incr.aof seq 2 type i          then these, by rising number; the last one grows
+    file appendonly.aof.2.incr.aof seq 2 type i          next, by rising number; the last one grows
 
-Replacing this one small file, by a rename, is the only way the set ever changes. So a crash leaves the
-old set or the new one, never a mixture; store() says Unsettled when it cannot know which.
+The set of files changes only by replacing this one small file by a rename. So a crash leaves the old set or
+the new one, never a mixture; store() raises Unsettled when it cannot know which.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.resp.inline import split_line
 
-LINE_MAX = 1024  # bytes with the line end; Redis reads no longer one
-_PLAIN = re.compile(rb"[!#-&(-\[\]-~]+")  # printable and neither blank, quote nor backslash
+LINE_MAX = 1024  # bytes with the line end; Redis rejects longer lines
+_PLAIN = re.compile(rb"[!#-&(-\[\]-~]+")  # printable, but not a blank, quote or backslash
 
 
 class Unsettled(OSError):
-    """The new manifest was put in place, but whether a power cut leaves it or the old one is not known."""
+    """The new manifest was put in place, but a power cut may bring back the old one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ManifestLine:
 
 @dataclass
 class Manifest:
-    """The files of a log. history is kept until they are removed; incrs rise strictly by number."""
+    """The files of a log. history lists files that are to be removed; the numbers of incrs rise strictly."""
 
     base: ManifestLine | None = None
     history: list[ManifestLine] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes, file: str = "") -> Manifest:
-        """Read a manifest as the servers read it; Damaged names the line's place in `file`."""
+        """Parse a manifest by the rules of Redis. Raises Damaged with the offset of the wrong line."""
         manifest = cls()
         at = 0
         if not data:
@@ -57,27 +57,27 @@ class Manifest:
         for text in io.BytesIO(data):
             try:
                 manifest._read(text)
-            except ValueError as refusal:
-                raise Damaged(at, str(refusal), file) from None
+            except ValueError as error:
+                raise Damaged(at, str(error), file) from None
             at += len(text)
         if manifest.base is None and not manifest.incrs:
             raise Damaged(0, "no file to read in it", file)
         return manifest
 
     def read_lines(self) -> list[ManifestLine]:
-        """The files that are read at a start, in their order."""
+        """Return the files that a starting server reads, in order."""
         return [*([self.base] if self.base else []), *self.incrs]
 
     def lines(self) -> list[ManifestLine]:
-        """All files, history first."""
+        """Return all files, history first."""
         return [*self.history, *self.read_lines()]
 
     def max_sequence(self) -> int:
-        """The highest number in use; 0 if there are no files."""
+        """Return the highest number in use; 0 if there are no files."""
         return max((line.sequence for line in self.lines()), default=0)
 
     def text(self) -> bytes:
-        """The manifest as it is stored."""
+        """Return the manifest as it is stored."""
         lines = [(self.base, b"b")] if self.base else []
         lines += [(line, b"h") for line in self.history]
         lines += [(line, b"i") for line in self.incrs]
@@ -86,7 +86,12 @@ class Manifest:
         )
 
     def store(self, files: DataDirectory, names: LogFileNames) -> None:
-        """Make this the manifest. OSError: the old one still is. Unsettled: either may be."""
+        """Replace the stored manifest by this one.
+
+        Raises:
+            Unsettled: after a power cut either the old or the new one is in place.
+            OSError: the old one is still in place.
+        """
         with contextlib.closing(files.create(names.temporary_manifest)) as file:
             write_all(file, self.text())
             file.sync()
@@ -98,10 +103,10 @@ class Manifest:
 
     @classmethod
     def load(cls, files: DataDirectory, names: LogFileNames) -> Manifest | None:
-        """The manifest on disk; None when there is no log. Damaged: it cannot be followed.
+        """Read the stored manifest; return None if there is no log. Raises Damaged.
 
-        Before the first manifest stands, every incr file is empty, and there is no base but the first: else
-        it is the manifest that is lost.
+        Before the first manifest is stored, every incr file is empty, and no base but the first exists. If
+        other files exist without a manifest, the manifest was lost, which is damage.
         """
         if not files.exists(names.manifest):
             for name in files.list(names.directory):
@@ -119,7 +124,7 @@ class Manifest:
         return manifest
 
     def _read(self, text: bytes) -> None:
-        """Take one line, its end included; ValueError."""
+        """Parse one line, with its line end; raise ValueError if it is wrong."""
         if text.startswith(b"#"):
             return
         if len(text) > LINE_MAX:
@@ -156,7 +161,7 @@ class Manifest:
 
 
 def write_all(file: File, data: bytes | bytearray | memoryview) -> None:
-    """Write data whole, in as few writes as the disk takes it in; OSError after a part of it."""
+    """Write all of data, also by several writes. After an OSError a part of it may be written."""
     taken = file.write(data)
     while taken < len(data):
         with memoryview(data)[taken:] as rest:
@@ -167,7 +172,7 @@ def write_all(file: File, data: bytes | bytearray | memoryview) -> None:
 
 
 def _quoted(name: str) -> bytes:
-    """A file name as a word of the manifest."""
+    """Return a file name as it is written in the manifest, quoted if necessary."""
     word = name.encode(errors="surrogateescape")
     if _PLAIN.fullmatch(word):
         return word

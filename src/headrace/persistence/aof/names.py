@@ -1,11 +1,11 @@
-"""What the files of a log are called, as Redis calls them.
+"""The names of the files of a log, which are those of Redis.
 
 <data directory>/appendonly.aof                            the single file of Redis before 7.0
-<data directory>/appendonlydir/appendonly.aof.manifest     which of the others count, in which order
-                              /appendonly.aof.2.base.rdb   everything up to some moment, as a snapshot
+<data directory>/appendonlydir/appendonly.aof.manifest     the list of the files that are read, in order
+                              /appendonly.aof.2.base.rdb   the data at some moment, as a snapshot
                               /appendonly.aof.2.base.aof   or as commands
-                              /appendonly.aof.3.incr.aof   what was done since
-                              /temp-appendonly.aof...      being written; worth nothing until renamed
+                              /appendonly.aof.3.incr.aof   the records since then
+                              /temp-appendonly.aof...      incomplete, not read until it is renamed
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ TEMPORARY = "temp-"
 
 
 class LogFileNames:
-    """The names for one appenddirname and appendfilename.
+    """The file names for one appenddirname and appendfilename.
 
-    manifest, temporary_manifest and single_file are names for Files, from the data directory on. base_name()
-    and incr_name() are file names as they stand in the manifest; path() makes names for Files of them.
+    manifest, temporary_manifest and single_file are relative to the data directory. base_name() and
+    incr_name() return names as in the manifest; path() makes them relative to the data directory.
     """
 
     def __init__(self, directory: str = "appendonlydir", base: str = "appendonly.aof") -> None:
@@ -28,32 +28,32 @@ class LogFileNames:
         self.temporary_manifest = self.path(f"{TEMPORARY}{base}.manifest")
 
     def path(self, name: str) -> str:
-        """Where a file of the log is."""
+        """Return the path of a file of the log, relative to the data directory."""
         return f"{self.directory}/{name}"
 
     def base_name(self, sequence: int, rdb: bool) -> str:
-        """A base: a snapshot, or commands."""
+        """Return the name of a base: a snapshot (rdb) or commands."""
         return f"{self.base}.{sequence}.base.{'rdb' if rdb else 'aof'}"
 
     def incr_name(self, sequence: int) -> str:
-        """A file commits are appended to."""
+        """Return the name of an incremental file, to which commits are appended."""
         return f"{self.base}.{sequence}.incr.aof"
 
     def base_number(self, name: str) -> int:
-        """The sequence with which base_name() gave that name; 0 if it never does."""
+        """Return the sequence number in the name of a base; 0 if it is not one."""
         sequence = name.removeprefix(f"{self.base}.").partition(".")[0]
         number = int(sequence) if sequence.isdecimal() else 0
         return number if name in (self.base_name(number, True), self.base_name(number, False)) else 0
 
     def is_incr(self, name: str) -> bool:
-        """Whether incr_name() gave that name."""
+        """Return whether this is the name of an incremental file."""
         sequence = name.removeprefix(f"{self.base}.").removesuffix(".incr.aof")
         return sequence.isdecimal() and name == self.incr_name(int(sequence))
 
     def temporary(self, name: str) -> str:
-        """Where a file is written that shall get that name once it is whole."""
+        """Return the path at which a file is written before it is renamed to this name."""
         return self.path(f"{TEMPORARY}{name}")
 
     def is_temporary(self, name: str) -> bool:
-        """Whether a file in the log's directory is what is left of one that was never finished."""
+        """Return whether this is the name of a temporary file of the log."""
         return name.startswith(f"{TEMPORARY}{self.base}.")

@@ -9,12 +9,12 @@ from headrace.persistence.aof.manifest import ManifestLine
 
 @dataclass
 class PendingRewrite:
-    """A rewrite under way: write a base that describes this moment to `temporary`, and sync it."""
+    """A running rewrite. The caller writes the new base to the file `temporary` and syncs it."""
 
     temporary: str
     rdb: bool
     base: ManifestLine
     incr: ManifestLine
-    offset: int  # of the records given before: the base holds them
-    usable: bool = True  # not after a failed sync of what was written since
-    failure: str = ""  # why finish_rewrite() said no
+    offset: int  # in the bytes given to commit(): the base contains the records before it
+    usable: bool = True  # False after a failed sync of the records written since
+    failure: str = ""  # why finish_rewrite() returned False

@@ -1,17 +1,16 @@
-r"""The log, read: record by record into a callable, and what is wrong with the file said to the byte.
+r"""Read a log: pass each record to a function, and report damage by its byte offset.
 
     REDIS0010...........            a snapshot, if the file begins with one: see rdb/reader.py
-    #TS:1795205495\r\n              a note; any line that begins with # is stepped over
+    #TS:1795205495\r\n              a comment; lines that begin with # are skipped
     *2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n                   a record
     *5\r\n$4\r\nXADD\r\n$1\r\ns\r\n$3\r\n1-1\r\n...     another
-    *1\r\n$5\r\nMULTI\r\n           what follows is one transaction: carried out when its EXEC has
-    ...                             been read, or not at all
+    *1\r\n$5\r\nMULTI\r\n           a transaction, executed when its EXEC has been read,
+    ...                             or not at all
     *1\r\n$4\r\nEXEC\r\n
 
-A log may end anywhere: the power failed, and the tail is missing. That is no damage, as long as what is
-there is the beginning of what could have been written; `cut` says so and `valid` is where the file may go on.
-The grammar is taken by its letter (every \r\n is looked at), so that a wrong byte in the middle of a file
-shows where it stands and does not pass for a tail that was cut.
+After a power cut a log may end anywhere. That is not damage if the rest could be the beginning of a valid
+record: `cut` names what is incomplete, and the file may continue at `valid`. The grammar is checked strictly,
+every \r\n included, so that a wrong byte in the middle of a file is not mistaken for a missing tail.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import Source
 from headrace.resp.read_buffer import ReadBuffer
 
-# Bytes read at once: large enough that a read costs nothing beside its records, small enough for the cache.
+# Bytes per read: large enough that reads cost little beside the records, small enough for the CPU cache.
 CHUNK = 256 * 1024
-# A note is a time or a few words for a person; without an end this long it is garbage.
-NOTE_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)
-DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)  # no file is longer than 18 digits can say
+# A comment is a time or a few words; a line this long without an end is damage.
+COMMENT_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)
+DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)  # no file needs more digits for a length
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
-NOTE = cython.declare(cython.uchar, 35)  # #
+COMMENT = cython.declare(cython.uchar, 35)  # #
 NONE = cython.declare(cython.longlong, -1)
 
 SNAPSHOT_HEADS = (b"REDIS", b"VALKEY")
@@ -48,16 +47,16 @@ Snapshot = Callable[[Source], int]
 
 
 class Replayed(NamedTuple):
-    """What a log held."""
+    """The result of reading a log."""
 
-    records: int  # whole records, MULTI and EXEC too
-    commands: int  # those given to execute
-    failed: int  # of these, refused
-    first_failed: int  # the offset of the first such record; -1 when there is none
-    first_error: bytes  # its error
-    valid: int  # the offset behind the last record that counts: what follows may be cut off
-    size: int  # of the file
-    cut: str  # "" when the file ends where it should, "record" or "transaction" when in the middle of one
+    records: int  # complete ones, including MULTI and EXEC
+    commands: int  # passed to execute
+    failed: int  # of these, those that returned an error
+    first_failed: int  # the offset of the first of these; -1 if there is none
+    first_error: bytes  # its error reply
+    valid: int  # the offset after the last complete record: the rest may be cut off
+    size: int  # of the file, in bytes
+    cut: str  # "record" or "transaction" if the file ends in the middle of one, else ""
 
 
 def replay(
@@ -68,12 +67,12 @@ def replay(
     snapshot: Snapshot | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Replayed:
-    """Give every command of a log to execute, in order; see LogReader."""
+    """Pass every command of a log to execute, in order; see LogReader."""
     return LogReader(source, name, execute, progress).run(snapshot)
 
 
 class RewindableSource:
-    """A Source whose last piece can be given back, for a reader that has taken more than it needed."""
+    """A Source that can go back within the last piece read, for a reader that has read too much."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -83,7 +82,7 @@ class RewindableSource:
         self.again = b""
 
     def read(self, n: int) -> bytes:
-        """The next n bytes; fewer only at the end, and then b""."""
+        """Return the next n bytes; fewer only at the end of the file, then b""."""
         piece = self.again[:n]
         self.again = self.again[n:]
         if len(piece) < n:
@@ -93,7 +92,7 @@ class RewindableSource:
         return piece
 
     def rewind_to(self, offset: int) -> None:
-        """Go on at offset, which must lie in the piece read last."""
+        """Continue at offset, which must be in the last piece read."""
         surplus = self.taken - offset
         if not 0 <= surplus <= len(self.last):
             raise ValueError(f"{offset} is not in the last {len(self.last)} of {self.taken} bytes")
@@ -102,18 +101,18 @@ class RewindableSource:
         self.taken = offset
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self.source.close()
 
 
 @cython.final
 @cython.cclass
 class LogReader(ReadBuffer):
-    """Reads one file of a log, once. execute must stand at database 0.
+    """Reads one file of a log, once. The session of execute must have selected database 0.
 
-    execute(words) returns None, or the error the command was refused with: that is counted and no more.
-    It raises CommandError for what no log can hold: a command that does not exist, for one.
-    The reader raises Damaged for that and for bytes that are no record; result() tells what was good.
+    execute(words) returns None, or the command's error reply, which is only counted. It raises CommandError
+    for a command that no log can contain, such as an unknown one. The reader turns that into Damaged, which
+    it also raises for bytes that are not a record. Then result() still describes the good part.
     """
 
     source: Any
@@ -121,13 +120,13 @@ class LogReader(ReadBuffer):
     execute: Any
     progress: Any
     size: cython.longlong  # of the file
-    fed: cython.longlong  # bytes of the file read so far: the offset of the inbox's end
-    valid: cython.longlong  # the offset behind the last record that counts
-    begin: cython.longlong  # where the record being read begins
-    words: list[bytes] | None  # of that record, those read
-    left: cython.longlong  # its words still to come; 0 between records
+    fed: cython.longlong  # bytes of the file read so far: the offset of the end of the buffer
+    valid: cython.longlong  # the offset after the last complete record
+    begin: cython.longlong  # the offset of the record being read
+    words: list[bytes] | None  # of that record, those read so far
+    left: cython.longlong  # words of it yet to be read; 0 between records
     past_end: cython.bint  # its next word is longer than the rest of the file
-    multi_at: cython.longlong  # where the transaction being read begins; NONE outside of one
+    multi_at: cython.longlong  # the offset of the transaction being read; NONE: there is none
     held: list[tuple[int, list[bytes]]]  # its records, with their offsets
     records: cython.longlong
     commands: cython.longlong
@@ -159,7 +158,7 @@ class LogReader(ReadBuffer):
         self.first_error = b""
 
     def run(self, snapshot: Snapshot | None = None) -> Replayed:
-        """Read the file to its end. snapshot loads what it may begin with and returns where that ends."""
+        """Read the file to its end. snapshot loads a snapshot at its beginning, and returns its end."""
         words: list[bytes] | None
         self._load_head(snapshot)
         while not self.past_end and self._read_more():
@@ -171,7 +170,7 @@ class LogReader(ReadBuffer):
         return self.result()
 
     def result(self) -> Replayed:
-        """What was read so far, also when Damaged has ended it."""
+        """Return the result so far; also after Damaged was raised."""
         cut = "transaction" if self.multi_at != NONE else "record" if self.valid < self.size else ""
         return Replayed(
             self.records,
@@ -198,7 +197,7 @@ class LogReader(ReadBuffer):
 
     @cython.cfunc
     def _read_more(self) -> cython.bint:
-        """Take the next piece of the file; whether there was one."""
+        """Read the next piece of the file; return False at its end."""
         piece: bytes = self.source.read(CHUNK)
         if len(piece) == 0:
             return False
@@ -211,12 +210,12 @@ class LogReader(ReadBuffer):
     @cython.cfunc
     @cython.exceptval(check=False)
     def _here(self) -> cython.longlong:
-        """The offset of the next byte."""
+        """Return the offset of the next byte."""
         return self.fed - (self.filled - self.at)
 
     @cython.cfunc
     def _record(self) -> list[bytes] | None:
-        """The next record; None when its end has not been read."""
+        """Return the next record; None if its end is not in the buffer yet."""
         word: bytes | None
         if self.left == 0 and not self._begin_record():
             return None
@@ -233,14 +232,14 @@ class LogReader(ReadBuffer):
 
     @cython.cfunc
     def _begin_record(self) -> cython.bint:
-        """Step over notes and the `*<count>\\r\\n` behind them; whether it was there."""
+        """Skip comments and read `*<count>\\r\\n`; return False if its end is not in the buffer yet."""
         p: cython.p_uchar = self.p
         end: cython.Py_ssize_t
         while self.at < self.filled:
             self.begin = self._here()
-            if p[self.at] == NOTE:
+            if p[self.at] == COMMENT:
                 end = mem.find(p, self.at, self.filled, LF)
-                if (end if end >= 0 else self.filled) - self.at > NOTE_MAX:
+                if (end if end >= 0 else self.filled) - self.at > COMMENT_MAX:
                     raise self._damaged("a line that begins with # and does not end")
                 if end < 0:
                     return False
@@ -260,7 +259,7 @@ class LogReader(ReadBuffer):
 
     @cython.cfunc
     def _word(self) -> bytes | None:
-        """The next word of the record; None when its end has not been read."""
+        """Return the next word of the record; None if its end is not in the buffer yet."""
         p: cython.p_uchar = self.p
         start: cython.Py_ssize_t = self.at
         if start >= self.filled:
@@ -284,7 +283,7 @@ class LogReader(ReadBuffer):
 
     @cython.cfunc
     def _number(self) -> cython.longlong:
-        """Step over `<any byte><digits>\\r\\n`; NONE when it is cut."""
+        """Read `<any byte><digits>\\r\\n`; return NONE if its end is not in the buffer yet."""
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.at + 1
         first: cython.Py_ssize_t = at
@@ -307,7 +306,7 @@ class LogReader(ReadBuffer):
 
     @cython.cfunc
     def _accept(self, words: list[bytes]) -> cython.void:
-        """A whole record was read: carry it out, or keep it until the EXEC has come."""
+        """Execute a record, or keep it until its transaction is complete."""
         name: bytes = words[0]
         self.records += 1
         if len(words) == 1:
@@ -345,24 +344,24 @@ class LogReader(ReadBuffer):
     @cython.cfunc
     def _play(self, offset: cython.longlong, words: list[bytes]) -> cython.void:
         try:
-            refusal = self.execute(words)
+            error = self.execute(words)
         except CommandError as impossible:
             raise Damaged(offset, str(impossible), self.name, ADVICE) from None
         self.commands += 1
-        if refusal is not None:
+        if error is not None:
             if self.failed == 0:
                 self.first_failed = offset
-                self.first_error = refusal
+                self.first_error = error
             self.failed += 1
 
     @cython.cfunc
     def _damaged(self, what: str) -> Damaged:
-        """The exception for the byte at `at`, to be raised."""
+        """Return the exception for the byte at `at`."""
         return Damaged(self._here(), what, self.name, ADVICE)
 
     @cython.cfunc
     def _found(self) -> str:
-        """What stands at `at`, for a person; a power cut can leave a long run of zeros."""
+        """Describe the bytes at `at`; a power cut can leave a long run of zeros."""
         zeros: cython.Py_ssize_t = 0
         p: cython.p_uchar = self.p
         while self.at + zeros < self.filled and p[self.at + zeros] == 0:

@@ -1,14 +1,14 @@
-r"""Records of the log: requests, as a client would send them, one behind the other.
+r"""Records of the log: requests, encoded as clients send them, one after the other.
 
-    #TS:1795205495\r\n                                          when asked: the second they were made in
+    #TS:1795205495\r\n                                          aof-timestamp-enabled: the time in seconds
     *2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n                           whenever the database changes
     *5\r\n$4\r\nXADD\r\n$1\r\ns\r\n$3\r\n1-0\r\n$1\r\nf\r\n$1\r\nv\r\n
 
-The buffer they are gathered in:
+The buffer that collects them:
 
     0                            used         cap
     +----------------------------+------------+
-    | gathered, not yet written  | free       |
+    | records, not yet written   | free       |
     +----------------------------+------------+
 """
 
@@ -22,11 +22,11 @@ from headrace.persistence.data_directory import File
 from headrace.resp import writer
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 4096)
-CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4 * 1024 * 1024)  # an emptied recorder keeps no more
+CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4 * 1024 * 1024)  # capacity that clear() keeps
 COPIED_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024)
-HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a word
+HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, and both line ends of a word
 
-Item = tuple[int, list[bytes]]  # a database, and the words of what was done there
+Item = tuple[int, list[bytes]]  # database, words of a request
 
 CRLF = cython.declare(cython.uint, 0x0A0D)  # as a little-endian number
 BULK = cython.declare(cython.uchar, 36)  # $
@@ -36,13 +36,13 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 @cython.final
 @cython.cclass
 class LogBuffer:
-    """Gathers records for one file. Call forget_database() before writing them to another one."""
+    """Collects records for one file. Call forget_database() before it writes to another one."""
 
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t
-    database: cython.Py_ssize_t  # that the file is at; -1 when a SELECT must come first
+    database: cython.Py_ssize_t  # of the last record; -1: the next one needs a SELECT
     timestamp_s: cython.longlong  # of the last #TS line
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class LogBuffer:
 
     @cython.ccall
     def put(self, database: cython.Py_ssize_t, words: list[bytes]) -> cython.void:
-        """Add one record: the words, done in that database."""
+        """Append one record, after a SELECT if it is in another database."""
         if database != self.database:
             self._select(database)
         self._record(words)
 
     @cython.ccall
     def put_all(self, items: list[Item]) -> cython.void:
-        """Add a record for each (database, words)."""
+        """Append a record for each (database, words)."""
         database: cython.Py_ssize_t
         words: list[bytes]
         for number, words in items:
@@ -73,7 +73,7 @@ class LogBuffer:
 
     @cython.ccall
     def stamp(self, now_ms: cython.longlong) -> cython.void:
-        """Say the time, if it is another second than said before."""
+        """Append a line with the time, if the second has changed."""
         timestamp_s: cython.longlong = now_ms // 1000
         if timestamp_s != self.timestamp_s:
             self.timestamp_s = timestamp_s
@@ -81,25 +81,25 @@ class LogBuffer:
 
     @cython.ccall
     def forget_database(self) -> cython.void:
-        """What comes next begins a file: it needs a SELECT and, when asked, the time."""
+        """Write a SELECT, and the time if enabled, before the next record: it begins a file."""
         self.database = -1
         self.timestamp_s = -1
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
-        """The bytes gathered."""
+        """Return the number of buffered bytes."""
         return self.used
 
     @cython.ccall
     def view(self) -> memoryview:
-        """The bytes gathered, without a copy. Release it before anything is added or cleared."""
+        """Return the buffered bytes without a copy. Release the view before the buffer changes."""
         return memoryview(self.buf)[: self.used]
 
     @cython.ccall
     def write_to(self, file: File) -> cython.Py_ssize_t:
-        """Write the bytes gathered; how many they were. OSError after a part of them or none.
+        """Write the buffered bytes; return their number. After an OSError a part of them may be written.
 
-        Few are written from a copy: that costs less than a view, which is three objects (1,500 instructions).
+        Up to 16 KiB are written from a copy: a view is three objects and costs more (1,500 instructions).
         """
         n: cython.Py_ssize_t = self.used
         if n <= COPIED_MAX:
@@ -114,13 +114,13 @@ class LogBuffer:
 
     @cython.ccall
     def cut(self, size: cython.Py_ssize_t) -> cython.void:
-        """Keep the first `size` bytes: what came after them was broken off."""
+        """Keep the first `size` bytes; what follows was interrupted."""
         self.used = size
         self.forget_database()
 
     @cython.ccall
     def clear(self) -> cython.void:
-        """Forget the bytes gathered: they are written. After a big commit its memory is given back."""
+        """Drop the buffered bytes, which are written. Frees the memory of a large commit."""
         self.used = 0
         if self.cap > CAP_KEPT_MAX:
             self._resize(0)
@@ -132,7 +132,7 @@ class LogBuffer:
 
     @cython.cfunc
     def _record(self, words: list[bytes]) -> cython.void:
-        """Add `*<words>` and each word; room is made before anything of it is written."""
+        """Append `*<count>` and each word. Reserves the space first, so that it is all or nothing."""
         n: cython.Py_ssize_t
         need: cython.Py_ssize_t = HEADER_MAX
         word: bytes
@@ -162,7 +162,7 @@ class LogBuffer:
 
     @cython.cfunc
     def _grow(self, n: cython.Py_ssize_t) -> cython.void:
-        """Make n bytes free behind `used`, by doubling."""
+        """Make n bytes free after `used`, by doubling."""
         cap: cython.Py_ssize_t = max(self.cap, CAP_MIN)
         while cap < self.used + n:
             cap *= 2
@@ -170,7 +170,7 @@ class LogBuffer:
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
-        self.cap = 0  # if this is broken off, it is done again before the next record
+        self.cap = 0  # if this is interrupted, the next record resizes again
         mem.resize(self.buf, cap)
         self.p = self.buf
         self.cap = cap

@@ -1,18 +1,18 @@
-"""A keyspace as the commands that make it: the base of a log in readable form.
+"""Write a keyspace as the commands that create it: the base of a log as text (aof-use-rdb-preamble no).
 
     XADD s 1-1 a 1 b 2                                              each live entry
     XSETID s 4-0 ENTRIESADDED 5 MAXDELETEDID 3-0
-    XGROUP CREATE s g 1-1 ENTRIESREAD 1                             each group, and of its pending entries
-    XCLAIM s g ann 0 1-1 TIME 1600000000000 RETRYCOUNT 3 JUSTID FORCE   each that has an owner,
-    XGROUP CREATECONSUMER s g idle                                  each consumer that owns none,
+    XGROUP CREATE s g 1-1 ENTRIESREAD 1                             each group; of its pending entries:
+    XCLAIM s g ann 0 1-1 TIME 1600000000000 RETRYCOUNT 3 JUSTID FORCE   each that has an owner
+    XGROUP CREATECONSUMER s g idle                                  each consumer that owns none
     XNACK s g FAIL IDS 2 1-2 1-3 RETRYCOUNT 1 FORCE                 runs of unowned entries
-    XCFGSET s IDMP-DURATION 50 IDMP-MAXSIZE 9                       where it is not as usual
-    XIDMPRECORD s pid iid 4-0                                       each request remembered
+    XCFGSET s IDMP-DURATION 50 IDMP-MAXSIZE 9                       if it differs from the defaults
+    XIDMPRECORD s pid iid 4-0                                       each remembered request
     PEXPIREAT s 4102444800000
 
-XCLAIM and XNACK need the entry, but what is pending may be deleted. A stream with such entries begins with
-its groups: placeholders stand in for all that is pending until it is claimed, and are trimmed away, which
-leaves pending entries alone; then the last ID goes back to 0-0 and the real entries come.
+XCLAIM and XNACK need the entry, but a pending entry may be deleted. For a stream with such entries the groups
+come first: placeholder entries are added for all pending IDs, claimed, and trimmed, which keeps them pending.
+Then the last ID is set back to 0-0, and the real entries follow.
 
     XADD s 1-1 x y                                                  each ID that is pending in any group
     XGROUP CREATE s g 0-0 … XCLAIM … XGROUP CREATECONSUMER … XNACK …
@@ -21,8 +21,8 @@ leaves pending entries alone; then the last ID goes back to 0-0 and the real ent
     XADD s 1-1 a 1 b 2 … XSETID s 4-0 …                             as above
     XGROUP SETID s g 1-1 ENTRIESREAD 1
 
-Claims come in the order of delivery, for entries of equal time are claimed again in that order. What this
-form does not tell is when consumers were seen and active.
+Claims are in the order of delivery, so that entries with equal times keep that order. This form does not
+store when consumers were last seen and active.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from headrace.structures.stream_id import StreamId
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
-PIECE_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # that are written at once
+PIECE_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # per write
 PROGRESS_BYTES = cython.declare(cython.Py_ssize_t, 1024 * 1024)  # between two calls of progress
 NACKED_PER_COMMAND = cython.declare(cython.Py_ssize_t, 64)
 
@@ -58,22 +58,24 @@ def write_commands(
     timestamps: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write the whole keyspace as records of a log; returns how many bytes that were.
+    """Write the whole keyspace as records of a log; return the number of bytes.
 
-    write is given up to about 64 KiB at a time and must take all of it; it may raise. progress is told the
-    bytes written so far, about once a mebibyte.
+    Args:
+        write: gets about 64 KiB at a time and must write all of it; it may raise.
+        timestamps: begin with a line with the time.
+        progress: called about every MiB with the bytes written so far.
     """
     out: LogBuffer = LogBuffer()
     total: cython.Py_ssize_t = 0
-    told: cython.Py_ssize_t = 0
+    reported: cython.Py_ssize_t = 0
     if timestamps:
         out.stamp(now_ms)
     for index, words in commands_of(keyspace, now_ms):
         out.put(index, words)
         if out.size() >= PIECE_BYTES:
             total += _flush(out, write)
-            if progress is not None and total - told >= PROGRESS_BYTES:
-                told = total
+            if progress is not None and total - reported >= PROGRESS_BYTES:
+                reported = total
                 progress(total)
     return total + _flush(out, write)
 
@@ -88,7 +90,7 @@ def _flush(out: LogBuffer, write: Callable[[memoryview], object]) -> cython.Py_s
 
 
 def commands_of(keyspace: Keyspace, now_ms: int) -> Iterator[tuple[int, list[bytes]]]:
-    """(database, words) of all that makes the keyspace; what is dead at now_ms, in Unix ms, is left out."""
+    """Yield (database, words) of each command; keys that have expired at now_ms (Unix ms) are left out."""
     database: Database
     for database in keyspace.databases:
         for key, value in database.values.items():
@@ -105,9 +107,9 @@ def commands_of(keyspace: Keyspace, now_ms: int) -> Iterator[tuple[int, list[byt
 
 
 def stream_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[list[bytes]]:
-    """The commands that make the stream, which key does not hold yet."""
+    """Yield the commands that create the stream at key, which must not exist."""
     group: Group
-    held: list[bytes] | None = pending_ids(stream) if has_pending_gone(stream) else None
+    held: list[bytes] | None = pending_ids(stream) if has_deleted_pending(stream) else None
     if held is not None:
         yield from [[b"XADD", key, word, b"x", b"y"] for word in held]
         for group in stream.groups():
@@ -134,7 +136,7 @@ def stream_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[
 
 @cython.cfunc
 def set_id_command(key: bytes, stream: Stream) -> list[bytes]:
-    """The last ID and the counters."""
+    """Return the command that sets the last ID and the counters."""
     count: cython.longlong = mem.as_signed(stream.entries_added)
     added: bytes = stream_id.decimal(I64_MAX if count < 0 else count)
     deleted: bytes = stream_id.text_of(stream.max_deleted_ms, stream.max_deleted_seq)
@@ -143,8 +145,8 @@ def set_id_command(key: bytes, stream: Stream) -> list[bytes]:
 
 
 @cython.cfunc
-def has_pending_gone(stream: Stream) -> cython.bint:
-    """Whether an entry is pending in a group, but not in the stream any more."""
+def has_deleted_pending(stream: Stream) -> cython.bint:
+    """Return whether a pending entry of a group is deleted from the stream."""
     pending: PendingEntries
     slot: cython.Py_ssize_t
     group: Group
@@ -160,7 +162,7 @@ def has_pending_gone(stream: Stream) -> cython.bint:
 
 @cython.cfunc
 def pending_ids(stream: Stream) -> list[bytes]:
-    """Every ID that is pending in any group, in order."""
+    """Return every ID that is pending in any group, in order."""
     found: set[StreamId] = set()
     pending: PendingEntries
     slot: cython.Py_ssize_t
@@ -175,18 +177,18 @@ def pending_ids(stream: Stream) -> list[bytes]:
 
 
 def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
-    """Claims for what is owned, in the order of delivery; consumers without entries; unowned entries."""
+    """Yield claims of owned entries in delivery order, consumers without entries, and unowned entries."""
     pending: PendingEntries = group.pending
     consumer: Consumer
     owner: Consumer | None
     slot: cython.Py_ssize_t = pending.oldest()
-    nobodys: list[list[bytes]] = []
+    unowned: list[list[bytes]] = []
     while slot >= 0:
         word: bytes = stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot))
         count: bytes = stream_id.decimal(pending.delivery_count_of(slot))
         owner = pending.owner_of(slot)
         if owner is None:
-            nobodys.append([word, count])
+            unowned.append([word, count])
         else:
             time: bytes = stream_id.decimal(pending.delivery_time_of(slot))
             words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word]
@@ -195,17 +197,17 @@ def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
     for consumer in group.consumers():
         if consumer.pending_count == 0:
             yield [b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name]
-    yield from nack_commands(key, group, nobodys)
+    yield from nack_commands(key, group, unowned)
 
 
-def nack_commands(key: bytes, group: Group, nobodys: list[list[bytes]]) -> Iterator[list[bytes]]:
-    """Return the unowned entries, (ID, count) in the order of release, in runs of equal counts."""
+def nack_commands(key: bytes, group: Group, unowned: list[list[bytes]]) -> Iterator[list[bytes]]:
+    """Yield a command for each run of unowned entries, (ID, count) in order of release, with equal counts."""
     run: list[bytes] = []
     at: cython.Py_ssize_t
-    for at in range(len(nobodys)):
-        word, count = nobodys[at]
+    for at in range(len(unowned)):
+        word, count = unowned[at]
         run.append(word)
-        last: cython.bint = at + 1 == len(nobodys) or nobodys[at + 1][1] != count
+        last: cython.bint = at + 1 == len(unowned) or unowned[at + 1][1] != count
         if last or len(run) == NACKED_PER_COMMAND:
             words: list[bytes] = [b"XNACK", key, group.name, b"FAIL", b"IDS", b"%d" % len(run), *run]
             yield [*words, b"RETRYCOUNT", count, b"FORCE"]
@@ -213,10 +215,10 @@ def nack_commands(key: bytes, group: Group, nobodys: list[list[bytes]]) -> Itera
 
 
 def producer_commands(key: bytes, stream: Stream, settings: Settings) -> Iterator[list[bytes]]:
-    """What the stream remembers of idempotent requests, and how long it does.
+    """Yield the commands for the remembered idempotent requests and their settings.
 
-    XIDMPRECORD of an entry that is gone fails in Redis, which goes on; so does the XCFGSET that sets the
-    lifetime counters: that one only we know, and only of a log.
+    Redis rejects XIDMPRECORD of a deleted entry, and goes on loading. It also rejects the XCFGSET that sets
+    the lifetime counters: Headrace accepts that one only from a log.
     """
     duration: cython.longlong = stream.idmp_duration_s
     maxsize: cython.longlong = stream.idmp_maxsize
