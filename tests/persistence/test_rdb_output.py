@@ -38,8 +38,8 @@ def test_a_length_takes_the_shortest_form(n, form):
 
 
 def test_ids_and_times():
-    assert written("raw16", 1, 2**64 - 1).hex() == "0000000000000001ffffffffffffffff"
-    assert written("numbers", 5_000_000_000, 0).hex() == "81000000012a05f20000"
+    assert written("raw_id", 1, 2**64 - 1).hex() == "0000000000000001ffffffffffffffff"
+    assert written("id", 5_000_000_000, 0).hex() == "81000000012a05f20000"
     assert written("time", 1_700_000_000_000).hex() == "0068e5cf8b010000"
     assert written("time", -1).hex() == "ffffffffffffffff"
     assert written("u16le", 12).hex() == "0c00"
@@ -83,7 +83,7 @@ def write_much(out, seed):
         elif kind == 3:
             out.raw(rng.randbytes(rng.choice([1, 100, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1])))
         elif kind == 4:
-            out.raw16(rng.randrange(1 << 64), rng.randrange(1 << 64))
+            out.raw_id(rng.randrange(1 << 64), rng.randrange(1 << 64))
         elif kind == 5:
             out.time(rng.randrange(-(1 << 63), 1 << 63))
         else:

@@ -1,21 +1,21 @@
-"""CRC-64 as RDB files and DUMP payloads end with it.
+"""The CRC-64 of RDB files and DUMP payloads.
 
-Polynomial ad93d23594c935a9, bits reflected in and out, begun with 0, nothing at the end. A byte at a time:
+Polynomial ad93d23594c935a9, bits reflected in and out, initial value 0, no final xor. A byte at a time:
 
     crc = table[(crc ^ byte) & 0xff] ^ crc >> 8
 
-Eight at a time, row r of the table says what a byte does to the CRC when r more bytes come after it:
+Eight at a time: row r of the table has the effect of a byte that is followed by r more bytes:
 
     crc   c0 c1 c2 c3 c4 c5 c6 c7        ^ the next eight bytes
           |  |  |  |  |  |  |  |
-    row   7  6  5  4  3  2  1  0         all eight looked up, and the findings xored
+    row   7  6  5  4  3  2  1  0         look up all eight, and xor the results
 
-Each step waits for the one before it, so long runs are read in three lanes at once. What lies behind a
-lane is to it as many zeros: they move its CRC on, and then it is xored to that of the next lane.
+Each step depends on the one before, so long runs are read as three lanes in parallel. For a lane, the bytes
+after it count as zeros: they advance its CRC, which is then xored with that of the next lane.
 
-    |<- lane a ->|<- lane b ->|<- lane c ->|      crc = moved(moved(a) ^ b) ^ c
+    |<- lane a ->|<- lane b ->|<- lane c ->|      crc = advance(advance(a) ^ b) ^ c
 
-Moving is linear too: every bit of the CRC has a word it becomes, and those of the bits set are xored.
+Advancing is linear: each bit of the CRC becomes one word, and the words of all set bits are xored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from headrace import mem
 
 REFLECTED = 0x95AC9329AC4BC9B5  # the polynomial, its lowest bit first
 ROWS = 8
-LANE = cython.declare(cython.Py_ssize_t, 2048)  # bytes: so long that putting lanes together costs little
+LANE = cython.declare(cython.Py_ssize_t, 2048)  # bytes: so long that combining lanes costs little
 
 
 def _build_table() -> bytes:
-    """The rows one after the other, each of 256 little-endian words."""
+    """Return the rows, each of 256 little-endian words, one after the other."""
     row = []
     for word in range(256):
         for _ in range(8):
@@ -44,8 +44,8 @@ def _build_table() -> bytes:
     return b"".join([word.to_bytes(8, "little") for word in words])
 
 
-def _build_moves() -> bytes:
-    """What each bit of a CRC, the lowest first, becomes when a lane of zeros follows."""
+def _build_advanced_bits() -> bytes:
+    """Return the word that each bit of a CRC, the lowest first, becomes after a lane of zeros."""
     word = 1 << 63  # the polynomial 1; a step multiplies by x
     words = []
     for step in range(8 * LANE + 64):
@@ -56,7 +56,7 @@ def _build_moves() -> bytes:
 
 
 TABLE = cython.declare(bytes, _build_table())
-MOVES = cython.declare(bytes, _build_moves())
+ADVANCED_BITS = cython.declare(bytes, _build_advanced_bits())
 
 
 @cython.cfunc
@@ -64,7 +64,7 @@ MOVES = cython.declare(bytes, _build_moves())
 def update(
     crc: cython.ulonglong, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.ulonglong:
-    """The CRC of what crc is of, followed by the n bytes at `at` of p."""
+    """Continue crc with the n bytes at `at` of p."""
     table: cython.p_const_uchar = TABLE
     end: cython.Py_ssize_t = at + n
     lane: cython.Py_ssize_t = LANE
@@ -79,7 +79,7 @@ def update(
             second = _next(table, second ^ mem.u64le(p, at + lane))
             third = _next(table, third ^ mem.u64le(p, at + 2 * lane))
             at += 8
-        crc = _moved(_moved(crc) ^ second) ^ third
+        crc = _advance(_advance(crc) ^ second) ^ third
         at += 2 * lane
     while end - at >= 8:
         crc = _next(table, crc ^ mem.u64le(p, at))
@@ -94,7 +94,7 @@ def update(
 @cython.inline
 @cython.exceptval(check=False)
 def _next(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglong:
-    """The CRC after eight bytes, which are xored to the one before them in word. A row has 1 << 11 bytes."""
+    """Return the CRC after eight bytes; word is these, xored with the CRC before. A row has 1 << 11 bytes."""
     return (
         mem.u64le(table, (7 << 11) + 8 * (word & 0xFF))
         ^ mem.u64le(table, (6 << 11) + 8 * (word >> 8 & 0xFF))
@@ -109,17 +109,17 @@ def _next(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglo
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _moved(crc: cython.ulonglong) -> cython.ulonglong:
-    """The CRC when a lane of zeros follows."""
-    moves: cython.p_const_uchar = MOVES
-    moved: cython.ulonglong = 0
+def _advance(crc: cython.ulonglong) -> cython.ulonglong:
+    """Return the CRC after a lane of zeros."""
+    words: cython.p_const_uchar = ADVANCED_BITS
+    advanced: cython.ulonglong = 0
     bit: cython.Py_ssize_t
     for bit in range(64):
-        moved ^= mem.u64le(moves, 8 * bit) * (crc >> bit & 1)
-    return moved
+        advanced ^= mem.u64le(words, 8 * bit) * (crc >> bit & 1)
+    return advanced
 
 
 @cython.ccall
 def crc64(data: bytes, crc: cython.ulonglong = 0) -> cython.ulonglong:
-    """The CRC of data; with crc, that of what crc is of, followed by data."""
+    """Return the CRC of data; or continue crc with data."""
     return update(crc, data, 0, len(data))

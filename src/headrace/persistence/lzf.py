@@ -1,16 +1,16 @@
-"""LZF: what servers pack longer strings with. The packed bytes are items, one after the other:
+"""LZF compression of long strings. The compressed bytes are items, one after the other:
 
     000LLLLL  byte ...             the next L + 1 bytes, as they are                     (1 - 32)
     LLLooooo  oooooooo             L + 2 bytes from o + 1 back, L not 0 and not 7        (3 - 8)
     111ooooo  LLLLLLLL  oooooooo   L + 9 bytes from o + 1 back                           (9 - 264)
 
-A copy may run into what it makes itself. Any choice of copies unpacks to the same; ours is, to the byte,
-the servers', so that a DUMP of ours is theirs. It follows from: one place remembered per hash of three bytes,
-the latest; place 0 never copied from; of a copy only the last two places remembered; and where copies stop
-near the end.
+A copy may overlap its own output. Any choice of copies decompresses to the same bytes. This one is, to the
+byte, that of Redis, so that DUMP payloads are equal. It follows from these rules: the table remembers one
+place per hash of three bytes, the latest; nothing is copied from place 0; of a copy only the last two places
+are remembered; and copies stop near the end.
 
-What the table holds from another string does no harm: places are tried before they are believed, and three
-bytes that were there before in this string have entered it since.
+Places in the table from an earlier string are harmless: a place is used only if its bytes are equal, and all
+places of this string that count have been entered since.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from headrace import mem
 DISTANCE_MAX = cython.declare(cython.Py_ssize_t, 8192)
 COPY_MAX = cython.declare(cython.Py_ssize_t, 264)
 COPY_SHORT_MAX = cython.declare(cython.Py_ssize_t, 8)  # a longer copy takes three bytes
-COPY_UNROLLED = cython.declare(cython.Py_ssize_t, 16)  # what servers compare before they look for the end
+COPY_UNROLLED = cython.declare(cython.Py_ssize_t, 16)  # Redis compares these before it checks for the end
 RUN_MAX = cython.declare(cython.Py_ssize_t, 32)
-GAIN_MIN = cython.declare(cython.Py_ssize_t, 4)  # it must be so many bytes shorter to be worth it
+GAIN_MIN = cython.declare(cython.Py_ssize_t, 4)  # the result must be so many bytes shorter
 INPUT_MAX = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)  # places in the table have 32 bits
 TABLE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 18)  # a place for each 16-bit hash
 ITEM_BYTES_MAX = cython.declare(cython.Py_ssize_t, 8)
@@ -35,7 +35,7 @@ CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 1 << 20)
 @cython.final
 @cython.cclass
 class LzfCompressor:
-    """Packs strings, one after another. What it packed last is in `out`, from the start on."""
+    """Compresses strings, one after another. The last result is at the start of `out`."""
 
     table: bytearray  # 65536 places, u32
     out: bytearray
@@ -51,8 +51,8 @@ class LzfCompressor:
         self.used = 0
 
     @cython.cfunc
-    def pack(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Pack the first n bytes of source; the size in `out`, 0 when they are better left as they are."""
+    def compress(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Compress the first n bytes of source into `out`; return the size, 0 if that saves too little."""
         self.used = 0
         if n <= GAIN_MIN or n > INPUT_MAX:
             return 0
@@ -60,24 +60,24 @@ class LzfCompressor:
             mem.resize(self.out, n + ITEM_BYTES_MAX)
             self.p = self.out
             self.cap = n + ITEM_BYTES_MAX
-        self.used = _pack(source, n, self.p, self.table)
+        self.used = _compress(source, n, self.p, self.table)
         return self.used
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _pack(
+def _compress(
     source: cython.p_const_uchar, n: cython.Py_ssize_t, out: cython.p_uchar, table: cython.p_uchar
 ) -> cython.Py_ssize_t:
-    """Pack at least five bytes into out, which has room for n and an item; 0 when that gains too little."""
+    """Compress n >= 5 bytes into out, which has space for n and an item; return 0 if it saves too little."""
     room: cython.Py_ssize_t = n - GAIN_MIN
     distance_max: cython.ulonglong = DISTANCE_MAX
     run_max: cython.Py_ssize_t = RUN_MAX
-    used: cython.Py_ssize_t = 2  # the first byte waits for the length of the open run
+    used: cython.Py_ssize_t = 2  # the first byte is reserved for the length of the open run
     run: cython.Py_ssize_t = 1
-    place: cython.Py_ssize_t = 1  # nothing is before place 0, and nothing copied from it
-    last: cython.Py_ssize_t = n - 3  # the last place where three bytes are
-    window: cython.uint = source[0]  # three bytes, the first one highest; the one to come is at place + 2
+    place: cython.Py_ssize_t = 1  # nothing is copied to or from place 0
+    last: cython.Py_ssize_t = n - 3  # the last place with three bytes
+    window: cython.uint = source[0]  # three bytes, the first one highest; the next byte is at place + 2
     window = (window << 8 | source[1]) << 8 | source[2]
     found: cython.Py_ssize_t
     back: cython.ulonglong
@@ -93,7 +93,7 @@ def _pack(
         slot = _slot(window)
         found = mem.u32le(table, slot)
         mem.put_u32le(table, slot, place)
-        back = mem.sub_u64(place, found + 1)  # of a place from another string that is yet to come: huge
+        back = mem.sub_u64(place, found + 1)  # huge for a place of an earlier string that is after this one
         if (
             back >= distance_max
             or found == 0
@@ -116,7 +116,7 @@ def _pack(
         size = _same(source, found, place, n - place)
         used = _put_copy(out, used, place - found - 1, size) + 1
         place += size
-        if place + 6 <= n:  # all at once
+        if place + 6 <= n:  # in one load
             ahead = mem.u64be(source, place - 2)
             mem.put_u32le(table, _slot(ahead >> 40), place - 2)
             window = ahead >> 32 & 0xFFFFFF
@@ -158,7 +158,7 @@ def _put_rest(
 @cython.inline
 @cython.exceptval(check=False)
 def _slot(window: cython.uint) -> cython.Py_ssize_t:
-    """Where the table has the place of these three bytes, the first one highest."""
+    """Return the offset in the table for these three bytes, the first one highest."""
     high: cython.int = window >> 8
     low: cython.int = window
     return 4 * ((high - 5 * low) & 0xFFFF)
@@ -168,7 +168,7 @@ def _slot(window: cython.uint) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _close(out: cython.p_uchar, used: cython.Py_ssize_t, run: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """End the open run, if there is one, with its length, and keep a byte for that of the next."""
+    """Store the length of the open run, if there is one, and reserve a byte for the next; return used."""
     if run == 0:
         return used
     out[used - run - 1] = run - 1
@@ -181,7 +181,7 @@ def _close(out: cython.p_uchar, used: cython.Py_ssize_t, run: cython.Py_ssize_t)
 def _put_copy(
     out: cython.p_uchar, used: cython.Py_ssize_t, back: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Write the item that copies size bytes; where it ends."""
+    """Write the item that copies size bytes; return its end."""
     if size <= COPY_SHORT_MAX:
         out[used] = size - 2 << 5 | back >> 8
         out[used + 1] = back & 0xFF
@@ -198,9 +198,9 @@ def _put_copy(
 def _same(
     source: cython.p_const_uchar, found: cython.Py_ssize_t, at: cython.Py_ssize_t, left: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """How many bytes to copy from found to `at`, where three are known to be alike and `left` are left.
+    """Return the number of equal bytes at found and `at`, of which three are known, with `left` to the end.
 
-    The servers stop two bytes before the end, yet look that far only after COPY_UNROLLED bytes.
+    Redis stops two bytes before the end, but checks that only after COPY_UNROLLED bytes.
     """
     most: cython.Py_ssize_t = min(COPY_MAX, left - 2)
     most = max(most, COPY_UNROLLED + 3) if most > COPY_UNROLLED else max(most, 3)
@@ -217,20 +217,20 @@ def _same(
 
 
 def compress(data: bytes) -> bytes | None:
-    """data packed; None when that would not be at least four bytes shorter."""
-    packer: LzfCompressor = LzfCompressor()
-    size: cython.Py_ssize_t = packer.pack(data, len(data))
-    return mem.to_bytes(packer.p, 0, size) if size else None
+    """Return data compressed; None if that is not at least four bytes shorter."""
+    compressor: LzfCompressor = LzfCompressor()
+    size: cython.Py_ssize_t = compressor.compress(data, len(data))
+    return mem.to_bytes(compressor.p, 0, size) if size else None
 
 
 @cython.ccall
 def decompress(data: bytes, size: cython.Py_ssize_t) -> bytes:
-    """What data is the packed form of, which must be of size bytes; ValueError when it is not."""
+    """Decompress data to size bytes; raise ValueError if it is damaged."""
     if size < 0 or size > COPY_MAX * len(data):
-        raise ValueError(f"{len(data)} packed bytes cannot unpack to {size}")
+        raise ValueError(f"{len(data)} packed bytes cannot expand to {size}")
     made: bytearray = bytearray(size)
     out: cython.p_uchar = made
-    used: cython.Py_ssize_t = unpack(data, 0, len(data), out, size)
+    used: cython.Py_ssize_t = decompress_into(data, 0, len(data), out, size)
     if used != size:
         raise ValueError("packed bytes are damaged")
     return bytes(made)
@@ -238,16 +238,16 @@ def decompress(data: bytes, size: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def unpack(
+def decompress_into(
     source: cython.p_const_uchar,
     at: cython.Py_ssize_t,
     n: cython.Py_ssize_t,
     out: cython.p_uchar,
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Unpack the n bytes at `at` into out, which has room for size; how many that made, -1 when damaged.
+    """Decompress the n bytes at `at` into out, which has space for size; return the count, -1 if damaged.
 
-    Where there is room, pieces are copied by more than they have: the rest is overwritten by what follows.
+    If there is space, more bytes are copied than needed, in fixed sizes: later items overwrite the excess.
     """
     end: cython.Py_ssize_t = at + n
     used: cython.Py_ssize_t = 0

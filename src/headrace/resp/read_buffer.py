@@ -1,4 +1,4 @@
-"""The buffer of received bytes that both parsers share.
+"""The buffer of bytes that are parsed: the base of the readers of requests, replies, logs and RDB files.
 
     0        at                        filled      cap
     +--------+-------------------------+-----------+
@@ -30,7 +30,7 @@ INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so i
 
 @cython.cclass
 class ReadBuffer:
-    """Received bytes and the offset up to which they are parsed."""
+    """Bytes and the offset up to which they are parsed."""
 
     buf: bytearray
     p: cython.p_uchar

@@ -1,4 +1,4 @@
-"""Reading the primitives of RDB files and DUMP payloads, from bytes that may say anything.
+"""Read the primitives of RDB files and DUMP payloads, from untrusted bytes.
 
 length    00nnnnnn                    0 to 63
           01nnnnnn nnnnnnnn           14 bits, high bits first
@@ -8,11 +8,11 @@ string    length  bytes
           C3 length length  bytes                LZF: compressed size, size, the compressed bytes
 time      i64 le, milliseconds                   raw ID    u64 be ms, u64 be seq       ID   length, length
 
-Nothing is believed of a length but that so many bytes must come: memory is taken as they do come, and a
-compressed string may not claim to be more than its bytes can say.
+A length alone allocates nothing: memory grows as the bytes are read. A compressed string is rejected if its
+size is more than its bytes can expand to.
 
     |<- base: dropped ->|....buf: read from the source....|    free    |
-                        ^summed   ^at                     ^end         ^cap
+                        ^crc      ^at                     ^filled       ^cap
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from headrace import mem
 from headrace.limits import RDB_STRING_BYTES_MAX
 from headrace.persistence import crc64, lzf
 from headrace.persistence.damage import Damaged
+from headrace.resp.read_buffer import ReadBuffer
 
-READ_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)  # asked of the source at once
-TELL_BYTES = cython.declare(cython.longlong, 1 << 20)  # progress is told about that often
+READ_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)  # per read from the source
+PROGRESS_BYTES = cython.declare(cython.longlong, 1 << 20)  # between two calls of progress
 STRING_MAX = cython.declare(cython.ulonglong, RDB_STRING_BYTES_MAX)
-LZF_RATIO_MAX = cython.declare(cython.ulonglong, 88)  # three compressed bytes stand for 264 at most
+LZF_RATIO_MAX = cython.declare(cython.ulonglong, 88)  # three compressed bytes expand to 264 at most
 CODED = cython.declare(cython.uint, 0xC0)
 U32_LENGTH = cython.declare(cython.uint, 0x80)
 U64_LENGTH = cython.declare(cython.uint, 0x81)
@@ -42,25 +43,20 @@ LZF = cython.declare(cython.ulonglong, 3)
 
 @cython.final
 @cython.cclass
-class RdbInput:
-    """Takes primitives one after the other from what `read` gives; Damaged where they cannot be.
+class RdbInput(ReadBuffer):
+    """Reads primitives, one after the other, from a source. Raises Damaged for invalid bytes.
 
-    read(n) gives up to n bytes, none at the end. raw_id() and id() leave what they read in ms and seq.
+    read(n) returns up to n bytes, b"" at the end. raw_id() and id() store the ID in ms and seq.
     """
 
     read: Any
-    progress: Any  # called with the offset now and then, or None
-    buf: bytearray
-    p: cython.p_uchar  # borrowed from it
-    cap: cython.Py_ssize_t
-    at: cython.Py_ssize_t  # the next byte in it
-    end: cython.Py_ssize_t
-    base: cython.longlong  # bytes that came before it
-    checksum_enabled: cython.bint  # the checksum is wanted
-    checksummed_to: cython.Py_ssize_t  # up to here it is in crc
+    progress: Any  # called with the offset about every MiB, or None
+    base: cython.longlong  # bytes of the source before the buffer
+    checksum_enabled: cython.bint  # compute the checksum
+    checksummed_to: cython.Py_ssize_t  # crc covers the buffer up to here
     crc: cython.ulonglong
     reported_at: cython.longlong
-    coded: cython.bint  # what _length() read is no length but the number of an encoding
+    coded: cython.bint  # _length() has read the number of a string encoding, not a length
     ms: cython.ulonglong
     seq: cython.ulonglong
 
@@ -71,43 +67,36 @@ class RdbInput:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """progress is called with the bytes read so far, about every MiB."""
+        super().__init__()
         self.read = read
         self.progress = progress
-        self.buf = bytearray()
-        self.p = self.buf
-        self.cap = self.at = self.end = self.checksummed_to = 0
-        self.base = self.reported_at = 0
+        self.base = self.reported_at = self.checksummed_to = 0
         self.checksum_enabled = checksum
         self.crc = 0
         self.coded = False
         self.ms = self.seq = 0
 
-    @property
-    def offset(self) -> int:
-        """The offset of the next byte."""
-        return self.base + self.at
-
     @cython.ccall
-    def here(self) -> cython.longlong:
-        """The same, for compiled callers."""
+    def offset(self) -> cython.longlong:
+        """Return the offset of the next byte in the source."""
         return self.base + self.at
 
     @cython.ccall
     def checksum(self) -> cython.ulonglong:
-        """The CRC of all bytes taken so far."""
+        """Return the CRC-64 of all bytes consumed so far."""
         self._update_crc()
         return self.crc
 
     @cython.ccall
-    def rest(self) -> bytes:
-        """What was asked of the source and not taken, and is taken now."""
-        left: bytes = mem.to_bytes(self.p, self.at, self.end - self.at)
-        self.at = self.end
+    def take_buffered(self) -> bytes:
+        """Consume and return the bytes that are in the buffer."""
+        left: bytes = mem.to_bytes(self.p, self.at, self.filled - self.at)
+        self.at = self.filled
         return left
 
     def remainder(self) -> bytes:
-        """All bytes up to the end."""
-        parts: list[bytes] = [self.rest()]
+        """Consume and return all bytes up to the end of the source."""
+        parts: list[bytes] = [self.take_buffered()]
         while more := self.read(READ_BYTES):
             parts.append(more)
         return b"".join(parts)
@@ -116,16 +105,16 @@ class RdbInput:
 
     @cython.ccall
     def byte(self) -> cython.uint:
-        """One byte."""
-        if self.at == self.end:
+        """Read one byte."""
+        if self.at == self.filled:
             self._fill(1)
         self.at += 1
         return self.p[self.at - 1]
 
     @cython.ccall
     def length(self) -> cython.ulonglong:
-        """A length or count; signed values are written as the unsigned 64 bits they have."""
-        at: cython.longlong = self.here()
+        """Read a length or count. Signed values are stored as unsigned 64 bits."""
+        at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
         if self.coded:
             raise Damaged(at, "a length cannot begin like that")
@@ -133,24 +122,24 @@ class RdbInput:
 
     @cython.ccall
     def time(self) -> cython.longlong:
-        """A time in milliseconds."""
-        if self.end - self.at < 8:
+        """Read a time in milliseconds."""
+        if self.filled - self.at < 8:
             self._fill(8)
         self.at += 8
         return mem.as_signed(mem.u64le(self.p, self.at - 8))
 
     @cython.ccall
     def u32(self) -> cython.uint:
-        """Four bytes, little-endian."""
-        if self.end - self.at < 4:
+        """Read a little-endian u32."""
+        if self.filled - self.at < 4:
             self._fill(4)
         self.at += 4
         return mem.u32le(self.p, self.at - 4)
 
     @cython.ccall
     def raw_id(self) -> cython.void:
-        """An ID of 16 bytes, into ms and seq."""
-        if self.end - self.at < 16:
+        """Read an ID of 16 bytes into ms and seq."""
+        if self.filled - self.at < 16:
             self._fill(16)
         self.at += 16
         self.ms = mem.u64be(self.p, self.at - 16)
@@ -158,7 +147,7 @@ class RdbInput:
 
     @cython.ccall
     def id(self) -> cython.void:
-        """An ID of two lengths, into ms and seq."""
+        """Read an ID of two lengths into ms and seq."""
         self.ms = self.length()
         self.seq = self.length()
 
@@ -166,8 +155,8 @@ class RdbInput:
 
     @cython.ccall
     def string(self) -> bytes:
-        """A string, whatever its encoding."""
-        at: cython.longlong = self.here()
+        """Read a string in any encoding."""
+        at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
         if not self.coded:
             return self._take(n, at)
@@ -177,8 +166,8 @@ class RdbInput:
 
     @cython.ccall
     def block(self) -> bytearray:
-        """The same, in a block of its own, with no room to spare."""
-        at: cython.longlong = self.here()
+        """Read a string in any encoding into a new bytearray of exactly its size."""
+        at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
         made: bytearray = bytearray()
         if self.coded:
@@ -186,7 +175,7 @@ class RdbInput:
         if n > mem.as_unsigned(READ_BYTES):
             return bytearray(self._take(n, at))
         size: cython.Py_ssize_t = n
-        if self.end - self.at < size:
+        if self.filled - self.at < size:
             self._fill(size)
         mem.resize(made, size)
         out: cython.p_uchar = made
@@ -195,15 +184,15 @@ class RdbInput:
         return made
 
     @cython.ccall
-    def bytes_of(self, n: cython.Py_ssize_t) -> bytes:
-        """The next n bytes."""
-        return self._take(n, self.here())
+    def raw(self, n: cython.Py_ssize_t) -> bytes:
+        """Read n bytes."""
+        return self._take(n, self.offset())
 
     # ---- inside
 
     @cython.cfunc
     def _decimal(self, encoding: cython.ulonglong, at: cython.longlong) -> bytes:
-        """The string at offset `at`, of which the integer comes next."""
+        """Return the text of the integer that comes next; the string began at offset `at`."""
         v: cython.longlong
         if encoding == INT8:
             v = self.byte()
@@ -219,7 +208,7 @@ class RdbInput:
 
     @cython.cfunc
     def _length(self) -> cython.ulonglong:
-        """A length; or, `coded`, the number of a string's encoding."""
+        """Read a length; or, setting coded, the number of a string encoding."""
         first: cython.uint = self.byte()
         n: cython.ulonglong = first & 0x3F
         left: cython.int
@@ -229,9 +218,9 @@ class RdbInput:
         if first < U32_LENGTH:
             return n << 8 | self.byte()
         if first > U64_LENGTH:
-            raise Damaged(self.here() - 1, f"no length begins with the byte {first}")
+            raise Damaged(self.offset() - 1, f"no length begins with the byte {first}")
         left = 4 if first == U32_LENGTH else 8
-        if self.end - self.at < left:
+        if self.filled - self.at < left:
             self._fill(left)
         n = 0
         while left > 0:
@@ -242,27 +231,27 @@ class RdbInput:
 
     @cython.cfunc
     def _take(self, n: cython.ulonglong, at: cython.longlong) -> bytes:
-        """The next n bytes, those of the string at offset `at`."""
+        """Read n bytes of the string that began at offset `at`."""
         size: cython.Py_ssize_t
         if n > STRING_MAX:
             raise Damaged(at, f"a string cannot have {n} bytes")
         size = n
         if size > READ_BYTES:
             return self._take_long(size)
-        if self.end - self.at < size:
+        if self.filled - self.at < size:
             self._fill(size)
         self.at += size
         return mem.to_bytes(self.p, self.at - size, size)
 
     @cython.cfunc
     def _take_long(self, size: cython.Py_ssize_t) -> bytes:
-        """The next size bytes, read in steps: a size that lies takes no memory."""
+        """Read size bytes in steps, so that a wrong size does not allocate memory."""
         parts: list[bytes] = []
         n: cython.Py_ssize_t
         while size > 0:
-            if self.at == self.end:
+            if self.at == self.filled:
                 self._fill(1)
-            n = min(size, self.end - self.at)
+            n = min(size, self.filled - self.at)
             parts.append(mem.to_bytes(self.p, self.at, n))
             self.at += n
             size -= n
@@ -270,7 +259,7 @@ class RdbInput:
 
     @cython.cfunc
     def _decompressed(self, at: cython.longlong) -> bytearray:
-        """The string at offset `at`, whose two sizes come next."""
+        """Read the two sizes and the bytes of the compressed string that began at offset `at`."""
         packed: cython.ulonglong = self.length()
         size: cython.ulonglong = self.length()
         if size > STRING_MAX or packed > STRING_MAX or size > packed * LZF_RATIO_MAX:
@@ -278,56 +267,44 @@ class RdbInput:
         data: bytes = b""
         n: cython.Py_ssize_t = packed
         wanted: cython.Py_ssize_t = size
-        unpacked: cython.Py_ssize_t
+        expanded: cython.Py_ssize_t
         if n > READ_BYTES:
             data = self._take_long(n)
-        elif self.end - self.at < n:
+        elif self.filled - self.at < n:
             self._fill(n)
         made: bytearray = bytearray()
         mem.resize(made, wanted)
         out: cython.p_uchar = made
         if n > READ_BYTES:
-            unpacked = lzf.unpack(data, 0, n, out, wanted)
+            expanded = lzf.decompress_into(data, 0, n, out, wanted)
         else:
-            unpacked = lzf.unpack(self.p, self.at, n, out, wanted)
+            expanded = lzf.decompress_into(self.p, self.at, n, out, wanted)
             self.at += n
-        if unpacked != wanted:
+        if expanded != wanted:
             raise Damaged(at, "a compressed string is damaged")
         return made
 
     @cython.cfunc
     def _fill(self, n: cython.Py_ssize_t) -> cython.void:
-        """Read until n bytes are there that were not taken yet."""
+        """Read from the source until the buffer has n unread bytes."""
         self._update_crc()
         piece: bytes
         self.base += self.at
-        self.end -= self.at
-        mem.move(self.p, 0, self.at, self.end)
+        self.filled -= self.at
+        mem.move(self.p, 0, self.at, self.filled)
         self.at = self.checksummed_to = 0
-        while self.end < n:
+        while self.filled < n:
             piece = self.read(READ_BYTES)
             if not piece:
-                raise Damaged(self.base + self.end, "it ends here, where more must come")
-            self._append(piece)
-        if self.progress is not None and self.base - self.reported_at >= TELL_BYTES:
+                raise Damaged(self.base + self.filled, "it ends here, where more must come")
+            self.feed(piece)
+        if self.progress is not None and self.base - self.reported_at >= PROGRESS_BYTES:
             self.reported_at = self.base
             self.progress(self.base)
 
     @cython.cfunc
-    def _append(self, piece: bytes) -> cython.void:
-        """Put piece behind what is there."""
-        end: cython.Py_ssize_t = self.end + len(piece)
-        if end > self.cap:
-            cap: cython.Py_ssize_t = max(end, min(2 * self.cap, 2 * READ_BYTES))
-            mem.resize(self.buf, cap)
-            self.p = self.buf
-            self.cap = cap
-        mem.copy(self.p, self.end, piece, 0, len(piece))
-        self.end = end
-
-    @cython.cfunc
     def _update_crc(self) -> cython.void:
-        """Bring what was taken into the checksum."""
+        """Add the consumed bytes to the checksum."""
         if self.checksum_enabled:
             self.crc = crc64.update(self.crc, self.p, self.checksummed_to, self.at - self.checksummed_to)
         self.checksummed_to = self.at

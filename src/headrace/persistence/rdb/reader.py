@@ -1,15 +1,15 @@
-"""Reading an RDB file: the snapshot of a whole keyspace.
+"""Read an RDB file: the snapshot of a whole keyspace.
 
 REDIS0010 | VALKEY080                the magic, with the version in decimal
 FA string string                     auxiliary field: name, value; any number, also between keys
-F5 string                            a library of functions; passed over
+F5 string                            a library of functions; skipped
 FE length                            the keys that follow are of this database
-FB length length                     how many keys there are, and how many that expire; a hint
-F4 length length length              a hint about a cluster's slot
+FB length length                     number of keys, and of those that expire; a hint
+F4 length length length              a hint about a cluster slot
 FC i64 le ms | FD i32 le s           when the next key expires
-F8 length | F9 byte                  how the next key was used; passed over
+F8 length | F9 byte                  LRU or LFU data of the next key; skipped
 type byte, string, object            a key and its value
-FF                                   the end, and the CRC-64 of all before it; 0: it was not reckoned
+FF                                   the end, and the CRC-64 of all bytes before it; 0: not computed
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
 from headrace.streams.stream import Stream
 
-CHECKSUM_SINCE = 5  # the version that began to end files with one
+CHECKSUM_SINCE = 5  # the first version with a checksum
 
 SLOT_HINT, FUNCTIONS, OLD_FUNCTIONS, MODULE_AUX = 0xF4, 0xF5, 0xF6, 0xF7
 IDLE, FREQUENCY, AUX, SIZE_HINT = 0xF8, 0xF9, 0xFA, 0xFB
@@ -44,15 +44,15 @@ TYPE_NAMES = {number: name for name, numbers in OTHER_TYPES.items() for number i
 
 
 class ByteReader(Protocol):
-    """Where the bytes come from."""
+    """A source of bytes."""
 
     def read(self, n: int, /) -> bytes:
-        """Up to n bytes; none at the end."""
+        """Return up to n bytes; b"" at the end."""
 
 
 @dataclass
 class LoadedSnapshot:
-    """What was read; keys are those that were put, expired those that were dropped for their age."""
+    """What was read. keys counts the keys put, expired those that had expired and were dropped."""
 
     version: str = ""
     aux: dict[bytes, bytes] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class LoadedSnapshot:
     streams: int = 0
     strings: int = 0
     entries: int = 0
-    functions: int = 0  # libraries passed over
+    functions: int = 0  # libraries skipped
     end: int = 0  # the offset after the checksum
 
 
@@ -76,9 +76,13 @@ def read_rdb(
 ) -> LoadedSnapshot:
     """Put all keys of source into keyspace, without events.
 
-    Keys that are dead at now_ms are dropped unless keep_expired. merge: a key may be there already, and
-    is replaced. progress gets the bytes read, about every MiB. Damaged when the file is, or holds what
-    headrace does not; the keyspace then has a part of it.
+    Args:
+        now_ms: Unix milliseconds; keys that have expired by then are dropped unless keep_expired.
+        merge: replace keys that exist already.
+        progress: called about every MiB with the bytes read.
+
+    Raises:
+        Damaged: if the file is damaged or contains unsupported types. The keyspace then has a part of it.
     """
     file = _File(source, keyspace, progress)
     file.now_ms, file.keep_expired, file.merge = now_ms, keep_expired, merge
@@ -92,7 +96,7 @@ def read_rdb(
 
 
 class _File:
-    """One reading of a file, and where it stands."""
+    """Reads one file; holds the database and the expiry of the next key."""
 
     now_ms: int
     keep_expired: bool
@@ -106,10 +110,10 @@ class _File:
         self.loaded = LoadedSnapshot()
         self.database = 0
         self.expires_ms: int | None = None  # of the next key
-        self.kept: bytes | None = None  # what its type cannot say: see stream_extras.py
+        self.kept: bytes | None = None  # the extras of the next key: see stream_extras.py
 
     def read(self) -> None:
-        """Read it from magic to checksum."""
+        """Read the file from the magic to the checksum."""
         inp = self.inp
         version = self._magic()
         opcode = inp.byte()
@@ -121,10 +125,10 @@ class _File:
             opcode = inp.byte()
         if version >= CHECKSUM_SINCE:
             self._checksum()
-        self.loaded.end = inp.offset
+        self.loaded.end = inp.offset()
 
     def _magic(self) -> int:
-        magic = self.inp.bytes_of(9)
+        magic = self.inp.raw(9)
         for name, digits in ((b"REDIS", 4), (b"VALKEY", 3)):
             number = magic[len(name) :]
             if magic.startswith(name) and len(number) == digits and number.isdigit():
@@ -136,14 +140,14 @@ class _File:
 
     def _checksum(self) -> None:
         inp = self.inp
-        at, reckoned = inp.offset, inp.checksum()
-        written = int.from_bytes(inp.bytes_of(8), "little")
-        if written not in (0, reckoned):
-            raise Damaged(at, f"the checksum says {written:016x}, the bytes before it give {reckoned:016x}")
+        at, computed = inp.offset(), inp.checksum()
+        written = int.from_bytes(inp.raw(8), "little")
+        if written not in (0, computed):
+            raise Damaged(at, f"the checksum says {written:016x}, the bytes before it give {computed:016x}")
 
     def _opcode(self, opcode: int) -> None:
         inp = self.inp
-        at = inp.offset - 1
+        at = inp.offset() - 1
         if opcode == EXPIRES_MS:
             self.expires_ms = inp.time()
         elif opcode == EXPIRES_S:
@@ -182,9 +186,9 @@ class _File:
         self.database = number
 
     def _key(self, kind: int) -> None:
-        """Read a key of that type and put it."""
+        """Read a key of this type and put it into the keyspace."""
         inp, loaded = self.inp, self.loaded
-        at = inp.offset - 1
+        at = inp.offset() - 1
         if kind != STRING and not is_stream(kind):
             name = TYPE_NAMES.get(kind, f"a value of the unknown type {kind}")
             raise Damaged(at, f"{name}: headrace holds streams and strings only")

@@ -1,24 +1,24 @@
-"""What a stream has and the RDB type it is written as has no place for, kept for our own reader.
+"""Extras: the parts of a stream that its RDB type cannot store, kept for Headrace's own reader.
 
-In a file it is an auxiliary field, which every server passes over, just before the key:
+In a file they are an auxiliary field just before the key, which other servers skip:
 
     FA "headrace-kept" string
 
-in a DUMP payload it stands between object and footer. It is written in the primitives of RDB:
+In a DUMP payload they are between object and footer. They are written in the primitives of RDB:
 
     "HRK1" part ...                       each part at most once, in this order
     'u' groups: string name, string consumer, count, raw ID ...
-                                          below type 27: these entries, the first given back first, are
-                                          unowned; that consumer is a placeholder
+                                          below type 27: these entries, in order of release, are
+                                          unowned; the consumer is a placeholder
     'a' groups: string name, count, time ...
-                                          below type 21: when its consumers, in byte order, were last active
+                                          below type 21: active times of the consumers, in byte order
     'o' groups: string name, count, raw ID ...
-                                          the order in which entries of one time were delivered, where
-                                          that is not the order of their IDs
+                                          the delivery order of entries with the same time, if it is
+                                          not the order of their IDs
     'i' duration, maxsize, producers ...  below type 26: as type 26 writes it
 
-groups is a count; only groups with something to say are there. Nothing is written when there is nothing to
-say, and no DUMP payload has 'a' or 'o': it is to be the one that a server makes of the same history.
+groups is a count; groups without such data are left out, as are empty parts. DUMP payloads never contain 'a'
+or 'o', so that they equal those of a Redis server with the same history.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def encode_extras(
     *,
     for_dump: bool = False,
 ) -> bytes | None:
-    """What is to be kept of stream when it is written in this version; None when that is nothing.
+    """Return the extras of a stream that is written in this version; None if there are none.
 
-    settings are those of its keyspace.
+    settings are those of the keyspace of the stream.
     """
     out = RdbOutput(None, False)
     groups = stream.groups()
@@ -74,12 +74,12 @@ def encode_extras(
 
 
 def _has_active_times(group: Group) -> bool:
-    """Whether the time seen, which types below 21 have, does not tell when all were active."""
+    """Return whether an active time differs from what a reader derives from the time seen."""
     return any(consumer.active_ms != consumer.seen_ms for consumer in group.consumers())
 
 
 def _has_producers(stream: Stream, settings: Settings) -> bool:
-    """Whether a new stream would not remember the same, as things are set or usually are."""
+    """Return whether the idempotency data differ from those of a new stream."""
     own = (stream.idmp_duration_s, stream.idmp_maxsize)
     news = [(one.stream_idmp_duration, one.stream_idmp_maxsize) for one in (settings, DEFAULT_SETTINGS)]
     return stream.idempotency is not None or news != [own, own]
@@ -112,14 +112,14 @@ def _put_order(out: RdbOutput, group: Group) -> None:
     slots = unordered(group.pending)
     out.length(len(slots))
     for slot in slots:
-        out.raw16(group.pending.ms_of(slot), group.pending.seq_of(slot))
+        out.raw_id(group.pending.ms_of(slot), group.pending.seq_of(slot))
 
 
 @cython.ccall
 def unordered(pending: PendingEntries) -> list[Any]:
-    """The slots, in delivery order, of owned entries delivered at one time and not by rising ID."""
+    """Return the slots, in delivery order, of owned entries of equal time that do not rise by ID."""
     found: list[Any] = []
-    run: list[Any] = []  # of one time
+    run: list[Any] = []  # entries of one time
     rising: cython.bint = True
     time_ms: cython.longlong = 0
     ms: cython.ulonglong = 0
@@ -144,24 +144,24 @@ def unordered(pending: PendingEntries) -> list[Any]:
     return found
 
 
-# ---- and back
+# ---- reading
 
 
 def is_extras(data: bytes) -> bool:
-    """Whether data, found where encode_kept's work could be, claims to be it."""
+    """Return whether data begins like the result of encode_extras()."""
     return data.startswith(MAGIC)
 
 
 def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
-    """Give stream, as it was read for keyspace, what was kept of it; ValueError when data is nonsense.
+    """Apply extras to a stream that was just read for keyspace.
 
-    stream may have got a part of it when that is raised.
+    Raises ValueError for damaged data; the stream may then have a part of it.
     """
     inp = RdbInput(BytesIO(data).read, checksum=False)
     try:
-        if inp.bytes_of(len(MAGIC)) != MAGIC:
+        if inp.raw(len(MAGIC)) != MAGIC:
             raise ValueError("it does not begin as what was kept does")
-        while inp.offset < len(data):
+        while inp.offset() < len(data):
             kind = inp.byte()
             if kind == UNOWNED:
                 _take_groups(inp, stream, _take_unowned)
@@ -215,7 +215,7 @@ def _take_order(inp: RdbInput, group: Group) -> None:
 
 
 def _take_slot(inp: RdbInput, pending: PendingEntries, owner: Consumer | None) -> int:
-    """The slot of the ID that comes next, which must be that owner's; None: just anybody's."""
+    """Read an ID and return its slot. It must belong to owner; None: to any consumer."""
     inp.raw_id()
     slot = pending.find(inp.ms, inp.seq)
     holder = pending.owner_of(slot) if slot >= 0 else None

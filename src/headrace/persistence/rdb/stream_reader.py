@@ -1,4 +1,4 @@
-"""The stream object of RDB files and DUMP payloads, of all types, read with nothing taken for granted.
+"""Read the stream object of RDB files and DUMP payloads, of all types, from untrusted bytes.
 
     nodes       count, then: string of 16 bytes (the master ID), string (the listpack: see streams/node.py)
     counters    length, last ID                                  all IDs here: two lengths
@@ -10,16 +10,15 @@
         consumers   count, then: name, time seen
                     time active (-1: never)                      21 on
                     count, then: raw ID of a pending entry
-        unowned     count, then: raw ID of a pending entry       27 on; first given back first
+        unowned     count, then: raw ID of a pending entry       27 on; in order of release
     producers   duration (s), maxsize, count, then:              26 on
                 pid, count, then: iid, ID; oldest first
                 iids-added, iids-duplicates
 
-The types: 15 (Redis 5.0), 19 (7.0), 21 (7.2, Valkey), 26 (8.6), 27 (8.8). What an old type does not say is
-what its server would have found: see the functions. Refused is what would break a stream or cannot have
-been written. Not refused, for servers do write it: a node without live entries, pending entries that are
-no longer in the stream or lie after its last ID, a group that has read more than was ever added, a
-deleted ID above the last one.
+The types: 15 (Redis 5.0), 19 (7.0), 21 (7.2, Valkey), 26 (8.6), 27 (8.8). Values that an old type lacks are
+computed as its server does: see the functions. Rejected is what would break a stream, or what no server
+writes. Servers do write, and so accepted are: a node without live entries; pending entries that are deleted
+or after the last ID; a group that has read more than was ever added; a deleted ID above the last one.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ WITH_PRODUCERS = cython.declare(cython.int, 26)
 WITH_UNOWNED = cython.declare(cython.int, 27)
 UNKNOWN = cython.declare(cython.longlong, -1)
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
-# A lifetime counter starts at 2^63 - 1 at most, where XSETID may set it, and goes up one by one.
+# XSETID sets a lifetime counter to 2^63 - 1 at most; from there it rises one by one.
 COUNTER_MAX = cython.declare(cython.ulonglong, 3 << 62)
 REMEMBERED_MAX = cython.declare(cython.ulonglong, 1 << 32)
 NO_TIME_LIMIT = cython.declare(cython.Py_ssize_t, 0x7FFFFFFFFFFFFFFF)
@@ -59,13 +58,13 @@ NO_TIME_LIMIT = cython.declare(cython.Py_ssize_t, 0x7FFFFFFFFFFFFFFF)
 
 @cython.ccall
 def is_stream(kind: cython.int) -> cython.bint:
-    """Whether that type byte is one of the stream's."""
+    """Return whether this is a type byte of streams."""
     return kind == 15 or kind == 19 or kind == 21 or kind == 26 or kind == 27
 
 
 @cython.ccall
 def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
-    """The stream that comes next in inp, of the type `kind`, for keyspace. Damaged where it cannot be one."""
+    """Read a stream of the type `kind`, for keyspace. Raises Damaged."""
     stream: Stream = Stream()
     stream.compaction = keyspace.compaction
     stream.idmp_duration_s = keyspace.settings.stream_idmp_duration
@@ -83,7 +82,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
 
 @cython.ccall
 def drop_expired_iids(stream: Stream, now_ms: cython.longlong) -> cython.void:
-    """Let the stream forget the iids whose time has passed at now_ms."""
+    """Delete the iids that have expired at now_ms."""
     memory: IdempotencyStore | None = stream.idempotency
     if memory is not None:
         memory.expire(now_ms, NO_TIME_LIMIT)
@@ -94,14 +93,14 @@ def drop_expired_iids(stream: Stream, now_ms: cython.longlong) -> cython.void:
 
 @cython.cfunc
 def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
-    """Read the nodes; returns how many live entries they have."""
+    """Read the nodes; return the number of their live entries."""
     alive: cython.ulonglong = 0
     at: cython.longlong
     key: bytes
     data: bytearray
     left: cython.ulonglong = inp.length()
     while left > 0:
-        at = inp.here()
+        at = inp.offset()
         key = inp.string()
         data = inp.block()
         try:
@@ -119,10 +118,10 @@ def _read_nodes(inp: RdbInput, stream: Stream) -> cython.ulonglong:
 
 @cython.cfunc
 def _read_node(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) -> cython.void:
-    """Load the node, which has entries before its own ID, as a node of the live ones.
+    """Load a node that has entries before its own ID, as a node of its live entries.
 
-    Redis 7.0 writes such a node, the stream's first one: when a trim has left only tombstones in it, and
-    XSETID then sets the last ID back before them, new entries still go into it.
+    Redis 7.0 writes such a node as the first one of a stream: if a trim has left only tombstones in it, and
+    XSETID then sets the last ID back before them, new entries are still added to it.
     """
     if stream.tail is not None:
         raise Damaged(at, "a node of a stream has entries that come before it")
@@ -140,8 +139,8 @@ def _read_node(stream: Stream, key: bytes, data: bytearray, at: cython.longlong)
 
 @cython.cfunc
 def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cython.ulonglong) -> cython.void:
-    """Read what lies between nodes and groups. The stored first ID is ignored and computed again."""
-    at: cython.longlong = inp.here()
+    """Read the counters between nodes and groups. The stored first ID is ignored and computed again."""
+    at: cython.longlong = inp.offset()
     stream.length = inp.length()
     if stream.length != alive:
         raise Damaged(at, f"a stream says it has {stream.length} entries, its nodes have {alive}")
@@ -162,14 +161,14 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
     stream.update_first_id()
     last: StreamId | None = stream.last_entry_id()
     if last is not None and stream_id.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
-        stream.last_ms = last.ms  # the entries are sound: better to repair the number than to lose them
+        stream.last_ms = last.ms  # the entries are valid: repair the number to keep them
         stream.last_seq = last.seq
 
 
 @cython.cfunc
 def _read_counter(inp: RdbInput) -> cython.ulonglong:
-    """A number that counts up through the whole life of a stream."""
-    at: cython.longlong = inp.here()
+    """Read a counter that rises through the lifetime of a stream."""
+    at: cython.longlong = inp.offset()
     n: cython.ulonglong = inp.length()
     if n > COUNTER_MAX:
         raise Damaged(at, f"a counter of {n} is impossible")
@@ -181,8 +180,8 @@ def _read_counter(inp: RdbInput) -> cython.ulonglong:
 
 @cython.cfunc
 def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
-    """Read one group with its consumers."""
-    at: cython.longlong = inp.here()
+    """Read one group with its pending entries and consumers."""
+    at: cython.longlong = inp.offset()
     name: bytes = inp.string()
     if stream.group(name) is not None:
         raise Damaged(at, f"a stream has the group {name!r} twice")
@@ -207,7 +206,7 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
 
 @cython.cfunc
 def _read_pending(inp: RdbInput, pending: PendingEntries) -> list[Any]:
-    """Read the pending entries, unowned so far; return the delivery time of each slot, from 0 on."""
+    """Read the pending entries, not owned yet; return the delivery time of each slot, from 0 on."""
     times: list[Any] = []
     at: cython.longlong
     ms: cython.ulonglong
@@ -216,13 +215,13 @@ def _read_pending(inp: RdbInput, pending: PendingEntries) -> list[Any]:
     slot: cython.Py_ssize_t
     left: cython.ulonglong = inp.length()
     while left > 0:
-        at = inp.here()
+        at = inp.offset()
         inp.raw_id()
         ms = inp.ms
         seq = inp.seq
         times.append(inp.time())
         deliveries = inp.length()
-        if deliveries > mem.as_unsigned(I64_MAX):  # old servers counted past the signed numbers
+        if deliveries > mem.as_unsigned(I64_MAX):  # old servers counted beyond signed 64 bits
             deliveries = I64_MAX
         try:
             slot = pending.add(ms, seq, None, 0, mem.as_signed(deliveries))
@@ -235,8 +234,8 @@ def _read_pending(inp: RdbInput, pending: PendingEntries) -> list[Any]:
 
 @cython.cfunc
 def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[Any]) -> cython.void:
-    """Read one consumer, and into owners, by slot, what it owns."""
-    at: cython.longlong = inp.here()
+    """Read one consumer, and add it to owners at the slots that it owns."""
+    at: cython.longlong = inp.offset()
     name: bytes = inp.string()
     slot: cython.Py_ssize_t
     if group.consumer(name) is not None:
@@ -245,7 +244,7 @@ def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[A
     consumer.active_ms = inp.time() if kind >= WITH_ACTIVE_TIMES else consumer.seen_ms
     left: cython.ulonglong = inp.length()
     while left > 0:
-        at = inp.here()
+        at = inp.offset()
         inp.raw_id()
         slot = group.pending.find(inp.ms, inp.seq)
         if slot < 0:
@@ -258,7 +257,7 @@ def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[A
 
 @cython.cfunc
 def _assign_owners(pending: PendingEntries, owners: list[Any], times: list[Any]) -> cython.void:
-    """Give the entries to their owners, in the order in which they were delivered."""
+    """Set the owners of the entries, in order of delivery."""
     slot: cython.Py_ssize_t
     owner: Consumer | None
     for slot in sorted(range(len(times)), key=times.__getitem__):
@@ -270,7 +269,7 @@ def _assign_owners(pending: PendingEntries, owners: list[Any], times: list[Any])
 @cython.cfunc
 def _read_unowned(inp: RdbInput, pending: PendingEntries) -> cython.void:
     """Read the order in which the unowned entries were released. It must contain all of them."""
-    at: cython.longlong = inp.here()
+    at: cython.longlong = inp.offset()
     seen: set[int] = set()
     slot: cython.Py_ssize_t
     left: cython.ulonglong = inp.length()
@@ -291,8 +290,8 @@ def _read_unowned(inp: RdbInput, pending: PendingEntries) -> cython.void:
 
 @cython.ccall
 def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.void:
-    """Read what is remembered of idempotent producers."""
-    at: cython.longlong = inp.here()
+    """Read the remembered requests of idempotent producers."""
+    at: cython.longlong = inp.offset()
     duration: cython.ulonglong = inp.length()
     maxsize: cython.ulonglong = inp.length()
     if not 0 < duration <= REMEMBERED_MAX or not 0 < maxsize <= REMEMBERED_MAX:
@@ -305,7 +304,7 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
     iids: cython.ulonglong
     producers: cython.ulonglong = inp.length()
     while producers > 0:
-        at = inp.here()
+        at = inp.offset()
         pid = inp.string()
         if pid in memory.by_producer:
             raise Damaged(at, f"a stream has the producer {pid!r} twice")

@@ -1,10 +1,10 @@
-"""The stream object of RDB files and DUMP payloads, as stream_reader.py draws it, in the types 19 to 27.
+"""Write the stream object of RDB files and DUMP payloads, types 19 to 27; stream_reader.py shows its bytes.
 
-Nodes go out as they lie in memory. Nothing here changes the stream, so a forked child may write while its
-parent goes on; what such a child touches is the objects around the packed bytes, not the bytes.
+Nodes are written as they are in memory. The stream is not changed, so a forked child may write it. Such a
+child touches only the objects around the packed bytes, so the pages of these bytes stay shared.
 
-Types below 27 cannot store that a pending entry is unowned. There it gets an owner that does not exist, its
-group's stand-in, so that who loads it still knows it as pending; stream_extras.py says which consumer it is.
+Types below 27 cannot store that a pending entry is unowned. There it is written with a placeholder consumer
+as its owner, so that it stays pending in other servers; stream_extras.py stores which consumer that is.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NEVER = cython.declare(cython.longlong, -1)
 def write_stream(
     out: RdbOutput, stream: Stream, stream_type: cython.int, now_ms: cython.longlong
 ) -> cython.void:
-    """Write the stream as that type, from 19 on; iids that are too old at now_ms are left out."""
+    """Write the stream as this type (19 or above), without the iids that have expired at now_ms."""
     group: Group
     groups: list[Group] = stream.groups()
     _write_nodes(out, stream)
     out.length(stream.length)
-    out.numbers(stream.last_ms, stream.last_seq)
-    out.numbers(stream.first_ms, stream.first_seq)
-    out.numbers(stream.max_deleted_ms, stream.max_deleted_seq)
+    out.id(stream.last_ms, stream.last_seq)
+    out.id(stream.first_ms, stream.first_seq)
+    out.id(stream.max_deleted_ms, stream.max_deleted_seq)
     out.length(stream.entries_added)
     out.length(len(groups))
     for group in groups:
@@ -55,7 +55,7 @@ def write_stream(
 
 @cython.ccall
 def write_producers(out: RdbOutput, stream: Stream, now_ms: cython.longlong) -> cython.void:
-    """Write what is remembered of idempotent producers, and for how long; not what is too old at now_ms."""
+    """Write the idempotency settings and the requests that have not expired at now_ms."""
     memory: IdempotencyStore | None = stream.idempotency
     out.length(mem.as_unsigned(stream.idmp_duration_s))
     out.length(mem.as_unsigned(stream.idmp_maxsize))
@@ -76,14 +76,14 @@ def write_producers(out: RdbOutput, stream: Stream, now_ms: cython.longlong) -> 
         out.length(len(left))
         for iid, entry in left:
             out.string(iid)
-            out.numbers(entry.ms, entry.seq)
+            out.id(entry.ms, entry.seq)
     out.length(memory.added)
     out.length(memory.duplicates)
 
 
 @cython.ccall
 def placeholder_consumer(group: Group) -> bytes:
-    """Return the placeholder owner of unowned entries for such types: a name the group does not have."""
+    """Return the name of the placeholder owner of unowned entries, which the group does not use."""
     name = b"headrace-unowned"
     while group.consumer(name) is not None:
         name += b"-"
@@ -99,7 +99,7 @@ def _write_nodes(out: RdbOutput, stream: Stream) -> cython.void:
     while more:
         node = node_module.node_at(cursor)
         out.byte(NODE_KEY_BYTES)
-        out.raw16(node.ms, node.seq)
+        out.raw_id(node.ms, node.seq)
         out.string_from(node.pack.p, node.pack.used + 1)
         more = cursor.next()
 
@@ -108,14 +108,14 @@ def _write_nodes(out: RdbOutput, stream: Stream) -> cython.void:
 def _write_group(
     out: RdbOutput, group: Group, stream_type: cython.int, now_ms: cython.longlong
 ) -> cython.void:
-    """Write one group with what is pending in it and its consumers."""
+    """Write one group with its pending entries and consumers."""
     pending: PendingEntries = group.pending
     consumer: Consumer
     consumers: list[Consumer] = group.consumers()
     slot: cython.Py_ssize_t
     stands_in: cython.bint = stream_type < WITH_UNOWNED and pending.unowned > 0
     out.string(group.name)
-    out.numbers(group.last_ms, group.last_seq)
+    out.id(group.last_ms, group.last_seq)
     out.length(mem.as_unsigned(group.entries_read))
     out.length(pending.count)
     slot = pending.from_id(0, 0)
@@ -146,7 +146,7 @@ def _write_group(
 
 @cython.ccall
 def write_unowned(out: RdbOutput, pending: PendingEntries) -> cython.void:
-    """Write the number of unowned entries and their IDs, the first released first."""
+    """Write the number of unowned entries and their IDs, in order of release."""
     _: cython.Py_ssize_t
     slot: cython.Py_ssize_t = pending.oldest()
     out.length(pending.unowned)
@@ -157,12 +157,12 @@ def write_unowned(out: RdbOutput, pending: PendingEntries) -> cython.void:
 
 @cython.cfunc
 def _write_id(out: RdbOutput, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.void:
-    out.raw16(pending.ms_of(slot), pending.seq_of(slot))
+    out.raw_id(pending.ms_of(slot), pending.seq_of(slot))
 
 
 @cython.cfunc
 def _unexpired_iids(iids: Any, limit: cython.longlong) -> list[Any]:
-    """The items of iids, oldest first, from the first on whose entry is later than limit."""
+    """Return the items of iids, oldest first, from the first one later than limit on."""
     items: list[Any] = list(iids.items())
     entry: StreamId
     at: cython.Py_ssize_t = 0

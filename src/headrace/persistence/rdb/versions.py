@@ -1,27 +1,27 @@
-"""Which form of RDB to write: what is wanted decides who can load it.
+"""The RDB versions that can be written, and which servers load them.
 
-    name          magic       stream type    what the stream type has more      loads in
+    name          magic       stream type    what the stream type adds          loaded by
     compatible    REDIS0010   19                                                Redis 7.0 on, Valkey
     redis-7.2     REDIS0011   21             when consumers were last active    Redis 7.2 on, Valkey
     redis-8.0     REDIS0012   21                                                Redis 8.0 on
     redis-8.6     REDIS0013   26             idempotent producers               Redis 8.6 on
     redis-8.8     REDIS0014   27             pending entries without an owner   Redis 8.8 on
 
-Nothing is lost for us in any of them: see stream_extras.py for where the rest goes.
+Headrace itself loses nothing in any of them: see stream_extras.py.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# What the stream types have more than those below them.
+# What the stream types add to those below them.
 TYPE_ACTIVE_TIMES = 21
 TYPE_IDEMPOTENCY = 26
 TYPE_UNOWNED = 27
 
 
 class RdbVersion(NamedTuple):
-    """A form of RDB: its name in the configuration, the number in the magic, the type of streams."""
+    """A version of RDB: its name in the configuration, the number in the magic, the type of streams."""
 
     name: str
     rdb_version: int
@@ -39,7 +39,7 @@ VERSIONS = (
 
 
 def by_name(name: str) -> RdbVersion:
-    """The version of that name; ValueError when there is none."""
+    """Return the version of this name; raise ValueError if there is none."""
     for version in VERSIONS:
         if version.name == name:
             return version

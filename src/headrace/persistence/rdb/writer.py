@@ -1,7 +1,7 @@
-"""Writing an RDB file: the snapshot of a whole keyspace, as reader.py draws it.
+"""Write an RDB file: the snapshot of a whole keyspace; reader.py shows its bytes.
 
-What is dead at now_ms, keys and iids, stays out. The file says nothing that a server does not expect there:
-what only we know stands in auxiliary fields (see stream_extras.py), which all others pass over.
+Keys and iids that have expired at now_ms are left out. Data that only Headrace has are in auxiliary fields
+(see stream_extras.py), which other servers skip.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROGRESS_BYTES = 1 << 20
 
 
 class SnapshotSize(NamedTuple):
-    """How large the file became, and how many keys are in it."""
+    """The size of the file, and the number of keys in it."""
 
     bytes: int
     keys: int
@@ -47,10 +47,14 @@ def write_rdb(
     now_ms: int,
     progress: Callable[[int], None] | None = None,
 ) -> SnapshotSize:
-    """Write all keys alive at now_ms to sink, a call with bytes, in pieces of up to 64 KiB.
+    """Write all keys that have not expired at now_ms to sink(bytes), in pieces of up to 64 KiB.
 
-    progress gets the bytes written, about every MiB. aof_base: the file begins a log. Without checksum the
-    file ends in zeros, which readers take for "not reckoned". What sink raises passes through.
+    Args:
+        checksum: False writes zeros, which readers accept as "not computed".
+        aof_base: the file is the base of a log.
+        progress: called about every MiB with the bytes written.
+
+    Raises what sink raises.
     """
     out = RdbOutput(sink if progress is None else _progress_of(sink, progress), compress)
     out.raw(b"REDIS%04d" % version.rdb_version)
@@ -71,7 +75,7 @@ def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
 
 
 def _write_database(out: RdbOutput, database: Database, version: RdbVersion, now_ms: int) -> int:
-    """Write the database, if it has keys that are alive; how many it has."""
+    """Write the database unless all its keys have expired; return the number of keys."""
     settings = database.keyspace.settings
     dies_at = database.expiry_times.times
     dead = sum(at <= now_ms for at in dies_at.values())
@@ -123,7 +127,7 @@ def _write_key(
 def _progress_of(
     sink: Callable[[bytes], object], progress: Callable[[int], None]
 ) -> Callable[[bytes], object]:
-    """A sink that also tells progress, about every MiB, how much it has passed on."""
+    """Return a sink that also calls progress about every MiB with the bytes passed on."""
     written = told = 0
 
     def pass_on(data: bytes) -> None:
