@@ -12,7 +12,7 @@ from headrace.cli.inspect import draw
 from headrace.console.listpack_picture import MAP_MAX
 from headrace.console.radix import build_tree
 from headrace.console.stream_snapshot import StreamSnapshot
-from headrace.console.tree_picture import ALL_MAX, lines
+from headrace.console.tree_picture import ALL_MAX, tree_lines
 from headrace.streams.stream import Stream
 
 PARTS = ("tree", "node", "groups")
@@ -38,7 +38,7 @@ def test_every_node_is_drawn_or_counted_once(nodes: int):
     snapshot = StreamSnapshot("s", "here", stream(nodes, step=7919, per_node=1), 0)
     tree = build_tree([pack.key for pack in snapshot.packs])
     for chosen in {0, nodes // 2, nodes - 1}:
-        found = list(lines(tree, chosen, nodes <= ALL_MAX, Text(), Text()))
+        found = list(tree_lines(tree, chosen, nodes <= ALL_MAX, Text(), Text()))
         single = [line.node.first for line in found if not line.node.children]
         closed = sum(line.node.count for line in found if line.node.children and not line.opened)
         assert len(single) + closed + sum(line.left_out for line in found) == nodes

@@ -1,4 +1,4 @@
-"""The groups of a stream: how far each has come, and its pending list, with whose each entry is.
+"""Draw the groups of a stream: the position of each, and its pending list by consumer.
 
 billing   ██████████▒▒███░░░░░░░░   2 pending, lag 60
 
@@ -22,23 +22,23 @@ from headrace.console.stream_snapshot import PendingEntry, StreamSnapshot, pendi
 from headrace.plurals import plural
 from headrace.streams.group import Group as StreamGroup
 
-RIBBON = 64
-COLUMNS = len(styles.CONSUMERS)  # consumers that have a column of their own
+RIBBON = 64  # cells
+COLUMNS = len(styles.CONSUMERS)  # consumers with a column of their own
 NAME_MAX = 12
-EXACT_NODES = 200  # of so many nodes and fewer, every ID has its very place on the ribbon
+EXACT_NODES = 200  # with more nodes the positions on the ribbon are approximate
 
 
-def group_picture(snapshot: StreamSnapshot, most: int) -> RenderableType:
-    """All groups; of each pending list the first so many entries."""
+def group_picture(snapshot: StreamSnapshot, limit: int) -> RenderableType:
+    """Return a drawing of all groups, with at most `limit` entries of each pending list."""
     groups = snapshot.stream.groups()
     if not groups:
         return Text("The stream has no groups.", styles.GREY)
-    parts = [part for group in groups for part in (Text(), *one_group(snapshot, group, most))]
+    parts = [part for group in groups for part in (Text(), *group_parts(snapshot, group, limit))]
     return Group(legend(), *parts)
 
 
 def legend() -> Text:
-    """What the colours of a ribbon say."""
+    """Return the meaning of the colours of a ribbon."""
     return Text.assemble(
         ("██", styles.DONE),
         (" acknowledged or passed over  ", styles.GREY),
@@ -49,44 +49,44 @@ def legend() -> Text:
     )
 
 
-def one_group(snapshot: StreamSnapshot, group: StreamGroup, most: int) -> Iterator[RenderableType]:
-    """A ribbon, and below it the pending list."""
+def group_parts(snapshot: StreamSnapshot, group: StreamGroup, limit: int) -> Iterator[RenderableType]:
+    """Return the heading of a group, its ribbon and its pending list."""
     pending = list(pending_entries(group))
     name = Text.assemble((printable(group.name), "bold"))
     name.append(f"   last delivered {group.last_ms}-{group.last_seq}", styles.GREY)
-    behind = snapshot.stream.length - delivered(snapshot, group)
+    undelivered = snapshot.stream.length - delivered_count(snapshot, group)
     name.append(
         f"   {plural(len(pending), 'entry')} pending",
         styles.PENDING if pending else styles.GREY,
     )
-    name.append(f"   {plural(behind, 'entry')} not delivered yet", styles.GREY)
+    name.append(f"   {plural(undelivered, 'entry')} not delivered yet", styles.GREY)
     yield name
     yield ribbon(snapshot, group, pending)
     if pending:
         yield Text()
-        yield pending_list(snapshot, group, pending, most)
+        yield pending_list(snapshot, group, pending, limit)
 
 
-def delivered(snapshot: StreamSnapshot, group: StreamGroup) -> int:
-    """How many entries that are there the group has gone past."""
+def delivered_count(snapshot: StreamSnapshot, group: StreamGroup) -> int:
+    """Return the number of existing entries up to the group's last delivered ID."""
     return snapshot.rank(group.last_ms, group.last_seq + 1, True)
 
 
 def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry]) -> Text:
-    """The stream from its first entry to its last, in the colours of what the group has done with it."""
+    """Return the stream from first to last entry as a line, coloured by what the group did with it."""
     total = max(snapshot.stream.length, 1)
-    cells = [0] * RIBBON  # pending entries in each
+    cells = [0] * RIBBON  # number of pending entries in each cell
     exactly = len(snapshot.packs) <= EXACT_NODES
     for one in pending:
         rank = snapshot.rank(one.ms, one.seq, exactly)
         cells[min(rank * RIBBON // total, RIBBON - 1)] += 1
-    done = delivered(snapshot, group) * RIBBON / total
+    done = delivered_count(snapshot, group) * RIBBON / total
     line = Text()
-    for at, held in enumerate(cells):
-        room = max(total / RIBBON, 1)
-        if held:
-            under = styles.DONE if at < done else styles.WAITING
-            line.append("█" if held >= room / 2 else "▓", f"{styles.PENDING} on {under}")
+    for at, count in enumerate(cells):
+        entries_per_cell = max(total / RIBBON, 1)
+        if count:
+            background = styles.DONE if at < done else styles.WAITING
+            line.append("█" if count >= entries_per_cell / 2 else "▓", f"{styles.PENDING} on {background}")
         elif at + 1 <= done:
             line.append("█", styles.DONE)
         elif at < done:
@@ -97,12 +97,12 @@ def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEn
 
 
 def pending_list(
-    snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry], most: int
+    snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry], limit: int
 ) -> Table:
-    """A line an entry, a column a consumer: the group's list down the side, each consumer's in its own."""
-    shown = pending[:most]
-    held = Counter(one.consumer for one in pending)
-    names = sorted((consumer.name for consumer in group.consumers()), key=lambda name: (-held[name], name))
+    """Return a table of pending entries: a row per entry, a column per consumer."""
+    shown = pending[:limit]
+    counts = Counter(one.consumer for one in pending)
+    names = sorted((consumer.name for consumer in group.consumers()), key=lambda name: (-counts[name], name))
     columns = sorted(names[:COLUMNS])
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(4):
@@ -115,50 +115,49 @@ def pending_list(
         age = snapshot.now_ms - one.time_ms
         table.add_row(
             Text.assemble((f"{one.ms}", styles.MS), "-", (f"{one.seq}", styles.SEQ)),
-            threads(columns, spans, one.consumer, row),
+            consumer_marks(columns, spans, one.consumer, row),
             Text(f"{styles.format_age(age)} ago" if one.consumer else "given back"),
             Text.assemble(
-                (times(one.deliveries), styles.LATE if one.deliveries > 1 else styles.GREY),
+                (times_text(one.deliveries), styles.LATE if one.deliveries > 1 else styles.GREY),
                 (gone, styles.LATE),
             ),
         )
-    if len(pending) > most:
-        left = len(pending) - most
-        table.add_row(Text(f"… {plural(left, 'entry')} more", styles.GREY))
+    if len(pending) > limit:
+        table.add_row(Text(f"… {plural(len(pending) - limit, 'entry')} more", styles.GREY))
     return table
 
 
 def names_line(columns: list[bytes]) -> Text:
-    """The consumers' names, each in its colour."""
+    """Return the names of consumers, each in its colour."""
     line = Text()
     for at, name in enumerate(columns):
-        line.append(short(name), f"bold {styles.CONSUMERS[at]}")
+        line.append(short_name(name), f"bold {styles.CONSUMERS[at]}")
         line.append("  ")
     return line
 
 
-def short(name: bytes) -> str:
-    """A consumer's name in a column."""
+def short_name(name: bytes) -> str:
+    """Return a consumer's name as the title of its column."""
     return styles.truncate(printable(name), NAME_MAX)
 
 
 def span(shown: list[PendingEntry], name: bytes) -> range:
-    """The lines over which a consumer's list runs."""
+    """Return the rows from a consumer's first entry to its last."""
     own = [row for row, one in enumerate(shown) if one.consumer == name]
     return range(own[0], own[-1] + 1) if own else range(0)
 
 
-def threads(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: int) -> Text:
-    """The lists of all consumers where they pass this line: a dot for the owner, a line for the others."""
+def consumer_marks(columns: list[bytes], spans: dict[bytes, range], owner: bytes, row: int) -> Text:
+    """Return the cells of a row: a dot for the owner, a line for other lists that pass it."""
     line = Text()
     for at, name in enumerate(columns):
         mark = "●" if name == owner else "│" if row in spans[name] else " "
-        line.append(mark.ljust(len(short(name)) + 2), styles.CONSUMERS[at])
+        line.append(mark.ljust(len(short_name(name)) + 2), styles.CONSUMERS[at])
     if owner not in columns:
         line.append("○ " + printable(owner) if owner else "○ unowned", styles.GREY)
     return line
 
 
-def times(deliveries: int) -> str:
-    """How often."""
+def times_text(deliveries: int) -> str:
+    """Return a number of deliveries in words: never, once, twice, 3 times."""
     return {0: "never", 1: "once", 2: "twice"}.get(deliveries, f"{deliveries:,} times")

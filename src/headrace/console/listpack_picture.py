@@ -1,7 +1,7 @@
-"""A node's listpack: a map of all its bytes, then its elements in strips, byte by byte.
+"""Draw a node's listpack: a map of all its bytes, then its elements in strips, byte by byte.
 
 ╭ flags ┬ ms-delta ┬ seq-delta ┬ = pear ┬ lp-count ╮   the element's name
-│ 2     │ 0        │ 0         │ "ripe" │ 4        │   its value: text in quotes, numbers without
+│ 2     │ 0        │ 0         │ "ripe" │ 4        │   its value: only text in quotes
 │ 02 01 │ 00 01    │ 00 01     │ 84 72… │ 04 01    │   its bytes: encoding, payload, trailing length
 ╰ 45 ───┴ 47 ──────┴ 49 ───────┴ 51 ────┴ 57 ──────╯   its offset
 """
@@ -20,17 +20,17 @@ from headrace.plurals import plural
 
 MAP_WIDTH = 64  # bytes in half a line of the map
 MAP_MAX = 64 * 128  # bytes in the map
-HEX_MAX = 10  # bytes of an element that are spelt out
+HEX_MAX = 10  # bytes of an element drawn as hexadecimal
 VALUE_MAX = 24
 MARGIN = 2
 
 
 class NodePicture:
-    """The picture of one node, as wide as the console."""
+    """A drawing of one node, as wide as the console."""
 
     def __init__(self, node: NodeParts, entries: int) -> None:
         self.node = node
-        self.most = entries  # drawn element by element; the last one always is
+        self.limit = entries  # entries drawn by element; the last one always is
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from byte_map(self.node)
@@ -40,12 +40,12 @@ class NodePicture:
             yield from strips(parts, options.max_width - MARGIN, dead)
 
     def sections(self) -> Iterator[tuple[Text, list[Part], bool]]:
-        """What is drawn: a line above, the elements, whether they are dead."""
+        """Return the parts of the drawing: title, elements, whether they are deleted."""
         node = self.node
-        yield Text("header", "bold"), header(node), False
+        yield Text("header", "bold"), header_parts(node), False
         about = Text.assemble(("master entry", "bold"), (f" of {node.ms}-{node.seq}", styles.GREY))
         yield about, node.master, False
-        shown = node.entries if len(node.entries) <= self.most + 1 else node.entries[: self.most]
+        shown = node.entries if len(node.entries) <= self.limit + 1 else node.entries[: self.limit]
         for entry in shown:
             yield self.title(entry), entry.parts, entry.dead
         left = len(node.entries) - len(shown)
@@ -63,25 +63,23 @@ class NodePicture:
         )
 
     def title(self, entry: Entry) -> Text:
-        """The line above an entry."""
+        """Return the title of an entry."""
         text = Text.assemble(
             ("entry ", "bold"),
             (str(entry.ms), f"bold {styles.MS}"),
             ("-", "bold"),
             (str(entry.seq), f"bold {styles.SEQ}"),
         )
-        said = []
-        if entry.flags & node_parser.SAME_FIELDS:
-            said.append("same fields as the master entry")
         text.append(f"  {entry.end - entry.at} bytes", styles.GREY)
-        text.append("".join(f", {word}" for word in said), styles.GREY)
+        if entry.flags & node_parser.SAME_FIELDS:
+            text.append(", same fields as the master entry", styles.GREY)
         if entry.dead:
             text.append("  deleted: a tombstone", styles.LATE)
         return text
 
 
-def header(node: NodeParts) -> list[Part]:
-    """The header's two numbers, drawn like elements."""
+def header_parts(node: NodeParts) -> list[Part]:
+    """Return the two numbers of the header as elements."""
     return [
         Part("total bytes", node_parser.HEADER, Element(0, 0, 4, 0, len(node.data), node.data[:4])),
         Part("elements", node_parser.HEADER, Element(4, 0, 2, 0, node.count, node.data[4:6])),
@@ -89,7 +87,7 @@ def header(node: NodeParts) -> list[Part]:
 
 
 def byte_map(node: NodeParts) -> Iterator[Text]:
-    """Every byte as a half block of the colour of its role, and what the colours say."""
+    """Return a map with half a block per byte in the colour of its role, and a legend."""
     roles = node.roles()
     for start in range(0, min(len(roles), MAP_MAX), 2 * MAP_WIDTH):
         line = Text(f"{start:>6} ", styles.FAINT)
@@ -106,19 +104,19 @@ def byte_map(node: NodeParts) -> Iterator[Text]:
 
 
 def legends(roles: list[str], used: list[str]) -> Iterator[Text]:
-    """The key to the map, three to a line."""
+    """Return the legend of the map, three roles to a line."""
     for start in range(0, len(used), 3):
         line = Text(" " * 7)
         for role in used[start : start + 3]:
             share = roles.count(role)
             line.append("██ ", styles.ROLES[role])
-            words = f"{styles.ROLE_LABELS[role]}, {styles.format_size(share)} ({share / len(roles):.0%})"
-            line.append(words.ljust(32), styles.GREY)
+            label = f"{styles.ROLE_LABELS[role]}, {styles.format_size(share)} ({share / len(roles):.0%})"
+            line.append(label.ljust(32), styles.GREY)
         yield line
 
 
 def strips(parts: list[Part], width: int, dead: bool) -> Iterator[Text]:
-    """Elements side by side, in as many strips as the width wants."""
+    """Return elements side by side, in as many strips as the width requires."""
     row: list[Cell] = []
     used = 1
     for part in parts:
@@ -133,13 +131,13 @@ def strips(parts: list[Part], width: int, dead: bool) -> Iterator[Text]:
 
 
 class Cell:
-    """One element: four lines of one width."""
+    """One element as four lines of equal width: name, value, bytes, offset."""
 
     def __init__(self, part: Part, dead: bool) -> None:
         element = part.element
         self.style = styles.ROLES[node_parser.DEAD if dead else part.role]
         self.name = styles.truncate(part.name, VALUE_MAX)
-        self.value = shown(part)
+        self.value = value_text(part)
         self.bytes = [f"{byte:02x}" for byte in part.element.raw]
         self.head, self.body, self.trail = element.head, element.body, element.trail
         self.offset = str(element.at)
@@ -147,7 +145,7 @@ class Cell:
         self.width = max(len(self.name) + 2, len(self.value) + 2, len(self.hex) + 2, len(self.offset) + 2)
 
     def _hexadecimal(self) -> Text:
-        """The bytes; of a long text the first ones, then the trailing length."""
+        """Return the bytes; of a long text the first ones and the trailing length."""
         text = Text()
         start, end = self.head, self.head + self.body
         skip = range(0)
@@ -165,8 +163,8 @@ class Cell:
         return text
 
 
-def shown(part: Part) -> str:
-    """The value: text in quotes, a number without."""
+def value_text(part: Part) -> str:
+    """Return the value: text in quotes, a number without."""
     value = part.element.value
     if part.name == "flags" and isinstance(value, int):
         return f"{value}{' same' if value & node_parser.SAME_FIELDS else ''}{' gone' if value & 1 else ''}"
@@ -176,7 +174,7 @@ def shown(part: Part) -> str:
 
 
 def strip(row: list[Cell]) -> Iterator[Text]:
-    """Cells side by side, with what parts them."""
+    """Return the four lines of cells side by side, with borders."""
     yield _edge("╭┬╮", [(cell.name, cell.style, cell.width) for cell in row])
     value, data = Text("│", styles.FAINT), Text("│", styles.FAINT)
     for cell in row:

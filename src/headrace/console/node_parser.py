@@ -1,12 +1,12 @@
-"""A node taken apart: every byte of its listpack, and what it is there for.
+"""Parse a stream node into its elements and the role of every byte.
 
     header         total, count
     master entry   live, deleted, num-fields, field-1 ... field-N, 0
     entry          flags, ms-delta, seq-delta, [num-fields, [field-1,]] value-1 ..., lp-count
     end            FF
 
-How an element is made of encoding, payload and trailing length is drawn in structures/listpack_walk.py. This
-is a second reader of the same bytes, for eyes: slow, and it says where each byte belongs.
+structures/listpack_walk.py draws the encoding, payload and trailing length of an element. This second parser
+of the same bytes is slow; it keeps the offset and role of each byte for drawings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DELETED, SAME_FIELDS = 1, 2
 MASK = (1 << 64) - 1
 TRAIL_BYTES_MAX = 5
 
-# What a byte can be there for.
+# Roles of bytes.
 HEADER, MASTER, FIELD, FLAGS, DELTA, VALUE, COUNT, TRAIL, DEAD = (
     "header",
     "master",
@@ -38,29 +38,38 @@ HEADER, MASTER, FIELD, FLAGS, DELTA, VALUE, COUNT, TRAIL, DEAD = (
 
 
 class InvalidNode(HeadraceError, ValueError):
-    """The bytes are no node; the text says where they go wrong."""
+    """The bytes are not a valid node; the text says where."""
 
 
 @dataclass(frozen=True)
 class Element:
-    """One element: where it lies, how many of its bytes are encoding, payload and trailing length."""
+    """One element of a listpack.
+
+    Attributes:
+        at: Offset of its first byte.
+        head: Number of bytes of encoding before the payload; 0 for an integer.
+        body: Number of bytes of payload.
+        trail: Number of bytes of trailing length.
+        value: The integer or text.
+        raw: All its bytes.
+    """
 
     at: int
-    head: int  # bytes of encoding that hold no text; an integer is payload from its first byte on
+    head: int
     body: int
     trail: int
     value: int | bytes
-    raw: bytes  # all of its bytes
+    raw: bytes
 
     @property
     def end(self) -> int:
-        """The offset after it."""
+        """Return the offset after it."""
         return self.at + self.head + self.body + self.trail
 
 
 @dataclass(frozen=True)
 class Part:
-    """An element with its place in the node: its name, and what its bytes are there for."""
+    """An element with a name and the role of its bytes."""
 
     name: str
     role: str
@@ -69,7 +78,7 @@ class Part:
 
 @dataclass
 class Entry:
-    """One entry; dead: it was deleted, and its bytes are still there."""
+    """One entry, or the tombstone of a deleted one."""
 
     ms: int
     seq: int
@@ -78,28 +87,28 @@ class Entry:
 
     @property
     def dead(self) -> bool:
-        """Whether it is a tombstone."""
+        """Return whether it is a tombstone."""
         return bool(self.flags & DELETED)
 
     @property
     def id(self) -> str:
-        """Its ID."""
+        """Return its ID."""
         return f"{self.ms}-{self.seq}"
 
     @property
     def at(self) -> int:
-        """Where its first byte lies."""
+        """Return the offset of its first byte."""
         return self.parts[0].element.at
 
     @property
     def end(self) -> int:
-        """The offset after its last byte."""
+        """Return the offset after its last byte."""
         return self.parts[-1].element.end
 
 
 @dataclass
 class NodeParts:
-    """A node: its key, its bytes and all that they are."""
+    """A parsed node: its key, its bytes, its master entry and its entries."""
 
     key: bytes
     data: bytes
@@ -111,21 +120,21 @@ class NodeParts:
 
     @property
     def live(self) -> int:
-        """Entries that are not deleted."""
+        """Return the number of entries that are not deleted."""
         return sum(not entry.dead for entry in self.entries)
 
     def roles(self) -> list[str]:
-        """What each byte is there for."""
+        """Return the role of each byte."""
         roles = [HEADER] * len(self.data)
         for part in self.master:
-            _style_of(roles, part, False)
+            _set_roles(roles, part, False)
         for entry in self.entries:
             for part in entry.parts:
-                _style_of(roles, part, entry.dead)
+                _set_roles(roles, part, entry.dead)
         return roles
 
 
-def _style_of(roles: list[str], part: Part, dead: bool) -> None:
+def _set_roles(roles: list[str], part: Part, dead: bool) -> None:
     element = part.element
     body = element.end - element.trail
     roles[element.at : body] = [DEAD if dead else part.role] * (body - element.at)
@@ -133,11 +142,11 @@ def _style_of(roles: list[str], part: Part, dead: bool) -> None:
 
 
 def parse_node(key: bytes, data: bytes) -> NodeParts:
-    """The node under key, whose listpack is data. NoNode if they are not one."""
+    """Return the parsed node with a key and a listpack. InvalidNode if they are not valid."""
     if len(key) != 16:
-        raise InvalidNode(f"a key of {len(key)} bytes; a node's has 16")
+        raise InvalidNode(f"the key has {len(key)} bytes; expected 16")
     if len(data) <= HEADER_BYTES or int.from_bytes(data[:4], "little") != len(data) or data[-1] != END:
-        raise InvalidNode(f"{len(data)} bytes that do not say so, or do not end with FF")
+        raise InvalidNode(f"the {len(data)} bytes have a wrong length in the header, or do not end with FF")
     ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
     walk = elements(data)
     master = list(_master(walk))
@@ -149,16 +158,16 @@ def parse_node(key: bytes, data: bytes) -> NodeParts:
 
 
 def elements(data: bytes) -> Iterator[Element]:
-    """The elements of a listpack, each checked to lie in it."""
+    """Return the elements of a listpack. InvalidNode if one exceeds it."""
     at = HEADER_BYTES
     while data[at] != END:
         element = _element(data, at)
         yield element
         at = element.end
         if at >= len(data):
-            raise InvalidNode(f"the element at {element.at} reaches over the end")
+            raise InvalidNode(f"the element at {element.at} exceeds the listpack")
     if at != len(data) - 1:
-        raise InvalidNode(f"an end at {at}, before the end")
+        raise InvalidNode(f"the end byte is at {at}, before the last byte")
 
 
 def _element(data: bytes, at: int) -> Element:
@@ -181,9 +190,9 @@ def _element(data: bytes, at: int) -> Element:
         body = {0xF1: 3, 0xF2: 4, 0xF3: 5, 0xF4: 9}[first]
         value = int.from_bytes(data[at + 1 : at + body], "little", signed=True)
     else:
-        raise InvalidNode(f"no element begins with {first:02X}, as at {at}")
+        raise InvalidNode(f"invalid encoding byte {first:02X} at {at}")
     if at + head + body >= len(data):
-        raise InvalidNode(f"the element at {at} reaches over the end")
+        raise InvalidNode(f"the element at {at} exceeds the listpack")
     if head:
         value = data[at + head : at + head + body]
     trail = _trail(data, at, head + body)
@@ -191,25 +200,29 @@ def _element(data: bytes, at: int) -> Element:
 
 
 def _trail(data: bytes, at: int, size: int) -> int:
-    """How many bytes of trailing length follow, in Redis's form or Valkey's. NoNode when they lie."""
+    """Return the number of bytes of trailing length, in the form of Redis or Valkey.
+
+    Raises:
+        InvalidNode: if they do not encode `size`.
+    """
     for n in range(1, TRAIL_BYTES_MAX + 1):
         groups = [size >> 7 * place & 0x7F for place in reversed(range(n))]
         expected = bytes([groups[0], *(0x80 | group for group in groups[1:])])
         if size >> 7 * n == 0 and data[at + size : at + size + n] == expected:
             return n
-    raise InvalidNode(f"the element at {at} has {size} bytes, and its trailing length says otherwise")
+    raise InvalidNode(f"the element at {at} has {size} bytes, but its trailing length differs")
 
 
 def _next(walk: Iterator[Element], what: str) -> Element:
     element = next(walk, None)
     if element is None:
-        raise InvalidNode(f"the listpack ends where {what} should be")
+        raise InvalidNode(f"the listpack ends instead of {what}")
     return element
 
 
 def _number(element: Element, what: str) -> int:
     if not isinstance(element.value, int):
-        raise InvalidNode(f"{what}, at {element.at}, is no number")
+        raise InvalidNode(f"{what} at {element.at} is not a number")
     return element.value
 
 
@@ -244,6 +257,6 @@ def _entry(first: Element, walk: Iterator[Element], names: list[Element], ms: in
             parts.append(Part(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
     count = _next(walk, "lp-count")
     if _number(count, "lp-count") != len(parts):
-        raise InvalidNode(f"the lp-count at {count.at} is {count.value!r}, of {len(parts)} elements")
+        raise InvalidNode(f"the lp-count at {count.at} is {count.value!r}; expected {len(parts)}")
     parts.append(Part("lp-count", COUNT, count))
     return Entry((ms + deltas[0]) & MASK, (seq + deltas[1]) & MASK, flags, parts)

@@ -115,19 +115,19 @@ class PendingEntry:
 
 def pending_entries(group: Group) -> Iterator[PendingEntry]:
     """Return the pending entries of a group in the order of their IDs."""
-    held = group.pending
-    slot = held.from_id(0, 0)
+    pel = group.pending
+    slot = pel.from_id(0, 0)
     while slot >= 0:
-        owner = held.owner_of(slot)
+        owner = pel.owner_of(slot)
         name = owner.name if owner is not None else b""
         yield PendingEntry(
-            held.ms_of(slot),
-            held.seq_of(slot),
+            pel.ms_of(slot),
+            pel.seq_of(slot),
             name,
-            held.delivery_time_of(slot),
-            held.delivery_count_of(slot),
+            pel.delivery_time_of(slot),
+            pel.delivery_count_of(slot),
         )
-        slot = held.after(slot)
+        slot = pel.after(slot)
 
 
 def packed_nodes(stream: Stream) -> Iterator[PackedNode]:

@@ -1,10 +1,10 @@
-"""One frame of `headrace top`: the server in two lines, then each stream with its groups.
+"""Draw a frame of `headrace top`: the server in two lines, then each stream with its groups.
 
     stream / group     entries    per s                  memory  lag  pending  oldest
     orders             471,210   12,410 ▁▂▅▇▇▇▆▇       13.1 MiB
       billing                    12,398             3 consumers   12      310   4.2 s
 
-Rates are those between two moments; what cannot be told is a dash, never 0.
+Rates are computed from two readings. An unknown value is a dash, never 0.
 """
 
 from __future__ import annotations
@@ -24,78 +24,78 @@ from headrace.console.rich_text import line
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats
 from headrace.plurals import plural
 
-MOMENTS = 8  # of rates, in the line of blocks
+RATES_KEPT = 8  # readings in the line of blocks
 HEIGHTS = "▁▂▃▄▅▆▇█"
 DASH = "-"
-LATE_MS = 60_000  # a pending entry older than that is shown in red
+LATE_MS = 60_000  # older pending entries are shown in red
 ORDERS = ("rate", "length", "lag", "memory", "name")
 NAME_MAX = 36
 TITLES = ("stream / group", "entries", "per s", "", "memory", "lag", "pending", "oldest")
-DROPPED = (3, 4, 7, 2, 6, 5, 1)  # which column goes first when there is little room
+DROPPED = (3, 4, 7, 2, 6, 5, 1)  # the columns in the order in which a narrow console leaves them out
 
-Place = tuple[int, bytes]
+DatabaseKey = tuple[int, bytes]  # of a stream
 
 
 @dataclass
 class History:
-    """The stats of one moment after another, and the rates between them."""
+    """The last two readings of a server's statistics, and the rates computed so far."""
 
     before: ServerStats | None = None
     now: ServerStats | None = None
-    commands: deque[float] = field(default_factory=lambda: deque(maxlen=MOMENTS))
-    rates: dict[Place, deque[float]] = field(default_factory=dict)
-    memory: dict[Place, int] = field(default_factory=dict)
+    commands: deque[float] = field(default_factory=lambda: deque(maxlen=RATES_KEPT))
+    rates: dict[DatabaseKey, deque[float]] = field(default_factory=dict)
+    memory: dict[DatabaseKey, int] = field(default_factory=dict)
 
     def add(self, stats: ServerStats) -> None:
-        """The next moment."""
+        """Add a reading."""
         self.before, self.now = self.now, stats
         commands = self.rate_of("total_commands_processed")
         if commands is not None:
             self.commands.append(commands)
-        here = {(stream.database, stream.key): stream for stream in stats.streams}
-        self.rates = {place: self.rates.get(place, deque(maxlen=MOMENTS)) for place in here}
-        self.memory = {place: size for place, size in self.memory.items() if place in here}
-        for place, stream in here.items():
+        by_key = {(stream.database, stream.key): stream for stream in stats.streams}
+        self.rates = {db_key: self.rates.get(db_key, deque(maxlen=RATES_KEPT)) for db_key in by_key}
+        self.memory = {db_key: size for db_key, size in self.memory.items() if db_key in by_key}
+        for db_key, stream in by_key.items():
             if stream.memory_bytes is not None:
-                self.memory[place] = stream.memory_bytes
+                self.memory[db_key] = stream.memory_bytes
             rate = self.added_rate(stream)
             if rate is not None:
-                self.rates[place].append(rate)
+                self.rates[db_key].append(rate)
 
     def per_second(self, before: float | None, now: float | None) -> float | None:
-        """The rate between two values of a counter; None when one is missing or it was reset."""
+        """Return the rate between two values of a counter; None if one is missing or it was reset."""
         if self.before is None or self.now is None or before is None or now is None or now < before:
             return None
         seconds = self.now.at - self.before.at
         return (now - before) / seconds if seconds > 0 else None
 
     def rate_of(self, name: str) -> float | None:
-        """The rate of one of INFO's counters."""
+        """Return the rate of a counter of INFO."""
         if self.before is None or self.now is None:
             return None
         return self.per_second(self.before.number(name), self.now.number(name))
 
     def earlier(self, stream: StreamStats) -> StreamStats | None:
-        """The same stream a moment ago."""
+        """Return the statistics of a stream in the previous reading."""
         if self.before is None:
             return None
         same = (s for s in self.before.streams if (s.database, s.key) == (stream.database, stream.key))
         return next(same, None)
 
     def added_rate(self, stream: StreamStats) -> float | None:
-        """Entries added a second."""
+        """Return the entries added per second."""
         earlier = self.earlier(stream)
         return self.per_second(earlier.entries_added, stream.entries_added) if earlier else None
 
     def read_rate(self, stream: StreamStats, group: GroupStats) -> float | None:
-        """Entries read by the group a second."""
+        """Return the entries read by the group per second."""
         earlier = self.earlier(stream)
         same = next((g for g in earlier.groups if g.name == group.name), None) if earlier else None
         return self.per_second(same.entries_read, group.entries_read) if same else None
 
 
-def top_picture(history: History, where: str, order: str, lines: int | None) -> RenderableType:
-    """The frame; at most so many lines of streams and groups."""
+def top_picture(history: History, address: str, order: str, lines: int | None) -> RenderableType:
+    """Return the frame, with at most `lines` lines of streams and groups."""
     stats = history.now
     assert stats is not None
     rows: list[list[Text]] = []
@@ -107,7 +107,7 @@ def top_picture(history: History, where: str, order: str, lines: int | None) -> 
         rows.append(stream_row(history, stream))
         rows += [group_row(history, stream, group) for group in stream.groups]
         left -= 1
-    parts: list[RenderableType] = [server_lines(history, stats, where), Text(), TopTable(rows)]
+    parts: list[RenderableType] = [server_lines(history, stats, address), Text(), TopTable(rows)]
     if not stats.streams:
         parts = [*parts[:2], Text("There are no streams.", styles.GREY)]
     if left:
@@ -116,7 +116,7 @@ def top_picture(history: History, where: str, order: str, lines: int | None) -> 
 
 
 class TopTable:
-    """The streams and groups; a narrow console gets the names and the most important columns."""
+    """The table of streams and groups; a narrow console gets only the most important columns."""
 
     def __init__(self, rows: list[list[Text]]) -> None:
         self.rows = rows
@@ -125,7 +125,7 @@ class TopTable:
         chosen = self.columns(options.max_width)
         table = Table(box=None, pad_edge=False, header_style=styles.GREY, padding=(0, GAP, 0, 0))
         for column in chosen:
-            if column == 0:  # the only one that is cut
+            if column == 0:  # the only column that is cut
                 table.add_column(TITLES[0], no_wrap=True, overflow="ellipsis")
             else:
                 table.add_column(TITLES[column], justify="right" if TITLES[column] else "left", no_wrap=True)
@@ -134,11 +134,7 @@ class TopTable:
         yield table
 
     def columns(self, width: int) -> list[int]:
-        """Return the numbers of the columns for which there is room beside readable names.
-
-        Args:
-            width: Of the console, in cells.
-        """
+        """Return the indices of the columns that fit a console of `width` cells."""
         widths = [
             max(cell_len(title), *(row[number].cell_len for row in self.rows))
             for number, title in enumerate(TITLES)
@@ -147,42 +143,37 @@ class TopTable:
 
 
 def sort_key(history: History, stream: StreamStats, order: str) -> tuple[float, int, bytes]:
-    """Where a stream stands: the most first, then by name."""
-    place = (stream.database, stream.key)
-    rates = history.rates.get(place)
+    """Return the sort key of a stream: the largest value first, then by name."""
+    db_key = (stream.database, stream.key)
+    rates = history.rates.get(db_key)
     values = {
         "rate": sum(rates) / len(rates) if rates else 0,
         "length": stream.length,
         "lag": max((group.lag or 0 for group in stream.groups), default=0),
-        "memory": history.memory.get(place, 0),
+        "memory": history.memory.get(db_key, 0),
         "name": 0,
     }
     return -values[order], stream.database, stream.key
 
 
-def server_lines(history: History, stats: ServerStats, where: str) -> Text:
-    """The whole server."""
+def server_lines(history: History, stats: ServerStats, address: str) -> Text:
+    """Return the lines about the whole server."""
     info = stats.info
     program = "headrace" if "headrace_version" in info else "valkey" if "valkey_version" in info else "redis"
     version = info.get(f"{program}_version", info.get("redis_version", ""))
-    text = line((f"{program} {version}", "bold"), (f" at {where}", styles.GREY))
+    text = line((f"{program} {version}", "bold"), (f" at {address}", styles.GREY))
     uptime = stats.number("uptime_in_seconds")
     if uptime is not None:
         text.append(f", up {styles.format_age(uptime * 1000)}", styles.GREY)
     text.append("\n")
     rate = history.rate_of("total_commands_processed")
-    said = [("commands/s", rated(rate)), ("in", speed(history, "total_net_input_bytes"))]
-    said += [("out", speed(history, "total_net_output_bytes"))]
-    said += [(name, info.get(f"{name}_clients", DASH)) for name in ("connected", "blocked")]
+    shown = [("commands/s", rate_text(rate)), ("in", byte_rate(history, "total_net_input_bytes"))]
+    shown += [("out", byte_rate(history, "total_net_output_bytes"))]
+    shown += [(name, info.get(f"{name}_clients", DASH)) for name in ("connected", "blocked")]
     memory, limit = stats.number("used_memory"), stats.number("maxmemory")
-    said.append(
-        (
-            "memory",
-            (styles.format_size(memory) if memory else DASH)
-            + (f" of {styles.format_size(limit)}" if limit else ""),
-        )
-    )
-    for number, (name, value) in enumerate(said):
+    used = styles.format_size(memory) if memory else DASH
+    shown.append(("memory", used + (f" of {styles.format_size(limit)}" if limit else "")))
+    for number, (name, value) in enumerate(shown):
         text.append("   " if number else "")
         text.append(printable(value), "bold")
         text.append(f" {name}", styles.GREY)
@@ -191,19 +182,19 @@ def server_lines(history: History, stats: ServerStats, where: str) -> Text:
     return text
 
 
-def speed(history: History, name: str) -> str:
-    """Bytes a second."""
+def byte_rate(history: History, name: str) -> str:
+    """Return the rate of a counter of bytes as text."""
     rate = history.rate_of(name)
     return DASH if rate is None else f"{styles.format_size(rate)}/s"
 
 
-def rated(rate: float | None) -> str:
-    """A rate for eyes."""
+def rate_text(rate: float | None) -> str:
+    """Return a rate as text."""
     return DASH if rate is None else f"{rate:,.0f}"
 
 
 def blocks(values: deque[float]) -> str:
-    """Values as a line of blocks, the largest as high as a line."""
+    """Return values as a line of blocks, scaled to the largest one."""
     largest = max(values, default=0)
     if largest <= 0:
         return ""
@@ -212,17 +203,17 @@ def blocks(values: deque[float]) -> str:
 
 def stream_row(history: History, stream: StreamStats) -> list[Text]:
     """Return the cells of a stream's line, one for each of TITLES."""
-    place = (stream.database, stream.key)
+    db_key = (stream.database, stream.key)
     name = Text(styles.truncate(printable(stream.key), NAME_MAX), "bold")
     if stream.database:
         name.append(f"  db{stream.database}", styles.GREY)
-    held = history.memory.get(place)
+    memory = history.memory.get(db_key)
     return [
         name,
         Text(f"{stream.length:,}", "bold"),
-        Text(rated(history.added_rate(stream)), styles.MS),
-        Text(blocks(history.rates[place]), styles.MS),
-        Text(DASH if held is None else styles.format_size(held)),
+        Text(rate_text(history.added_rate(stream)), styles.MS),
+        Text(blocks(history.rates[db_key]), styles.MS),
+        Text(DASH if memory is None else styles.format_size(memory)),
         *(Text() for _ in ("lag", "pending", "oldest")),
     ]
 
@@ -236,7 +227,7 @@ def group_row(history: History, stream: StreamStats, group: GroupStats) -> list[
     return [
         Text(f"  {styles.truncate(printable(group.name), NAME_MAX - 2)}", styles.SEQ),
         Text(),
-        Text(rated(history.read_rate(stream, group)), styles.DONE),
+        Text(rate_text(history.read_rate(stream, group)), styles.DONE),
         Text(),
         Text(plural(group.consumers, "consumer"), styles.GREY),
         Text(lag, styles.LATE if share > 0.5 else styles.PENDING if group.lag else styles.GREY),

@@ -1,4 +1,4 @@
-"""The radix tree of a stream: shared bytes once, and at each end a node with its entries.
+"""Draw the radix tree of a stream: shared bytes once, and at each leaf a node with its entries.
 
 00 00 01 9b 2f ─┬─ 4e 10 … 00 ▸ 1700000000000-0   ████████  100 entries   1,845 B
                 └─ 51 7c … 00 ▸ 1700000004711-0   ███▌       44 entries     812 B
@@ -18,17 +18,21 @@ from headrace.console.radix import RadixNode, build_tree
 from headrace.console.stream_snapshot import PackedNode, StreamSnapshot
 from headrace.plurals import plural
 
-ALL_MAX = 32  # a tree of more nodes is drawn along the way to the chosen one
-TOP, BOTTOM, ABOUT = 6, 2, 2  # of many below one, those drawn: the first, the last, and about the chosen one
+ALL_MAX = 32  # of a tree with more nodes only the path to the chosen one is drawn
+TOP, BOTTOM, AROUND = 6, 2, 2  # of many children, those drawn: first, last, and around the chosen one
 BAR = 12
-HALF = 8  # bytes of a key that are milliseconds; then those of the sequence
+HALF = 8  # bytes of milliseconds in a key, before those of the sequence
 
 
 @dataclass(frozen=True)
 class TreeLine:
-    """A line of the tree: what stands at its left, whose it is, whether the tree below it is drawn.
+    """A line of the drawing.
 
-    left_out: the line stands for so many nodes that are not drawn.
+    Attributes:
+        stem: The guides and bytes at its left.
+        node: The node of the tree.
+        opened: Whether the children of the node are drawn.
+        left_out: If not 0, the line stands for so many nodes that are not drawn.
     """
 
     stem: Text
@@ -38,21 +42,21 @@ class TreeLine:
 
 
 def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType:
-    """The tree over the keys of all nodes; the chosen one is marked."""
+    """Return a drawing of the tree over the keys of all nodes, with the chosen one marked."""
     if not snapshot.packs:
-        return Text("The stream has no entries, so the tree is a root and nothing else.", styles.GREY)
+        return Text("The stream has no entries, so the tree is only a root.", styles.GREY)
     tree = build_tree([pack.key for pack in snapshot.packs])
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "left", "left", "right", "right"):
         table.add_column(justify=justify, no_wrap=True)
     fullest = max(pack.live + pack.deleted for pack in snapshot.packs)
     at = 0 if chosen is None else chosen
-    for line in lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
+    for line in tree_lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
         node = line.node
         if line.left_out:
             table.add_row(line.stem + Text(f"… {plural(line.left_out, 'node')} more", styles.GREY))
         elif not node.children:
-            table.add_row(*leaf(line.stem, snapshot.packs[node.first], fullest, node.first == chosen))
+            table.add_row(*leaf_cells(line.stem, snapshot.packs[node.first], fullest, node.first == chosen))
         elif line.opened:
             ways = plural(len(node.children), "way")
             table.add_row(line.stem, Text(f"after {node.depth + len(node.edge)} bytes, {ways}", styles.FAINT))
@@ -66,7 +70,7 @@ def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType
 
 
 def legend() -> Text:
-    """What the colours of a key say."""
+    """Return the meaning of the colours of a key."""
     return Text.assemble(
         ("A key has 16 bytes: ", styles.GREY),
         ("8 of milliseconds", styles.MS),
@@ -76,40 +80,47 @@ def legend() -> Text:
     )
 
 
-def lines(node: RadixNode, chosen: int, all_of_it: bool, before: Text, after: Text) -> Iterator[TreeLine]:
-    """The lines of a tree from the top. Unless all of it is drawn, what lies beside the way is one line.
+def tree_lines(
+    node: RadixNode, chosen: int, whole: bool, first_guide: Text, guide: Text
+) -> Iterator[TreeLine]:
+    """Return the lines of a tree from the top.
 
-    before: the guide of the first line; after: that of the lines below it.
+    Args:
+        node: The root of the tree.
+        chosen: Index of the key whose path is drawn.
+        whole: Draw all nodes; otherwise a subtree beside the path is one line.
+        first_guide: What is at the left of the first line.
+        guide: What is at the left of the other lines.
     """
-    on_the_way = all_of_it or node.first <= chosen < node.first + node.count
-    yield TreeLine(before + hexadecimal(node.edge, node.depth), node, on_the_way)
-    if not on_the_way:
+    opened = whole or node.first <= chosen < node.first + node.count
+    yield TreeLine(first_guide + hex_text(node.edge, node.depth), node, opened)
+    if not opened:
         return
-    shown = window(node.children, chosen)
+    shown = visible_children(node.children, chosen)
     for place, number in enumerate(shown):
         if place and number > shown[place - 1] + 1:
             left_out = node.children[shown[place - 1] + 1 : number]
             yield TreeLine(
-                after + Text("│  ", styles.GREY), node, True, sum(lower.count for lower in left_out)
+                guide + Text("│  ", styles.GREY), node, True, sum(child.count for child in left_out)
             )
         last = place == len(shown) - 1
-        guide = after + Text("└─ " if last else "├─ ", styles.GREY)
-        lower_after = after + Text("   " if last else "│  ", styles.GREY)
-        yield from lines(node.children[number], chosen, all_of_it, guide, lower_after)
+        child_first_guide = guide + Text("└─ " if last else "├─ ", styles.GREY)
+        child_guide = guide + Text("   " if last else "│  ", styles.GREY)
+        yield from tree_lines(node.children[number], chosen, whole, child_first_guide, child_guide)
 
 
-def window(below: list[RadixNode], chosen: int) -> list[int]:
-    """Which of many are drawn: the ends, and those about the chosen node."""
-    if len(below) <= TOP + BOTTOM + 1:
-        return list(range(len(below)))
-    here = next((n for n, node in enumerate(below) if node.first <= chosen < node.first + node.count), 0)
-    ends = {*range(TOP), *range(len(below) - BOTTOM, len(below))}
-    about = range(max(here - ABOUT, 0), min(here + ABOUT + 1, len(below)))
-    return sorted(ends.union(about))
+def visible_children(children: list[RadixNode], chosen: int) -> list[int]:
+    """Return the indices of the children that are drawn: the ends, and those around the chosen node."""
+    if len(children) <= TOP + BOTTOM + 1:
+        return list(range(len(children)))
+    here = next((n for n, node in enumerate(children) if node.first <= chosen < node.first + node.count), 0)
+    ends = {*range(TOP), *range(len(children) - BOTTOM, len(children))}
+    around = range(max(here - AROUND, 0), min(here + AROUND + 1, len(children)))
+    return sorted(ends.union(around))
 
 
-def hexadecimal(edge: bytes, depth: int) -> Text:
-    """The bytes of an edge; zeros are faint."""
+def hex_text(edge: bytes, depth: int) -> Text:
+    """Return the bytes of an edge in hexadecimal, with zeros dimmed."""
     text = Text()
     for at, byte in enumerate(edge, depth):
         style = styles.MS if at < HALF else styles.SEQ
@@ -117,8 +128,8 @@ def hexadecimal(edge: bytes, depth: int) -> Text:
     return text
 
 
-def leaf(stem: Text, pack: PackedNode, fullest: int, chosen: bool) -> Iterator[Text]:
-    """The columns of a node's line."""
+def leaf_cells(stem: Text, pack: PackedNode, fullest: int, chosen: bool) -> Iterator[Text]:
+    """Return the cells of a node's line."""
     yield stem
     yield Text(f"▸ {pack.id}", "bold reverse" if chosen else "bold")
     live = styles.bar(pack.live / fullest, BAR, styles.DONE)
@@ -126,7 +137,6 @@ def leaf(stem: Text, pack: PackedNode, fullest: int, chosen: bool) -> Iterator[T
     dead = styles.bar(pack.deleted / fullest, BAR, styles.ROLES["dead"])
     dead.rstrip()
     yield live + dead
-    entries = plural(pack.live, "entry")
-    gone = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
-    yield Text(entries) + gone
+    deleted = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
+    yield Text(plural(pack.live, "entry")) + deleted
     yield Text(styles.format_size(len(pack.data)), styles.GREY)
