@@ -100,22 +100,22 @@ def deliver(
     seq: cython.ulonglong,
     now_ms: cython.longlong,
     pending: cython.bint,
-) -> cython.void:
-    """Record that a consumer got the entry ms-seq as a new one; pending: it has to acknowledge it.
+) -> cython.Py_ssize_t:
+    """Deliver the new entry ms-seq to the consumer; return its pending slot, or -1 unless `pending`.
 
-    An entry that was pending already, of any consumer, is this one's from now on, as if delivered once.
+    An entry that is pending already, for any consumer, is assigned to this one, as if delivered once.
     """
     entries: PendingEntries = group.pending
     slot: cython.Py_ssize_t
     advance(stream, group, ms, seq)
     consumer.active_ms = now_ms
     if not pending:
-        return
+        return -1
     slot = entries.find(ms, seq)
     if slot < 0:
-        entries.add(ms, seq, consumer, now_ms, 1)
-    else:
-        entries.assign(slot, consumer, now_ms, 1)
+        return entries.add(ms, seq, consumer, now_ms, 1)
+    entries.assign(slot, consumer, now_ms, 1)
+    return slot
 
 
 @cython.cfunc

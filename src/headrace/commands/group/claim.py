@@ -99,8 +99,13 @@ class ClaimOperation:
     @cython.cfunc
     def begin(self) -> cython.void:
         """Look up or create the consumer, and set its seen-time. What follows is one atomic effect."""
-        self.consumer_created = self.group.consumer(self.call.argv[3]) is None
-        self.consumer = members.touch_consumer(self.call, self.key, self.group, self.call.argv[3])
+        name: bytes = self.call.argv[3]
+        found: Consumer | None = self.group.consumer(name)
+        self.consumer_created = found is None
+        if found is None:
+            found = members.create_consumer(self.call, self.key, self.group, name)
+        found.seen_ms = self.call.now
+        self.consumer = found
         if self.call.recording:
             self.effects_start = self.call.effects.position()
 

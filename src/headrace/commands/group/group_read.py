@@ -322,6 +322,8 @@ class StreamReply:
         before: cython.longlong = self.found
         ms: cython.ulonglong = group.last_ms
         seq: cython.ulonglong = group.last_seq
+        slot: cython.Py_ssize_t
+        word: bytes
         if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
             return  # the usual case of a client that polls
         last: bytes = stream_id.text_of(ms, seq) if call.recording else b""
@@ -337,18 +339,13 @@ class StreamReply:
             else:
                 entries.write_entry(call.reply, entry)
                 self._count_entry()
-            delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
+            slot = delivery.deliver(stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack)
             if call.recording and not noack:
-                self._record_delivery(entry, last)
+                word = stream_id.text_of(entry.ms, entry.seq)
+                members.record_claim(call, self.key, group, slot, word, last)
             self.delivered += 1
         if call.recording and self.found > before:
             members.record_last_id(call, self.key, group)
-
-    @cython.cfunc
-    def _record_delivery(self, entry: StreamIterator, last: bytes) -> cython.void:
-        slot: cython.Py_ssize_t = self.group.pending.find(entry.ms, entry.seq)
-        word: bytes = stream_id.text_of(entry.ms, entry.seq)
-        members.record_claim(self.call, self.key, self.group, slot, word, last)
 
     @cython.cfunc
     def _write_with_delivery(

@@ -59,16 +59,6 @@ def create_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consum
 
 
 @cython.ccall
-def touch_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consumer:
-    """Return the consumer of that name, created if needed, and set its seen-time."""
-    found: Consumer | None = group.consumer(name)
-    if found is None:
-        return create_consumer(call, key, group, name)
-    found.seen_ms = call.now
-    return found
-
-
-@cython.ccall
 @cython.exceptval(check=False)
 def saturating_increment(deliveries: cython.longlong) -> cython.longlong:
     """Return the delivery count plus one, at most the maximum."""
