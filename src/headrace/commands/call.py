@@ -107,6 +107,38 @@ class Call:
             self.records.append((self.database.index, self.argv))
 
     @cython.ccall
+    def changed(self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None) -> cython.void:
+        """Finish one change of the key: count it, invalidate watchers, publish the event, record the effect.
+
+        Args:
+            key: in the session's database.
+            cls: the event's class, a letter: see keyspace/events.py.
+            event: the name of the event.
+            effect: the request to record; None if the command records one effect for several keys.
+        """
+        database: Database = self.database
+        database.mark_modified(key)
+        if self.keyspace.settings.notify_keyspace_events:
+            self.keyspace.events.notify(cls, event, key, database.index)
+        if self.recording and effect is not None:
+            self.records.append((database.index, effect))
+
+    @cython.ccall
+    def changed_and_ready(
+        self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None
+    ) -> cython.void:
+        """As changed(); clients blocked on the key are retried after the command."""
+        self.changed(key, cls, event, effect)
+        self.database.signal_ready(key)
+
+    @cython.ccall
+    def count_changes(self, count: cython.longlong) -> cython.void:
+        """Count changes that neither invalidate watchers nor publish an event; record the request."""
+        self.keyspace.changes += count
+        if self.recording:
+            self.records.append((self.database.index, self.argv))
+
+    @cython.ccall
     def notify(self, cls: str, event: bytes, key: bytes) -> cython.void:
         """Publish an event of the key, if its class (a letter, see keyspace/events.py) is enabled."""
         if self.keyspace.settings.notify_keyspace_events:

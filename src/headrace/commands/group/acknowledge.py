@@ -52,9 +52,7 @@ def run_ack(call: Call) -> None:
             pending.remove(slot)
             acknowledged += 1
     if acknowledged > 0:
-        call.keyspace.changes += acknowledged
-        if call.recording:
-            call.record_verbatim()
+        call.count_changes(acknowledged)
     call.reply.integer(acknowledged)
 
 
@@ -90,9 +88,8 @@ def run_ack_delete(call: Call) -> None:
             references.drop_references(stream, wanted.ms, wanted.seq)
         stream.delete(wanted.ms, wanted.seq)
         call.reply.integer(1)
-    if acknowledged > 0 and call.recording:
-        call.record_verbatim()
-    call.keyspace.changes += acknowledged
+    if acknowledged > 0:
+        call.count_changes(acknowledged)
     if stream.length < before:
         call.database.invalidate_watchers(argv[1])
         call.notify("t", b"xdel", argv[1])

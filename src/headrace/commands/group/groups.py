@@ -107,11 +107,9 @@ def group_at(call: Call) -> Group:
 
 
 @cython.cfunc
-def changed(call: Call, event: bytes) -> cython.void:
+def group_changed(call: Call, event: bytes) -> cython.void:
     """Count a change of a group, record the request and publish the event."""
-    call.keyspace.changes += 1
-    if call.recording:
-        call.record_verbatim()
+    call.count_changes(1)
     call.notify("t", event, call.argv[2])
 
 
@@ -134,7 +132,7 @@ def run_create(call: Call) -> None:
         raise BusyGroup()
     options.cap(call, stream)
     stream.make_group(argv[3], after.ms, after.seq, options.entries_read)
-    changed(call, b"xgroup-create")
+    group_changed(call, b"xgroup-create")
     call.reply.ok()
 
 
@@ -159,7 +157,7 @@ def run_set_id(call: Call) -> None:
     group.last_seq = after.seq
     options.cap(call, stream)
     group.entries_read = options.entries_read
-    changed(call, b"xgroup-setid")
+    group_changed(call, b"xgroup-setid")
     call.reply.ok()
 
 
@@ -168,7 +166,7 @@ def run_destroy(call: Call) -> None:
     if not stream_at(call).drop_group(call.argv[3]):
         call.reply.integer(0)
         return
-    changed(call, b"xgroup-destroy")
+    group_changed(call, b"xgroup-destroy")
     call.database.signal_ready(call.argv[2])
     call.reply.integer(1)
 
@@ -180,7 +178,7 @@ def run_create_consumer(call: Call) -> None:
         call.reply.integer(0)
         return
     group.make_consumer(call.argv[4], call.now)
-    changed(call, b"xgroup-createconsumer")
+    group_changed(call, b"xgroup-createconsumer")
     call.reply.integer(1)
 
 
@@ -192,7 +190,7 @@ def run_delete_consumer(call: Call) -> None:
         call.reply.integer(0)
         return
     dropped: cython.Py_ssize_t = group.drop_consumer(consumer)
-    changed(call, b"xgroup-delconsumer")
+    group_changed(call, b"xgroup-delconsumer")
     call.reply.integer(dropped)
 
 

@@ -141,9 +141,7 @@ def run(call: Call) -> None:
             continue
         given_back += 1
     if given_back > 0:
-        call.keyspace.changes += given_back
-        if call.recording:
-            call.record_verbatim()
+        call.count_changes(given_back)
         call.database.signal_ready(argv[1])
     call.reply.integer(given_back)
 

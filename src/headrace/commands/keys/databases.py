@@ -114,8 +114,7 @@ def run_flushdb(call: Call) -> None:
     """FLUSHDB: remove all keys of the database."""
     check_flush(call.argv)
     call.database.flush()
-    if call.recording:
-        call.record_verbatim()
+    call.record_verbatim()
     call.reply.ok()
 
 
@@ -125,8 +124,7 @@ def run_flushall(call: Call) -> None:
     call.keyspace.flush_all()
     if not call.replayed():
         call.server.flushed_all(call.now)
-    if call.recording:
-        call.record_verbatim()
+    call.record_verbatim()
     call.reply.ok()
 
 
@@ -155,8 +153,7 @@ def run_swapdb(call: Call) -> None:
     if call.keyspace.database(first) is None or call.keyspace.database(second) is None:
         raise NoSuchDatabase()
     call.keyspace.swap(first, second)
-    if call.recording:
-        call.record_verbatim()
+    call.record_verbatim()
     call.reply.ok()
 
 

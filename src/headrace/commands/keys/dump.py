@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call
-from headrace.commands.keys import rename
+from headrace.commands.keys import expire, rename
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace import keyspace
@@ -117,7 +117,7 @@ def run_restore(call: Call) -> None:
     moment = moment_of(call, absolute)
     value = unpacked(call)
     if 0 <= moment <= call.now and not call.replayed():
-        delete_expired(call, key)
+        expire.remove_key(call, key)  # the new value has expired already
     else:
         former_type = keyspace.type_name(former)
         rename.put_with_expiry(call.database, key, value, moment)
@@ -125,15 +125,6 @@ def run_restore(call: Call) -> None:
         rename.notify_overwritten(call.database, key, former_type, value)
         record(call, moment, absolute)
     call.reply.ok()
-
-
-def delete_expired(call: Call, key: bytes) -> None:
-    """Remove the key's old value: the new one has expired already."""
-    if call.database.remove(key):
-        call.notify("g", b"del", key)
-        call.database.mark_modified(key)
-        call.database.signal_ready(key)
-        call.record([b"DEL", key])
 
 
 def record(call: Call, moment: int, absolute: bool) -> None:

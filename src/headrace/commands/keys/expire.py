@@ -67,6 +67,22 @@ def conditions_hold(conditions: cython.int, moment: cython.longlong, current: cy
     return not (conditions & LT and current != -1 and moment >= current)
 
 
+@cython.ccall
+def remove_key(call: Call, key: bytes) -> cython.bint:
+    """Remove the key, recorded as DEL; return whether it existed."""
+    if not call.database.remove(key):
+        return False
+    call.changed_and_ready(key, "g", b"del", [b"DEL", key])
+    return True
+
+
+@cython.cfunc
+def set_expiry(call: Call, key: bytes, moment: cython.longlong) -> cython.void:
+    """Set an existing key's expiry, in milliseconds since 1970; recorded as PEXPIREAT."""
+    call.database.set_expiry(key, moment)
+    call.changed(key, "g", b"expire", [b"PEXPIREAT", key, b"%d" % moment])
+
+
 @cython.cfunc
 def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython.void:
     """Set the expiry to base plus the given amount, if the conditions hold; reply whether they did."""
@@ -85,17 +101,9 @@ def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython
         call.reply.integer(0)
         return
     if moment <= call.now and not call.replayed():
-        database.remove(key)
-        call.notify("g", b"del", key)
-        database.signal_ready(key)
-        if call.recording:
-            call.record([b"DEL", key])
+        remove_key(call, key)
     else:
-        database.set_expiry(key, moment)
-        call.notify("g", b"expire", key)
-        if call.recording:
-            call.record([b"PEXPIREAT", key, b"%d" % moment])
-    database.mark_modified(key)
+        set_expiry(call, key, moment)
     call.reply.integer(1)
 
 
@@ -163,10 +171,7 @@ def run_persist(call: Call) -> None:
     if database.find(key) is None or not database.clear_expiry(key):
         call.reply.integer(0)
         return
-    call.notify("g", b"persist", key)
-    database.mark_modified(key)
-    if call.recording:
-        call.record_verbatim()
+    call.changed(key, "g", b"persist", call.argv)
     call.reply.integer(1)
 
 

@@ -18,11 +18,9 @@ def run_del(call: Call) -> None:
     at: cython.Py_ssize_t
     for at in range(1, len(argv)):
         if database.remove(argv[at]):
-            call.notify("g", b"del", argv[at])
-            database.mark_modified(argv[at])
-            database.signal_ready(argv[at])
+            call.changed_and_ready(argv[at], "g", b"del", None)
             removed += 1
-    if removed and call.recording:
+    if removed:
         call.record_verbatim()
     call.reply.integer(removed)
 

@@ -87,8 +87,7 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
     call.notify("g", b"rename_from", key)
     call.notify("g", b"rename_to", target)
     notify_overwritten(database, target, former, value)
-    if call.recording:
-        call.record_verbatim()
+    call.record_verbatim()
     return True
 
 
@@ -132,8 +131,7 @@ def run_copy(call: Call) -> None:
     put_with_expiry(database, target, duplicate(value), call.database.expiry(key))
     notify_in(database, b"copy_to", target)
     notify_overwritten(database, target, former, value)
-    if call.recording:
-        call.record_verbatim()
+    call.record_verbatim()
     call.reply.integer(1)
 
 
@@ -161,8 +159,7 @@ def run_move(call: Call) -> None:
     put_with_expiry(database, key, value, moment)
     call.notify("g", b"move_from", key)
     notify_in(database, b"move_to", key)
-    if call.recording:
-        call.record_verbatim()
+    call.record_verbatim()
     call.reply.integer(1)
 
 

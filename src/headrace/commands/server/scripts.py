@@ -20,12 +20,11 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
+from headrace.commands.keys import expire
 from headrace.commands.server.help import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim
-from headrace.commands.string import strings
 from headrace.errors import CommandError, InvalidSyntax
-from headrace.keyspace.keyspace import Database
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
@@ -64,22 +63,17 @@ def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
 @cython.cfunc
 def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
     """Set an existing key's expiry to so many milliseconds from now on."""
-    database: Database = call.database
-    if ms <= 0:
-        strings.remove(call, key)
-        return
-    database.set_expiry(key, call.now + ms)
-    call.notify("g", b"expire", key)
-    database.mark_modified(key)
-    if call.recording:
-        call.record([b"PEXPIREAT", key, b"%d" % (call.now + ms)])
+    if ms > 0:
+        expire.set_expiry(call, key, call.now + ms)
+    else:
+        expire.remove_key(call, key)
 
 
 def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Remove the lock. words: the token."""
     if not is_held(call, keys[0], words[0]):
         return 0
-    strings.remove(call, keys[0])
+    expire.remove_key(call, keys[0])
     return 1
 
 

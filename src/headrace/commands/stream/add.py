@@ -239,13 +239,10 @@ def run(call: Call) -> None:
         memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
     trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(stream)
-    if call.recording:
-        call.record(_effect(request, argv, stream))
-    call.database.mark_modified(key)
-    call.notify("t", b"xadd", key)
+    effect: list[bytes] | None = _effect(request, argv, stream) if call.recording else None
+    call.changed_and_ready(key, "t", b"xadd", effect)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)
-    call.database.signal_ready(key)
 
 
 @cython.cfunc
@@ -267,9 +264,7 @@ def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) 
         call.reply.null()
     else:
         call.reply.stream_id(known.ms, known.seq)
-    call.keyspace.changes += 1
-    if call.recording:
-        call.record_verbatim()
+    call.count_changes(1)
     return True
 
 

@@ -101,11 +101,8 @@ def run(call: Call) -> None:
         if stream.delete(wanted.ms, wanted.seq):
             deleted += 1
     if deleted > 0:
-        if call.recording:
-            call.record_verbatim()
-        call.keyspace.changes += deleted - 1
-        call.database.mark_modified(key)
-        call.notify("t", b"xdel", key)
+        call.keyspace.changes += deleted - 1  # changed() counts one
+        call.changed(key, "t", b"xdel", argv)
     call.reply.integer(deleted)
 
 
@@ -141,9 +138,8 @@ def run_by_policy(call: Call) -> None:
         else:
             changed += 1 if dropped > 0 else 0
             call.reply.integer(-1)
-    if changed > 0 and call.recording:
-        call.record_verbatim()
-    call.keyspace.changes += changed
+    if changed > 0:
+        call.count_changes(changed)
     if deleted > 0:
         call.database.invalidate_watchers(key)
         call.notify("t", b"xdel", key)

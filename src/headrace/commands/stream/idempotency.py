@@ -146,9 +146,7 @@ def run_configure(call: Call) -> None:
         if memory is not None:
             memory.duration_s = request.duration_s
             memory.clear()
-        call.keyspace.changes += 1
-        if call.recording:
-            call.record_verbatim()
+        call.count_changes(1)
     call.reply.ok()
 
 
@@ -158,9 +156,7 @@ def restore_counters(call: Call, stream: Stream, request: XCfgSetRequest) -> cyt
     memory: IdempotencyStore = ensure_idempotency(call, stream)
     memory.added = mem.as_unsigned(request.added)
     memory.duplicates = mem.as_unsigned(request.duplicates)
-    call.keyspace.changes += 1
-    if call.recording:
-        call.record_verbatim()
+    call.count_changes(1)
 
 
 def run_record(call: Call) -> None:
@@ -189,9 +185,7 @@ def run_record(call: Call) -> None:
         raise IidTaken()
     if not same or call.replayed():
         memory.record(pid, iid, entry.ms, entry.seq, stream.idmp_maxsize)
-        call.keyspace.changes += 1
-        if call.recording:
-            call.record_verbatim()
+        call.count_changes(1)
     call.reply.ok()
 
 

@@ -297,13 +297,11 @@ def execute_trim(call: Call) -> cython.longlong:
         return 0
     removed: cython.longlong = trim.apply(stream)
     if removed > 0:
+        effect: list[bytes] = call.argv.copy()
         if call.recording:
-            words: list[bytes] = call.argv.copy()
-            trim.make_exact(stream, words)
-            call.record(words)
-        call.keyspace.changes += removed - 1
-        call.database.mark_modified(key)
-        call.notify("t", b"xtrim", key)
+            trim.make_exact(stream, effect)
+        call.keyspace.changes += removed - 1  # changed() counts one
+        call.changed(key, "t", b"xtrim", effect)
     return removed
 
 
@@ -380,9 +378,7 @@ def run_set_id(call: Call) -> None:
     if request.max_deleted.ms != 0 or request.max_deleted.seq != 0:
         stream.max_deleted_ms = request.max_deleted.ms
         stream.max_deleted_seq = request.max_deleted.seq
-    call.keyspace.changes += 1
-    if call.recording:
-        call.record_verbatim()
+    call.count_changes(1)
     call.notify("t", b"xsetid", call.argv[1])
     call.reply.ok()
 

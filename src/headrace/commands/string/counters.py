@@ -38,9 +38,7 @@ def add(call: Call, amount: cython.longlong) -> cython.void:
         raise CounterOverflow()
     number += amount
     store_number(database, key, value, b"%d" % number)
-    call.notify("$", b"incrby", key)
-    if call.recording:
-        call.record_verbatim()
+    call.changed(key, "$", b"incrby", call.argv)
     call.reply.integer(number)
 
 
@@ -51,7 +49,6 @@ def store_number(database: Database, key: bytes, before: object, after: bytes) -
         database.put(key, after)
     else:
         database.replace(key, after)
-    database.mark_modified(key)
 
 
 def run_incr(call: Call) -> None:
@@ -84,9 +81,7 @@ def run_incrbyfloat(call: Call) -> None:
     value = database.string(key)
     total = long_double.add(b"0" if value is None else bytes(value), call.argv[2])
     store_number(database, key, value, total)
-    call.notify("$", b"incrbyfloat", key)
-    if call.recording:
-        call.record([b"SET", key, total, b"KEEPTTL"])
+    call.changed(key, "$", b"incrbyfloat", [b"SET", key, total, b"KEEPTTL"])
     call.reply.bulk(total)
 
 

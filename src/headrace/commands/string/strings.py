@@ -8,6 +8,7 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
+from headrace.commands.keys import expire
 from headrace.commands.spec import Command
 from headrace.commands.string import set_options
 from headrace.commands.string.set_options import SetOptions
@@ -37,35 +38,19 @@ def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
 
 
 @cython.cfunc
-def store(call: Call, key: bytes, value: bytes) -> cython.void:
+def store(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> cython.void:
     """Store the value, whatever the key held, without expiry."""
-    database: Database = call.database
-    database.put(key, value)
-    call.notify("$", b"set", key)
-    database.mark_modified(key)
-    database.signal_ready(key)  # readers blocked on a stream at this key must get an error
+    call.database.put(key, value)
+    call.changed_and_ready(key, "$", b"set", effect)  # readers blocked on a stream here must get an error
 
 
 @cython.cfunc
 def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
     """As store, with an expiry; recorded."""
-    store(call, key, value)
+    effect = [b"SET", key, value, b"PXAT", b"%d" % moment] if call.recording else None
+    store(call, key, value, effect)
     call.database.set_expiry(key, moment)
     call.notify("g", b"expire", key)
-    if call.recording:
-        call.record([b"SET", key, value, b"PXAT", b"%d" % moment])
-
-
-@cython.cfunc
-def remove(call: Call, key: bytes) -> cython.void:
-    """Remove an existing key; recorded as DEL."""
-    database: Database = call.database
-    database.remove(key)
-    call.notify("g", b"del", key)
-    database.mark_modified(key)
-    database.signal_ready(key)
-    if call.recording:
-        call.record([b"DEL", key])
 
 
 def run_get(call: Call) -> None:
@@ -79,8 +64,7 @@ def run_set(call: Call) -> None:
     if len(argv) > 3:
         set_with_options(call)
         return
-    store(call, argv[1], argv[2])
-    call.record_verbatim()
+    store(call, argv[1], argv[2], argv)
     call.reply.ok()
 
 
@@ -107,15 +91,10 @@ def set_with_options(call: Call) -> cython.void:
         if call.keyspace.settings.notify_keyspace_events:
             database.notify_put(key, value)
         database.replace(key, value)
-        call.notify("$", b"set", key)
-        database.mark_modified(key)
-        database.signal_ready(key)
-        if call.recording:
-            call.record([b"SET", key, value, b"KEEPTTL"])
+        effect = [b"SET", key, value, b"KEEPTTL"] if call.recording else None
+        call.changed_and_ready(key, "$", b"set", effect)
     else:
-        store(call, key, value)
-        if call.recording:
-            call.record([b"SET", key, value])
+        store(call, key, value, [b"SET", key, value] if call.recording else None)
     if not options.get:
         call.reply.ok()
 
@@ -126,8 +105,7 @@ def run_setnx(call: Call) -> None:
     if call.database.contains(key):
         call.reply.integer(0)
         return
-    store(call, key, call.argv[2])
-    call.record_verbatim()
+    store(call, key, call.argv[2], call.argv)
     call.reply.integer(1)
 
 
@@ -149,9 +127,7 @@ def run_getset(call: Call) -> None:
     """GETSET: store the value, reply with the previous one."""
     key: bytes = call.argv[1]
     write_string(call.reply, replaceable(call, key))
-    store(call, key, call.argv[2])
-    if call.recording:
-        call.record([b"SET", key, call.argv[2]])
+    store(call, key, call.argv[2], [b"SET", key, call.argv[2]])
 
 
 def run_getdel(call: Call) -> None:
@@ -160,12 +136,11 @@ def run_getdel(call: Call) -> None:
     value = replaceable(call, key)
     write_string(call.reply, value)
     if value is not None:
-        remove(call, key)
+        expire.remove_key(call, key)
 
 
 def run_getex(call: Call) -> None:
     """GETEX: reply with the string and change its expiry."""
-    database: Database = call.database
     key: bytes = call.argv[1]
     options: SetOptions = SetOptions()
     options.read_getex(call.argv)
@@ -176,18 +151,11 @@ def run_getex(call: Call) -> None:
     if options.unit != set_options.NO_TIME:
         moment: cython.longlong = set_options.moment_of(call, options.unit, options.amount)
         if moment <= call.now and not call.replayed():
-            remove(call, key)
+            expire.remove_key(call, key)
         else:
-            database.set_expiry(key, moment)
-            call.notify("g", b"expire", key)
-            database.mark_modified(key)
-            if call.recording:
-                call.record([b"PEXPIREAT", key, b"%d" % moment])
-    elif options.persist and database.clear_expiry(key):
-        call.notify("g", b"persist", key)
-        database.mark_modified(key)
-        if call.recording:
-            call.record([b"PERSIST", key])
+            expire.set_expiry(call, key, moment)
+    elif options.persist and call.database.clear_expiry(key):
+        call.changed(key, "g", b"persist", [b"PERSIST", key])
     write_string(call.reply, value)
 
 
@@ -206,7 +174,7 @@ def store_pairs(call: Call) -> cython.void:
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t
     for at in range(1, len(argv), 2):
-        store(call, argv[at], argv[at + 1])
+        store(call, argv[at], argv[at + 1], None)
     call.record_verbatim()
 
 

@@ -49,10 +49,7 @@ def run_append(call: Call) -> None:
             database.account_growth(before, len(grown))
         database.replace(key, grown)
         call.reply.integer(len(grown))
-    call.notify("$", b"append", key)
-    database.mark_modified(key)
-    if call.recording:
-        call.record_verbatim()
+    call.changed(key, "$", b"append", call.argv)
 
 
 def run_setrange(call: Call) -> None:
@@ -80,10 +77,7 @@ def run_setrange(call: Call) -> None:
         if grown is value:
             database.account_growth(before, len(grown))
         database.replace(key, grown)
-    call.notify("$", b"setrange", key)
-    database.mark_modified(key)
-    if call.recording:
-        call.record_verbatim()
+    call.changed(key, "$", b"setrange", call.argv)
     call.reply.integer(len(grown))
 
 
