@@ -177,7 +177,7 @@ def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orde
         (["tail", "-n", "1", "--from", "1-0", "orders"], "-n and --from exclude each other"),
         (["tail", "--from", "soon", "orders"], "'soon' is neither an ID"),
         (["tail", "--from", "1960-01-01", "orders"], "lies before 1970"),
-        (["tail", "--from", "99999999999999999999", "orders"], "is no entry ID"),
+        (["tail", "--from", "99999999999999999999", "orders"], "is not an entry ID"),
         (["tail", "-f", "--group", "billing", "orders"], "leave out -f and --from"),
         (["tail", "--group", "biling", "orders"], "has no group 'biling'; did you mean 'billing'?"),
         (["tail", "text"], "'text' is not a stream"),
@@ -187,7 +187,7 @@ def test_tail_of_a_group_shows_pending_entries_and_takes_none(run: Command, orde
         (["pending", "orders", "xyzzy"], "has no group 'xyzzy'; it has 'billing'"),
         (["pending", "orders", "billing", "--consumer", "an"], "no consumer 'an'; did you mean 'ann'?"),
         (["pending", "orders", "billing", "--idle", "long"], "not a duration: 'long'"),
-        (["ack", "orders", "billing", "x-0"], "'x-0' is no entry ID"),
+        (["ack", "orders", "billing", "x-0"], "'x-0' is not an entry ID"),
         (["ack", "orders", "biling", "1-0"], "did you mean 'billing'?"),
         (["ack", "orders", "billing", "-"], "there are no IDs on standard input"),
         (["add", "orders"], "name the fields"),
@@ -429,7 +429,7 @@ def test_an_id_on_standard_input_that_is_not_text_is_a_wrong_id(server_url: str)
     command = [sys.executable, "-m", "headrace", "ack", "orders", "billing", "-", "--url", server_url]
     done = subprocess.run(command, input=b"1-0\n\xff\n", capture_output=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith(b"headrace: '\\\\xff' is no entry ID")
+    assert done.stderr.startswith(b"headrace: '\\\\xff' is not an entry ID")
 
 
 def test_pending_rejects_a_number_of_entries_together_with_all(

@@ -190,7 +190,7 @@ def test_rows_with_ids_are_written_once_and_wrong_ones_before_anything(stream_se
     stream_server.client.xadd("s", {"n": -1}, id="7-0")
     with pytest.raises(UsageError, match="5-1 is not above 7-0"):
         write_batches(table.to_batches(), stream_server.url, "s", MARKER)
-    wrong = {("8-0", "8-0"): "not above 8-0", ("9-0", None): "all or none", ("x",): "no entry ID"}
+    wrong = {("8-0", "8-0"): "not above 8-0", ("9-0", None): "all or none", ("x",): "not an entry ID"}
     for ids, message in wrong.items():
         batch = pa.record_batch({"_id": pa.array(ids, pa.string()), "n": list(range(len(ids)))})
         with pytest.raises(UsageError, match=message):

@@ -491,5 +491,5 @@ def test_a_position_is_its_text(position: Position) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "5-1:x", "5-1:7:zz", "5-1:1:01234567:2:3", "5:-1"])
 def test_what_is_no_position_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="is no entry ID"):
+    with pytest.raises(ValueError, match="is not an entry ID"):
         parse_position(text)

@@ -160,7 +160,7 @@ def test_register_refuses_a_chosen_python_without_headrace_in_one_line(
     done = run_beside_another_python(
         OTHER_PYTHON, tmp_path, server_url, "register", str(tmp_path), PYSPARK_PYTHON=chosen
     )
-    said = f"refused: Spark runs {chosen} for its Python workers, which has no headrace, redis: set"
+    said = f"refused: Spark runs {chosen} for its Python workers, which lacks headrace, redis: set"
     assert done.stderr.splitlines()[-1].startswith(said), done.stderr
     assert f"PYSPARK_PYTHON={sys.executable} in the environment" in done.stderr
 

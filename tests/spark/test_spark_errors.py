@@ -58,7 +58,7 @@ def test_a_batch_read_that_cannot_be_done_says_why_in_one_line(
     headrace_server.client.set("text", "x")
     headrace_server.client.xadd("typed", {"n": "pear"})
     unknown = failure(lambda: batch(spark, url=url, subscrib="s"))
-    check_shown(unknown, "UsageError", "headrace has no option 'subscrib'. Did you mean subscribe?")
+    check_shown(unknown, "UsageError", "Unknown option 'subscrib'. Did you mean subscribe?")
     wrong = failure(lambda: batch(spark, url=url, subscribe="text"))
     check_shown(wrong, "StreamReadError", "Cannot read the stream 'text': WRONGTYPE")
     strict = spark.read.format("headrace").options(url=url, subscribe="typed", mode="FAILFAST")
@@ -85,12 +85,12 @@ def test_a_streaming_query_that_fails_says_why_in_its_first_line(
     client.set("text", "x")
     client.xadd("s", {"n": 1})
     unknown = failure(lambda: follow(spark, tmp_path / "a", {}, url=url, subscrib="s"))
-    check_shown(unknown, "UsageError", "headrace has no option 'subscrib'. Did you mean subscribe?")
+    check_shown(unknown, "UsageError", "Unknown option 'subscrib'. Did you mean subscribe?")
     wrong = failure(lambda: follow(spark, tmp_path / "b", {}, url=url, subscribe="text"))
     check_shown(wrong, "StreamReadError", "Cannot read the stream 'text': WRONGTYPE")
     sink = {"url": url, "strem": "copy"}
     unknown = failure(lambda: follow(spark, tmp_path / "c", sink, url=url, subscribe="s"))
-    check_shown(unknown, "UsageError", "headrace has no option 'strem'. Did you mean stream?")
+    check_shown(unknown, "UsageError", "Unknown option 'strem'. Did you mean stream?")
     sink = {"url": url, "stream": "text"}
     wrong = failure(lambda: follow(spark, tmp_path / "d", sink, url=url, subscribe="s"))
     check_shown(wrong, "CommandError", "WRONGTYPE")

@@ -10,7 +10,7 @@ from headrace.errors import UsageError
 from headrace.spark.options import OPTIONS, parse_options
 
 
-def test_names_are_case_insensitive_and_defaults_stand_where_nothing_is_said() -> None:
+def test_option_names_are_case_insensitive_and_options_have_defaults() -> None:
     options = parse_options({"SUBSCRIBE": " a, b ,a", "numPartitions": "3", "mode": "failfast"}, "stream")
     assert options.streams == ("a", "b")
     assert options.min_partitions == 3
@@ -37,7 +37,7 @@ def test_offsets_are_words_or_ids_by_stream() -> None:
         (
             {"minPartitions": "3", "numpartitions": "3"},
             "stream",
-            "minPartitions and numPartitions are",
+            "minPartitions and numPartitions mean the same",
         ),
         ({"queryId": ""}, "sink", "queryId is '': must not be empty"),
         ({"stream": ""}, "sink", "stream is '': must not be empty"),
@@ -47,25 +47,25 @@ def test_offsets_are_words_or_ids_by_stream() -> None:
         ({"mode": "strict"}, "stream", "PERMISSIVE, DROPMALFORMED, FAILFAST"),
         ({"startingOffsets": "now"}, "stream", "earliest, latest or JSON"),
         ({"startingOffsets": '{"a": 5}'}, "stream", "earliest, latest or JSON"),
-        ({"startingOffsets": '{"a": "x-1"}'}, "stream", "no entry ID"),
-        ({"startingOffsets": "latest"}, "batch", "cannot start at latest"),
-        ({"endingOffsets": "earliest"}, "batch", "cannot end at earliest"),
-        ({"subscribe": " , "}, "batch", "no stream is named"),
-        ({"subscribePattern": "("}, "batch", "no regular expression"),
-        ({"subscribePattern": "a{9999999999}"}, "batch", "no regular expression"),
-        ({"subscribePattern": "(" * 5000 + ")" * 5000}, "batch", "no regular expression"),
+        ({"startingOffsets": '{"a": "x-1"}'}, "stream", "not an entry ID"),
+        ({"startingOffsets": "latest"}, "batch", "startingOffsets is latest"),
+        ({"endingOffsets": "earliest"}, "batch", "endingOffsets is earliest"),
+        ({"subscribe": " , "}, "batch", "at least one stream"),
+        ({"subscribePattern": "("}, "batch", "not a regular expression"),
+        ({"subscribePattern": "a{9999999999}"}, "batch", "not a regular expression"),
+        ({"subscribePattern": "(" * 5000 + ")" * 5000}, "batch", "not a regular expression"),
         ({"assign": "a,b"}, "batch", "must be JSON like"),
         ({"assign": "[]"}, "batch", "must be JSON like"),
-        ({"subscribe": "a", "assign": '["a"]'}, "batch", "only one of subscribe and assign"),
-        ({"subscribe": "a", "subscribePattern": "a"}, "stream", "only one of subscribe and subscribePattern"),
-        ({"subscribe": "a", "stream.keys": "b"}, "stream", "same one, said twice"),
-        ({"startingOffsets": "earliest", "stream.offsets": '{"offsets": {}}'}, "stream", "said twice"),
-        ({"startingOffsets": '{"a": "latest"}'}, "batch", "cannot start at latest"),
-        ({"startingOffsets": '{"a": -1}'}, "batch", "cannot start at latest"),
-        ({"endingOffsets": '{"a": -2}'}, "batch", "cannot end at earliest"),
+        ({"subscribe": "a", "assign": '["a"]'}, "batch", "subscribe and assign exclude each other"),
+        ({"subscribe": "a", "subscribePattern": "a"}, "stream", "subscribe and subscribePattern exclude"),
+        ({"subscribe": "a", "stream.keys": "b"}, "stream", "mean the same"),
+        ({"startingOffsets": "earliest", "stream.offsets": '{"offsets": {}}'}, "stream", "mean the same"),
+        ({"startingOffsets": '{"a": "latest"}'}, "batch", "startingOffsets is latest"),
+        ({"startingOffsets": '{"a": -1}'}, "batch", "startingOffsets is latest"),
+        ({"endingOffsets": '{"a": -2}'}, "batch", "endingOffsets is earliest"),
         ({"startingOffsets": '{"a": 5}'}, "stream", "must be earliest, latest or JSON"),
         ({"startingTimestamp": "yesterday"}, "stream", "milliseconds since 1970"),
-        ({"startingTimestamp": "-1"}, "stream", "no time that an ID can have"),
+        ({"startingTimestamp": "-1"}, "stream", "must be a time from 1970 on"),
         ({"startingOffsetsByTimestamp": '{"a": {"0": 5}}'}, "stream", "must be JSON like"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "stream", "must be one of error, latest"),
         ({"endingTimestamp": "5"}, "stream", "endingTimestamp is for batch, not for stream"),
@@ -76,16 +76,16 @@ def test_offsets_are_words_or_ids_by_stream() -> None:
         ),
         ({"maxTriggerDelay": "5 apples"}, "stream", "a time like"),
         ({"maxBytesPerTrigger": "5 apples"}, "stream", "a number of bytes"),
-        ({"acknowledgeOnCommit": "true"}, "stream", "needs a groupId"),
+        ({"acknowledgeOnCommit": "true"}, "stream", "needs the option groupId"),
         ({"stream.offsets": '{"a": "5-1"}'}, "stream", "must be JSON like"),
     ],
 )
-def test_a_wrong_option_is_refused_by_name(raw: dict[str, str], where: str, message: str) -> None:
+def test_errors_name_the_wrong_option(raw: dict[str, str], where: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_options(raw, where)
 
 
-def test_times_are_the_ids_before_them() -> None:
+def test_a_time_is_stored_as_the_last_id_before_it() -> None:
     before = f"1699999999999-{2**64 - 1}"
     for text in ("1700000000000", "2023-11-14T22:13:20Z", "2023-11-14 22:13:20", "2023-11-14T23:13:20+01:00"):
         assert parse_options({"startingTimestamp": text}, "stream").starting_timestamp == before
@@ -134,7 +134,7 @@ def test_the_names_of_spark_redis_mean_the_same(caplog: pytest.LogCaptureFixture
     assert [record.args[0] for record in caplog.records if record.args] == list(ignored)  # type: ignore[index]
 
 
-def test_every_option_of_a_read_has_its_place_and_its_default() -> None:
+def test_every_option_has_an_attribute_and_its_default() -> None:
     for where in ("batch", "stream", "sink"):
         options = parse_options({}, where)
         for option in OPTIONS:
@@ -143,5 +143,5 @@ def test_every_option_of_a_read_has_its_place_and_its_default() -> None:
                 assert getattr(options, option.attribute) == option.parse(option.default)
 
 
-def test_what_spark_puts_among_the_options_is_passed_over() -> None:
+def test_options_that_spark_adds_are_ignored() -> None:
     parse_options({"checkpointLocation": "cp"}, "sink")

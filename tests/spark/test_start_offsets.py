@@ -102,7 +102,7 @@ def test_several_entries_of_a_millisecond_belong_together(stream_server: StreamS
         ({"subscribe": "s", "startingOffsets": '{"S": "earliest"}'}, "startingOffsets names S"),
         ({"subscribe": "s", "endingOffsetsByTimestamp": '{"t": 5}'}, "endingOffsetsByTimestamp names t"),
         ({"assign": '["s", "t"]'}, "no stream t, which the option assign names"),
-        ({}, "Say which streams"),
+        ({}, "No stream is named"),
     ],
 )
 def test_what_cannot_be_right_is_refused_when_the_read_is_planned(

@@ -256,7 +256,7 @@ def test_streams_that_are_assigned_must_exist(stream_server: StreamServer, opene
         opened(assign='["s", "t"]').initialOffset()
     with pytest.raises(UsageError, match="startingOffsets names t"):
         opened(startingOffsets='{"t": "5-0"}').initialOffset()
-    with pytest.raises(UsageError, match="Say which streams"):
+    with pytest.raises(UsageError, match="No stream is named"):
         HeadraceStreamReader(parse_options({"url": stream_server.url}, "stream"), N).initialOffset()
 
 

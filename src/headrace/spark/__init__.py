@@ -1,4 +1,4 @@
-"""A Spark data source over streams: batch and streaming, Arrow all the way."""
+"""A Spark data source and sink for streams: batch and streaming, in Arrow record batches."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadraceSource", "Marker", "explain", "progress", "register", "write_batches", "write_stream"]
 
-# Loaded on first use: the decoder and the planner need no PySpark, and this module must be light.
-LATE = {
+# Imported on first use: importing this package must not import PySpark.
+LAZY_IMPORTS = {
     "HeadraceSource": "headrace.spark.source.data_source",
     "Marker": "headrace.spark.sink.marker",
     "explain": "headrace.spark.errors",
@@ -28,18 +28,18 @@ LATE = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make format("headrace") known to a session, and see that Spark's Python workers can import it.
+    """Register format("headrace") with a session, and check that Spark's Python workers can import it.
 
-    It is needed where Spark does not find the format by itself: in a virtual environment that is not
-    activated (`.venv/bin/python job.py`, an IDE, a notebook), and with `--py-files`. Elsewhere it does no
-    harm. If Spark runs on this machine and PYSPARK_PYTHON is not set, the session's Python workers, those of
-    UDFs included, are from now on the interpreter of this program.
+    Call it where Spark does not find the format by itself: in a virtual environment that is not activated
+    (`.venv/bin/python job.py`, an IDE, a notebook), and with `--py-files`. Elsewhere it does no harm.
+    If Spark runs on this machine and PYSPARK_PYTHON is not set, the session's Python workers, including
+    those of UDFs, run the interpreter of this program from now on.
 
     Args:
         spark: the session.
 
     Raises:
-        HeadraceError: if the Python of Spark's workers has no Headrace; the text says what to set.
+        HeadraceError: if the Python of Spark's workers cannot import Headrace; the text says what to set.
     """
     from headrace.spark.interpreter import check_interpreter, use_this_interpreter
     from headrace.spark.source.data_source import HeadraceSource
@@ -50,10 +50,10 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what LATE names."""
-    if name not in LATE:
+    """Import a public name on first use."""
+    if name not in LAZY_IMPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(LATE[name]), name)
+    return getattr(importlib.import_module(LAZY_IMPORTS[name]), name)
 
 
 def __dir__() -> list[str]:

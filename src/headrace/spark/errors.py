@@ -1,10 +1,9 @@
 """Errors of the source and the sink as a Spark user sees them: one sentence, without a traceback.
 
-Spark calls readers and writers in Python processes of its own. It copies the traceback of whatever they raise
-into the message of its own exception, so a sentence that says what to do would be lost between 50 lines. It
-leaves the traceback out where SPARK_HIDE_TRACEBACK is set; `brief_errors` sets that in the worker that is
-about to fail for a reason that the sentence explains. That worker exits afterwards. Errors that Headrace does
-not raise on purpose keep their traceback.
+Spark calls readers and writers in Python processes of its own. It copies the traceback of an exception into
+the message of its own exception, so a sentence that says what to do would be lost between 50 lines. It omits
+the traceback if SPARK_HIDE_TRACEBACK is set. `brief_errors` sets that in a worker that is about to fail for
+a reason that the sentence explains. That worker exits afterwards. Unexpected errors keep their traceback.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ CALLED_BY_SPARK = {
 
 UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 
-# `headrace.errors.UsageError: sentence`, as Python and Spark print an exception of ours.
+# `headrace.errors.UsageError: sentence`, as Python and Spark print an exception of Headrace.
 HEADRACE_ERROR = re.compile(r"\b(headrace(?:\.\w+)+): (\S.*)")
 SQLSTATE = re.compile(r"( SQLSTATE: \w+)+$")
 NOT_FOUND = "DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace"
@@ -76,7 +75,7 @@ def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _explained(source: Any) -> Iterator[None]:
-    """Explain a lost server; hide the traceback of errors that explain themselves."""
+    """Name the server in connection errors; hide the traceback of these and of Headrace's own errors."""
     try:
         yield
     except HeadraceError:
@@ -90,20 +89,20 @@ def _explained(source: Any) -> Iterator[None]:
 
 
 def _is_connection_failure(error: Exception) -> bool:
-    """Whether a server is the reason; an OSError may be about a file as well."""
+    """Return whether the server cannot be reached; other OSErrors are about files."""
     if isinstance(error, RedisError | ConnectionError | TimeoutError | socket.gaierror):
         return True
     return isinstance(error, OSError) and error.errno in UNREACHABLE
 
 
 def _url(source: Any) -> str:
-    """The URL of a reader or a writer, or what the options of a data source say."""
+    """Return the URL of a reader or writer, or the one in the options of a data source."""
     options = getattr(source, "_options", None)
     return str(options.url if options is not None else source.options.get("url", "the server"))
 
 
 def _hide_traceback() -> None:
-    """Tell PySpark to report this error without its traceback. Only in a worker of Spark's."""
+    """Make PySpark report this error without its traceback, if this process is a worker of Spark."""
     log.debug("An error that is shown without its traceback", exc_info=True)
     if is_spark_worker():
         os.environ[HIDE_TRACEBACK] = "1"
@@ -121,17 +120,17 @@ def is_spark_worker(module: str | None = None) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """Say in one line why Spark failed: the sentence of Headrace, or else Spark's own first line.
+    """Return in one line why Spark failed: the sentence of Headrace, or else Spark's own first line.
 
         try:
             rows.show()
         except Exception as error:
             print(headrace.spark.explain(error))
 
-    Call it while the Spark session is open: the text of most errors is kept there.
+    Call it while the Spark session is open: Spark keeps the text of most errors there.
 
     Args:
-        error: what Spark raised, or the exception() of a streaming query.
+        error: the exception that Spark raised, or the exception() of a streaming query.
 
     Returns:
         One line without a stack trace.
@@ -141,7 +140,7 @@ def explain(error: BaseException) -> str:
 
 
 def as_headrace_error(error: Exception) -> HeadraceError:
-    """Convert an error of Spark's to one that the command line shows in one line.
+    """Convert an error of Spark to one that the command line shows in one line.
 
     Returns:
         UsageError if a worker raised one, else HeadraceError.
@@ -153,7 +152,7 @@ def as_headrace_error(error: Exception) -> HeadraceError:
 
 
 def _headrace_error(text: str) -> tuple[str, str] | None:
-    """The class and the sentence of the last error of ours in a text of Spark's."""
+    """Return the class and the sentence of the last error of Headrace in a text of Spark."""
     found = HEADRACE_ERROR.findall(text)
     if not found:
         return None
@@ -165,7 +164,7 @@ def _spark_sentence(error: BaseException) -> str:
     text = str(error)
     if NOT_FOUND in text:
         return (
-            "Spark does not find the format headrace, as it runs another Python than this one: call "
+            "Spark does not find the format headrace, because it runs another Python than this program: call "
             f"headrace.spark.register(spark), or set PYSPARK_PYTHON={sys.executable} before Spark starts."
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -173,7 +172,7 @@ def _spark_sentence(error: BaseException) -> str:
         head = line.partition(":")[0]
         if head.endswith(("Error", "Exception")) and not line.startswith("at "):
             return SQLSTATE.sub("", line)
-    java = getattr(error, "java_exception", None)  # of Py4JJavaError, whose first line says nothing
+    java = getattr(error, "java_exception", None)  # of Py4JJavaError, whose own first line has no reason
     if java is not None:
         lines = [*str(java.getMessage()).splitlines(), *lines]
     return SQLSTATE.sub("", lines[0]) if lines else type(error).__name__

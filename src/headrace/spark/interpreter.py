@@ -1,14 +1,14 @@
-"""Which Python Spark runs for its workers, and whether that one can import Headrace.
+"""Find which Python Spark runs for its workers, and check that it can import Headrace.
 
     lookup of the format         a process that the JVM starts at the first format("…") of a session
     which Python it runs         PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else python3 of the PATH; read
                                  from the environment of the JVM, so nothing can change it once Spark runs
-    a registered format          the Python that the SparkContext notes when it starts (PYSPARK_PYTHON, else
-                                 python3), for planning, reading and writing; noted in SparkContext.pythonExec
+    a registered format          the Python in SparkContext.pythonExec (set at its start: PYSPARK_PYTHON,
+                                 else python3), for planning, reading and writing
 
-So a program that runs as `.venv/bin/python job.py`, in an IDE or in a notebook, has workers of another Python
-than its own. On one machine `use_this_interpreter` corrects that, also when the session exists already. For a
-cluster only the user knows the path of Python on its nodes.
+So the workers of a program that runs as `.venv/bin/python job.py`, in an IDE or in a notebook, run another
+Python than the program. On one machine `use_this_interpreter` corrects that, also in an existing session. For
+a cluster only the user knows the path of Python on its nodes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHECK_TIMEOUT_S = 60.0
 def use_this_interpreter(spark: SparkSession) -> None:
     """Run the Python workers of a session on this machine with the interpreter of this program.
 
-    It does nothing if the user has chosen one by PYSPARK_PYTHON, on a cluster, and under Spark Connect.
+    Do nothing if PYSPARK_PYTHON is set, on a cluster, or under Spark Connect.
     """
     context = _spark_context(spark)
     if context is not None and PYTHON_VARIABLE not in os.environ and _is_local(context) and sys.executable:
@@ -57,17 +57,20 @@ def check_interpreter(spark: SparkSession) -> None:
     if missing:
         where = sys.executable if _is_local(context) else "a Python with headrace on every node"
         raise HeadraceError(
-            f"Spark runs {shutil.which(context.pythonExec)} for its Python workers, which has no "
+            f"Spark runs {shutil.which(context.pythonExec)} for its Python workers, which lacks "
             f"{', '.join(missing)}: set {PYTHON_VARIABLE}={where} in the environment before Spark starts."
         )
 
 
 def missing_packages(python: str, path: list[str] | None = None) -> list[str]:
-    """List what an interpreter lacks to run the source and the sink; nothing if it cannot be asked.
+    """Return the packages that an interpreter lacks for the source and the sink.
 
     Args:
         python: its name or path.
         path: further entries of its PYTHONPATH.
+
+    Returns:
+        The names of the missing packages; an empty list if the interpreter cannot be run.
     """
     found = shutil.which(python)
     if found is None:
@@ -80,12 +83,12 @@ def missing_packages(python: str, path: list[str] | None = None) -> list[str]:
             env=environment, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return []  # Spark will say what is wrong with it
+        return []  # Spark reports its own error about it
     return done.stdout.split()
 
 
 def _spark_context(spark: SparkSession) -> Any:
-    """The SparkContext; None under Spark Connect, where the server runs the workers."""
+    """Return the SparkContext; None under Spark Connect, where the server runs the workers."""
     return getattr(spark, "_sc", None)
 
 
@@ -94,7 +97,7 @@ def _is_local(context: SparkContext) -> bool:
 
 
 def _shipped_files(context: SparkContext) -> list[str]:
-    """The files that `--py-files` and addPyFile() have sent to the workers."""
+    """Return the files that `--py-files` and addPyFile() have sent to the workers."""
     from pyspark import SparkFiles
 
     root = SparkFiles.getRootDirectory()

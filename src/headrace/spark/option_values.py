@@ -1,7 +1,7 @@
-"""What the texts of options may say. Each function makes a value of one; ValueError tells what is wrong.
+"""Parsers of option values. Each converts a text, or raises ValueError, which says what it must be.
 
-Offsets come in three forms: a word for all streams, JSON by stream, or times. A time stands for the ID just
-before it, for IDs begin with the time:
+Offsets have three forms: a word for all streams, JSON by stream, or times. A time is stored as the last ID
+before it, because IDs begin with the time:
 
     1700000000000  or  2023-11-14T22:13:20Z    ->  1699999999999-18446744073709551615
 """
@@ -41,14 +41,14 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def parse_name(text: str) -> str:
-    """Any text but none."""
+    """Return a name. It must not be empty."""
     if not text:
         raise ValueError("must not be empty")
     return text
 
 
 def parse_directory(text: str) -> str:
-    """A local path, or a file:// URL."""
+    """Parse a local path or a file:// URL."""
     try:
         return str(local_path(parse_name(text)))
     except UsageError as error:
@@ -56,15 +56,15 @@ def parse_directory(text: str) -> str:
 
 
 def parse_stream_list(text: str) -> tuple[str, ...]:
-    """Names separated by commas, each once."""
+    """Parse names separated by commas; duplicates are removed."""
     found = tuple(dict.fromkeys(normalize_name(each.strip()) for each in text.split(",") if each.strip()))
     if not found:
-        raise ValueError("no stream is named")
+        raise ValueError("must name at least one stream, like orders,bids")
     return found
 
 
 def parse_stream_array(text: str) -> tuple[str, ...]:
-    """Names in a JSON array, each once."""
+    """Parse a JSON array of names; duplicates are removed."""
     found = _parse_json(text)
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found):
         raise ValueError('must be JSON like ["orders", "bids"]')
@@ -72,26 +72,23 @@ def parse_stream_array(text: str) -> tuple[str, ...]:
 
 
 def parse_regex(text: str) -> str:
-    """A regular expression."""
+    """Check a regular expression, and return it."""
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:  # a{9999999999}, too many brackets
-        raise ValueError(f"no regular expression ({error})") from None
+        raise ValueError(f"not a regular expression ({error})") from None
     return text
 
 
 def parse_positive(text: str) -> int:
-    """A whole number from 1 on."""
-    if not text.strip().isdecimal():
-        raise ValueError("must be a whole number from 1 on")
-    number = int(text)
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return number
+    """Parse a whole number, at least 1."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("must be a whole number, at least 1")
+    return int(text)
 
 
 def parse_byte_count(text: str) -> int:
-    """A number of bytes: 1000000, or 16m."""
+    """Parse a number of bytes: 1000000, or 16m."""
     found = SIZE.fullmatch(text)
     if not found or found[2].lower() not in BYTES_PER_UNIT:
         raise ValueError("must be a number of bytes, like 1000000 or 16m")
@@ -99,7 +96,7 @@ def parse_byte_count(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds: 5s, 500ms, 15m, 1 hour."""
+    """Parse a duration like 5s, 500ms, 15m or 1 hour; return seconds."""
     found = DURATION.fullmatch(text)
     unit = found[2].lower() if found else ""
     seconds = SECONDS_PER_UNIT.get(unit) or SECONDS_PER_UNIT.get(unit.removesuffix("s"))
@@ -109,14 +106,14 @@ def parse_duration(text: str) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    """true or false."""
+    """Parse true or false."""
     if text.lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return text.lower() == "true"
 
 
 def parse_one_of(*words: str) -> Callable[[str], str]:
-    """One of the words, in whatever case."""
+    """Return a parser of one of these words, case-insensitive."""
 
     def parse(text: str) -> str:
         for word in words:
@@ -128,13 +125,13 @@ def parse_one_of(*words: str) -> Callable[[str], str]:
 
 
 def parse_entry_id(text: str) -> str:
-    """The ID of an entry."""
+    """Check an entry ID, and return it."""
     parse_id(text)
     return text
 
 
 def parse_offsets(text: str) -> str | dict[str, str]:
-    """earliest, latest, or IDs and such words by stream; -2 and -1 are Kafka's numbers for the words."""
+    """Parse earliest, latest, or JSON with these words or IDs by stream; -2 and -1 are Kafka's numbers."""
     if text.strip().lower() in NAMED_OFFSETS:
         return text.strip().lower()
     found = _parse_json(text)
@@ -148,12 +145,12 @@ def parse_offsets(text: str) -> str | dict[str, str]:
 
 
 def parse_timestamp(text: str) -> str:
-    """A time as the ID before the first that can have it."""
+    """Parse a time, and return the last ID before it."""
     return _id_before(text)
 
 
 def parse_timestamps(text: str) -> dict[str, str]:
-    """Times by stream, as IDs."""
+    """Parse JSON with a time by stream, and return the last IDs before them."""
     found = _parse_json(text)
     if not isinstance(found, dict) or not all(isinstance(v, int | str) for v in found.values()):
         raise ValueError('must be JSON like {"orders": 1700000000000, "bids": "2023-11-14T22:13:20Z"}')
@@ -161,7 +158,7 @@ def parse_timestamps(text: str) -> dict[str, str]:
 
 
 def parse_spark_redis_offsets(text: str) -> dict[str, str]:
-    """{"offsets": {"orders": {"groupName": "g", "offset": "1548083485360-0"}}}, as spark-redis has it."""
+    """Parse {"offsets": {"orders": {"groupName": "g", "offset": "1548083485360-0"}}}, as in spark-redis."""
     found = _parse_json(text)
     by_stream = found.get("offsets") if isinstance(found, dict) else None
     if not isinstance(by_stream, dict) or not all(isinstance(v, dict) for v in by_stream.values()):
@@ -174,10 +171,10 @@ def parse_spark_redis_offsets(text: str) -> dict[str, str]:
 
 
 def _id_before(value: str | int) -> str:
-    """The ID after which every entry is of that time or a later one. Milliseconds, or ISO 8601 (else UTC)."""
+    """Return the last ID before a time: milliseconds since 1970, or ISO 8601 (UTC if it has no zone)."""
     ms = int(value) if str(value).strip().lstrip("-").isdigit() else _milliseconds(str(value).strip())
     if not 0 <= ms <= U64_MAX:
-        raise ValueError("no time that an ID can have")
+        raise ValueError(f"must be a time from 1970 on, at most {U64_MAX} ms")
     return f"{ms - 1}-{U64_MAX}" if ms else "0-0"
 
 
@@ -188,7 +185,7 @@ def _milliseconds(text: str) -> int:
         raise ValueError("must be milliseconds since 1970 or a time like 2023-11-14T22:13:20Z") from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=datetime.UTC)
-    return -((EPOCH - time) // ONE_MS)  # up, if it lies between two milliseconds
+    return -((EPOCH - time) // ONE_MS)  # rounded up to a whole millisecond
 
 
 def _parse_json(text: str) -> Any:

@@ -1,6 +1,6 @@
-"""Every option of the Spark source and sink, declared once: parsing, errors and the reference come from here.
+"""All options of the Spark source and sink, declared once for parsing, errors and the reference page.
 
-Names follow Spark's Kafka source where it has one for the same thing. They are case-insensitive.
+Names follow Spark's Kafka source where it has an option for the same thing. They are case-insensitive.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Option:
-    """One option. where: who knows it (batch, stream, sink); parse: text to value, or ValueError.
+    """One option.
 
-    sets: the attribute of Options, if that is not called like the option; ignored: why nothing is set at all.
+    scopes           where it can be given: batch, stream (reads), sink
+    parse            converts its text to its value; raises ValueError
+    attribute_name   the attribute of Options, if its name is not the option's
+    ignored_because  why the option is accepted and has no effect; empty if it has one
     """
 
     name: str
@@ -38,12 +41,12 @@ class Option:
 
     @property
     def attribute(self) -> str:
-        """The attribute of Options."""
+        """The name of its attribute of Options."""
         return self.attribute_name or "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name)
 
 
 READ_SCOPES = ("batch", "stream")
-DEFAULT_URL = "redis://127.0.0.1:7777"  # where `headrace serve` listens when told nothing
+DEFAULT_URL = "redis://127.0.0.1:7777"  # where `headrace serve` listens by default
 OPTIONS = (
     Option(
         "url",
@@ -52,8 +55,8 @@ OPTIONS = (
         ("batch", "stream", "sink"),
         "The server: `redis://[user:password@]host:port[/database]`, `rediss://` for TLS, `unix://path`; "
         "`sentinel://host:port,…/service[/database]` for the master that Sentinels name, "
-        "`cluster://host:port,…` for a cluster, with TLS `sentinels://` and `clusters://`. What redis-py "
-        "should know beyond that follows as `?ssl_ca_certs=…&name=value`.",
+        "`cluster://host:port,…` for a cluster, with TLS `sentinels://` and `clusters://`. Further settings "
+        "of redis-py are appended as `?ssl_ca_certs=…&name=value`.",
         str,
     ),
     Option(
@@ -61,10 +64,10 @@ OPTIONS = (
         "names",
         None,
         READ_SCOPES,
-        "The streams to read, separated by commas. One that does not exist yet is read when it does. "
-        "A byte that is not UTF-8 is written as `\\xNN`, with two lower-case hexadecimal digits, here and "
-        "wherever a stream is named. "
-        "Say this, `subscribePattern` or `assign`.",
+        "The streams to read, separated by commas. A stream that does not exist yet is read from when it is "
+        "created. In names of streams, here and everywhere, a byte that is not UTF-8 is written as `\\xNN`, "
+        "with two lower-case hexadecimal digits. "
+        "Give only one of `subscribe`, `subscribePattern` and `assign`.",
         option_values.parse_stream_list,
         ("stream.keys",),
     ),
@@ -82,8 +85,8 @@ OPTIONS = (
         "JSON",
         None,
         READ_SCOPES,
-        'The streams to read, like `["orders", "bids"]`; so names with commas, spaces around them, or no '
-        "letter at all can be given. All must exist when the query begins.",
+        'The streams to read, like `["orders", "bids"]`. Unlike with `subscribe`, names can contain commas '
+        "and outer spaces, and can be empty. All streams must exist when the query begins.",
         option_values.parse_stream_array,
     ),
     Option(
@@ -91,7 +94,7 @@ OPTIONS = (
         "time",
         "5s",
         READ_SCOPES,
-        "How often to look for new streams that `subscribePattern` matches: the server's keys are scanned.",
+        "How often to scan the server's keys for new streams that match `subscribePattern`.",
         option_values.parse_duration,
     ),
     Option(
@@ -99,10 +102,10 @@ OPTIONS = (
         "earliest, latest or JSON",
         None,
         READ_SCOPES,
-        "Where a new query starts: `earliest`, `latest`, or by stream the ID after which to read; offsets "
-        "of a checkpoint are understood, too. A stream that the JSON does not name starts at its earliest "
+        "Where a new query starts: `earliest`, `latest`, or JSON with the ID after which to read each stream "
+        "(offsets of a checkpoint also work). A stream that the JSON does not name starts at its earliest "
         "entry. "
-        "Default: `earliest` for batch, `latest` for streaming. A restarted query goes on from its "
+        "Default: `earliest` for batch, `latest` for streaming. A restarted query continues from its "
         "checkpoint.",
         option_values.parse_offsets,
     ),
@@ -112,7 +115,7 @@ OPTIONS = (
         None,
         READ_SCOPES,
         "A new query starts with the first entry of this time or later: milliseconds since 1970 or ISO 8601. "
-        "Goes before `startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
+        "Overrides `startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
         option_values.parse_timestamp,
     ),
     Option(
@@ -120,7 +123,8 @@ OPTIONS = (
         "JSON",
         None,
         READ_SCOPES,
-        'The same by stream, like `{"orders": 1700000000000}`; others start at their earliest entry.',
+        '`startingTimestamp` for each stream, like `{"orders": 1700000000000}`. Streams that are not named '
+        "start at their earliest entry.",
         option_values.parse_timestamps,
     ),
     Option(
@@ -128,17 +132,17 @@ OPTIONS = (
         "error or latest",
         None,
         READ_SCOPES,
-        "Accepted, and has nothing to decide: an ID begins with its time, so every time is a place in a "
-        "stream, also one that no entry has reached.",
+        "Accepted and without effect. An ID begins with its time, so every time is a position in a stream, "
+        "even if no entry is that late.",
         option_values.parse_one_of("error", "latest"),
-        ignored_because="every time is a place in a stream",
+        ignored_because="every time is a position in a stream",
     ),
     Option(
         "endingOffsets",
         "latest or JSON",
         "latest",
         ("batch",),
-        "Where a batch read ends: `latest`, or by stream the last ID to read.",
+        "Where a batch read ends: `latest`, or JSON with the last ID to read of each stream.",
         option_values.parse_offsets,
     ),
     Option(
@@ -146,8 +150,8 @@ OPTIONS = (
         "time",
         None,
         ("batch",),
-        "A batch read ends before the first entry of this time or later. Goes before "
-        "`endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
+        "A batch read ends before the first entry of this time or later. Overrides "
+        "`endingOffsetsByTimestamp`, which overrides `endingOffsets`.",
         option_values.parse_timestamp,
     ),
     Option(
@@ -155,7 +159,7 @@ OPTIONS = (
         "JSON",
         None,
         ("batch",),
-        "The same by stream. A stream that is not named is read to its end.",
+        "`endingTimestamp` for each stream. A stream that is not named is read to its end.",
         option_values.parse_timestamps,
     ),
     Option(
@@ -163,9 +167,10 @@ OPTIONS = (
         "path",
         None,
         ("batch",),
-        "An archive that `headrace archive` has made: read it and what is live of its streams as one table. "
-        "Up to the ID where a stream's archive ends its files are read, after it the server. The path must "
-        "be the same on every node. Without `subscribe` and the like: all streams that are in the archive.",
+        "The path of an archive that `headrace archive` made. The archive and its live streams are read as "
+        "one table: up to the last archived ID of a stream from the files, after it from the server. The "
+        "path must be the same on every node. Without `subscribe`, `subscribePattern` and `assign`, all "
+        "streams of the archive are read.",
         option_values.parse_directory,
     ),
     Option(
@@ -181,7 +186,8 @@ OPTIONS = (
         "bytes",
         None,
         ("stream",),
-        "About so many bytes at most in a micro-batch, like `64m`; at least one entry. By MEMORY USAGE.",
+        "About the maximum bytes of one micro-batch, like `64m`, estimated by MEMORY USAGE. A micro-batch "
+        "has at least one entry.",
         option_values.parse_byte_count,
     ),
     Option(
@@ -189,7 +195,7 @@ OPTIONS = (
         "number",
         None,
         ("stream",),
-        "Wait until about so many entries are there. `Trigger.AvailableNow` does not wait.",
+        "Wait until about this many entries can be read. `Trigger.AvailableNow` does not wait.",
         option_values.parse_positive,
     ),
     Option(
@@ -197,7 +203,8 @@ OPTIONS = (
         "time",
         "15m",
         ("stream",),
-        "But no longer than this after the last micro-batch, or the start of the query.",
+        "The maximum time that `minOffsetsPerTrigger` waits after the last micro-batch, or after the start "
+        "of the query.",
         option_values.parse_duration,
     ),
     Option(
@@ -205,8 +212,8 @@ OPTIONS = (
         "number",
         None,
         READ_SCOPES,
-        "How many tasks to aim at; large ranges are split, small streams are not joined. Default: enough for "
-        "the cores of the driver's machine, and a task more only for every 50,000 entries.",
+        "The approximate number of tasks. Large ranges are split; small streams are not joined. Default: one "
+        "for every 50,000 entries, but at most as many as the driver's machine has cores.",
         option_values.parse_positive,
         ("numPartitions", "stream.parallelism"),
     ),
@@ -215,7 +222,7 @@ OPTIONS = (
         "number",
         None,
         READ_SCOPES,
-        "About how many entries one task may have; more tasks are made if needed.",
+        "About the maximum entries of one task; more tasks are made if needed.",
         option_values.parse_positive,
     ),
     Option(
@@ -223,8 +230,9 @@ OPTIONS = (
         "true or false",
         "true",
         READ_SCOPES,
-        "What to do when entries were trimmed, or the stream was deleted, before they were read, or when "
-        "the stream was deleted and recreated: fail, or warn and go on with the first entry there is.",
+        "What to do if entries were trimmed, or their stream was deleted, before they were read, or if a "
+        "stream was deleted and recreated: `true` fails; `false` warns and continues with the first entry "
+        "that exists.",
         option_values.parse_boolean,
     ),
     Option(
@@ -232,8 +240,9 @@ OPTIONS = (
         "PERMISSIVE, DROPMALFORMED or FAILFAST",
         "PERMISSIVE",
         READ_SCOPES,
-        "What to do with a value that does not fit its column: make it null (and put the entry into "
-        "`_corrupt_record`, if the schema has that column), leave the entry out, or fail.",
+        "What to do with a value that does not fit its column: `PERMISSIVE` makes it null (and stores the "
+        "entry in `_corrupt_record`, if the schema has that column), `DROPMALFORMED` omits the entry, "
+        "`FAILFAST` fails.",
         option_values.parse_one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
     ),
     Option(
@@ -241,9 +250,9 @@ OPTIONS = (
         "epoch_ms, epoch_s, iso8601 or auto",
         "epoch_ms",
         (*READ_SCOPES, "sink"),
-        "How the text of a TIMESTAMP column is read, and written. ISO 8601 without a zone is UTC. `auto` "
-        "reads both milliseconds since 1970 and ISO 8601, and writes the former. A column has a format of "
-        "its own if that is its comment in the schema: `at TIMESTAMP COMMENT 'iso8601'`.",
+        "The format in which a TIMESTAMP column is read and written. ISO 8601 without a zone is UTC. `auto` "
+        "reads milliseconds since 1970 and ISO 8601, and writes milliseconds. A comment in the schema sets "
+        "the format of one column: `at TIMESTAMP COMMENT 'iso8601'`.",
         option_values.parse_one_of(*TIME_FORMATS),
     ),
     Option(
@@ -251,8 +260,8 @@ OPTIONS = (
         "string or binary",
         "string",
         READ_SCOPES,
-        "What the values of the map `fields` are, if no schema is given. As `string`, bytes that are not "
-        "UTF-8 are written as `\\xNN`; as `binary`, all values are exact.",
+        "The type of the values of the map `fields`, if no schema is given. With `string`, bytes that are "
+        "not UTF-8 are shown as `\\xNN`; with `binary`, all values are exact.",
         option_values.parse_one_of("string", "binary"),
     ),
     Option(
@@ -260,7 +269,7 @@ OPTIONS = (
         "number",
         "10000",
         READ_SCOPES,
-        "COUNT of each XRANGE: how many entries one request asks for.",
+        "The maximum COUNT of each XRANGE: how many entries one request asks for.",
         option_values.parse_positive,
         ("stream.read.batch.size",),
     ),
@@ -269,8 +278,8 @@ OPTIONS = (
         "auto, resp or arrow",
         "auto",
         READ_SCOPES,
-        "How entries come from the server: `arrow`, as columns that it makes (XARROW, which Headrace has), "
-        "`resp`, as replies of XRANGE, or `auto`: the first where the server and the schema allow it.",
+        "How entries are transferred: `arrow` requests Arrow columns (XARROW, a command of Headrace), `resp` "
+        "requests entries (XRANGE), and `auto` uses `arrow` if the server and the schema allow it.",
         option_values.parse_one_of("auto", "resp", "arrow"),
     ),
     Option(
@@ -279,8 +288,8 @@ OPTIONS = (
         None,
         ("stream",),
         "Show the progress as a consumer group of this name, which nothing else should use: its "
-        "last-delivered-id follows the query, so XINFO GROUPS tells its lag. It is made where it is missing. "
-        "The checkpoint alone says where the query goes on; if the group cannot be set, that is a warning.",
+        "last-delivered-id follows the query, so XINFO GROUPS shows the lag. A missing group is created. "
+        "The query itself continues from its checkpoint only; if the group cannot be set, it logs a warning.",
         option_values.parse_name,
         ("stream.group.name",),
     ),
@@ -289,8 +298,8 @@ OPTIONS = (
         "true or false",
         "false",
         ("stream",),
-        "For a group from which others read, too: entries that they were given and that the query has read "
-        "are acknowledged (XACK), and the group's last-delivered-id is never moved back.",
+        "For a group that other consumers also read: their pending entries that the query has read are "
+        "acknowledged (XACK), and the group's last-delivered-id is never moved back.",
         option_values.parse_boolean,
     ),
     Option(
@@ -298,8 +307,8 @@ OPTIONS = (
         "JSON",
         None,
         READ_SCOPES,
-        '`startingOffsets` as spark-redis says it: `{"offsets": {"orders": {"groupName": "g", "offset": '
-        '"1548083485360-0"}}}`. The group is not looked at.',
+        '`startingOffsets` in the form of spark-redis: `{"offsets": {"orders": {"groupName": "g", "offset": '
+        '"1548083485360-0"}}}`. The group is ignored.',
         option_values.parse_spark_redis_offsets,
         attribute_name="starting_offsets",
     ),
@@ -326,7 +335,7 @@ OPTIONS = (
         "name",
         None,
         ("sink",),
-        "The stream to write to, unless the rows have a `_stream`.",
+        "The stream to write to, unless the rows have a column `_stream`.",
         option_values.parse_name,
     ),
     Option(
@@ -342,7 +351,7 @@ OPTIONS = (
         "ID",
         None,
         ("sink",),
-        "Trim the stream while writing: entries below this ID go, in whole nodes (MINID ~).",
+        "Trim the stream while writing: remove entries below this ID, in whole nodes (MINID ~).",
         option_values.parse_entry_id,
     ),
     Option(
@@ -350,8 +359,8 @@ OPTIONS = (
         "KEEPREF, DELREF or ACKED",
         None,
         ("sink",),
-        "What trimming does to references that consumer groups hold, on servers that know these words "
-        "(Headrace; Redis from 8.2). Default: nothing is said, which means KEEPREF.",
+        "What trimming does to the pending entries of consumer groups, on servers that support these "
+        "policies (Headrace; Redis from 8.2). Default: not sent, which means KEEPREF.",
         option_values.parse_one_of("KEEPREF", "DELREF", "ACKED"),
     ),
     Option(
@@ -359,8 +368,9 @@ OPTIONS = (
         "exactly-once or at-least-once",
         None,
         ("sink",),
-        "`exactly-once`: each row is one entry, whatever fails and is tried again. Default: so for a "
-        "streaming query, `at-least-once` for a batch.",
+        "`exactly-once`: each row becomes one entry, also after failures and retries. `at-least-once`: a row "
+        "can be added again after a failure. Default: `exactly-once` for a streaming query, `at-least-once` "
+        "for a batch.",
         option_values.parse_one_of("exactly-once", "at-least-once"),
     ),
     Option(
@@ -368,9 +378,9 @@ OPTIONS = (
         "name",
         None,
         ("sink",),
-        "The name under which a write is remembered for exactly once. Default: Spark's own ID of the "
-        "streaming query; for a batch, one of this job's. A batch job that is run again with the same name "
-        "adds only what is missing.",
+        "The name under which the server remembers an exactly-once write. Default: Spark's ID of the "
+        "streaming query; for a batch, a new name for each job. A batch job that runs again with the same "
+        "name adds only the missing rows.",
         option_values.parse_name,
     ),
     Option(
@@ -378,8 +388,8 @@ OPTIONS = (
         "true or false",
         "false",
         ("sink",),
-        "When a frame of the source's own columns is written, give the entries the IDs that are in it, "
-        "instead of new ones. The rows must come sorted, and in one partition for each stream.",
+        "When a DataFrame with the source's own columns is written, use the IDs in its column `id` instead "
+        "of new ones. The rows must be sorted by ID, and in one partition for each stream.",
         option_values.parse_boolean,
     ),
 )
@@ -395,7 +405,7 @@ class Options:
     assign: tuple[str, ...] | None = None
     discovery_interval: float = 5.0
     starting_offsets: str | dict[str, str] | None = None
-    starting_timestamp: str | None = None  # times are IDs here: that before the first entry of the time
+    starting_timestamp: str | None = None  # a time is stored as the last ID before it
     starting_offsets_by_timestamp: dict[str, str] | None = None
     ending_offsets: str | dict[str, str] | None = None
     ending_timestamp: str | None = None
@@ -425,12 +435,20 @@ class Options:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that are read by name; none if subscribePattern, or nothing, says which."""
+        """The streams that are read by name; empty with subscribePattern, or if no option names any."""
         return self.subscribe or self.assign or ()
 
 
 def parse_options(raw: Mapping[str, str], scope: str) -> Options:
-    """The options for where: batch, stream or sink. UsageError names the option and what it should be."""
+    """Parse the options of one read or write.
+
+    Args:
+        raw: the texts of the options by name, in any case.
+        scope: "batch", "stream" or "sink".
+
+    Raises:
+        UsageError: for an unknown option, a wrong value, or options that exclude each other.
+    """
     known = {n.lower(): (n, option) for option in OPTIONS for n in (option.name, *option.aliases)}
     values = {o.attribute: o.parse(o.default) for o in OPTIONS if scope in o.scopes and o.default is not None}
     used_names: dict[str, str] = {}
@@ -439,7 +457,7 @@ def parse_options(raw: Mapping[str, str], scope: str) -> Options:
             continue
         if key.lower() not in known:
             raise _unknown(key, [name for name, _ in known.values()])
-        name, option = known[key.lower()]  # Spark makes all its letters small
+        name, option = known[key.lower()]  # Spark converts names to lower case
         if scope not in option.scopes:
             raise UsageError(
                 f"The option {option.name} is for {' and '.join(option.scopes)}, not for {scope}."
@@ -450,7 +468,7 @@ def parse_options(raw: Mapping[str, str], scope: str) -> Options:
             raise UsageError(f"The option {name} is {text!r}: {error}.") from None
         earlier = used_names.setdefault(option.attribute, name)
         if earlier != name:
-            raise UsageError(f"The options {earlier} and {name} are the same one, said twice.")
+            raise UsageError(f"The options {earlier} and {name} mean the same: give only one of them.")
         if not option.ignored_because:
             values[option.attribute] = value
         elif name.startswith("stream."):
@@ -460,7 +478,11 @@ def parse_options(raw: Mapping[str, str], scope: str) -> Options:
 
 
 def parse_fields_type(raw: Mapping[str, str]) -> str:
-    """The option fieldsType among the options of a read. UsageError if it is neither string nor binary."""
+    """Return the option fieldsType among the options of a read.
+
+    Raises:
+        UsageError: if it is neither string nor binary.
+    """
     [option] = [each for each in OPTIONS if each.name == "fieldsType"]
     text = next((text for key, text in raw.items() if key.lower() == option.name.lower()), option.default)
     try:
@@ -473,26 +495,28 @@ def parse_fields_type(raw: Mapping[str, str]) -> str:
 def _unknown(key: str, names: list[str]) -> UsageError:
     close = difflib.get_close_matches(key.lower(), [name.lower() for name in names], 1)
     hint = "".join(f" Did you mean {name}?" for name in names if name.lower() in close)
-    return UsageError(f"headrace has no option {key!r}.{hint}")
+    return UsageError(f"Unknown option {key!r}.{hint or ' See docs/options.md.'}")
 
 
 def _check_combinations(values: Mapping[str, Any], scope: str) -> None:
-    """What no option says alone."""
+    """Raise UsageError for options that exclude or require each other."""
     sources = {"subscribe": "subscribe", "subscribePattern": "subscribe_pattern", "assign": "assign"}
     chosen = [name for name, attribute in sources.items() if attribute in values]
     if len(chosen) > 1:
-        raise UsageError(f"Say only one of {' and '.join(chosen)}.")
+        raise UsageError(f"The options {' and '.join(chosen)} exclude each other: give only one of them.")
     minimum, maximum = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
     if minimum and maximum and minimum > maximum:
         raise UsageError(
-            f"minOffsetsPerTrigger is {minimum}, more than maxOffsetsPerTrigger, which is {maximum}."
+            f"minOffsetsPerTrigger is {minimum}, more than maxOffsetsPerTrigger, {maximum}: lower it."
         )
     if values.get("acknowledge_on_commit") and not values.get("group_id"):
-        raise UsageError("acknowledgeOnCommit needs a groupId: in which group?")
+        raise UsageError("acknowledgeOnCommit needs the option groupId: the group to acknowledge in.")
     if scope == "batch" and _contains(values.get("starting_offsets"), "latest"):
-        raise UsageError("A batch read cannot start at latest: nothing would be read.")
+        raise UsageError("startingOffsets is latest: a batch would have no rows. Give earliest or an ID.")
     if scope == "batch" and _contains(values.get("ending_offsets"), "earliest"):
-        raise UsageError("A batch read cannot end at earliest: nothing would be read.")
+        raise UsageError(
+            "endingOffsets is earliest, where a batch read has no entries: give latest or an ID."
+        )
 
 
 def _contains(offsets: str | dict[str, str] | None, word: str) -> bool:

@@ -268,7 +268,7 @@ class ArrowDecoder:
         end: cython.Py_ssize_t = at + self._token_size(note, 0)
         dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
         if dash < 0:
-            raise ProtocolError(f"{mem.to_bytes(p, at, end - at)!r} is no entry ID")
+            raise ProtocolError(f"{mem.to_bytes(p, at, end - at)!r} is not an entry ID")
         self.ms = self._parse_u64(p, at, dash)
         self.seq = self._parse_u64(p, dash + 1, end)
         return True

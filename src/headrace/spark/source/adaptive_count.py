@@ -1,7 +1,7 @@
-"""How many entries to ask for at once, so that a page of whatever entries stays at a few megabytes.
+"""Choose how many entries to request at once, so that a page has a few megabytes.
 
-A server makes the whole page before it sends it. The first page is small; the next ones follow the size of
-the entries that came, eight times as many as before at most, as the sizes of later entries are unknown.
+A server builds the whole page before it sends it. The first page is small. The count of the next one follows
+the size of the received entries, and grows at most eightfold, because later entries may be larger.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ PAGE_BYTES = 8 << 20
 
 
 class AdaptiveCount:
-    """entries: how many to ask for now. At most `most`, at least 1."""
+    """The count of the next request, at least 1 and at most `maximum`."""
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
         self.count = min(INITIAL_COUNT, maximum)
 
     def record_page(self, entries: int, page_bytes: int) -> None:
-        """A page of so many entries had so many bytes."""
+        """Adjust the count after a page of so many entries and bytes."""
         if entries:
             fitting = PAGE_BYTES * entries // max(page_bytes, 1)
             self.count = max(1, min(self._maximum, fitting, GROWTH_MAX * self.count))

@@ -1,4 +1,4 @@
-"""format("headrace"): options in, readers and writers out. Light to import."""
+"""format("headrace"): make readers and writers from options. Other modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ STREAM_RUNNER_MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
 
 @brief_errors
 class FailedStreamReader(DataSourceStreamReader):
-    """Raise an error at the first thing that Spark asks a stream reader for.
+    """A stream reader that raises a given error from every method.
 
-    PySpark's runner of streaming sources replaces an exception that streamReader() raises by one of its own,
-    an UnboundLocalError.
+    PySpark's runner of streaming sources replaces an exception of streamReader() by an UnboundLocalError.
     """
 
     def __init__(self, error: HeadraceError) -> None:
@@ -59,18 +58,18 @@ class HeadraceSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "headrace"
 
     def schema(self) -> str:
-        """The schema of a read that names none, by the option fieldsType. No server is asked."""
+        """Return the default schema, which depends on the option fieldsType. Makes no request."""
         from headrace.spark.decode.schema import DEFAULT_SCHEMAS
         from headrace.spark.options import parse_fields_type
 
         return DEFAULT_SCHEMAS[parse_fields_type(self.options)]
 
     def reader(self, schema: StructType) -> HeadraceReader:
-        """The batch reader."""
+        """Return the batch reader."""
         from headrace.spark.options import parse_options
         from headrace.spark.source.pushdown import PushdownReader, is_pushdown_worker
         from headrace.spark.source.reader import HeadraceReader
@@ -83,7 +82,7 @@ class HeadraceSource(DataSource):
         return (PushdownReader if is_pushdown_worker() else HeadraceReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the stream reader; in Spark's worker for it, one that raises the error if it cannot be."""
+        """Return the stream reader. In Spark's worker for it, an error is raised by the reader's methods."""
         from headrace.spark.options import parse_options
         from headrace.spark.source.stream_reader import HeadraceStreamReader
 
@@ -95,14 +94,14 @@ class HeadraceSource(DataSource):
             return FailedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> HeadraceWriter:
-        """The batch writer."""
+        """Return the batch writer."""
         from headrace.spark.options import parse_options
         from headrace.spark.sink.writer import HeadraceWriter
 
         return HeadraceWriter(parse_options(self.options, "sink"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> HeadraceStreamWriter:
-        """The stream writer."""
+        """Return the stream writer."""
         from headrace.spark.options import parse_options
         from headrace.spark.sink.writer import HeadraceStreamWriter
 

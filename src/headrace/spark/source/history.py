@@ -1,16 +1,16 @@
-"""Whether a stream is still the one that a query has read: recreated streams are recognized here.
+"""Detect streams that were deleted and recreated since a query read them.
 
-A position is what was known of the stream, a tail is what XINFO STREAM says of it now. They are of one
-history only if all of this holds (i, n: the position's ID and number):
+A position is what was known of the stream; a state is what XINFO STREAM returns now. Both are of the same
+stream only if all of this holds (i, n: the position's ID and number):
 
     last-generated-id      is not below i
     entries-added          is not below n, and is n if the last ID is i
     entries after i        are at most entries-added - n
-    the entry i            has the fingerprint that it had; or it was deleted, as max-deleted-entry-id
-                           tells, or trimmed, and then no earlier entry is left
+    the entry i            has the same fingerprint; or it was deleted, as max-deleted-entry-id shows, or
+                           trimmed, and then no earlier entry is left
 
-Without counters (servers before Redis 7) the first and the last line remain. A stream that was recreated with
-the same IDs, the same fields at i and as many entries up to i passes: nothing tells it apart.
+Without counters (servers before Redis 7) only the first and the last condition are checked. A stream that was
+recreated with the same IDs, the same fields at i and as many entries up to i is not detected.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StreamObservation:
-    """A stream as it is now: its tail, and the fingerprint of the entry at a position, if it is there."""
+    """A stream as it is now: its state, and the fingerprint of the entry at a position, if it exists."""
 
     state: StreamState
     fingerprint: str | None = None
@@ -43,18 +43,18 @@ class StreamObservation:
 def observe_streams(
     servers: Servers, streams: Iterable[str], positions: Mapping[str, Position] | None = None
 ) -> dict[str, StreamObservation]:
-    """Look at those streams that exist: one round trip a shard.
+    """Observe the streams that exist: one round trip a shard.
 
-    The entry at a position is asked for first: if it is missing, the tail already tells of its deletion.
+    The entry at a position is read first: if it is missing, the state, read later, shows its deletion.
 
     Raises:
-        StreamReadError: if a key is no stream, or the server refuses to show it.
+        StreamReadError: if a key is not a stream, or the server rejects the request.
     """
-    marked = {s: each.id for s, each in (positions or {}).items() if each.fingerprint}
+    entry_ids = {s: each.id for s, each in (positions or {}).items() if each.fingerprint}
 
     def enqueue(pipe: Any, stream: str) -> None:
-        if stream in marked:
-            pipe.xrange(stream_key(stream), marked[stream], marked[stream], 1)
+        if stream in entry_ids:
+            pipe.xrange(stream_key(stream), entry_ids[stream], entry_ids[stream], 1)
         pipe.xinfo_stream(stream_key(stream))
 
     found = {}
@@ -65,7 +65,7 @@ def observe_streams(
 
 
 def _parse_observation(stream: str, replies: list[Any]) -> StreamObservation | None:
-    """What the replies of one stream say; None if it does not exist."""
+    """Parse the replies about one stream; None if it does not exist."""
     *entries, info = replies
     if isinstance(info, redis.ResponseError) and "no such key" in str(info).lower():
         return None
@@ -77,7 +77,7 @@ def _parse_observation(stream: str, replies: list[Any]) -> StreamObservation | N
 
 
 def counter_mismatch(position: Position, state: StreamState) -> str | None:
-    """Say why the stream cannot be the one that the position is of, going by its tail; None if it can."""
+    """Return why the stream's state contradicts the position; None if it does not."""
     if position.id == START:
         return None
     read_to, number = parse_id(position.id), position.number
@@ -86,9 +86,9 @@ def counter_mismatch(position: Position, state: StreamState) -> str | None:
     if number is None or state.entries_added is None:
         return None
     if state.entries_added < number:
-        return f"it was given {state.entries_added} entries, and had been given {number}"
+        return f"{state.entries_added} entries were ever added to it, and it had {number} before"
     if state.last_id == position.id and position.exact and state.entries_added != number:
-        return f"it was given {state.entries_added} entries up to that ID, and had been given {number}"
+        return f"{state.entries_added} entries were added up to that ID, and it had {number} before"
     later = 0
     if state.first_id is not None and parse_id(state.first_id) > read_to:
         later = state.length
@@ -100,17 +100,14 @@ def counter_mismatch(position: Position, state: StreamState) -> str | None:
 
 
 def identity_mismatch(position: Position, observation: StreamObservation) -> str | None:
-    """Say why the stream is not the one that the position is of; None if nothing shows that."""
+    """Return why the stream was recreated since the position; None if nothing shows that it was."""
     state = observation.state
     mismatch = counter_mismatch(position, state)
     if mismatch is not None or position.fingerprint is None:
         return mismatch
     if observation.fingerprint is not None:
-        return (
-            None
-            if observation.fingerprint == position.fingerprint
-            else "the entry with that ID has other fields"
-        )
+        same = observation.fingerprint == position.fingerprint
+        return None if same else "the entry with that ID has other fields"
     read_to = parse_id(position.id)
     is_trimmed = state.first_id is None or parse_id(state.first_id) > read_to
     if not is_trimmed and state.max_deleted_id is not None and parse_id(state.max_deleted_id) < read_to:
@@ -119,14 +116,14 @@ def identity_mismatch(position: Position, observation: StreamObservation) -> str
 
 
 def is_read_position(position: Position, chosen_start: str | None) -> bool:
-    """Whether the query has read up to the position; chosen: where the options say that it starts."""
+    """Return whether the query has read up to the position; chosen_start: the start that options chose."""
     return position.has_identity or not (
         position.id in (START, chosen_start) or is_timestamp_offset(position.id)
     )
 
 
 class RecreationDetector:
-    """What one query knows of the histories of its streams, from one look to the next."""
+    """Detects, from one observation to the next, which streams of a query were recreated or deleted."""
 
     def __init__(self, servers: Servers, options: Options) -> None:
         self._servers = servers
@@ -137,17 +134,17 @@ class RecreationDetector:
 
     @property
     def states(self) -> dict[str, StreamState] | None:
-        """The streams as they were at the last look; None before the first."""
+        """The states of the last observation; None before the first one."""
         return self._states
 
     def observe(
         self, streams: Iterable[str], start: Positions, chosen_starts: Mapping[str, str]
     ) -> tuple[dict[str, StreamState], Positions, list[str]]:
-        """Look at the streams.
+        """Observe the streams.
 
         Returns:
-            The tails of those that exist; the start, where a recreated stream is set back to its beginning;
-            and what was lost, in words, as far as it has not been returned before.
+            The states of the streams that exist; the start, with recreated streams set back to their
+            beginning; and descriptions of losses that were not returned before.
         """
         observed = observe_streams(self._servers, streams, start)
         begin, losses = dict(start), []
@@ -157,7 +154,7 @@ class RecreationDetector:
             self._missing.discard(stream)
             if at.id == START or not is_read_position(at, chosen_starts.get(stream)):
                 continue
-            mismatch = "it was gone for a while" if was_missing else identity_mismatch(at, observation)
+            mismatch = "it did not exist for a time" if was_missing else identity_mismatch(at, observation)
             if mismatch is not None:
                 begin[stream] = Position(generation=at.generation + 1)
                 losses += self._loss_once(stream, at, mismatch)
@@ -167,14 +164,14 @@ class RecreationDetector:
         return states, begin, losses
 
     def _loss_once(self, stream: str, at: Position, mismatch: str) -> list[str]:
-        """The loss in words, but in a query that goes on only the first time."""
+        """Describe the loss; only the first time if the query continues after losses."""
         if (stream, str(at)) in self._reported and not self._fail_on_data_loss:
             return []
         self._reported.add((stream, str(at)))
         return [describe_recreation(stream, at, mismatch)]
 
     def _deleted_streams(self, start: Positions, found: Mapping[str, StreamState]) -> list[str]:
-        """Note the streams that have vanished; return the losses of those that had unread entries."""
+        """Record the streams that no longer exist; describe the losses of those that had unread entries."""
         before = self._states or {}
         losses = []
         for stream in sorted(before.keys() - found.keys()) if start else ():
@@ -186,16 +183,16 @@ class RecreationDetector:
                     f"the query has read it up to {at.id}."
                 )
             else:
-                log.warning("The stream %r is gone; the query had read all of it that it knew.", stream)
+                log.warning("The stream %r was deleted; the query had read all its known entries.", stream)
         return losses
 
     def check_batch(
         self, start: Positions, end: Positions, chosen_starts: Mapping[str, str]
     ) -> tuple[Positions, list[str]]:
-        """Look at the streams of a batch that is planned, perhaps again after a restart.
+        """Observe the streams of a batch that is being planned, perhaps again after a restart.
 
         Returns:
-            The end, without the streams that were recreated since it was chosen; and what was lost, in words.
+            The end, without the streams that were recreated since it was chosen; and descriptions of losses.
         """
         moved = [s for s in end if end[s] != start.get(s)]
         observed = observe_streams(self._servers, moved, end)
@@ -203,7 +200,7 @@ class RecreationDetector:
         for stream in moved:
             observation = observed.get(stream)
             if observation is None or not is_read_position(end[stream], chosen_starts.get(stream)):
-                continue  # the task finds out by itself what is missing
+                continue  # the task itself detects missing entries
             mismatch = identity_mismatch(end[stream], observation)
             if mismatch is not None:
                 del good[stream]
@@ -217,10 +214,10 @@ class RecreationDetector:
     def positions_at(
         self, start: Positions, end: Mapping[str, str], numbers: Mapping[str, tuple[int, bool]]
     ) -> Positions:
-        """The positions of the IDs in end, each with what is known of it.
+        """Return the positions of the IDs in end, with their numbers and fingerprints as far as known.
 
-        numbers: of the streams for which it is known how many entries they were given up to there, and
-        whether exactly.
+        Args:
+            numbers: for each stream, how many entries were added up to its end, and whether exactly.
         """
         assert self._states is not None
         without_fingerprint = {}
@@ -247,7 +244,7 @@ class RecreationDetector:
         return found | self._with_fingerprints(without_fingerprint)
 
     def _with_fingerprints(self, positions: Positions) -> Positions:
-        """The positions with the fingerprints of their entries. One round trip a shard."""
+        """Add the fingerprints of their entries to positions: one round trip a shard."""
         if not positions:
             return {}
 
@@ -258,13 +255,13 @@ class RecreationDetector:
         for stream, page in self._servers.request(positions, enqueue).items():
             if isinstance(page, Exception):
                 raise StreamReadError(stream, page)
-            mark = entry_fingerprint(page[0][1]) if page else None
-            found[stream] = replace(positions[stream], fingerprint=mark)
+            fingerprint = entry_fingerprint(page[0][1]) if page else None
+            found[stream] = replace(positions[stream], fingerprint=fingerprint)
         return found
 
 
 def describe_recreation(stream: str, at: Position, mismatch: str) -> str:
-    """Say that a stream is not the one that was read."""
+    """Return the error text for a stream that was recreated."""
     return (
         f"the stream {stream!r} was deleted and recreated, or a failover took entries back: the query has "
         f"read it up to {at.id}, and {mismatch}. Entries that were not read yet may be lost."

@@ -1,4 +1,4 @@
-"""How far a streaming query is behind, out of its own progress report: nothing is asked of a server."""
+"""The lag of a streaming query, from its own progress report: no server is asked."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from headrace.spark.source.positions import parse_position
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """One stream of a query, when its last micro-batch was planned.
+    """One stream of a query, as of the planning of its last micro-batch.
 
-    read_to  up to this ID the query has read, that micro-batch included
-    last     the last ID there was
-    lag      how many entries lie between; None if that is not known
-    bytes    about how many bytes those take in the server; None if not known
-    seconds  the time between the two IDs; of a stream of which nothing is read, None
+    Attributes:
+        read_to: the ID up to which the query has read, including that micro-batch.
+        last_id: the last ID of the stream.
+        lag: the number of entries between these IDs; None if unknown.
+        lag_bytes: about how many bytes those entries take in the server; None if unknown.
+        lag_seconds: the time between the two IDs; None if the query has read nothing of the stream.
     """
 
     read_to: str
@@ -31,7 +32,13 @@ class StreamProgress:
 
 @dataclass(frozen=True)
 class QueryProgress:
-    """A query's last micro-batch: entries read, and as a rate, and the streams by name."""
+    """The last micro-batch of a query.
+
+    Attributes:
+        entries: the number of entries read.
+        entries_per_second: the same as a rate.
+        streams: the progress in each stream, by its name.
+    """
 
     entries: int
     entries_per_second: float
@@ -39,15 +46,19 @@ class QueryProgress:
 
     @property
     def lag(self) -> int | None:
-        """The lag of all streams together; None if that of one is not known."""
+        """The total lag of all streams, in entries; None if the lag of one is unknown."""
         lags = [each.lag for each in self.streams.values() if each.lag is not None]
         return sum(lags) if len(lags) == len(self.streams) else None
 
 
 def progress(query: Any) -> QueryProgress | None:
-    """The progress of a StreamingQuery, or of what its lastProgress or a listener's event.progress.json says.
+    """Return the progress of a streaming query.
 
-    None before the first report. Sources other than headrace are left out.
+    Args:
+        query: a StreamingQuery, its lastProgress, or a listener's event.progress.json.
+
+    Returns:
+        The progress in the sources of format headrace; None before the first report.
     """
     report = getattr(query, "lastProgress", query)
     if isinstance(report, str):
@@ -74,7 +85,7 @@ def _stream(offset: str, latest: Mapping[str, Any]) -> StreamProgress:
 
 
 def _as_dict(value: Any) -> Any:
-    """What Spark gives as an object, a dict or JSON."""
+    """Return as a dict what Spark gives as a dict or as JSON; anything else as an empty dict."""
     if isinstance(value, str):
         return json.loads(value)
     return value if isinstance(value, Mapping) else {}

@@ -1,16 +1,16 @@
-"""ID ranges into even tasks, without scanning what will be read; and the ID of the n-th entry.
+"""Split ID ranges into even tasks without scanning the entries, and find the ID of the n-th entry.
 
-Redis cannot say which entry is the n-th. But a probe, XRANGE p upto COUNT 32, tells how dense the entries
-lie around p, and a window of 32 that runs past the next probe has counted its stretch exactly:
+Redis cannot return the n-th entry. But a probe, XRANGE p upto COUNT 32, shows how dense the entries around p
+are. If the 32 entries extend past the next probe, the range between the two is counted exactly:
 
     first                                                                last
-      |x-x-x-x-- -- -- --|x--- ---- ---- ---|xxxxxxxxxxxxxxxx---|x   x   |     x: seen by a probe
-      '-- 16 of 40 ------'- gap: 4, exactly -'-- much: probe again ------'
+      |x-x-x-x-- -- -- --|x--- ---- ---- ---|xxxxxxxxxxxxxxxx---|x   x   |     x: returned by a probe
+      '-- 16 of 40 ------'- gap: 4, exactly -'-- dense: probe again -----'
 
-Stretches that turn out heavy are probed again, twice at most. Cuts are then laid at equal shares and moved to
-the entry before them, for a task begins by finding its anchor, the last entry of the task before it: if that
-is gone, entries were trimmed. For the same entries the cuts are the same, so a micro-batch that is run again
-has the same tasks.
+Dense ranges are probed again, at most twice. Then the range is split at equal shares. Each split point moves
+to the entry before it, because a task begins with its anchor, the last entry of the task before it: if that
+is missing, entries were trimmed. The same entries give the same split points, so a repeated micro-batch has
+the same tasks.
 """
 
 from __future__ import annotations
@@ -30,27 +30,29 @@ from headrace.spark.source.adaptive_count import AdaptiveCount
 from headrace.spark.source.offsets import START, EntryId, Offsets, is_timestamp_offset, parse_id
 from headrace.spark.source.positions import Position
 
-WINDOW = 32  # entries a probe asks for, unless they are so large that
-PROBES_BYTES = 32 << 20  # the replies to all probes of a stream would be larger than this
-LARGE_ENTRY_BYTES = PROBES_BYTES // (4 * WINDOW)  # streams of entries like this are never long
-PROBE_ROUNDS = 3  # of probes, the first included
-TASK_ENTRIES_MIN = 50_000  # entries a task should at least have unless a number of tasks was asked for
+WINDOW = 32  # entries that a probe asks for; fewer if they are large
+PROBES_BYTES = 32 << 20  # maximum size of the replies to all probes of a stream
+LARGE_ENTRY_BYTES = PROBES_BYTES // (4 * WINDOW)  # a stream of entries of this size is never long
+PROBE_ROUNDS = 3  # maximum rounds of probes
+TASK_ENTRIES_MIN = 50_000  # minimum entries of a task unless minPartitions is given
 SCAN_PAGE = 10_000
 SEQ_MAX = (1 << 64) - 1
 
 Command = tuple[str | bytes | int, ...]
 T = TypeVar("T")
-ProbeSteps = Generator[list[Command], list[Any], T]  # yields commands about one stream, is sent their replies
+ProbeSteps = Generator[
+    list[Command], list[Any], T
+]  # yields commands about one stream, receives their replies
 
 
 @dataclass(frozen=True)
 class OffsetRange:
     """A task: the entries of stream after `after`, up to and including `upto`.
 
-    upto: not past the last ID that the stream has given, so if that is smaller later, entries were lost.
-    anchored: `after` was an entry when this was planned, so it should still be there.
-    number: how many entries the stream had been given up to `after`, if that is known.
-    seen: a position up to which the stream had come when this was planned: it must be the same stream still.
+    upto               at most the stream's last ID, so if that is lower later, entries were lost
+    anchored           whether `after` was an entry at planning time, and so must still exist
+    start_number       how many entries had been added to the stream up to `after`; None if unknown
+    expected_position  a position that the stream had reached at planning time; detects recreated streams
     """
 
     stream: str
@@ -63,7 +65,7 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class RangeEstimate:
-    """About mass entries from the place low up to, not including, high. A place is an ID as one number."""
+    """The estimated number of entries with IDs from low up to, not including, high (see id_to_int)."""
 
     low: int
     high: int
@@ -72,7 +74,7 @@ class RangeEstimate:
 
 
 def id_to_int(entry_id: EntryId) -> int:
-    """An ID as one number, so that one can interpolate."""
+    """Return an ID as one number, for interpolation."""
     return entry_id[0] << 64 | entry_id[1]
 
 
@@ -85,12 +87,13 @@ def plan_ranges(
     chosen_starts: Mapping[str, str] | None = None,
     expected_positions: Mapping[str, Position] | None = None,
 ) -> list[OffsetRange]:
-    """The tasks that read from start to end, every entry once. Streams without news have none.
+    """Return the tasks that read every entry from start to end once. Streams without new entries have none.
 
-    chosen: chosen starts, which need be no entry's IDs and so are no anchors. numbers: of the
-    streams for which it is known, how many entries they had been given up to start (stream_state.py tells it
-    of last IDs). A task that misses entries can then say how many. seen: positions by which a task recognizes
-    that the stream was recreated.
+    Args:
+        chosen_starts: start IDs that options chose. They need not be entries, so they are no anchors.
+        numbers: for each stream, how many entries had been added up to its start, if known. With it, a task
+            can report how many entries are missing.
+        expected_positions: positions by which a task detects that its stream was recreated.
     """
     unread = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
     probes, min_entries = _probe_budget(options)
@@ -113,7 +116,7 @@ def plan_ranges(
 
 
 def run_in_rounds(servers: Servers, steps: Mapping[str, ProbeSteps[T]]) -> dict[str, T]:
-    """Ask about many streams at once: a round trip a shard for each round, not for each stream."""
+    """Run the steps of many streams together: one round trip a shard for each round, not for each stream."""
     results = {}
     commands: dict[str, list[Command]] = {}
 
@@ -141,7 +144,7 @@ def run_in_rounds(servers: Servers, steps: Mapping[str, ProbeSteps[T]]) -> dict[
 
 
 def _probe_budget(options: Options) -> tuple[int, int]:
-    """How many probes to begin with, and how few entries are not worth any more than these."""
+    """Return how many probes to begin with, and the minimum entries for which more probes are worthwhile."""
     if options.min_partitions or options.max_records_per_partition:
         return 4 * (options.min_partitions or 4), 0
     return 4 * (os.cpu_count() or 1), TASK_ENTRIES_MIN
@@ -152,10 +155,10 @@ def _total_entries(estimates: list[RangeEstimate]) -> float:
 
 
 def _tasks_per_stream(entry_counts: dict[str, float], options: Options) -> dict[str, int]:
-    """How many tasks each stream gets."""
+    """Return the number of tasks for each stream."""
     total = sum(entry_counts.values()) or 1.0
     tasks = options.min_partitions or min(os.cpu_count() or 1, int(total / TASK_ENTRIES_MIN))
-    shares = {s: max(1, round(tasks * mass / total)) for s, mass in entry_counts.items()}
+    shares = {s: max(1, round(tasks * count / total)) for s, count in entry_counts.items()}
     maximum = options.max_records_per_partition
     if maximum:
         shares = {s: max(n, math.ceil(entry_counts[s] / maximum)) for s, n in shares.items()}
@@ -165,10 +168,16 @@ def _tasks_per_stream(entry_counts: dict[str, float], options: Options) -> dict[
 def estimate_range(
     stream: str, after: str, upto: str, probes: int, min_entries: int = 0
 ) -> ProbeSteps[list[RangeEstimate]]:
-    """How the entries of a range are spread: stretches in order, without a gap; none if it is empty.
+    """Estimate how the entries of a range are distributed.
 
-    probes: how many to begin with. least: no more if they tell of fewer entries than this. Nothing but the
-    range itself is looked at, so what comes later, or is trimmed before it, makes no other tasks of it.
+    It reads only the range itself. So later entries, and trims before the range, do not change its tasks.
+
+    Args:
+        probes: how many probes to begin with.
+        min_entries: no further round if the estimate is below this number.
+
+    Returns:
+        Adjacent ranges in order; an empty list if the range has no entry.
     """
     first, last = yield [
         ("XRANGE", stream_key(stream), f"({after}", upto, "COUNT", 1),
@@ -184,23 +193,23 @@ def estimate_range(
     probes = max(4, min(probes, PROBES_BYTES // (window * entry_bytes)))
     estimates = yield from _probe(stream, _split_evenly(low, high, probes), window)
     for _ in range(PROBE_ROUNDS - 1):
-        heavy = _total_entries(estimates) / probes
-        again = [s for s in estimates if not s.exact and s.entry_count > heavy]
+        average = _total_entries(estimates) / probes
+        again = [s for s in estimates if not s.exact and s.entry_count > average]
         if not again or _total_entries(estimates) < min_entries:
             break
-        kept = [s for s in estimates if s.exact or s.entry_count <= heavy]
+        kept = [s for s in estimates if s.exact or s.entry_count <= average]
         pieces = [piece for s in again for piece in _split_evenly(s.low, s.high, 4)]
         estimates = sorted(kept + (yield from _probe(stream, pieces, window)), key=lambda s: s.low)
     return estimates
 
 
 def _int_to_id(number: int) -> str:
-    """The ID at a place, as Redis writes it."""
+    """Return the ID of a number of id_to_int, as Redis writes it."""
     return f"{number >> 64}-{number & SEQ_MAX}"
 
 
 def _split_evenly(low: int, high: int, n: int) -> list[tuple[int, int]]:
-    """The places from low up to high in n equal pieces, fewer if there are not so many."""
+    """Split the numbers from low up to high into n equal pieces; fewer if there are fewer numbers."""
     points = sorted({low + (high - low) * i // n for i in range(n)})
     return list(zip(points, [*points[1:], high], strict=True))
 
@@ -210,12 +219,12 @@ def _entry_id(entry: Any) -> EntryId:
 
 
 def _entry_bytes(entry: Any) -> int:
-    """How many bytes the fields of an entry have."""
+    """Return the bytes of an entry's fields."""
     return sum(len(name) + len(value) for name, value in entry[1].items())
 
 
 def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> ProbeSteps[list[RangeEstimate]]:
-    """Probe at the begin of each piece, and at the end of those that this does not count: two round trips."""
+    """Probe the begin of each piece, then the end of the pieces not counted by this: two round trips."""
     heads = yield [
         ("XRANGE", stream_key(stream), _int_to_id(low), _int_to_id(high - 1), "COUNT", window)
         for low, high in pieces
@@ -229,18 +238,18 @@ def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> ProbeStep
             full.append((low, high, [id_to_int(_entry_id(e)) for e in entries]))
     if not full:
         return estimates
-    questions: list[Command] = []
+    commands: list[Command] = []
     for low, high, head in full:
         ms = head[0] >> 64
-        questions.append(
+        commands.append(
             ("XREVRANGE", stream_key(stream), _int_to_id(high - 1), _int_to_id(low), "COUNT", window)
         )
-        questions.append(("XREVRANGE", stream_key(stream), f"{ms}-{SEQ_MAX}", f"{ms}-0", "COUNT", 1))
-    replies = iter((yield questions))
+        commands.append(("XREVRANGE", stream_key(stream), f"{ms}-{SEQ_MAX}", f"{ms}-0", "COUNT", 1))
+    replies = iter((yield commands))
     for low, high, head in full:
         tail = [id_to_int(_entry_id(e)) for e in next(replies)]
         if len(tail) < 2:
-            tail = head[::-1]  # trimmed this moment: any guess will do
+            tail = head[::-1]  # trimmed meanwhile: a rough estimate is enough
         last_of_ms = max((id_to_int(_entry_id(e)) for e in next(replies)), default=head[-1])
         estimates += _estimate_piece(low, high, head, tail[::-1], last_of_ms)
     return sorted(estimates, key=lambda s: s.low)
@@ -249,10 +258,10 @@ def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> ProbeStep
 def _estimate_piece(
     low: int, high: int, head: list[int], tail: list[int], last_of_ms: int
 ) -> list[RangeEstimate]:
-    """What the windows at its two ends tell: where the entries of a stretch begin and end, and how dense.
+    """Estimate a piece from the windows of entries at its two ends: where its entries lie, and how dense.
 
-    A window full of one millisecond says nothing about time: that millisecond is set apart, and its entries
-    are counted by their sequence numbers, which mostly run without a gap.
+    A window within one millisecond shows no density over time. That millisecond becomes a range of its own;
+    its entries are counted by their sequence numbers, which mostly have no gaps.
     """
     first, last = head[0], tail[-1]
     spacings = [(window[-1] - window[0]) / (len(window) - 1) for window in (head, tail)]
@@ -273,28 +282,28 @@ def _estimate_piece(
 
 
 def split_points(stream: str, estimates: list[RangeEstimate], parts: int) -> ProbeSteps[list[str]]:
-    """At most parts - 1 IDs of entries that cut the stretches into even parts, in order; each ends a part."""
+    """Return at most parts - 1 IDs of entries, in order, each the end of one of about even parts."""
     if parts < 2 or not estimates:
         return []
     share = _total_entries(estimates) / parts
     first = _int_to_id(estimates[0].low)
     passed = 0.0
-    wanted = 1
-    questions: list[Command] = []
+    part = 1
+    commands: list[Command] = []
     for estimate in estimates:
-        while wanted < parts and share * wanted <= passed + estimate.entry_count:
-            inside = (share * wanted - passed) / estimate.entry_count if estimate.entry_count else 0.0
+        while part < parts and share * part <= passed + estimate.entry_count:
+            inside = (share * part - passed) / estimate.entry_count if estimate.entry_count else 0.0
             at = estimate.low + int((estimate.high - estimate.low) * min(inside, 1.0))
             before = _int_to_id(max(at - 1, estimates[0].low))
-            questions.append(("XREVRANGE", stream_key(stream), before, first, "COUNT", 1))
-            wanted += 1
+            commands.append(("XREVRANGE", stream_key(stream), before, first, "COUNT", 1))
+            part += 1
         passed += estimate.entry_count
-    found = {id_to_int(_entry_id(entries[0])) for entries in (yield questions) if entries}
+    found = {id_to_int(_entry_id(entries[0])) for entries in (yield commands) if entries}
     return [_int_to_id(p) for p in sorted(found) if p < estimates[-1].high - 1]
 
 
 def nth_id(servers: Servers, stream: str, after: str, upto: str, n: int) -> str:
-    """The ID of the n-th entry after `after`, or upto if that comes first. Reads, but decodes nothing."""
+    """Return the ID of the n-th entry after `after`, at most upto. Receives the entries, but skips them."""
     return servers.with_retries(lambda: _nth_id(servers, stream, after, upto, n)) if n else after
 
 
@@ -320,7 +329,7 @@ def _nth_id(servers: Servers, stream: str, after: str, upto: str, left: int) -> 
 
 
 def _skip_page(connection: RawConnection, tokenizer: ReplyPageTokenizer, buffer: bytearray) -> int:
-    """Receive a page for the sake of its IDs; how many bytes it had."""
+    """Receive a page, of which only the IDs are used; return its size in bytes."""
     received = 0
     tokenizer.begin_page(b"")
     try:

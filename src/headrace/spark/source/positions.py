@@ -1,14 +1,13 @@
-"""A place in the history of a stream: the ID that a query has read to, and what identifies the stream.
+"""A position in the history of a stream: the ID up to which a query has read, and the stream's identity.
 
     1763676000000-4                  an ID alone: chosen by an option, or of an old checkpoint or server
-    1763676000000-4:5                the entry with this ID was the fifth that the stream was given
+    1763676000000-4:5                the entry with this ID was the fifth that was added to the stream
     1763676000000-4:5+               it was the fifth or a later one
     1763676000000-4:5:9af3c01e       and its fields have this fingerprint
     0-1:1:9af3c01e:2                 after the stream was recreated twice
 
-Redis keeps no creation ID of a stream. But the number of an entry, counted from the first one that the stream
-was ever given, never changes, and neither do its fields. A stream that contradicts one of them is another one
-under the same name.
+Redis keeps no creation ID of a stream. But the number of an entry, counted from the first one ever added,
+never changes, and neither do its fields. A stream that contradicts one of them was recreated under its name.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ FINGERPRINT_BYTES = 4
 
 @dataclass(frozen=True)
 class Position:
-    """One stream up to an ID, that included.
+    """One stream up to and including an ID.
 
-    number: how many entries the stream had been given up to the ID, if known; exact: or at least so many.
-    fingerprint: of the fields of the entry with this ID, if it was there.
-    generation: how often the query has seen the stream being recreated.
+    number       how many entries were ever added up to the ID; None if unknown
+    exact        whether the number is exact; else it is a minimum
+    fingerprint  of the fields of the entry with this ID; None if there was none
+    generation   how often the query has detected that the stream was recreated
     """
 
     id: str = START
@@ -42,7 +42,7 @@ class Position:
 
     @property
     def has_identity(self) -> bool:
-        """Whether more than the ID is known: then it is not one that an option chose."""
+        """Whether more than the ID is known. Such a position was read, not chosen by an option."""
         return self.number is not None or self.fingerprint is not None or self.generation > 0
 
     def __str__(self) -> str:
@@ -55,14 +55,14 @@ Positions = dict[str, Position]
 
 
 def parse_position(text: str) -> Position:
-    """The position that a text stands for.
+    """Parse a position.
 
     Raises:
-        ValueError: if the text is no ID, and no ID with the further parts.
+        ValueError: if the text is not an ID, or one with further parts.
     """
     found = POSITION_FORM.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no entry ID")
+        raise ValueError(f"{text!r} is not an entry ID")
     entry_id, number, more, fingerprint, generation = found.groups()
     parse_id(entry_id)
     count = None if number is None else int(number)
@@ -70,17 +70,17 @@ def parse_position(text: str) -> Position:
 
 
 def parse_positions(offsets: Mapping[str, str]) -> Positions:
-    """The positions of a checkpoint's offsets."""
+    """Parse the offsets of a checkpoint."""
     return {stream: parse_position(text) for stream, text in offsets.items()}
 
 
 def position_ids(positions: Mapping[str, Position]) -> dict[str, str]:
-    """The IDs alone, sorted by stream."""
+    """Return the IDs alone, sorted by stream."""
     return {stream: positions[stream].id for stream in sorted(positions)}
 
 
 def entry_fingerprint(fields: Mapping[Any, Any]) -> str:
-    """A short hash of an entry's fields, in their order, whichever way the client decodes them."""
+    """Return a short hash of an entry's fields in their order, the same for bytes and for str."""
     found = hashlib.blake2b(digest_size=FINGERPRINT_BYTES)
     for pair in fields.items():
         for word in pair:

@@ -1,14 +1,14 @@
-"""Where streams end, and the numbers of their entries: what XINFO STREAM tells, of many streams at once.
+"""Where streams end, and the numbers of their entries, from XINFO STREAM of many streams at once.
 
-The n-th entry that a stream was ever given has the number n. Trimming takes entries away from the front, XDEL
-from anywhere; neither restores a number:
+The n-th entry ever added to a stream has the number n. Trimming removes entries from the front, XDEL from
+anywhere; neither changes the number of another entry:
 
-    given     1  2  3  4  5  6  7  8      entries-added 8
-    trimmed   x  x  x                     length 5: the first entry there has the number 8 - 5 + 1 = 4
-    deleted               x               a hole: now length and added say nothing about the first
+    added     1  2  3  4  5  6  7  8      entries-added 8
+    trimmed   x  x  x                     length 5: the first entry has the number 8 - 5 + 1 = 4
+    deleted               x               a hole: now this formula is wrong
 
-So while max-deleted-entry-id lies before the first entry there is no hole behind it, and the first entry's
-number is exact. Servers before Redis 7 do not count; then it is unknown.
+So while max-deleted-entry-id is below the first entry, there is no hole after it, and the first entry's
+number is exact. Servers before Redis 7 do not count, so the number is unknown.
 """
 
 from __future__ import annotations
@@ -27,9 +27,12 @@ from headrace.spark.source.positions import Position, entry_fingerprint
 
 @dataclass(frozen=True)
 class StreamState:
-    """A stream as XINFO STREAM saw it. last: the last ID it ever gave; first: of the first entry there is.
+    """A stream as XINFO STREAM describes it.
 
-    last_entry, fingerprint: the ID of the last entry there is, and of what its fields are.
+    last_id                     its last generated ID
+    first_id, last_entry_id     of its first and last entry; None if it is empty
+    fingerprint                 of the fields of the last entry
+    entries_added, max_deleted_id  None if the server does not report them
     """
 
     last_id: str
@@ -42,10 +45,7 @@ class StreamState:
 
     @property
     def first_number(self) -> int | None:
-        """How many entries the stream was given up to the first there is, that included; None if unknown.
-
-        Of an empty stream: one more than it was given.
-        """
+        """The number of the first entry; of an empty stream, of the next one added. None if unknown."""
         if self.entries_added is None or self.max_deleted_id is None:
             return None
         if self.first_id is not None and parse_id(self.max_deleted_id) > parse_id(self.first_id):
@@ -54,7 +54,7 @@ class StreamState:
 
     @property
     def position(self) -> Position:
-        """The end of the stream as a place in its history."""
+        """The position of the end of the stream."""
         if self.last_entry_id is None and not self.entries_added:
             return Position(self.last_id)
         fingerprint = self.fingerprint if self.last_entry_id == self.last_id else None
@@ -62,7 +62,7 @@ class StreamState:
 
 
 def parse_stream_state(reply: Any) -> StreamState:
-    """What redis-py makes of the reply to XINFO STREAM, as a Tail."""
+    """Convert redis-py's form of the reply to XINFO STREAM."""
     first, last = reply["first-entry"], reply["last-entry"]
     added = reply.get("entries-added")
     deleted = reply.get("max-deleted-entry-id")
@@ -78,7 +78,7 @@ def parse_stream_state(reply: Any) -> StreamState:
 
 
 def stream_states(servers: Servers, streams: Iterable[str]) -> dict[str, StreamState]:
-    """Return the states of those streams that exist, in one round trip a shard. Raises StreamReadError."""
+    """Return the states of the streams that exist, in one round trip a shard. Raises StreamReadError."""
     found = {}
     for stream, reply in servers.request(streams, lambda pipe, s: pipe.xinfo_stream(stream_key(s))).items():
         if isinstance(reply, Exception):
@@ -90,32 +90,32 @@ def stream_states(servers: Servers, streams: Iterable[str]) -> dict[str, StreamS
 
 
 def last_ids(servers: Servers, streams: Iterable[str]) -> Offsets:
-    """The last ID that each stream has ever given, of the streams that exist."""
+    """Return the last generated IDs of the streams that exist."""
     return {stream: each.last_id for stream, each in stream_states(servers, streams).items()}
 
 
 def count_trimmed_after(entry_id: str, number: int | None, state: StreamState) -> int | None:
-    """Count the entries after an ID that were trimmed, when no entry up to that ID is left.
+    """Count the entries after an ID that were trimmed, if no entry up to that ID is left.
 
-    An entry that was deleted by itself is not lost. If only one after the ID is missing, and the highest
-    deleted ID lies after it, then that is the one.
+    An entry that was deleted by XDEL does not count. If one entry after the ID is missing, and the highest
+    deleted ID is after it, that entry was deleted.
 
     Args:
-        place: the ID. number: how many entries the stream had been given up to it, if that is known.
+        number: how many entries had been added up to the ID; None if unknown.
 
     Returns:
-        How many; None if it cannot be known.
+        The number of trimmed entries; None if it cannot be known.
     """
     if number is None or state.entries_added is None:
         return None
     missing = state.entries_added - number - state.length
     if missing < 0:
-        return None  # another stream: it counts from 1 again
+        return None  # a recreated stream, which counts from 1 again
     if missing and state.max_deleted_id is not None and parse_id(state.max_deleted_id) > parse_id(entry_id):
         return 0 if missing == 1 else None
     return missing
 
 
 def as_text(value: bytes | str) -> str:
-    """A word of a reply, whichever way the client decodes."""
+    """Return a string of a reply as str, whether the client decodes replies or not."""
     return value.decode() if isinstance(value, bytes) else value

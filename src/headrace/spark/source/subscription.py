@@ -1,4 +1,4 @@
-"""Which streams a query reads: those it names, or those that match a pattern, looked for now and then."""
+"""The streams that a query reads: named ones, or those that match a pattern, found by regular scans."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ class Subscription:
 
     @property
     def is_explicit(self) -> bool:
-        """Whether the streams are known by name, and no others can appear."""
+        """Whether the streams are given by name, so that no others can appear."""
         return self._pattern is None
 
     def streams(self) -> tuple[str, ...]:
-        """The streams to read now. Scans the servers' keys only for a pattern, and once an interval.
+        """Return the streams to read now. With a pattern, scan the servers' keys once an interval.
 
-        UsageError if the options do not say which to read.
+        Raises:
+            UsageError: if no option names streams.
         """
         if self._pattern is None and not self._streams:
-            raise UsageError('Say which streams to read: .option("subscribe", "orders,bids").')
+            raise UsageError('No stream is named: set the option subscribe, like "orders,bids".')
         if self._pattern is not None:
             now = time.monotonic()
             if self._scanned_at is None or now - self._scanned_at >= self._interval:
@@ -42,16 +43,16 @@ class Subscription:
         return self._streams
 
     def matches(self, stream: str) -> bool:
-        """Whether a stream of this name is read, if there is one."""
+        """Return whether a stream of this name is read, if it exists."""
         if self._pattern is None:
             return stream in self._streams
         return re.fullmatch(self._pattern, stream, re.DOTALL) is not None
 
     def check_assigned(self, existing: Iterable[str]) -> None:
-        """UsageError if streams that were assigned are not among those that exist."""
+        """Raise UsageError if a stream of the option assign does not exist."""
         missing = set(self._streams) - set(existing) if self._assigned else ()
         if missing:
             raise UsageError(
                 f"There is no stream {', '.join(sorted(missing))}, which the option assign names. "
-                "With subscribe a stream may come later."
+                "Use subscribe for a stream that is created later."
             )
