@@ -16,8 +16,8 @@ from headrace.pipeline.replay import ReplayReport, replay
 from headrace.pipeline.replay_pacer import RateLimiter, ReplayPacer
 from headrace.pipeline.replay_source import LAST_ID, ReplaySource, id_before, last_included_id
 from headrace.spark.archive.files import archived_files
+from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.range_reader import DataLoss
 
 FIRST = 1_577_836_800_000  # 2020-01-01
 

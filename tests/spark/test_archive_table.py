@@ -27,8 +27,8 @@ from headrace.spark.archive.files import (
 from headrace.spark.archive.table import ArchiveReader
 from headrace.spark.decode.schema import DEFAULT_SCHEMA
 from headrace.spark.options import parse_options
+from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.offsets import parse_id
-from headrace.spark.source.range_reader import DataLoss
 from headrace.spark.source.stream_state import stream_states
 
 FIRST = 1_577_836_800_000  # 2020-01-01

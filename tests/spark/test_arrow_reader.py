@@ -38,8 +38,9 @@ from headrace.spark.source.arrow_reader import (
     parse_header,
     supports_arrow,
 )
+from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.planner import OffsetRange
-from headrace.spark.source.range_reader import DataLoss, RangeReader
+from headrace.spark.source.range_reader import RangeReader
 
 ROUNDS = 60 if "HEADRACE_COMPILED" in os.environ else 12
 LAST = "18446744073709551615-18446744073709551615"
@@ -94,7 +95,7 @@ RESERVED = {
 }
 
 
-def reader(server: StreamServer, part: OffsetRange, schema: StructType = NUMBERS, **more: str) -> RangeReader:
+def reader(server, part, schema=NUMBERS, **more):
     options = parse_options({"url": server.url, **more}, "batch")
     return make_range_reader(part, ColumnLayout(schema, options.timestamp_format), options)
 
@@ -168,19 +169,19 @@ def test_both_ways_give_the_same_rows(headrace_server: StreamServer, seed: int) 
             )
 
 
-def test_the_way_is_found_by_asking_the_server_once(
+def test_the_server_is_asked_once_whether_it_supports_xarrow(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = "headrace_version" in stream_server.client.info("server")
     part = OffsetRange("s", "0-0", LAST, False)
     assert isinstance(reader(stream_server, part), ArrowRangeReader) is ours
-    monkeypatch.setattr(arrow_reader, "Servers", None)  # who asks again fails
+    monkeypatch.setattr(arrow_reader.Servers, "client", None)  # another request would fail
     assert isinstance(reader(stream_server, part), ArrowRangeReader) is ours
     assert type(reader(stream_server, part, fetch="resp")) is RangeReader
     assert not supports_arrow("cluster://nowhere.invalid:1")
 
 
-def test_a_schema_that_needs_python_is_read_by_the_other_way(headrace_server: StreamServer) -> None:
+def test_a_schema_that_needs_python_is_read_by_xrange(headrace_server: StreamServer) -> None:
     part = OffsetRange("s", "0-0", LAST, False)
     for kind in (DateType(), DecimalType(10, 2)):
         schema = StructType([StructField("d", kind)])

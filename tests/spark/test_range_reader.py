@@ -17,8 +17,9 @@ from headrace.errors import CommandError
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.adaptive_count import PAGE_BYTES
+from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.planner import OffsetRange
-from headrace.spark.source.range_reader import BATCH_BYTES, DataLoss, RangeReader
+from headrace.spark.source.range_reader import BATCH_BYTES, RangeReader
 from headrace.spark.source.stream_state import last_ids
 
 SCHEMA = StructType([StructField("_id", StringType()), StructField("n", LongType())])

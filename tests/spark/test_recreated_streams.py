@@ -13,6 +13,7 @@ from stream_server import StreamServer
 
 from headrace.spark.options import parse_options
 from headrace.spark.source import stream_reader
+from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.positions import (
     Position,
     entry_fingerprint,
@@ -20,7 +21,6 @@ from headrace.spark.source.positions import (
     parse_positions,
     position_ids,
 )
-from headrace.spark.source.range_reader import DataLoss
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_reader import HeadraceStreamReader
 

@@ -36,10 +36,10 @@ from headrace.spark.archive.partition_reader import (
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.history import identity_mismatch, observe_streams
 from headrace.spark.source.offsets import START, U64_MAX, EntryId, format_id, parse_id
 from headrace.spark.source.planner import OffsetRange
-from headrace.spark.source.range_reader import DataLoss
 from headrace.spark.source.stream_state import last_ids
 
 FIELDS_MAP = pa.map_(pa.string(), pa.string())

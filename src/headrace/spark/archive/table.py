@@ -40,12 +40,12 @@ from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
 from headrace.spark.source.arrow_reader import make_range_reader
+from headrace.spark.source.data_loss import log, report_loss
 from headrace.spark.source.history import identity_mismatch, observe_streams
 from headrace.spark.source.offsets import START, Offsets, advance_offsets, parse_id, sorted_offsets
 from headrace.spark.source.planner import OffsetRange, plan_ranges
 from headrace.spark.source.positions import Position
 from headrace.spark.source.pushdown import PushdownReader
-from headrace.spark.source.range_reader import log, report_loss
 from headrace.spark.source.reader import HeadraceReader
 from headrace.spark.source.stream_state import stream_states
 

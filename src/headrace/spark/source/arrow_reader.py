@@ -1,16 +1,17 @@
-"""The short way from a Headrace server: record batches that it has made, instead of replies to decode.
+"""Read one range of a stream from a Headrace server as record batches that the server builds (XARROW).
 
-The server replies XARROW with the columns of the schema as an Arrow IPC message, which is received into the
-memory that the batch then stands in:
+The server replies with the columns of the schema as an Arrow IPC message. It is received into the memory of
+the record batch:
 
     *6  last ID · anchor lost · more · dropped · rows · $n   | FF FF FF FF ...  n bytes | CR LF |
-    the head, a small buffer; what comes with it is copied   received in place
+    header, in a small buffer; what follows it is copied     received in place
 
-Before $n comes an array, and *7 at the front, if values did not fit: for each column how many.
+If values did not fit their columns, the reply begins with *7, and an array with their number in each column
+precedes $n.
 
-The head says where the next batch begins, so that is asked for before this one has even arrived. Rows, losses
-and errors are those of the other way (range_reader), and where the server has no XARROW, or a column needs
-Python to be read, the other way is gone.
+The header contains the last ID of the batch, so the next batch is requested before this one has arrived.
+Rows, losses and errors are the same as in range_reader. That one is used where the server has no XARROW, or
+if a column needs Python to be read.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ import redis
 
 from headrace.arrow import column_types
 from headrace.arrow.malformed import MalformedEntry
+from headrace.client.retry import ReconnectDelay
 from headrace.client.servers import CONNECTION_ERRORS, RawConnection, Servers
 from headrace.client.stream_names import stream_key
 from headrace.client.url import parse_server_url
 from headrace.errors import CommandError, ProtocolError, UsageError
+from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import Options
+from headrace.spark.source.data_loss import LossDetector
 from headrace.spark.source.planner import OffsetRange
 from headrace.spark.source.range_reader import BATCH_BYTES, RangeReader, log
 
@@ -37,15 +41,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMAND = "XARROW"
-HEADER_BYTES = 2048  # of the first receive; a head has some 80, an error some 300
+HEADER_BYTES = 2048  # of the first receive; a header has about 80, an error about 300
 HEADER_BYTES_MAX = 1 << 20
-MESSAGE_BYTES_MAX = 1 << 33  # an entry may have a gigabyte, and stand in it three times
-NUMBER_BYTES_MAX = 20  # a sign for its kind, and what fits into 64 bits
+MESSAGE_BYTES_MAX = 1 << 33  # an entry may have a gigabyte, and be in the message three times
+NUMBER_BYTES_MAX = 20  # a type byte and the digits of 64 bits
 MALFORMED = "MALFORMED "
 
 
-def make_range_reader(part: OffsetRange, layout: ColumnLayout, options: Options) -> RangeReader:
-    """What reads the range, by the way that the option `fetch` and the server allow."""
+def make_range_reader(
+    part: OffsetRange, layout: ColumnLayout, options: Options
+) -> RangeReader | ArrowRangeReader:
+    """Return the reader of a range that the option `fetch`, the schema and the server allow.
+
+    Raises:
+        UsageError: if fetch is arrow, and the server cannot fill a column.
+    """
     if options.fetch == "resp":
         return RangeReader(part, layout, options)
     arguments = column_arguments(layout)
@@ -53,14 +63,14 @@ def make_range_reader(part: OffsetRange, layout: ColumnLayout, options: Options)
         return RangeReader(part, layout, options)
     if arguments is None:
         raise UsageError(
-            "The option fetch is arrow, but the schema has a column that the server cannot fill: a DATE, a "
-            "DECIMAL or a TIMESTAMP of format iso8601, for instance. Leave fetch at auto."
+            "The option fetch is arrow, but the schema has a column that the server cannot fill, such as a "
+            "DATE, a DECIMAL or a TIMESTAMP of format iso8601. Set fetch to auto."
         )
     return ArrowRangeReader(part, layout, options, arguments)
 
 
 def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
-    """name, type, name, type ... as XARROW takes them; None if it has no type for some column."""
+    """Return the arguments name, type, name, type ... of XARROW; None if it lacks the type of a column."""
     arguments = []
     for spec in layout.specs:
         if spec.kind == "stream":
@@ -77,13 +87,13 @@ def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
 
 @functools.cache
 def supports_arrow(url: str) -> bool:
-    """Whether the server has the command: asked once in a worker process. The nodes of clusters have not."""
+    """Return whether the server has XARROW. Asked once in a process; nodes of clusters do not have it."""
     if parse_server_url(url).kind == "cluster":
         return False
     servers = Servers(url)
     try:
         reply: Any = servers.with_retries(lambda: servers.client().execute_command("COMMAND INFO", COMMAND))
-    except redis.ResponseError:  # not allowed to ask, perhaps
+    except redis.ResponseError:  # for example, no permission for COMMAND
         return False
     finally:
         servers.close()
@@ -92,9 +102,9 @@ def supports_arrow(url: str) -> bool:
 
 @dataclass(frozen=True)
 class ReplyHeader:
-    """What is said before the message of `size` bytes, the first of which stand at `at`.
+    """The header of a reply. The first bytes of its message are at message_offset of the receive buffer.
 
-    misfits: for each column how many values did not fit; nothing if all did.
+    misfits: for each column, how many values did not fit; empty if all did.
     """
 
     last_id: str | None
@@ -108,7 +118,7 @@ class ReplyHeader:
 
 
 def parse_header(data: bytes) -> ReplyHeader | None:
-    """The head of a reply; None while it is not whole. CommandError if the server refuses."""
+    """Parse the header of a reply; None if it is not complete. Raises CommandError for an error reply."""
     lines = data.split(b"\r\n", 8)
     if data[:1] == b"-":
         if len(lines) == 1:
@@ -130,29 +140,37 @@ def parse_header(data: bytes) -> ReplyHeader | None:
     misfits = [_number(line, b":") for line in head[count : end - 1]]
     size = _number(head[-1], b"$")
     if head[0] not in (b"*6", b"*7") or size > MESSAGE_BYTES_MAX:
-        raise ProtocolError(f"no reply of {COMMAND}: {data[:80]!r}")
+        raise ProtocolError(f"not a reply of {COMMAND}: {data[:80]!r}")
     at = sum(map(len, head)) + 2 * len(head)
     return ReplyHeader(last, bool(lost), bool(more), dropped, rows, size, at, misfits)
 
 
 def _number(line: bytes, kind: bytes) -> int:
     if line[:1] != kind or not line[1:].isdigit() or len(line) > NUMBER_BYTES_MAX:
-        raise ProtocolError(f"no reply of {COMMAND}: {line[:80]!r}")
+        raise ProtocolError(f"not a reply of {COMMAND}: {line[:80]!r}")
     return int(line[1:])
 
 
-class ArrowRangeReader(RangeReader):
-    """Reads one range by XARROW."""
+class ArrowRangeReader:
+    """Reads one range by XARROW. After a lost connection it reconnects and repeats the request."""
 
     def __init__(
         self, part: OffsetRange, layout: ColumnLayout, options: Options, column_arguments: list[bytes]
     ) -> None:
-        super().__init__(part, layout, options)
+        self._part = part
+        self._layout = layout
+        self._options = options
         self._column_arguments = column_arguments
+        self._servers = Servers(options.url)
+        self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
+        self._connection: RawConnection | None = None
+        self._losses = LossDetector(part, options, self._servers)
         self._assembler = BatchAssembler(layout, part.stream)
+        self._after = part.after  # the last received entry, or where the range begins
+        self._anchored = part.anchored
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The entries of the range, in order. Closes its socket also when the caller stops half-way."""
+        """Yield the entries of the range in order. Close the socket also if the caller stops early."""
         dropped = 0
         misfits = [0] * (len(self._column_arguments) // 2)
         try:
@@ -160,7 +178,8 @@ class ArrowRangeReader(RangeReader):
             while more:
                 header, message = self._next_reply()
                 if header.anchor_lost:
-                    self._check_anchor()
+                    number = self._part.start_number if self._after == self._part.after else None
+                    self._losses.check_anchor(self._after, number)
                 if header.last_id is not None:
                     self._after, self._anchored = header.last_id, True
                 dropped += header.dropped
@@ -171,15 +190,24 @@ class ArrowRangeReader(RangeReader):
                 more = header.more and self._after != self._part.upto
                 if header.rows:
                     yield self._assembler.make_batch(header.rows, message)
-            self._check_end()
+            self._losses.check_end(self._after)
+            part = self._part
             if dropped:
-                log.warning("%d malformed entries of %s were left out", dropped, self._part.stream)
-            self._report_misfits(misfits)
+                log.warning("%d malformed entries of %s were left out", dropped, part.stream)
+            report_misfits(
+                part.stream, f"{part.after} {part.upto}", self._layout, misfits, self._options.mode
+            )
         finally:
-            self._close()
+            self._disconnect()
+            self._servers.close()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _next_reply(self) -> tuple[ReplyHeader, pa.Buffer]:
-        """The next reply; the one after it is asked for. If the connection is lost, the same over again."""
+        """Return the next reply after requesting the one after it. Repeat this on a lost connection."""
         while True:
             try:
                 if self._connection is None:
@@ -201,7 +229,9 @@ class ArrowRangeReader(RangeReader):
         while (header := self._parse_header(connection, bytes(view[:n]))) is None:
             if n == len(buffer):
                 if n >= HEADER_BYTES_MAX:
-                    raise ProtocolError(f"an endless head of a reply of {COMMAND}")
+                    raise ProtocolError(
+                        f"a header of more than {HEADER_BYTES_MAX} bytes in a reply of {COMMAND}"
+                    )
                 buffer = buffer + bytearray(n)
                 view = memoryview(buffer)
             n += connection.receive(view[n:])
@@ -213,17 +243,15 @@ class ArrowRangeReader(RangeReader):
         into[:have] = view[header.message_offset : header.message_offset + have]
         while have < header.message_bytes:
             have += connection.receive(into[have:])
-        end = (
-            n - header.message_offset - header.message_bytes
-        )  # of the two bytes behind the message these have come
-        tail = memoryview(bytearray(2))
-        left = 2 - max(end, 0)
+        end = header.message_offset + header.message_bytes
+        crlf = memoryview(bytearray(2))
+        left = 2 - max(n - end, 0)
         while left:
-            left -= connection.receive(tail[:left])
+            left -= connection.receive(crlf[:left])
         return header, message
 
     def _parse_header(self, connection: RawConnection, data: bytes) -> ReplyHeader | None:
-        """The head. An error in its stead may mean that another server is to be asked."""
+        """Parse the header. An error reply is raised; ServerUnavailable if another server can answer."""
         try:
             return parse_header(data)
         except CommandError as error:
@@ -234,7 +262,7 @@ class ArrowRangeReader(RangeReader):
             raise CommandError(f"{text} (reading the stream {self._part.stream!r})") from None
 
     def _request_after(self, connection: RawConnection, after: str, anchored: bool) -> None:
-        """Ask for the entries after that one, and if anchored whether it is still there."""
+        """Request the entries after an ID; if anchored, also whether the entry with this ID exists."""
         connection.send(
             COMMAND.encode(),
             stream_key(self._part.stream),
@@ -252,7 +280,7 @@ class ArrowRangeReader(RangeReader):
 
 
 class BatchAssembler:
-    """Makes the record batches of one stream out of what the server sends."""
+    """Makes the record batches of one stream from the messages of the server."""
 
     def __init__(self, layout: ColumnLayout, stream: str) -> None:
         import pyarrow as pa
@@ -265,16 +293,16 @@ class BatchAssembler:
         self._server_schema = pa.schema([field for field, sent in fields if sent])
 
     def make_batch(self, rows: int, message: pa.Buffer) -> pa.RecordBatch:
-        """The rows as one batch, on the memory of the message; ProtocolError when it is none."""
+        """Return a batch that uses the memory of the message. Raises ProtocolError if it is not one."""
         import pyarrow as pa
 
         try:
             batch = pa.ipc.read_record_batch(message, self._server_schema)
             batch.validate(full=True)  # a reader of the batch relies on its offsets
         except (pa.ArrowException, OSError, EOFError) as wrong:
-            raise ProtocolError(f"no record batch in a reply of {COMMAND}: {wrong}") from None
+            raise ProtocolError(f"not a record batch in a reply of {COMMAND}: {wrong}") from None
         if batch.num_rows != rows:
-            raise ProtocolError(f"a batch of {batch.num_rows} rows is said to have {rows}")
+            raise ProtocolError(f"a batch of {batch.num_rows} rows, but the header says {rows}")
         columns = iter(batch.columns)
         arrays = [
             next(columns) if sent else pa.repeat(pa.scalar(self._stream, field.type), rows)

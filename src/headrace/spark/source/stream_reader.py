@@ -20,12 +20,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
+from headrace.spark.source.data_loss import report_loss
 from headrace.spark.source.entry_numbers import EntryNumbers
 from headrace.spark.source.group_progress import GroupProgress
 from headrace.spark.source.history import RecreationDetector
 from headrace.spark.source.offsets import START, Offsets, advance_offsets, cap_offsets, sorted_offsets
 from headrace.spark.source.positions import Position, Positions, parse_positions, position_ids
-from headrace.spark.source.range_reader import report_loss
 from headrace.spark.source.reader import BaseReader
 from headrace.spark.source.start_offsets import resolve_offsets, start_offsets
 from headrace.spark.source.stream_state import StreamState
