@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headrace.streams import ranks
+from headrace.streams import entry_counts
 from headrace.streams.compaction import Compaction
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id, trim_by_length
@@ -73,9 +73,9 @@ class CountingModel(RuleBasedStateMachine):
     def count(self, data):
         first, last = self.some_id(data), self.some_id(data)
         want = sum(first <= one <= last for one in self.ids)
-        assert ranks.count(self.stream, *first, *last) == want
+        assert entry_counts.count_between(self.stream, *first, *last) == want
         group = self.stream.make_group(b"g", *first, -1)
-        assert ranks.lag(self.stream, group) == sum(one > first for one in self.ids)
+        assert entry_counts.undelivered_count(self.stream, group) == sum(one > first for one in self.ids)
         self.stream.drop_group(b"g")
 
     def some_place(self, data):

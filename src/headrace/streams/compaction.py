@@ -1,16 +1,16 @@
-"""Frees the memory of deleted entries: rewrites nodes that are more than half deleted without tombstones.
+"""Compaction: rewrite nodes of which more than half is deleted without their tombstones.
 
     before   master | 5-0   5-1x  5-2x  6-0   6-1x  7-0x      x: a tombstone
-    after    master | 5-0               6-0         7-0x      gone = 3
+    after    master | 5-0               6-0         7-0x      reclaimed = 3
 
-It runs in the background, some bytes at a time, and does not change replies:
+It runs in the background, a bounded number of bytes at a time, and does not change replies:
 
-- The node keeps its key, its master entry and, even if they are tombstones, its first and its last
-  stored entry: trims look at them. So does a tombstone stay that does not come before what follows it.
-- The tail is never touched, and a node that becomes the tail again goes by what it would hold had no
-  tombstone been taken out (`Node.reclaimed`): the next node is opened at the same entry.
+- The node keeps its key, its master entry, and its first and last stored entries, even if these are
+  tombstones: trims look at them. A tombstone whose ID is not below that of the next entry also stays.
+- The tail is never rewritten. A node that becomes the tail again counts its reclaimed tombstones
+  (`Node.reclaimed`), so that the next node is opened at the same entry as without compaction.
 
-    Compaction  (one of a keyspace)  -> SparseNodes of a stream -> node, node, ...   each the oldest first
+    Compaction (one per keyspace) -> SparseNodes (one per stream) -> nodes; the longest waiting first
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from headrace.streams.node_walk import EntryWalk
 from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 
-# A tenth of a millisecond in every one: in bigger steps, even if fewer, requests would wait longer.
+# Small steps, 0.1 ms in each millisecond: in fewer, larger ones requests would wait longer.
 STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
-STEP_BYTES = cython.declare(cython.longlong, 1 << 15)  # of nodes rewritten in one step, about
-VISIT_BYTES = cython.declare(cython.longlong, 1024)  # what going from node to node counts as
-EDGES = cython.declare(cython.longlong, 2)  # tombstones that stay for being the first or the last
+STEP_BYTES = cython.declare(cython.longlong, 1 << 15)  # of nodes rewritten in one step, approximately
+VISIT_BYTES = cython.declare(cython.longlong, 1024)  # the cost of the next node, in bytes rewritten
+EDGES = cython.declare(cython.longlong, 2)  # the first and the last entry stay, even as tombstones
 HEADER = cython.declare(cython.Py_ssize_t, 6)  # of a listpack
 COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
 
@@ -40,21 +40,21 @@ COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def needs_rewrite(node: Node) -> cython.bint:
-    """Whether more than half of what node stores is dead, and rewriting it is to gain something."""
+    """Return whether more than half of the node is deleted, and a rewrite would free some of it."""
     return node.deleted > node.live and node.deleted > EDGES
 
 
 @cython.ccall
 def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
-    """Take tombstones out of node; return how many, and update memory. Ends every walk over it."""
+    """Remove tombstones from node; return how many, and update memory. Invalidates walks over the node."""
     took: cython.Py_ssize_t = node.pack.cap
     walk: EntryWalk = EntryWalk(node)
     p: cython.p_uchar = node.pack.p
-    parts: list[bytes] = [b""]  # the header is written when the rest is known
+    parts: list[bytes] = [b""]  # reserved for the header
     kept_from: cython.Py_ssize_t = HEADER
     elements: cython.longlong = node.pack.count
-    gone: cython.longlong = 0
-    # The entry before the one that the walk stands on, and whether it may go.
+    reclaimed: cython.longlong = 0
+    # The entry before the current one, and whether it can be removed.
     at: cython.Py_ssize_t = 0
     ms: cython.ulonglong = 0
     seq: cython.ulonglong = 0
@@ -66,30 +66,30 @@ def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
                 parts.append(mem.to_bytes(p, kept_from, at - kept_from))
             kept_from = walk.at
             elements -= size
-            gone += 1
+            reclaimed += 1
         idle = walk.deleted and at > 0
         at = walk.at
         ms = walk.ms
         seq = walk.seq
         size = _elements(walk)
-    if gone > 0:
+    if reclaimed > 0:
         parts.append(mem.to_bytes(p, kept_from, node.pack.used + 1 - kept_from))
         parts[0] = _header(parts, elements)
-        node.replace_pack(Listpack.from_bytes(b"".join(parts)), gone)
+        node.replace_pack(Listpack.from_bytes(b"".join(parts)), reclaimed)
         memory.add(node.pack.cap - took)
-    return gone
+    return reclaimed
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _elements(walk: EntryWalk) -> cython.longlong:
-    """Of how many elements the entry that walk stands on is made; node.py draws them."""
+    """Return the number of elements of the current entry of walk; see node.py."""
     return walk.fields + 4 if walk.same else 2 * walk.fields + 5
 
 
 @cython.cfunc
 def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
-    """The header of the listpack that parts make up, with so many elements."""
+    """Return the header of the listpack that consists of these parts and elements."""
     head: bytearray = bytearray(HEADER)
     p: cython.p_uchar = head
     part: bytes
@@ -104,11 +104,11 @@ def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
 @cython.final
 @cython.cclass
 class SparseNodes:
-    """The nodes of one stream that are queued for rewriting. Lives as long as the stream."""
+    """The nodes of one stream that are queued for rewriting. Exists as long as the stream."""
 
     compaction: Compaction
-    nodes: Any  # OrderedDict: node -> None, the one that has waited longest first
-    queued: cython.bint  # the Compaction knows of this one
+    nodes: Any  # OrderedDict: node -> None, the longest waiting first
+    queued: cython.bint  # this is in the queue of the Compaction
     memory: MemoryAccount  # of the stream
     __weakref__: object
 
@@ -131,13 +131,13 @@ class SparseNodes:
 
     @cython.ccall
     def discard(self, node: Node) -> cython.void:
-        """Node, which waits, is not to be rewritten any more: it has left the stream, or is its tail."""
+        """Remove a queued node: it was removed from the stream, or became its tail."""
         node.awaits_rewrite = False
         del self.nodes[node]
 
     @cython.ccall
     def rewrite_oldest(self) -> cython.longlong:
-        """Rewrite the node that has waited longest, there being one; returns what it took, in bytes."""
+        """Rewrite the node that has waited longest, which must exist; return the cost in bytes."""
         node: Node
         node, _ = self.nodes.popitem(last=False)
         node.awaits_rewrite = False
@@ -149,9 +149,9 @@ class SparseNodes:
 @cython.final
 @cython.cclass
 class Compaction:
-    """Rewrites the sparse nodes of a keyspace's streams, a bounded number of bytes at a time.
+    """Rewrites the sparse nodes of the streams of a keyspace, a bounded number of bytes at a time.
 
-    It keeps no stream alive. A stream takes part if its `compaction` is set before it has nodes.
+    It holds only weak references. A stream takes part if its `compaction` is set before it has nodes.
     """
 
     queue: Any  # OrderedDict: weak reference to a SparseNodes -> None
@@ -170,19 +170,19 @@ class Compaction:
         self.queue.pop(reference, None)
 
     def __len__(self) -> int:
-        """How many streams it knows of; some may have no nodes left to rewrite."""
+        """Return the number of queued streams, including those that have no nodes left to rewrite."""
         return len(self.queue)
 
     @cython.ccall
     def next_step_ms(self) -> cython.longlong:
-        """When step() has work, in milliseconds since 1970; -1 for never."""
+        """Return when step() has work, in Unix milliseconds; -1 for never."""
         return self.due_ms if self.queue else -1
 
     @cython.ccall
     def step(self, now_ms: cython.longlong) -> cython.void:
-        """Rewrite some nodes, if that was not done just before; of the stream that has waited longest, first.
+        """Rewrite some nodes of the stream that has waited longest, at most once per interval.
 
-        A node's size is not bounded by this; but to delete from a large one takes as long as to rewrite it.
+        One large node can exceed the bound; but a deletion from it takes as long as its rewrite.
         """
         left: cython.longlong = STEP_BYTES
         sparse_nodes: SparseNodes | None

@@ -1,4 +1,4 @@
-"""A consumer of a group: its name, when it was seen, and which pending entries it owns."""
+"""A consumer of a group: its name, when it was last seen and active, and its pending entries."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NEVER = cython.declare(cython.longlong, -1)
 @cython.final
 @cython.cclass
 class Consumer:
-    """Created by Group.make_consumer. Only its group's PendingEntries change its number and what it owns."""
+    """A consumer, created by Group.make_consumer. Only PendingEntries changes its number and its entries."""
 
     name: bytes
     number: cython.Py_ssize_t  # from 1 on; numbers of deleted consumers are reused
     seen_ms: Public[cython.longlong]  # when a command last named it
-    active_ms: Public[cython.longlong]  # when it last got an entry; -1: never
+    active_ms: Public[cython.longlong]  # when it last received an entry; -1: never
     pending_count: cython.Py_ssize_t  # how many entries it owns
     owned: PendingIndex
 

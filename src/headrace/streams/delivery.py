@@ -1,8 +1,7 @@
-"""What delivering an entry does to a group, and how far behind a group is.
+"""Delivery of entries to a group: its position, its pending entries, and its lag.
 
-The counters are Redis's: entries_read and the lag are exact or unknown. They are unknown when an entry
-deleted by itself lies where it could have been counted or not; trims only ever take the oldest, which
-the stream's first ID tells.
+As in Redis, entries_read and the lag are exact or unknown. They are unknown if it cannot be told whether a
+deleted entry was counted. Trims do not matter: they remove only the oldest entries, as the first ID shows.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from headrace.structures import stream_id
 
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 UNKNOWN = cython.declare(cython.longlong, -1)
-# A lag can be below zero: XSETID may set entries-added lower than what a group has read.
+# A lag can be negative: XSETID may set entries-added below what a group has read.
 UNKNOWN_LAG = cython.declare(cython.longlong, -0x7FFFFFFFFFFFFFFF)
 
 
 @cython.ccall
 def entries_read_at(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
-    """How many entries were ever added up to and with ms-seq; -1 if it cannot be known."""
+    """Return how many entries were ever added up to and including ms-seq; -1 if unknown."""
     added: cython.longlong = mem.as_signed(stream.entries_added)
     length: cython.longlong = mem.as_signed(stream.length)
     after_last: cython.bint = stream_id.before(stream.last_ms, stream.last_seq, ms, seq)
     if added == 0:
         return 0
-    if added < 0:  # XSETID set it to the end of all numbers, and more came
+    if added < 0:  # XSETID has set it to 2^63 - 1, and entries were added
         return UNKNOWN
     if length == 0 and not after_last:
         return added
@@ -72,13 +71,13 @@ def lag(stream: Stream, group: Group) -> cython.longlong:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def lag_is_known(stream: Stream, group: Group) -> cython.bint:
-    """Whether the group's lag is known."""
+    """Return whether the lag of the group is known."""
     return lag(stream, group) != UNKNOWN_LAG
 
 
 @cython.ccall
 def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-    """Let the group have read the entry ms-seq, the next one after its last."""
+    """Move the position of the group to ms-seq, the next entry after its last ID."""
     if (
         0 <= group.entries_read < I64_MAX
         and not stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
@@ -121,7 +120,7 @@ def deliver(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _may_have_tombstone_from(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Whether an entry that was deleted by itself may lie at or after ms-seq."""
+    """Return whether an entry at or after ms-seq may have been deleted other than by trims."""
     if stream.length == 0 or (stream.max_deleted_ms == 0 and stream.max_deleted_seq == 0):
         return False
     return not stream_id.before(stream.max_deleted_ms, stream.max_deleted_seq, ms, seq)

@@ -1,8 +1,8 @@
-"""A consumer group of a stream: how far it has read, what is pending, and its consumers.
+"""A consumer group of a stream: its position, its pending entries, and its consumers.
 
-last          the highest ID given to `>` readers, or where XGROUP SETID set it
-entries_read  how many entries of the stream's lifetime that is; -1: unknown
-pending       delivered and not yet acknowledged
+last          the last delivered ID, or the one that XGROUP SETID has set
+entries_read  how many entries were ever added up to it; -1: unknown
+pending       the entries that are delivered and not acknowledged
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class Group:
-    """Made by Stream.make_group; delivery.py has the rules by which it moves on."""
+    """A group, created by Stream.make_group; delivery.py moves its position."""
 
     name: bytes
     last_ms: Public[cython.ulonglong]
@@ -48,36 +48,36 @@ class Group:
 
     @cython.ccall
     def consumer(self, name: bytes) -> Consumer | None:
-        """The consumer of that name; None when there is none."""
+        """Return the consumer of this name; None if there is none."""
         return self.consumers_by_name.get(name)
 
     @cython.ccall
     def make_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
-        """A new consumer, seen now, never active. There must be none of that name."""
+        """Create a consumer, seen now and never active. No consumer may have this name."""
         made: Consumer = self.pending.add_consumer(name, now_ms)
         self.consumers_by_name[name] = made
         return made
 
     @cython.ccall
     def drop_consumer(self, consumer: Consumer) -> cython.Py_ssize_t:
-        """Forget consumer and all that is pending for it; returns how many entries that were."""
+        """Delete a consumer with its pending entries; return how many these were."""
         del self.consumers_by_name[consumer.name]
         return self.pending.remove_consumer(consumer)
 
     @cython.ccall
     def consumers(self) -> list[Consumer]:
-        """All consumers, in byte order of their names."""
+        """Return all consumers, in byte order of their names."""
         names: list[bytes] = sorted(self.consumers_by_name)
         return [self.consumers_by_name[name] for name in names]
 
     @cython.ccall
     def consumer_count(self) -> cython.Py_ssize_t:
-        """How many consumers there are."""
+        """Return the number of consumers."""
         return len(self.consumers_by_name)
 
     @cython.ccall
     def copy(self) -> Group:
-        """Another group with the same state, consumers and pending entries."""
+        """Return a copy with the same position, consumers and pending entries."""
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
         other._set_pending(self.pending.copy())
         consumer: Consumer
@@ -87,7 +87,7 @@ class Group:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """What the group takes."""
+        """Return the bytes of memory."""
         own: cython.Py_ssize_t = footprint.instance_bytes(Group) + footprint.object_bytes(
             self.consumers_by_name
         )
@@ -95,7 +95,7 @@ class Group:
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert all that must hold."""
+        """Assert every invariant."""
         self.pending.check()
         consumer: Consumer
         for consumer in self.pending.consumers():

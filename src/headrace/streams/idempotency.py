@@ -1,13 +1,13 @@
-"""Idempotent adding: a stream remembers, for a while, which entry each request of a producer became.
+"""Idempotent producers: a stream remembers for a while which entry each request of a producer has added.
 
     pid "orders-7"   iid "a17" -> 1700000000000-0      oldest
                      iid "a18" -> 1700000000005-0
                      iid "a19" -> 1700000000005-1      newest; at most idmp-maxsize of them
     pid "orders-8"   iid ...
 
-A request that says the same pid (producer) and iid (request) again is a duplicate, whether its entry is
-still there or not. An iid is forgotten idmp-duration seconds after the time in its entry's ID. That is done
-by a sweep, about once a second, not when the iid is asked for: both may lag a little.
+A request that repeats a pid (producer) and iid (request) is a duplicate, even if its entry was deleted. An
+iid expires idmp-duration seconds after the time in the ID of its entry. A sweep removes expired iids about
+once a second; a lookup does not check the time.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from headrace.structures.xxh3 import Digest
 from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 1000)
-SWEEP_AGAIN_MS = cython.declare(cython.longlong, 100)  # when the last sweep did not see them all
-SWEEP_STEPS_MAX = cython.declare(cython.Py_ssize_t, 10_000)  # producers looked at and iids forgotten, a sweep
-# What the objects take beside the bytes of pids and iids, as the 64-bit interpreter lays them out.
+SWEEP_AGAIN_MS = cython.declare(cython.longlong, 100)  # after a sweep that did not finish
+SWEEP_STEPS_MAX = cython.declare(cython.Py_ssize_t, 10_000)  # producers visited and iids removed per sweep
+# The bytes of the objects beside those of pids and iids, in 64-bit CPython.
 PRODUCER_BYTES = cython.declare(cython.Py_ssize_t, 500)
 IID_BYTES = cython.declare(cython.Py_ssize_t, 250)
 
@@ -39,10 +39,10 @@ class IdempotencyStore:
 
     duration_s: Public[cython.longlong]
     added: Public[cython.ulonglong]  # iids ever recorded
-    duplicates: Public[cython.ulonglong]  # repeated requests; the command that replies to one counts it
+    duplicates: Public[cython.ulonglong]  # repeated requests, counted by the command
     by_producer: Any  # OrderedDict: pid -> OrderedDict: iid -> StreamId, oldest first
     sweeper: IdempotencySweeper
-    queued: cython.bint  # the IdempotencySweeper knows of this one
+    queued: cython.bint  # this is in the queue of the sweeper
     memory: MemoryAccount
     __weakref__: object
 
@@ -57,7 +57,7 @@ class IdempotencyStore:
 
     @cython.ccall
     def lookup(self, pid: bytes, iid: bytes) -> StreamId | None:
-        """The ID of the entry that the producer's request became; None when it is not remembered."""
+        """Return the ID of the entry that the request has added; None if it is not remembered."""
         iids: Any = self.by_producer.get(pid)
         if iids is None:
             return None
@@ -68,7 +68,7 @@ class IdempotencyStore:
     def record(
         self, pid: bytes, iid: bytes, ms: cython.ulonglong, seq: cython.ulonglong, maxsize: cython.longlong
     ) -> cython.void:
-        """Remember it as the producer's newest request; the oldest beyond maxsize goes."""
+        """Remember the request as the newest of its producer; remove the oldest one beyond maxsize."""
         iids: Any = self.by_producer.get(pid)
         if iids is None:
             iids = OrderedDict()
@@ -97,9 +97,9 @@ class IdempotencyStore:
 
     @cython.ccall
     def expire(self, now_ms: cython.longlong, steps: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Forget what is too old, in at most about `steps` steps; returns how many it took.
+        """Remove expired iids, in at most about `steps` steps; return the number of steps.
 
-        Each producer's iids go from the oldest up to the first that is young enough.
+        Of each producer the oldest iids are removed, up to the first one that has not expired.
         """
         limit: cython.longlong = now_ms - 1000 * self.duration_s
         taken: cython.Py_ssize_t = 0
@@ -117,7 +117,7 @@ class IdempotencyStore:
                 self._forget_oldest(iids)
                 taken += 1
             if iids:
-                self.by_producer.move_to_end(pid)  # its turn comes again after all others
+                self.by_producer.move_to_end(pid)  # visited again after all others
             else:
                 del self.by_producer[pid]
                 self.memory.add(-PRODUCER_BYTES - len(pid))
@@ -139,12 +139,12 @@ class IdempotencyStore:
         return total
 
     def items(self) -> list[tuple[bytes, bytes, StreamId]]:
-        """Every (pid, iid, ID); each producer's oldest first."""
+        """Return every (pid, iid, ID); the oldest of each producer first."""
         return [(pid, iid, entry) for pid, iids in self.by_producer.items() for iid, entry in iids.items()]
 
     @cython.ccall
     def copy(self) -> IdempotencyStore:
-        """Another that remembers the same, in the same keyspace."""
+        """Return a copy in the same keyspace."""
         other: IdempotencyStore = IdempotencyStore(self.duration_s, self.sweeper)
         other.added = self.added
         other.duplicates = self.duplicates
@@ -157,7 +157,7 @@ class IdempotencyStore:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """About how many bytes of memory it takes."""
+        """Return the bytes of memory, approximately."""
         return self.memory.total
 
     @cython.cfunc
@@ -181,9 +181,9 @@ class IdempotencySweeper:
 
     @cython.ccall
     def enqueue(self, store: IdempotencyStore) -> cython.void:
-        """One remembers something from now on, and leaves by itself when it does not any more."""
+        """Queue a store that is not empty; a sweep removes it when it is."""
         _: cython.int
-        for _ in range(2):  # streams that come and go between two sweeps must not pile up
+        for _ in range(2):  # stores of streams deleted between two sweeps must not pile up
             if self.queue:
                 first = self.queue.popleft()
                 if first() is not None:
@@ -191,18 +191,18 @@ class IdempotencySweeper:
         self.queue.append(weakref.ref(store))
 
     def __len__(self) -> int:
-        """How many it knows of, those included that are gone and not yet noticed."""
+        """Return the number of queued stores, including those that were freed since the last sweep."""
         return len(self.queue)
 
     @cython.ccall
     def next_sweep_ms(self) -> cython.longlong:
-        """When sweep() has work, in milliseconds since 1970; -1 for never."""
+        """Return when sweep() has work, in Unix milliseconds; -1 for never."""
         return self.due_ms if self.queue else -1
 
     @cython.ccall
     def sweep(self, now_ms: cython.longlong) -> cython.void:
-        """Let all forget what is too old, or as many as one sweep may take; at most once a second."""
-        if 0 < self.due_ms - now_ms <= SWEEP_INTERVAL_MS:  # farther off: the clock was set back
+        """Expire iids of all stores, or as many as fit into one sweep; at most once a second."""
+        if 0 < self.due_ms - now_ms <= SWEEP_INTERVAL_MS:  # farther in the future: the clock was set back
             return
         steps: cython.Py_ssize_t = SWEEP_STEPS_MAX
         left: cython.Py_ssize_t = len(self.queue)
@@ -224,10 +224,10 @@ class IdempotencySweeper:
 
 @cython.ccall
 def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
-    """The iid of the pairs words[start:] = field, value, ...: 16 bytes, the same in whatever order they come.
+    """Return the iid of the pairs words[start:] = field, value, ...: 16 bytes, independent of their order.
 
-    Each pair is hashed by itself: field, its length in eight bytes, value. Sums and exclusive ors over the
-    pairs make the order vanish, but not how often a pair stands there.
+    Each pair is hashed alone: field, its length in eight bytes, value. Sums and exclusive ors over the pairs
+    do not depend on their order, but on how often a pair occurs.
     """
     digest: Digest = Digest()
     low_sum: cython.ulonglong = 0

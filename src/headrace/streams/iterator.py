@@ -1,4 +1,4 @@
-"""The live entries of a stream between two IDs, in order, either way."""
+"""Iterate over the live entries of a stream between two IDs, forwards or backwards."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headrace.structures.rax_walk import RaxCursor
 class StreamIterator:
     """next() steps from entry to entry, next_piece() through field, value, field, value ... of one.
 
-    The first entry is found through the rax, in time that does not grow with the stream. What was
-    read holds until the stream is changed; so does the iterator.
+    The first entry is found through the rax, in time independent of the length of the stream. A change of
+    the stream invalidates the iterator and what it has read.
     """
 
     stream: Stream
@@ -28,10 +28,10 @@ class StreamIterator:
     to_ms: cython.ulonglong
     to_seq: cython.ulonglong
     reverse: cython.bint
-    node: Node | None  # None: no entry is left
+    node: Node | None  # None: at the end
     walk: EntryWalk | None
-    sought: cython.bint  # the first entry has been found: from there on they come one after the other
-    cursor: RaxCursor | None  # made when the second node is needed; most reads need one
+    sought: cython.bint  # whether the first entry has been found
+    cursor: RaxCursor | None  # created for the second node: most reads need only one
     # the entry
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -71,7 +71,7 @@ class StreamIterator:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next(self) -> cython.bint:
-        """Step to the next live entry between the two IDs; False when there is none."""
+        """Move to the next live entry between the two IDs; return False if there is none."""
         walk: EntryWalk | None = self.walk
         while self.node is not None and walk is not None:
             while self._step(walk):
@@ -97,7 +97,7 @@ class StreamIterator:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _step(self, walk: EntryWalk) -> cython.bint:
-        """Go on in the node, to the first entry with a leap."""
+        """Move to the next entry of the node; seek for the first one."""
         if self.reverse:
             return walk.previous()
         if self.sought:
@@ -108,9 +108,9 @@ class StreamIterator:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next_piece(self) -> cython.bint:
-        """Step to the next of the entry's 2 * fields pieces; False when there is none.
+        """Move to the next of the 2 * fields pieces of the entry; return False if there is none.
 
-        The piece is valid until the next step: an integer's digits stand in room that is used again.
+        The piece is valid until the next call: integers are formatted into a buffer that is reused.
         """
         if self.walk is None or not self.walk.next_piece():
             return False
@@ -121,7 +121,7 @@ class StreamIterator:
 
     @cython.ccall
     def entry(self) -> list[bytes]:
-        """The pieces of the entry that were not stepped over yet."""
+        """Return the remaining pieces of the entry."""
         pieces: list[bytes] = []
         while self.next_piece():
             pieces.append(mem.to_bytes(self.p, self.at, self.size))
@@ -129,7 +129,7 @@ class StreamIterator:
 
     @cython.cfunc
     def _leave(self, node: Node) -> cython.void:
-        """Go on from node to the next one on the way."""
+        """Move from node to the next one in the direction of the iteration."""
         self.node = None
         if node is self.stream.tail and not self.reverse:
             return
@@ -146,7 +146,7 @@ class StreamIterator:
 
     @cython.cfunc
     def _enter(self, node: Node) -> cython.void:
-        """Stand outside the first entry of node on the way."""
+        """Position the walk before the first entry of node in the direction of the iteration."""
         self.node = node
         if self.walk is None:
             self.walk = EntryWalk(node)

@@ -1,13 +1,13 @@
-"""Memory accounting: bytes of memory of the data, known at any time without visiting the data.
+"""Memory accounting: the bytes of memory of the data, known at any time without visiting the data.
 
-    keyspace  <-  stream  <-  group, what is remembered of producers
+    keyspace  <-  stream  <-  group, idempotent requests
 
 A structure that grows or shrinks by a block adds this to its own account and to all parents. Blocks are
-rare: a node, the doubling of a listpack, room for pending entries. So adding an entry costs nothing here
-except one in a hundred, and reading an account costs one attribute.
+rare: a node, the doubling of a listpack, a chunk of pending entries. So about one in a hundred added entries
+updates an account, and reading an account costs one attribute.
 
-The bytes are those of footprint.py, rounded: what a node or a group takes beside its blocks is a constant.
-size.py counts for itself, by walking; the two differ by some percent.
+The bytes are those of footprint.py, rounded: the overhead of a node or a group is a constant. size.py
+measures by visiting the data; the two differ by some percent.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import cython
 
 from headrace.visibility import Public
 
-# What the objects take beside their blocks, in the compiled program.
+# The bytes of the objects beside their blocks, in the compiled program.
 STREAM_BYTES = cython.declare(cython.Py_ssize_t, 330)
-NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # its place in the radix tree and its count included
+NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # with its key in the rax and its cell in LiveCounts
 GROUP_BYTES = cython.declare(cython.Py_ssize_t, 930)
 CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 344)
-INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, with its group and its consumer
+INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, in the indexes of group and consumer
 
 NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
 
@@ -37,7 +37,7 @@ class MemoryAccount:
     limit: Public[cython.Py_ssize_t]  # not enforced here: see keyspace/eviction.py
     parent: MemoryAccount | None
     key: Public[bytes | None]  # of a stream: its key
-    evictable: Public[Any]  # of a keyspace: stream -> key, those with nodes to drop; None: not tracked
+    evictable: Public[Any]  # of a keyspace: stream -> key, those with several nodes; None: not tracked
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n

@@ -1,7 +1,7 @@
 """A node: entries of a stream packed into one listpack.
 
-Its key in the stream's rax is the master ID, the ID of the first entry ever put into it. All boxes
-are listpack elements, numbers are integers:
+Its key in the rax of the stream is the master ID, the ID of the first entry that was added to it. All boxes
+are listpack elements; numbers are integers:
 
     +------+---------+------------+---------+-----+---------+---+
     | live | deleted | num-fields | field-1 | ... | field-N | 0 |        the master entry
@@ -13,9 +13,9 @@ are listpack elements, numbers are integers:
     | flags | ms-delta | seq-delta | num-fields | field-1 | value-1 | ... | lp-count |
     +-------+----------+-----------+------------+---------+---------+-----+----------+
 
-flags & 1 makes the entry a tombstone; only compaction.py ever takes one out. Deltas are differences to
-the master ID modulo 2^64. lp-count is the number of elements before it in its entry, so that a walk
-from right to left finds where the entry begins; the 0 stops that walk.
+flags & 1 marks the entry as deleted (a tombstone); only compaction.py removes tombstones. Deltas are
+differences to the master ID modulo 2^64. lp-count is the number of elements before it in its entry, so that a
+walk from right to left finds where the entry begins; the 0 ends that walk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headrace.structures.rax_walk import RaxCursor
 LIVE_AT = cython.declare(cython.Py_ssize_t, 6)
 DELETED = cython.declare(cython.longlong, 1)
 SAME_FIELDS = cython.declare(cython.longlong, 2)
-# What an element takes beside its text at most, and an entry beside its pieces.
+# The most bytes of an element beside its text, and of an entry beside its pieces.
 ELEMENT_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 10)
 ENTRY_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 40)
 MASTER_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 24)
@@ -44,7 +44,7 @@ BYTES_MAX = cython.declare(cython.longlong, 1 << 30)  # what a limit of 0 means
 @cython.no_gc
 @cython.cclass
 class Node:
-    """A listpack of entries, its master ID, and what its master entry says."""
+    """A listpack of entries, its master ID, and the contents of its master entry."""
 
     pack: Listpack
     ms: cython.ulonglong
@@ -54,13 +54,13 @@ class Node:
     fields: cython.uint
     fields_at: cython.uint  # the offset of field-1
     entries_at: cython.uint  # the offset of the first entry
-    serial: cython.uint  # the place among the closed nodes: see counting.py; 0: not one of them
+    serial: cython.uint  # the number among the closed nodes, see live_counts.py; 0: the tail
     reclaimed: cython.uint  # tombstones reclaimed by compaction.py
     reclaimed_bytes: cython.uint  # the bytes they took
-    awaits_rewrite: cython.bint  # it waits to be rewritten
+    awaits_rewrite: cython.bint  # it is queued for rewriting
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
-        """Around a pack that begins with a master entry."""
+        """Wrap a listpack that begins with a master entry."""
         self.pack = pack
         self.ms = ms
         self.seq = seq
@@ -82,7 +82,7 @@ class Node:
 
     @staticmethod
     def from_bytes(key: bytes, data: bytes) -> Node:
-        """The node that was stored as data under key; see NodeCheck.run for what may be wrong with it."""
+        """Return the node that was stored as data under key. Raises what NodeCheck.run raises."""
         master: stream_id.StreamId = stream_id.from_key(key)
         block: bytearray = bytearray(data)
         check: NodeCheck = NodeCheck(block)
@@ -91,7 +91,7 @@ class Node:
 
     @cython.ccall
     def key(self) -> bytes:
-        """The 16 bytes under which the stream's rax has this node."""
+        """Return the 16-byte key of this node in the rax of the stream."""
         return stream_id.key_of(self.ms, self.seq)
 
     @cython.ccall
@@ -104,7 +104,7 @@ class Node:
         bytes_max: cython.longlong,
         entries_max: cython.longlong,
     ) -> cython.bint:
-        """Whether the entry ms-seq of raw bytes goes in here, as it would if no tombstone were taken out."""
+        """Return whether an entry of raw bytes fits. Reclaimed tombstones count as if still stored."""
         if bytes_max <= 0 or bytes_max > BYTES_MAX:
             bytes_max = BYTES_MAX
         used: cython.Py_ssize_t = self.pack.used if self.reclaimed == 0 else self.uncompacted_size()
@@ -125,7 +125,7 @@ class Node:
     ) -> cython.void:
         """Add the entry ms-seq with the pairs words[start:] = field, value, ..., of raw bytes in all.
 
-        All or nothing: the room is made first, and what comes after cannot fail.
+        All or nothing: the space is reserved first, and what follows cannot fail.
         """
         pack: Listpack = self.pack
         end: cython.Py_ssize_t = len(words)
@@ -159,7 +159,7 @@ class Node:
 
     @cython.ccall
     def set_counts(self, live: cython.longlong, deleted: cython.longlong) -> cython.void:
-        """Write how many entries are alive and how many are tombstones; entries may move by some bytes."""
+        """Write the numbers of live entries and of tombstones; entries may move by some bytes."""
         before: cython.Py_ssize_t = self.pack.used
         self.pack.replace_int(LIVE_AT, live)
         if deleted != self.deleted:
@@ -172,7 +172,7 @@ class Node:
 
     @cython.ccall
     def replace_pack(self, pack: Listpack, reclaimed: cython.longlong) -> cython.void:
-        """Hold pack from now on, which differs in that `gone` tombstones are taken out, not in the counts."""
+        """Replace the listpack by one with so many tombstones fewer, whose counts are not updated yet."""
         self.reclaimed += reclaimed
         self.reclaimed_bytes += self.pack.used - pack.used
         self.pack = pack
@@ -208,7 +208,7 @@ class Node:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _has_fields_of(self, words: list[bytes], start: cython.Py_ssize_t) -> cython.bint:
-        """Whether the pairs words[start:] have the master entry's fields, in its order."""
+        """Return whether the pairs words[start:] have the fields of the master entry, in its order."""
         end: cython.Py_ssize_t = len(words)
         if (end - start) // 2 != self.fields:
             return False
@@ -229,7 +229,7 @@ class Node:
 
 @cython.ccall
 def checked_node(ms: cython.ulonglong, seq: cython.ulonglong, data: bytearray, check: NodeCheck) -> Node:
-    """The node ms-seq around data, which check has found sound."""
+    """Return the node ms-seq of data, which check has validated."""
     pack: Listpack = Listpack.from_bytes(data) if check.wide else listpack.from_trusted(data, check.count)
     return Node(ms, seq, pack)
 
@@ -243,9 +243,9 @@ def open_node(
     raw: cython.Py_ssize_t,
     room: Listpack | None = None,
 ) -> Node:
-    """A new node whose first entry is ms-seq with the pairs words[start:], of raw bytes in all.
+    """Create a node whose first entry is ms-seq with the pairs words[start:], of raw bytes in all.
 
-    It goes into room, an empty listpack, if there is one.
+    room: an empty listpack to use instead of a new one.
     """
     end: cython.Py_ssize_t = len(words)
     overhead: cython.Py_ssize_t = MASTER_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX

@@ -1,8 +1,8 @@
-"""Checking a node that comes from outside: one pass over its bytes, that believes none of them.
+"""Validate the bytes of a node from an untrusted source, in one pass.
 
-node.py draws a node, listpack_walk.py the elements it is made of. Every element must be whole and say its
-length the right way, the elements must be a master entry and entries, as many as it says, and the live
-entries must rise. Tombstones need not: Redis 7.0 let XSETID go back below deleted entries.
+node.py shows the layout of a node, listpack_walk.py that of elements. Every element must be complete, with
+the right trailing length. The elements must be a master entry and as many entries as it states. The IDs of
+live entries must rise; those of tombstones need not: Redis 7.0 let XSETID go back before deleted entries.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ SAME_FIELDS = cython.declare(cython.longlong, 2)
 INT16 = cython.declare(cython.Py_ssize_t, 0xF1)  # 3 bytes; F2 and F3: 4 and 5
 INT64 = cython.declare(cython.Py_ssize_t, 0xF4)
 FLAGS_MAX = cython.declare(cython.uchar, 3)
-# How most entries begin: flags with the master's fields and two deltas up to 127, each one byte and its
-# trailing length 1. Looked at as a word, of which the last two bytes do not count.
+# The common first six bytes of an entry: flags (same fields) and two deltas up to 127, each one byte followed
+# by its trailing length 1. Compared as one word, in which the last two bytes are masked.
 USUAL_HEAD = cython.declare(cython.ulonglong, 0x010001000102)
 USUAL_MASK = cython.declare(cython.ulonglong, 0xFF80FF80FFFE)
 USUAL_BYTES = cython.declare(cython.Py_ssize_t, 6)
 MASK_BYTES = cython.declare(cython.Py_ssize_t, 8)
-# From here on the trailing length of an element may have the form of another server: listpack_walk.py.
+# From this size on, other servers write trailing lengths in another form: see listpack_walk.py.
 WIDE = cython.declare(cython.Py_ssize_t, 0x3FFF)
 
 
 class EntryBeforeNode(ValueError):
-    """A stored node in which all is sound, but that live entries come before its own ID."""
+    """A stored node that is valid except that live entries are before its own ID."""
 
 
 @cython.final
 @cython.no_gc
 @cython.cclass
 class NodeCheck:
-    """One pass over the bytes of a node, which must stay as they are meanwhile."""
+    """Validates the bytes of one node, which must not change meanwhile."""
 
     data: object
     p: cython.p_const_uchar  # borrowed from it
     at: cython.Py_ssize_t  # the next element
-    end: cython.Py_ssize_t  # where the end byte stands
+    end: cython.Py_ssize_t  # the offset of the end byte
     count: cython.Py_ssize_t  # elements passed
-    last_ms: cython.ulonglong  # the last live entry passed
+    last_ms: cython.ulonglong  # the last live entry read
     last_seq: cython.ulonglong
-    wide: cython.bint  # some are so large that their trailing length may have another server's form
+    wide: cython.bint  # an element is so large that its trailing length may be in the form of another server
 
     def __init__(self, data: bytes | bytearray) -> None:
         self.data = data
@@ -60,9 +60,12 @@ class NodeCheck:
 
     @cython.ccall
     def run(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-        """ValueError unless it is a sound node of the master ID ms-seq.
+        """Validate it as the node of the master ID ms-seq.
 
-        EntryBeforeNode if only that: some servers write such, yet no search would find all of its entries.
+        Raises:
+            EntryBeforeNode: if live entries before the master ID are the only error. Some servers write such
+                nodes, but a search by ID would miss these entries.
+            ValueError: for any other error.
         """
         self._check_frame()
         live: cython.longlong = self._integer()
@@ -118,7 +121,7 @@ class NodeCheck:
 
     @cython.cfunc
     def _check_frame(self) -> cython.void:
-        """Header and end byte."""
+        """Check the header and the end byte."""
         size: cython.Py_ssize_t = self.end + 1
         if size < HEADER + 1:
             raise ValueError(f"a listpack has at least 7 bytes, not {size}")
@@ -138,7 +141,7 @@ class NodeCheck:
     @cython.inline
     @cython.exceptval(-1, check=False)
     def _flags(self) -> cython.longlong:
-        """The flags of an entry, which are one byte: a tombstone is made in place."""
+        """Read the flags of an entry. They must be one byte, so that a deletion can change them in place."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.at
         if self.end - at < 2 or p[at] > FLAGS_MAX or p[at + 1] != 1:
@@ -151,7 +154,7 @@ class NodeCheck:
     @cython.inline
     @cython.exceptval(-1, check=False)
     def _skip_pieces(self, flags: cython.longlong, fields: cython.longlong) -> cython.Py_ssize_t:
-        """Pass what an entry has after its deltas; returns the offset after it."""
+        """Skip the rest of an entry after its deltas; return the offset after it."""
         before: cython.longlong = fields + 3
         if not flags & SAME_FIELDS:
             fields = 2 * self._few()
@@ -164,7 +167,7 @@ class NodeCheck:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _few(self) -> cython.longlong:
-        """A number of fields: there cannot be more of them than bytes."""
+        """Read a number of fields, which cannot exceed the number of bytes."""
         v: cython.longlong = self._integer()
         if not 0 <= v <= self.end:
             raise ValueError(f"a node of {self.end + 1} bytes cannot have {v} fields")
@@ -172,13 +175,13 @@ class NodeCheck:
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(-0x4000000000000003, check=True)  # any but the common ones, which -1 is of
+    @cython.exceptval(-0x4000000000000003, check=True)  # a rare value, unlike -1
     def _integer(self) -> cython.longlong:
-        """The integer that is the next element."""
+        """Read the next element as an integer."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.at
         v: cython.longlong
-        if self.end - at < 3:  # the last one of a node may be that near
+        if self.end - at < 3:  # the last element of a node may be that close to the end
             return self._long_integer()
         v = p[at]
         if v < 0x80 and p[at + 1] == 1:
@@ -195,7 +198,7 @@ class NodeCheck:
     @cython.cfunc
     @cython.exceptval(-0x4000000000000003, check=True)
     def _long_integer(self) -> cython.longlong:
-        """The same, whatever its encoding."""
+        """Read the next element as an integer in any encoding."""
         at: cython.Py_ssize_t = self.at
         self._skip(1)
         if not listpack_walk.is_integer(self.p, at):
@@ -205,11 +208,11 @@ class NodeCheck:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _skip(self, n: cython.longlong) -> cython.Py_ssize_t:
-        """Pass n elements; returns the offset after them."""
+        """Skip n elements; return the offset after them."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = self.end
-        size: cython.Py_ssize_t  # of encoding and payload, where that is quickly said
+        size: cython.Py_ssize_t  # bytes of encoding and payload, for common encodings
         left: cython.longlong = n
         while left > 0:
             if at >= end:
@@ -227,7 +230,7 @@ class NodeCheck:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _skip_any(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The offset past the element at `at`, of whatever kind it is."""
+        """Return the offset after the element at `at`, in any encoding."""
         after: cython.Py_ssize_t = listpack_walk.checked_next(self.p, at, self.end)
         if after < 0:
             raise ValueError(f"an element is damaged, at byte {at} of the node")
@@ -239,7 +242,7 @@ class NodeCheck:
 @cython.inline
 @cython.exceptval(check=False)
 def _quick_size(first: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The bytes of encoding and payload of the element that begins so; 0 when that byte does not say it."""
+    """Return the bytes of encoding and payload of an element by its first byte; 0 if that is not enough."""
     if first < 0x80:
         return 1
     if first < 0xC0:
@@ -257,7 +260,7 @@ def _quick_size(first: cython.Py_ssize_t) -> cython.Py_ssize_t:
 def _usual_entry(
     p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, fields: cython.longlong
 ) -> cython.Py_ssize_t:
-    """The offset after the entry at `at` if it is sound and of the most common form; 0 if not."""
+    """Return the offset after the entry at `at` if it is valid and in the most common form, else 0."""
     size: cython.Py_ssize_t
     left: cython.longlong = fields
     if end - at < MASK_BYTES or mem.u64le(p, at) & USUAL_MASK != USUAL_HEAD:

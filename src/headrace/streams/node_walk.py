@@ -1,4 +1,4 @@
-"""Reading a node: entry by entry either way, and piece by piece within an entry, making no objects."""
+"""Read a node by entries, in either direction, and an entry by pieces, without creating objects."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ INTEGER_TEXT_MAX = cython.declare(cython.Py_ssize_t, 20)
 @cython.freelist(16)
 @cython.cclass
 class EntryWalk:
-    """Stands on one entry of a node, tombstones included.
+    """A position on one entry of a node; tombstones are not skipped.
 
-    enter() and next() go from the first entry on, enter_end() and previous() from the last one back; seek()
-    goes to an ID. next_piece() goes through field, value, field, value ... of the entry. What was read holds
-    until the node is changed.
+    enter() and next() walk forwards from the first entry, enter_end() and previous() backwards from the last
+    one; seek() moves to an ID. next_piece() walks through field, value, field, value ... of the entry. A
+    change of the node invalidates what was read.
     """
 
     node: Node
     p: cython.p_const_uchar
-    # the entry
-    at: cython.Py_ssize_t  # where its flags stand
+    # the current entry
+    at: cython.Py_ssize_t  # the offset of its flags
     ms: cython.ulonglong
     seq: cython.ulonglong
     fields: cython.longlong
     deleted: cython.bint
     same: cython.bint
-    # the way through its pieces
+    # the position in its pieces
     piece_at: cython.Py_ssize_t  # the next element of the entry
-    left: cython.longlong  # elements of the entry from there on, lp-count included
+    left: cython.longlong  # elements of the entry from there on, including lp-count
     field_at: cython.Py_ssize_t  # the next field in the master entry
-    named: cython.bint  # the field was read there, its value comes next
-    # the piece's text
+    named: cython.bint  # the field was read there; its value follows
+    # the current piece
     text: cython.p_const_uchar
     text_at: cython.Py_ssize_t
     size: cython.Py_ssize_t
-    scratch: bytearray | None  # where the digits of an integer are written
+    scratch: bytearray | None  # for the digits of an integer
     room: cython.p_uchar  # borrowed from it
 
     def __init__(self, node: Node) -> None:
@@ -52,7 +52,7 @@ class EntryWalk:
 
     @cython.ccall
     def enter(self, node: Node) -> cython.void:
-        """Stand before the first entry of node."""
+        """Move before the first entry of node."""
         self.node = node
         self.p = node.pack.p
         self.at = node.entries_at
@@ -61,7 +61,7 @@ class EntryWalk:
 
     @cython.ccall
     def enter_end(self, node: Node) -> cython.void:
-        """Stand after the last entry of node."""
+        """Move after the last entry of node."""
         self.node = node
         self.p = node.pack.p
         self.at = node.pack.used
@@ -71,7 +71,7 @@ class EntryWalk:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next(self) -> cython.bint:
-        """Step to the entry after; False when there is none."""
+        """Move to the next entry; return False if there is none."""
         self.p = self.node.pack.p
         at: cython.Py_ssize_t = self.piece_at
         left: cython.longlong = self.left
@@ -88,7 +88,7 @@ class EntryWalk:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def previous(self) -> cython.bint:
-        """Step to the entry before; False when there is none."""
+        """Move to the previous entry; return False if there is none."""
         self.p = self.node.pack.p
         at: cython.Py_ssize_t = self.at
         if at <= self.node.entries_at:
@@ -99,11 +99,11 @@ class EntryWalk:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def seek(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Step to the first live entry that is not below ms-seq; False, at the end, when there is none.
+        """Move to the first live entry that is not below ms-seq; else to the end, and return False.
 
-        What lies between is only looked at as far as needed: a third of what next() costs. The way is from
-        the nearer end, as the times of the first and the last entry tell. The IDs of live entries rise;
-        a tombstone's may be anything, after XSETID has set the last ID back.
+        Skipped entries are read only as far as needed, at a third of the cost of next(). The walk begins at
+        the end that is nearer by the times of the first and the last entry. The IDs of live entries rise;
+        those of tombstones need not, after XSETID has set the last ID back.
         """
         node: Node = self.node
         p: cython.p_const_uchar = node.pack.p
@@ -136,7 +136,7 @@ class EntryWalk:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next_piece(self) -> cython.bint:
-        """Step to the next field or value of the entry, its text being size bytes of text at text_at."""
+        """Move to the next field or value of the entry: size bytes of `text` at text_at."""
         if self.left <= 1:
             return False
         if self.same and not self.named:
@@ -150,13 +150,13 @@ class EntryWalk:
 
     @cython.ccall
     def piece(self) -> bytes:
-        """The text of the piece."""
+        """Return the text of the piece."""
         return mem.to_bytes(self.text, self.text_at, self.size)
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def _past(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The offset past the entry at `at`."""
+        """Return the offset after the entry at `at`."""
         p: cython.p_const_uchar = self.p
         flags: cython.longlong = listpack_walk.integer(p, at)
         left: cython.longlong = self.node.fields + 1
@@ -171,7 +171,7 @@ class EntryWalk:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _read(self, at: cython.Py_ssize_t) -> cython.void:
-        """Stand on the entry at `at`."""
+        """Read the header of the entry at `at`, and make it the current one."""
         node: Node = self.node
         self.at = at
         self.piece_at = at
@@ -193,7 +193,7 @@ class EntryWalk:
     @cython.inline
     @cython.exceptval(check=False)
     def _take(self) -> cython.longlong:
-        """The integer at piece_at, stepping over it."""
+        """Read the integer at piece_at, and move after it."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.piece_at
         if p[at] < 0x80:
@@ -204,9 +204,9 @@ class EntryWalk:
 
     @cython.cfunc
     def _show(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Make the element at `at` the piece's text; return the offset past it."""
+        """Make the element at `at` the current piece; return the offset after it."""
         p: cython.p_const_uchar = self.p
-        if 0x80 <= p[at] < 0xC0:  # a short string, as most are
+        if 0x80 <= p[at] < 0xC0:  # a short string, the most common case
             self.text = p
             self.text_at = at + 1
             self.size = p[at] & 0x3F
@@ -229,7 +229,7 @@ class EntryWalk:
 @cython.inline
 @cython.exceptval(check=False)
 def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The offset past the element at `at`; the commonest two kinds without a call."""
+    """Return the offset after the element at `at`; for the two most common encodings without a call."""
     if p[at] < 0x80:
         return at + 2
     if p[at] < 0xC0:
@@ -241,14 +241,14 @@ def _after(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def _is_deleted(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
-    """Whether the entry at `at` is a tombstone."""
+    """Return whether the entry at `at` is a tombstone."""
     return listpack_walk.integer(p, at) & DELETED != 0
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _before(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where the entry begins that ends at `at`."""
+    """Return the offset of the entry that ends at `at`."""
     at = listpack_walk.previous_at(p, at)
     left: cython.longlong = listpack_walk.integer(p, at)
     while left > 0:
@@ -263,7 +263,7 @@ def _before(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t
 @cython.cfunc
 @cython.exceptval(check=False)
 def _last_live(node: Node) -> cython.Py_ssize_t:
-    """Where the last live entry of node begins; -1 when there is none."""
+    """Return the offset of the last live entry of node; -1 if there is none."""
     p: cython.p_const_uchar = node.pack.p
     at: cython.Py_ssize_t = node.pack.used
     while at > node.entries_at:
@@ -276,7 +276,7 @@ def _last_live(node: Node) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _is_below(node: Node, at: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Whether the entry of node at `at` has a lower ID than ms-seq."""
+    """Return whether the ID of the entry at `at` is below ms-seq."""
     p: cython.p_const_uchar = node.pack.p
     at = _after(p, at)
     its: cython.ulonglong = mem.add_u64(node.ms, mem.as_unsigned(listpack_walk.integer(p, at)))
@@ -289,6 +289,6 @@ def _is_below(node: Node, at: cython.Py_ssize_t, ms: cython.ulonglong, seq: cyth
 @cython.ccall
 @cython.exceptval(check=False)
 def reaches(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-    """Whether node has a live entry that is not below ms-seq."""
+    """Return whether node has a live entry that is not below ms-seq."""
     last: cython.Py_ssize_t = _last_live(node)
     return last >= 0 and not _is_below(node, last, ms, seq)

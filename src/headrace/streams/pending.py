@@ -1,19 +1,19 @@
-"""The pending entries of a group: delivered, or given back, and not yet acknowledged.
+"""The pending entries of a group: delivered and not acknowledged, or released by XNACK.
 
-    records (arena)         one record per entry: ID, owner, delivery time, delivery count, links
-    by_id                   the slots of all records, by ID
-    consumer.owned          the slots of those that the consumer owns, by ID
+    arena                   one record per entry: ID, owner, delivery time, delivery count, links
+    by_id                   the slots of all records, sorted by ID
+    consumer.owned          the slots of the entries of one consumer, sorted by ID
     delivery order          the links of the records:
 
     first -> [ unowned ] <-> [ unowned ] <-> [ owned, 1000 ms ] <-> [ owned, 1742 ms ] <- end
                              last_unowned
 
-The unowned ones, given back by XNACK, stand in the order they were given back; those after them by
-delivery time, equal times in the order of delivery. An entry takes about 37 bytes.
+Unowned entries, released by XNACK, come first, in order of release. The others follow by delivery time, those
+of equal times in order of delivery. An entry takes about 37 bytes.
 
-An entry is named by its slot, a number from 0 on that is good until the entry is removed; -1 is
-none. Steps (`after`, `of_consumer_after`, `newer`) start from any slot that is in. A loop that moves
-or removes entries takes its next step before it does so.
+An entry is identified by its slot, a number from 0 on that is valid until the entry is removed; -1 is none.
+Iteration (`after`, `of_consumer_after`, `newer`) can start from any valid slot. A loop that moves or removes
+entries must get the next slot first.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ UNOWNED = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
 class PendingEntries:
     """Pending entries by ID, by consumer, and in delivery order.
 
-    Finding, adding and removing cost O(log n), at the end O(1); an entry that was delivered before others is
-    lined up among them by steps from where the last such went, n at worst. Times are Unix milliseconds.
+    Lookup, insertion and removal cost O(log n), at the end O(1). An entry with an earlier delivery time than
+    others is linked in by a linear search from the last such entry. Times are Unix milliseconds.
     """
 
     count: cython.Py_ssize_t
@@ -46,13 +46,11 @@ class PendingEntries:
     memory: MemoryAccount  # of entries and consumers
     by_id: PendingIndex
     owners: list[Consumer | None]  # by number; 0 is None, for unowned entries
-    free_numbers: list[int]  # numbers of consumers that are no more
+    free_numbers: list[int]  # numbers of deleted consumers
     head: cython.Py_ssize_t
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
-    insertion_hint: (
-        cython.Py_ssize_t
-    )  # the owned entry that last came out of order, or one beside it; or none
+    insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
 
     def __init__(self) -> None:
         self.count = self.unowned = 0
@@ -110,7 +108,7 @@ class PendingEntries:
         time_ms: cython.longlong,
         deliveries: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """The slot of a new entry, assigned as assign does; ValueError when ms-seq is pending already."""
+        """Add an entry, owned as assign() does; return its slot. Raises ValueError if ms-seq is pending."""
         number: cython.Py_ssize_t = UNOWNED if owner is None else owner.number
         if owner is None:
             time_ms = 0
@@ -147,9 +145,9 @@ class PendingEntries:
         time_ms: cython.longlong,
         deliveries: cython.longlong,
     ) -> cython.void:
-        """Give the entry to owner, as delivered then and so often.
+        """Set the owner, the delivery time and the delivery count of an entry.
 
-        owner None: it is given back, and goes behind all others given back; its time is then 0.
+        owner None releases it: it becomes the last unowned entry, and its time 0.
         """
         was: Consumer | None = self.owner_of(slot)
         number: cython.Py_ssize_t = UNOWNED if owner is None else owner.number
@@ -173,26 +171,26 @@ class PendingEntries:
         """Record that the entry was delivered again to its owner."""
         self.assign(slot, self.owner_of(slot), time_ms, deliveries)
 
-    # ---- what an entry says
+    # ---- fields of an entry
 
     @cython.ccall
     def ms_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
-        """The first half of its ID."""
+        """Return the milliseconds of the ID."""
         return self.arena.ms_of(slot)
 
     @cython.ccall
     def seq_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
-        """The second half of its ID."""
+        """Return the sequence number of the ID."""
         return self.arena.seq_of(slot)
 
     @cython.ccall
     def delivery_time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """When it was last delivered; 0 when it is unowned."""
+        """Return the time of the last delivery; 0 if the entry is unowned."""
         return self.arena.delivery_time_of(slot)
 
     @cython.ccall
     def delivery_count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
-        """How often it was delivered."""
+        """Return the delivery count."""
         return self.arena.delivery_count_of(slot)
 
     @cython.ccall
@@ -204,58 +202,58 @@ class PendingEntries:
 
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """The slot of ms-seq; -1 when it is not pending."""
+        """Return the slot of ms-seq; -1 if it is not pending."""
         return self.by_id.find(ms, seq)
 
     @cython.ccall
     def from_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """The first entry that is not before ms-seq."""
+        """Return the first entry that is not before ms-seq."""
         return self.by_id.seek(ms, seq)
 
     @cython.ccall
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The next entry by ID."""
+        """Return the next entry by ID."""
         return self.by_id.after(slot)
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
-        """The entry with the highest ID."""
+        """Return the entry with the highest ID."""
         return self.by_id.last()
 
     @cython.ccall
     def of_consumer_from(
         self, consumer: Consumer, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.Py_ssize_t:
-        """The first entry of consumer that is not before ms-seq."""
+        """Return the first entry of consumer that is not before ms-seq."""
         return consumer.owned.seek(ms, seq)
 
     @cython.ccall
     def of_consumer_after(self, consumer: Consumer, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The next entry by ID of consumer, whose this one is; KeyError when it is not."""
+        """Return the next entry of consumer by ID. Raises KeyError if slot is not one of its entries."""
         return consumer.owned.after(slot)
 
     # ---- in delivery order
 
     @cython.ccall
     def oldest(self) -> cython.Py_ssize_t:
-        """The first entry in delivery order: an unowned one if there is any."""
+        """Return the first entry in delivery order, an unowned one if there is any."""
         return self.head
 
     @cython.ccall
     def newest(self) -> cython.Py_ssize_t:
-        """The last entry in delivery order."""
+        """Return the last entry in delivery order."""
         return self.tail
 
     @cython.ccall
     def newer(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The next entry in delivery order."""
+        """Return the next entry in delivery order."""
         return self.arena.next_of(slot)
 
-    # ---- the whole
+    # ---- all entries
 
     @cython.ccall
     def copy(self) -> PendingEntries:
-        """Another list with the same entries under the same slots, owned by copies of the consumers."""
+        """Return a copy with the same entries at the same slots, owned by copies of the consumers."""
         other: PendingEntries = PendingEntries()
         consumer: Consumer | None
         twin: Consumer
@@ -283,7 +281,7 @@ class PendingEntries:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """What the entries and consumers take; walks blocks, not entries."""
+        """Return the bytes of memory of entries and consumers; visits blocks, not entries."""
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingEntries) + footprint.object_bytes(
             self.owners
         )
@@ -354,9 +352,9 @@ class PendingEntries:
 
     @cython.cfunc
     def _last_delivered_by(self, time_ms: cython.longlong) -> cython.Py_ssize_t:
-        """The last entry that is unowned or was delivered at time_ms or before; -1 when there is none.
+        """Return the last entry that is unowned or was delivered at time_ms or before; -1 if there is none.
 
-        Walks from where this was last wanted: those that come out of order often come one after another.
+        Searches from the last result: entries that are out of order often come one after another.
         """
         arena: PendingArena = self.arena
         here: cython.Py_ssize_t = self.tail if self.insertion_hint < 0 else self.insertion_hint
@@ -388,7 +386,7 @@ class PendingEntries:
 
     @cython.cfunc
     def _check_order(self) -> cython.void:
-        """Assert what must hold of the delivery order."""
+        """Assert the invariants of the delivery order."""
         n: cython.Py_ssize_t = 0
         before: cython.Py_ssize_t = NONE
         slot: cython.Py_ssize_t = self.head

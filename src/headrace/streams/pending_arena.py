@@ -1,4 +1,4 @@
-"""PendingArena: the arena in which a group's pending entries lie, each under a number, its slot.
+"""PendingArena: the records of the pending entries of a group. A record is addressed by its slot.
 
     slot 0                          slot 1024
     +---------+---------+- - -+     +---------+---------+- - -+
@@ -7,7 +7,7 @@
 
      0      4          8     12      18     24      26      28
     +------+----------+-----+-------+------+-------+-------+
-    | next | previous | seq | ms    | time | count | owner |     narrow: what nearly all entries need
+    | next | previous | seq | ms    | time | count | owner |     narrow: enough for nearly all entries
     | u32  | u32      | u32 | u48   | u48  | u16   | u16   |
     +------+----------+-----+-------+------+-------+-------+
      0      4          8       12    20    28     36      44
@@ -16,9 +16,9 @@
     | u32  | u32      | u32   | u64 | u64 | u64  | u64   |
     +------+----------+-------+-----+-----+------+-------+
 
-All little-endian. A chunk becomes wide, for good, when it gets a value that does not fit. next and
-previous hold a slot plus one, so that 0 is none; next also chains the free records of a chunk, as
-places in it. A chunk without records gives its bytes back.
+All numbers are little-endian. A chunk becomes wide, for good, when a value does not fit. next and previous
+are a slot plus one, so that 0 is none. In free records of a chunk next links the free list, as an index in
+the chunk plus one. A chunk without records frees its memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from headrace.structures import footprint
 
 CHUNK_BITS = cython.declare(cython.int, 10)
 CHUNK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
-CHUNK_FIRST = cython.declare(cython.Py_ssize_t, 8)  # the records a chunk has room for to begin with
-PLACE_MASK = cython.declare(cython.Py_ssize_t, 1023)  # the bits of a slot that say where in its chunk
-CHUNKS_MAX = cython.declare(cython.Py_ssize_t, (1 << 22) - 1)  # a slot plus one must fit a link
+CHUNK_FIRST = cython.declare(cython.Py_ssize_t, 8)  # the initial capacity of a chunk
+INDEX_MASK = cython.declare(cython.Py_ssize_t, 1023)  # the bits of a slot that are the index in its chunk
+CHUNKS_MAX = cython.declare(cython.Py_ssize_t, (1 << 22) - 1)  # a slot plus one must fit into a link
 NARROW = cython.declare(cython.Py_ssize_t, 28)
 WIDE = cython.declare(cython.Py_ssize_t, 44)
 OWNER_NARROW_MAX = cython.declare(cython.Py_ssize_t, 0xFFFF)
@@ -47,19 +47,19 @@ PREVIOUS = cython.declare(cython.Py_ssize_t, 4)
 
 @cython.final
 @cython.cclass
-class Chunk:
-    """Room for up to 1024 records of one width."""
+class ArenaChunk:
+    """Up to 1024 records of one width."""
 
-    number: cython.Py_ssize_t  # its records have the slots from 1024 times this on
+    number: cython.Py_ssize_t  # its first slot is 1024 times this
     buf: bytearray
     p: cython.p_uchar
-    cap: cython.Py_ssize_t  # records there is room for
-    used: cython.Py_ssize_t  # records from the start on that were ever taken
+    cap: cython.Py_ssize_t  # capacity in records
+    used: cython.Py_ssize_t  # records from the start that were ever allocated
     live: cython.Py_ssize_t
-    free: cython.Py_ssize_t  # the place of the first free record below used, plus one; 0: none
+    free: cython.Py_ssize_t  # the index of the first free record below used, plus one; 0: none
     width: cython.Py_ssize_t
-    memory: MemoryAccount  # of the Records
-    accounted_bytes: cython.Py_ssize_t  # what of it is this chunk's
+    memory: MemoryAccount  # of the arena
+    accounted_bytes: cython.Py_ssize_t  # the bytes of this chunk in it
 
     def __init__(self, number: cython.Py_ssize_t, memory: MemoryAccount) -> None:
         self.number = number
@@ -69,7 +69,7 @@ class Chunk:
 
     @cython.cfunc
     def clear(self) -> cython.void:
-        """Be empty, narrow, and of the smallest size."""
+        """Reset to an empty narrow chunk of the initial capacity."""
         self.buf = bytearray(CHUNK_FIRST * NARROW)
         self.p = self.buf
         self.cap = CHUNK_FIRST
@@ -79,35 +79,35 @@ class Chunk:
 
     @cython.cfunc
     def update_account(self) -> cython.void:
-        """Say what the records take now, used or not."""
+        """Account for the memory of the current capacity."""
         now: cython.Py_ssize_t = self.cap * (self.width + memory_account.INDEX_BYTES)
         self.memory.add(now - self.accounted_bytes)
         self.accounted_bytes = now
 
     @cython.cfunc
     def allocate(self) -> cython.Py_ssize_t:
-        """The place of a record that was free; there must be one."""
-        place: cython.Py_ssize_t = self.free - 1
-        if place >= 0:
-            self.free = mem.u32le(self.p, place * self.width)
+        """Allocate a record and return its index; the chunk must not be full."""
+        index: cython.Py_ssize_t = self.free - 1
+        if index >= 0:
+            self.free = mem.u32le(self.p, index * self.width)
         else:
-            place = self.used
-            if place == self.cap:
+            index = self.used
+            if index == self.cap:
                 mem.resize(self.buf, 2 * self.cap * self.width)
                 self.p = self.buf
                 self.cap *= 2
                 self.update_account()
             self.used += 1
         self.live += 1
-        return place
+        return index
 
     @cython.cfunc
-    def release(self, place: cython.Py_ssize_t) -> cython.void:
-        """Free the record."""
+    def release(self, index: cython.Py_ssize_t) -> cython.void:
+        """Free a record."""
         self.live -= 1
         if self.live > 0:
-            mem.put_u32le(self.p, place * self.width, self.free)
-            self.free = place + 1
+            mem.put_u32le(self.p, index * self.width, self.free)
+            self.free = index + 1
         elif self.cap > CHUNK_FIRST:
             self.clear()
         else:
@@ -115,16 +115,16 @@ class Chunk:
 
     @cython.cfunc
     def widen(self) -> cython.void:
-        """Rewrite all records as wide ones."""
-        place: cython.Py_ssize_t
+        """Convert all records to wide ones."""
+        index: cython.Py_ssize_t
         to: cython.Py_ssize_t
         at: cython.Py_ssize_t
         source: cython.p_uchar = self.p
         wide: bytearray = bytearray(self.cap * WIDE)
         target: cython.p_uchar = wide
-        for place in range(self.used):
-            at = place * NARROW
-            to = place * WIDE
+        for index in range(self.used):
+            at = index * NARROW
+            to = index * WIDE
             mem.copy(target, to, source, at, 8)
             mem.put_u32le(target, to + 8, mem.u16le(source, at + 26))
             mem.put_u64le(target, to + 12, _u48(source, at + 12))
@@ -159,9 +159,9 @@ class Chunk:
             mem.put_u64le(self.p, at + 36, mem.as_unsigned(count))
 
     @cython.cfunc
-    def copy(self, memory: MemoryAccount) -> Chunk:
-        """Another chunk with the same records at the same places."""
-        other: Chunk = Chunk(self.number, memory)
+    def copy(self, memory: MemoryAccount) -> ArenaChunk:
+        """Return a copy with the same records at the same indexes."""
+        other: ArenaChunk = ArenaChunk(self.number, memory)
         other.buf = bytearray(self.buf)
         other.p = other.buf
         other.cap = self.cap
@@ -184,10 +184,10 @@ class Chunk:
         assert 0 <= self.live <= self.used <= self.cap
         while free > 0:
             seen += 1
-            assert free <= self.used, f"free place {free - 1} was never used"
-            assert seen <= self.used, "the free places go round in a circle"
+            assert free <= self.used, f"free index {free - 1} was never used"
+            assert seen <= self.used, "the free indexes go round in a circle"
             free = mem.u32le(self.p, (free - 1) * self.width)
-        assert seen == self.used - self.live, f"{seen} free places of {self.used - self.live}"
+        assert seen == self.used - self.live, f"{seen} free indexes of {self.used - self.live}"
 
 
 @cython.final
@@ -195,8 +195,8 @@ class Chunk:
 class PendingArena:
     """Records by slot. A slot is valid from allocate() to release()."""
 
-    chunks: list[Chunk]
-    open_chunks: list[Chunk]  # those with room, in no order; the last one is taken from
+    chunks: list[ArenaChunk]
+    open_chunks: list[ArenaChunk]  # those that are not full, unordered; the last one is used first
     live: cython.Py_ssize_t
     memory: MemoryAccount
 
@@ -215,19 +215,19 @@ class PendingArena:
         time_ms: cython.longlong,
         count: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """The slot of a new record for ms-seq, linked to nothing; see deliver for the rest."""
+        """Allocate a record for ms-seq without links; return its slot. Arguments: see set_delivery()."""
         if not self.open_chunks:
             self._add_chunk()
-        chunk: Chunk = self.open_chunks[len(self.open_chunks) - 1]
+        chunk: ArenaChunk = self.open_chunks[len(self.open_chunks) - 1]
         if chunk.width == NARROW and (
             ms > U48_MAX or seq > U32_MAX or not fits_narrow(owner, time_ms, count)
         ):
             chunk.widen()
-        place: cython.Py_ssize_t = chunk.allocate()
+        index: cython.Py_ssize_t = chunk.allocate()
         if chunk.live == CHUNK_RECORDS:
             self.open_chunks.pop()
         self.live += 1
-        at: cython.Py_ssize_t = place * chunk.width
+        at: cython.Py_ssize_t = index * chunk.width
         mem.put_u64le(chunk.p, at, 0)
         if chunk.width == NARROW:
             mem.put_u32le(chunk.p, at + 8, seq & U32_MAX)
@@ -236,15 +236,15 @@ class PendingArena:
             mem.put_u64le(chunk.p, at + 12, ms)
             mem.put_u64le(chunk.p, at + 20, seq)
         chunk.set_delivery(at, owner, time_ms, count)
-        return chunk.number * CHUNK_RECORDS + place
+        return chunk.number * CHUNK_RECORDS + index
 
     @cython.ccall
     def release(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Free the record; its slot may be reused."""
-        chunk: Chunk = self._chunk(slot)
+        """Free a record; its slot may be reused."""
+        chunk: ArenaChunk = self._chunk(slot)
         if chunk.live == CHUNK_RECORDS:
             self.open_chunks.append(chunk)
-        chunk.release(slot & PLACE_MASK)
+        chunk.release(slot & INDEX_MASK)
         self.live -= 1
         if self.live == 0 and len(self.chunks) > 1:
             for chunk in self.chunks[1:]:
@@ -256,24 +256,24 @@ class PendingArena:
 
     @cython.ccall
     def ms_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
-        """The first half of the ID."""
-        chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width + 12
+        """Return the milliseconds of the ID."""
+        chunk: ArenaChunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width + 12
         return _u48(chunk.p, at) if chunk.width == NARROW else mem.u64le(chunk.p, at)
 
     @cython.ccall
     def seq_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
-        """The second half of the ID."""
-        chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
+        """Return the sequence number of the ID."""
+        chunk: ArenaChunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         return mem.u32le(chunk.p, at + 8) if chunk.width == NARROW else mem.u64le(chunk.p, at + 20)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def precedes(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Whether the record's ID comes before ms-seq."""
-        chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
+        """Return whether the ID of the record is before ms-seq."""
+        chunk: ArenaChunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         here: cython.ulonglong
         if chunk.width == NARROW:
             here = _u48(chunk.p, at + 12)
@@ -285,8 +285,8 @@ class PendingArena:
     @cython.exceptval(-1, check=False)
     def has_id(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Return whether the record's ID is ms-seq."""
-        chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
+        chunk: ArenaChunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         if chunk.width == NARROW:
             return _u48(chunk.p, at + 12) == ms and mem.u32le(chunk.p, at + 8) == seq
         return mem.u64le(chunk.p, at + 12) == ms and mem.u64le(chunk.p, at + 20) == seq
@@ -294,24 +294,24 @@ class PendingArena:
     @cython.ccall
     def delivery_time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return when it was delivered, in Unix milliseconds."""
-        chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
+        chunk: ArenaChunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
         return mem.as_signed(_u48(chunk.p, at + 18) if narrow else mem.u64le(chunk.p, at + 28))
 
     @cython.ccall
     def delivery_count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return how often it was delivered."""
-        chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
+        chunk: ArenaChunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         narrow: cython.bint = chunk.width == NARROW
         return mem.as_signed(mem.u16le(chunk.p, at + 24) if narrow else mem.u64le(chunk.p, at + 36))
 
     @cython.ccall
     def owner_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The number of the owner; 0: none."""
-        chunk: Chunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & PLACE_MASK) * chunk.width
+        """Return the number of the owner; 0: none."""
+        chunk: ArenaChunk = self._chunk(slot)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
         return mem.u16le(chunk.p, at + 26) if chunk.width == NARROW else mem.u32le(chunk.p, at + 8)
 
     # ---- changing
@@ -324,43 +324,43 @@ class PendingArena:
         time_ms: cython.longlong,
         count: cython.longlong,
     ) -> cython.void:
-        """Write the number of the owner, when it was delivered, and how often."""
-        chunk: Chunk = self._chunk(slot)
+        """Write the number of the owner, the delivery time (Unix ms) and the delivery count."""
+        chunk: ArenaChunk = self._chunk(slot)
         if chunk.width == NARROW and not fits_narrow(owner, time_ms, count):
             chunk.widen()
-        chunk.set_delivery((slot & PLACE_MASK) * chunk.width, owner, time_ms, count)
+        chunk.set_delivery((slot & INDEX_MASK) * chunk.width, owner, time_ms, count)
 
     # ---- links
 
     @cython.ccall
     def next_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The slot linked as the next one; -1: none."""
+        """Return the slot linked as the next one; -1: none."""
         return self._link(slot, NEXT)
 
     @cython.ccall
     def previous_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The slot linked as the previous one; -1: none."""
+        """Return the slot linked as the previous one; -1: none."""
         return self._link(slot, PREVIOUS)
 
     @cython.ccall
     def link(self, slot: cython.Py_ssize_t, follower: cython.Py_ssize_t) -> cython.void:
-        """Let follower come next after slot; either may be -1, and the other is then at an end."""
-        chunk: Chunk
+        """Link follower as the next of slot. Either may be -1: then the other is at an end of the list."""
+        chunk: ArenaChunk
         if slot >= 0:
             chunk = self._chunk(slot)
-            mem.put_u32le(chunk.p, (slot & PLACE_MASK) * chunk.width + NEXT, follower + 1)
+            mem.put_u32le(chunk.p, (slot & INDEX_MASK) * chunk.width + NEXT, follower + 1)
         if follower >= 0:
             chunk = self._chunk(follower)
-            mem.put_u32le(chunk.p, (follower & PLACE_MASK) * chunk.width + PREVIOUS, slot + 1)
+            mem.put_u32le(chunk.p, (follower & INDEX_MASK) * chunk.width + PREVIOUS, slot + 1)
 
-    # ---- the whole
+    # ---- all records
 
     @cython.ccall
     def copy(self) -> PendingArena:
-        """Other records, the same under the same slots."""
+        """Return a copy with the same records at the same slots."""
         other: PendingArena = PendingArena()
-        chunk: Chunk
-        twin: Chunk
+        chunk: ArenaChunk
+        twin: ArenaChunk
         for chunk in self.chunks:
             twin = chunk.copy(other.memory)
             other.chunks.append(twin)
@@ -371,12 +371,12 @@ class PendingArena:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """What all records take."""
+        """Return the bytes of memory."""
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingArena) + footprint.object_bytes(
             self.chunks
         )
-        each: cython.Py_ssize_t = footprint.instance_bytes(Chunk)
-        chunk: Chunk
+        each: cython.Py_ssize_t = footprint.instance_bytes(ArenaChunk)
+        chunk: ArenaChunk
         total += footprint.object_bytes(self.open_chunks)
         for chunk in self.chunks:
             total += each + footprint.object_bytes(chunk.buf)
@@ -386,7 +386,7 @@ class PendingArena:
     def check(self) -> cython.void:
         """Assert every invariant."""
         live: cython.Py_ssize_t = 0
-        chunk: Chunk
+        chunk: ArenaChunk
         open_chunks: set[int] = set()
         for chunk in self.open_chunks:
             assert self.chunks[chunk.number] is chunk
@@ -404,26 +404,26 @@ class PendingArena:
     # ---- inside
 
     @cython.cfunc
-    def _chunk(self, slot: cython.Py_ssize_t) -> Chunk:
-        """The chunk slot is in; IndexError when there never was such a slot."""
-        chunk: Chunk = self.chunks[slot >> CHUNK_BITS]
-        if (slot & PLACE_MASK) >= chunk.used:
+    def _chunk(self, slot: cython.Py_ssize_t) -> ArenaChunk:
+        """Return the chunk of slot. Raises IndexError if the slot was never allocated."""
+        chunk: ArenaChunk = self.chunks[slot >> CHUNK_BITS]
+        if (slot & INDEX_MASK) >= chunk.used:
             raise IndexError(f"no record has the slot {slot}")
         return chunk
 
     @cython.cfunc
     def _link(self, slot: cython.Py_ssize_t, which: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        chunk: Chunk = self._chunk(slot)
-        linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & PLACE_MASK) * chunk.width + which)
+        chunk: ArenaChunk = self._chunk(slot)
+        linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & INDEX_MASK) * chunk.width + which)
         return linked - 1
 
     @cython.cfunc
     def _add_chunk(self) -> cython.void:
-        """Make room in a new chunk, there being none in the others."""
+        """Add a chunk; all others must be full."""
         number: cython.Py_ssize_t = len(self.chunks)
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")
-        open_chunks: list[Chunk] = [Chunk(number, self.memory)]
+        open_chunks: list[ArenaChunk] = [ArenaChunk(number, self.memory)]
         self.chunks.append(open_chunks[0])
         self.open_chunks = open_chunks
 

@@ -1,14 +1,14 @@
-"""PendingIndex: the slots of some records, in the order of their IDs.
+"""PendingIndex: the slots of pending entries, sorted by ID.
 
     blocks   low 1000-0                low 1741-0                low 2290-7
              +----+----+----+- -+      +----+----+----+- -+      +----+----+
              | 17 |  3 | 18 |   |      | 40 | 41 |  9 |   |      | 51 | 52 |      slots, u32 little-endian
              +----+----+----+- -+      +----+----+----+- -+      +----+----+
 
-low is not after the first ID of its block, and after the last one of the block before; that of the
-first block means nothing. Blocks are found by bisection over low, slots by bisection within a block:
-O(log n). IDs that come in order fill the blocks to the brim. Neighbours that have become small are
-merged, and only a set without slots may have an empty block, one.
+low is not after the first ID of its block, and after the last ID of the block before; that of the first block
+is not used. Blocks are found by bisection over low, slots by bisection within a block: O(log n). Insertion in
+order of IDs fills the blocks completely. Small neighbours are merged. Only an index without slots may have an
+empty block, and only one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from headrace.streams.pending_arena import PendingArena
 from headrace.structures import footprint
 
 BLOCK_SLOTS = cython.declare(cython.Py_ssize_t, 512)
-BLOCK_FIRST = cython.declare(cython.Py_ssize_t, 4)  # the slots a block has room for to begin with
-BLOCK_SMALL = cython.declare(cython.Py_ssize_t, 128)  # below this a block looks for a neighbour to merge with
-BLOCK_MERGED = cython.declare(cython.Py_ssize_t, 384)  # what a merged block may have
+BLOCK_FIRST = cython.declare(cython.Py_ssize_t, 4)  # the initial capacity of a block
+BLOCK_SMALL = cython.declare(cython.Py_ssize_t, 128)  # smaller blocks are merged with small neighbours
+BLOCK_MERGED = cython.declare(cython.Py_ssize_t, 384)  # the most slots of a merged block
 SLOT = cython.declare(cython.Py_ssize_t, 4)  # bytes
 NONE = cython.declare(cython.Py_ssize_t, -1)
 
@@ -32,7 +32,7 @@ NONE = cython.declare(cython.Py_ssize_t, -1)
 @cython.final
 @cython.cclass
 class IndexBlock:
-    """Up to 512 slots."""
+    """A block of up to 512 slots."""
 
     buf: bytearray
     p: cython.p_uchar
@@ -50,49 +50,49 @@ class IndexBlock:
         self.low_seq = seq
 
     @cython.cfunc
-    def at(self, place: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The slot at place, which must be below count."""
-        return mem.u32le(self.p, place * SLOT)
+    def at(self, position: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Return the slot at position, which must be below count."""
+        return mem.u32le(self.p, position * SLOT)
 
     @cython.cfunc
-    def insert(self, place: cython.Py_ssize_t, slot: cython.Py_ssize_t) -> cython.void:
-        """Put slot at place; those from there on move up."""
+    def insert(self, position: cython.Py_ssize_t, slot: cython.Py_ssize_t) -> cython.void:
+        """Insert slot at position."""
         if self.count == self.cap:
             self.resize(2 * self.cap)
-        mem.move(self.p, (place + 1) * SLOT, place * SLOT, (self.count - place) * SLOT)
-        mem.put_u32le(self.p, place * SLOT, slot)
+        mem.move(self.p, (position + 1) * SLOT, position * SLOT, (self.count - position) * SLOT)
+        mem.put_u32le(self.p, position * SLOT, slot)
         self.count += 1
 
     @cython.cfunc
-    def delete(self, place: cython.Py_ssize_t) -> cython.void:
-        """Take out the slot at place; those after it move down."""
+    def delete(self, position: cython.Py_ssize_t) -> cython.void:
+        """Remove the slot at position."""
         self.count -= 1
-        mem.move(self.p, place * SLOT, (place + 1) * SLOT, (self.count - place) * SLOT)
+        mem.move(self.p, position * SLOT, (position + 1) * SLOT, (self.count - position) * SLOT)
         if self.cap > BLOCK_FIRST and self.count * 4 <= self.cap:
             self.resize(self.cap // 2)
 
     @cython.cfunc
-    def append_from(self, other: IndexBlock, place: cython.Py_ssize_t) -> cython.void:
-        """Put the slots of other from place on at the end of this block, too."""
-        n: cython.Py_ssize_t = other.count - place
+    def append_from(self, other: IndexBlock, position: cython.Py_ssize_t) -> cython.void:
+        """Append the slots of other from position on."""
+        n: cython.Py_ssize_t = other.count - position
         cap: cython.Py_ssize_t = self.cap
         while cap < self.count + n:
             cap *= 2
         if cap > self.cap:
             self.resize(cap)
-        mem.copy(self.p, self.count * SLOT, other.p, place * SLOT, n * SLOT)
+        mem.copy(self.p, self.count * SLOT, other.p, position * SLOT, n * SLOT)
         self.count += n
 
     @cython.cfunc
     def resize(self, cap: cython.Py_ssize_t) -> cython.void:
-        """Have room for cap slots."""
+        """Change the capacity to cap slots."""
         mem.resize(self.buf, cap * SLOT)
         self.p = self.buf
         self.cap = cap
 
     @cython.cfunc
     def copy(self) -> IndexBlock:
-        """Another block with the same slots."""
+        """Return a copy of the block."""
         other: IndexBlock = IndexBlock(self.low_ms, self.low_seq)
         other.buf = bytearray(self.buf)
         other.p = other.buf
@@ -104,34 +104,34 @@ class IndexBlock:
 @cython.final
 @cython.cclass
 class PendingIndex:
-    """A set of slots of `records`, ordered by ID; no two may have the same.
+    """A set of slots of an arena, sorted by ID; IDs are unique.
 
-    It remembers where it last found something, so that stepping on from there is O(1). What is
-    remembered is looked at before it is believed: any change may have made it wrong.
+    The position of the last lookup is cached, so that iteration costs O(1) per step. It is verified before
+    use: any change may have invalidated it.
     """
 
     arena: PendingArena
     blocks: list[IndexBlock]
     count: cython.Py_ssize_t
-    block_at: cython.Py_ssize_t  # where something was last found
-    place: cython.Py_ssize_t
+    block_index: cython.Py_ssize_t  # the cached position: a block, and a position in it
+    position: cython.Py_ssize_t
 
     def __init__(self, arena: PendingArena) -> None:
         self.arena = arena
         self.blocks = []
-        self.count = self.block_at = self.place = 0
+        self.count = self.block_index = self.position = 0
 
-    # ---- looking; -1 is none
+    # ---- lookups; -1 if there is none
 
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """The slot of ms-seq."""
+        """Return the slot of ms-seq."""
         last: cython.Py_ssize_t = self.last()
         if last < 0 or self.arena.precedes(last, ms, seq):
             return NONE
         slot: cython.Py_ssize_t = self._cached_slot()
         if slot >= 0 and self.arena.precedes(slot, ms, seq):
-            self.place += 1
+            self.position += 1
             slot = self._normalized_slot()
         if slot >= 0 and not self.arena.precedes(slot, ms, seq):
             if self.arena.has_id(slot, ms, seq):
@@ -144,7 +144,7 @@ class PendingIndex:
 
     @cython.ccall
     def seek(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-        """The first slot whose ID is not before ms-seq."""
+        """Return the first slot whose ID is not before ms-seq."""
         last: cython.Py_ssize_t = self.last()
         if last < 0 or self.arena.precedes(last, ms, seq):
             return NONE
@@ -153,14 +153,14 @@ class PendingIndex:
 
     @cython.ccall
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """The slot after this one, which must be in."""
+        """Return the slot after this one, which must be in the index."""
         self._locate(slot)
-        self.place += 1
+        self.position += 1
         return self._normalized_slot()
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
-        """The last slot."""
+        """Return the last slot."""
         if self.count == 0:
             return NONE
         block: IndexBlock = self.blocks[len(self.blocks) - 1]
@@ -170,7 +170,7 @@ class PendingIndex:
 
     @cython.ccall
     def insert(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-        """Put slot, whose ID is ms-seq, where it belongs; ValueError when that ID is in."""
+        """Insert slot, whose ID is ms-seq. Raises ValueError if the ID is in the index."""
         n: cython.Py_ssize_t = len(self.blocks)
         block: IndexBlock
         if n == 0:
@@ -186,42 +186,42 @@ class PendingIndex:
             self.count += 1
             return
         self._bisect(ms, seq)
-        block = self.blocks[self.block_at]
-        if self.place < block.count and self.arena.has_id(block.at(self.place), ms, seq):
+        block = self.blocks[self.block_index]
+        if self.position < block.count and self.arena.has_id(block.at(self.position), ms, seq):
             raise ValueError(f"{ms}-{seq} is in already")
         if block.count == BLOCK_SLOTS:
             self._split(block)
             self._bisect(ms, seq)
-            block = self.blocks[self.block_at]
-        block.insert(self.place, slot)
+            block = self.blocks[self.block_index]
+        block.insert(self.position, slot)
         self.count += 1
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Take slot out; KeyError when it is not in."""
+        """Remove slot. Raises KeyError if it is not in the index."""
         self._locate(slot)
-        block: IndexBlock = self.blocks[self.block_at]
-        block.delete(self.place)
+        block: IndexBlock = self.blocks[self.block_index]
+        block.delete(self.position)
         self.count -= 1
         if block.count == 0 and len(self.blocks) > 1:
-            del self.blocks[self.block_at]
+            del self.blocks[self.block_index]
         elif block.count < BLOCK_SMALL:
             self._merge()
 
     @cython.ccall
     def slots(self) -> list[Any]:
-        """All slots, in order."""
+        """Return all slots, sorted by ID."""
         found: list[Any] = []
         block: IndexBlock
-        place: cython.Py_ssize_t
+        position: cython.Py_ssize_t
         for block in self.blocks:
-            for place in range(block.count):
-                found.append(block.at(place))
+            for position in range(block.count):
+                found.append(block.at(position))
         return found
 
     @cython.ccall
     def copy(self, arena: PendingArena) -> PendingIndex:
-        """The same slots, of records."""
+        """Return a copy with the same slots, of another arena."""
         other: PendingIndex = PendingIndex(arena)
         block: IndexBlock
         twin: IndexBlock
@@ -233,7 +233,7 @@ class PendingIndex:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """What it takes, without the records."""
+        """Return the bytes of memory, without the arena."""
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingIndex) + footprint.object_bytes(
             self.blocks
         )
@@ -245,11 +245,11 @@ class PendingIndex:
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert all that must hold."""
+        """Assert every invariant."""
         count: cython.Py_ssize_t = 0
         previous: cython.Py_ssize_t = NONE
         slot: cython.Py_ssize_t
-        place: cython.Py_ssize_t
+        position: cython.Py_ssize_t
         block: IndexBlock
         for block in self.blocks:
             assert len(block.buf) == block.cap * SLOT
@@ -258,8 +258,8 @@ class PendingIndex:
             assert previous < 0 or self.arena.precedes(previous, block.low_ms, block.low_seq)
             if previous >= 0:
                 assert not self.arena.precedes(block.at(0), block.low_ms, block.low_seq), "a low too high"
-            for place in range(block.count):
-                slot = block.at(place)
+            for position in range(block.count):
+                slot = block.at(position)
                 assert previous < 0 or self.arena.precedes(
                     previous, self.arena.ms_of(slot), self.arena.seq_of(slot)
                 ), f"slot {slot} out of order"
@@ -271,7 +271,7 @@ class PendingIndex:
 
     @cython.cfunc
     def _bisect(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-        """Remember where ms-seq is or belongs: in its block, maybe after the last slot there."""
+        """Set the cached position to where ms-seq is or would be inserted; maybe the end of a block."""
         low: cython.Py_ssize_t = 0
         high: cython.Py_ssize_t = len(self.blocks)
         middle: cython.Py_ssize_t
@@ -284,7 +284,7 @@ class PendingIndex:
             else:
                 low = middle
         block = self.blocks[low]
-        self.block_at = low
+        self.block_index = low
         low = 0
         high = block.count
         while low < high:
@@ -293,38 +293,38 @@ class PendingIndex:
                 low = middle + 1
             else:
                 high = middle
-        self.place = low
+        self.position = low
 
     @cython.cfunc
     def _cached_slot(self) -> cython.Py_ssize_t:
-        """The slot where something was last found, if there is one."""
-        if self.block_at >= len(self.blocks):
+        """Return the slot at the cached position, if there is one."""
+        if self.block_index >= len(self.blocks):
             return NONE
-        block: IndexBlock = self.blocks[self.block_at]
-        return block.at(self.place) if self.place < block.count else NONE
+        block: IndexBlock = self.blocks[self.block_index]
+        return block.at(self.position) if self.position < block.count else NONE
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _predecessor_precedes(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Whether what stands before the place remembered is seen at once to come before ms-seq."""
-        if self.place == 0:
-            return self.block_at == 0
-        block: IndexBlock = self.blocks[self.block_at]
-        return self.arena.precedes(block.at(self.place - 1), ms, seq)
+        """Return whether the slot before the cached position, in the same block, is before ms-seq."""
+        if self.position == 0:
+            return self.block_index == 0
+        block: IndexBlock = self.blocks[self.block_index]
+        return self.arena.precedes(block.at(self.position - 1), ms, seq)
 
     @cython.cfunc
     def _normalized_slot(self) -> cython.Py_ssize_t:
-        """The slot at the place remembered, or the first of the next block when that is past an end."""
+        """Return the slot at the cached position; if that is the end of a block, the first of the next."""
         slot: cython.Py_ssize_t = self._cached_slot()
-        if slot < 0 and self.block_at + 1 < len(self.blocks):
-            self.block_at += 1
-            self.place = 0
+        if slot < 0 and self.block_index + 1 < len(self.blocks):
+            self.block_index += 1
+            self.position = 0
             slot = self._cached_slot()
         return slot
 
     @cython.cfunc
     def _locate(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Remember where slot is; KeyError when it is not in."""
+        """Set the cached position to that of slot. Raises KeyError if it is not in the index."""
         if self._cached_slot() == slot:
             return
         if self.count > 0:
@@ -334,7 +334,7 @@ class PendingIndex:
 
     @cython.cfunc
     def _append(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-        """Put slot, of the highest ID, at the end, where there is no room yet."""
+        """Append slot, which has the highest ID, when there is no block or the last one is full."""
         n: cython.Py_ssize_t = len(self.blocks)
         block: IndexBlock | None = self.blocks[n - 1] if n > 0 else None
         if block is None or block.count == BLOCK_SLOTS:
@@ -345,21 +345,21 @@ class PendingIndex:
 
     @cython.cfunc
     def _split(self, block: IndexBlock) -> cython.void:
-        """Move the upper half of the block remembered to a new one after it."""
+        """Move the upper half of the block at the cached position to a new block after it."""
         half: cython.Py_ssize_t = block.count // 2
         slot: cython.Py_ssize_t = block.at(half)
         upper: IndexBlock = IndexBlock(self.arena.ms_of(slot), self.arena.seq_of(slot))
         upper.append_from(block, half)
-        self.blocks.insert(self.block_at + 1, upper)
+        self.blocks.insert(self.block_index + 1, upper)
         block.count = half
 
     @cython.cfunc
     def _merge(self) -> cython.void:
-        """Join the block remembered with the one after it, else with the one before, if they are small."""
+        """Merge the block at the cached position with the next one, else with the previous one, if small."""
         at: cython.Py_ssize_t
         left: IndexBlock
         right: IndexBlock
-        for at in (self.block_at, self.block_at - 1):
+        for at in (self.block_index, self.block_index - 1):
             if 0 <= at < len(self.blocks) - 1:
                 left = self.blocks[at]
                 right = self.blocks[at + 1]

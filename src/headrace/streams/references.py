@@ -1,14 +1,14 @@
-"""Which groups still hold an entry, for the commands that delete by a policy.
+"""References of groups to entries, for the commands that delete by a policy.
 
-KEEPREF   delete, and leave what is pending: it then points to nothing
-DELREF    delete, and let no group have it pending any longer
-ACKED     delete only what no group holds: all have been given it, and none has it pending
+KEEPREF   delete, and keep the pending entries, which then refer to a deleted entry
+DELREF    delete, and remove the entry from the pending entries of all groups
+ACKED     delete only entries without references: all groups have read them, none has them pending
 
-There is no index from entries to the groups that have them pending: every group is asked. That takes
-60 to 250 ns per group and entry (a thousand or more pending in each), only when something is deleted
-by policy. An index would cost every delivery some 20 bytes and, like every acknowledgement, one more
-change of a tree of as many entries (estimated, not built). Nor is the lowest last ID of the groups
-kept: it costs some 9 ns per group to find, and a trim finds it once.
+There is no index from entries to the groups that have them pending: every group is searched. That takes
+60 to 250 ns per group and entry (with a thousand or more pending in each), only for deletions by policy.
+An index would cost about 20 bytes per delivery, and each delivery and acknowledgement an update of a tree
+(estimated, not built). The lowest last ID of the groups is not cached either: it takes about 9 ns per group
+to find, and a trim finds it once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The memory of a stream to the byte, counted by walking it; memory_account.py has an estimate at once."""
+"""Measure the memory of a stream by visiting its nodes; memory_account.py has an estimate at any time."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """A stream: entries in the order of their IDs, packed into nodes, and the counters around them.
 
-    nodes (rax)                                          length           entries alive
+    nodes (rax)                                          length           live entries
       1000-0 -> [ 1000-0  1000-1  1007-0 ... ]           entries_added    entries ever added
       1093-4 -> [ 1093-4  1101-0 ... ]                   last             the highest ID ever given
-      1205-0 -> [ 1205-0 ]           <- tail             first            of the first live entry, 0-0 if none
-                                                         max_deleted      the highest ID deleted by itself
+      1205-0 -> [ 1205-0 ]           <- tail             first            the first live entry, 0-0 if none
+                                                         max_deleted      the highest deleted ID (no trims)
 
-New entries go into the tail. A node leaves the tree when its last live entry is deleted, or when a
-trim drops it whole.
+New entries are added to the tail. A node is removed from the tree when its last live entry is deleted, or
+when a trim drops it as a whole.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from headrace.limits import ENTRY_BYTES_MAX
 from headrace.streams import memory_account
 from headrace.streams import node as node_module
 from headrace.streams.compaction import Compaction
-from headrace.streams.counting import LiveCounts
 from headrace.streams.group import Group
 from headrace.streams.idempotency import IdempotencyStore
+from headrace.streams.live_counts import LiveCounts
 from headrace.streams.memory_account import MemoryAccount
 from headrace.streams.node import Node
 from headrace.streams.node_check import NodeCheck
@@ -42,14 +42,14 @@ IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
 @cython.final
 @cython.cclass
 class Stream:
-    """Entries that are only ever added at the end, read anywhere, and deleted.
+    """An append-only sequence of entries, from which entries can be read and deleted anywhere.
 
-    Reading and changing do not mix: a change ends every walk and iterator over the stream.
+    A change invalidates every walk and iterator over the stream.
     """
 
     memory: MemoryAccount
     nodes: Rax
-    head: Node | None  # the first node; None: not looked up since the last one was dropped
+    head: Node | None  # the first node; None: must be looked up
     tail: Node | None  # the last node
     length: Public[cython.ulonglong]
     entries_added: Public[cython.ulonglong]
@@ -60,10 +60,10 @@ class Stream:
     max_deleted_ms: Public[cython.ulonglong]
     max_deleted_seq: Public[cython.ulonglong]
     live_counts: LiveCounts | None  # of the nodes before the tail; None until there is one
-    compaction: Public[Compaction | None]  # rewrites worn nodes; None: they stay as they are
+    compaction: Public[Compaction | None]  # rewrites sparse nodes; None: they are not rewritten
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
-    idempotency: IdempotencyStore | None  # what is remembered of idempotent producers; None until the first
+    idempotency: IdempotencyStore | None  # None until the first idempotent request
     idmp_duration_s: Public[cython.longlong]
     idmp_maxsize: Public[cython.longlong]
 
@@ -93,8 +93,9 @@ class Stream:
     ) -> cython.void:
         """Add the entry ms-seq, which must come after the last ID, with words[start:] = field, value, ...
 
-        A node takes entries until it has node_entries_max of them or the raw bytes of the next would
-        bring it to node_bytes_max; 0 is no limit. ElementsTooLarge, and nothing done, past 1 GiB.
+        A node accepts entries until it has node_entries_max, or until the raw bytes of the next one would
+        bring it to node_bytes_max; 0 is no limit. Raises ElementsTooLarge before any change if the entry
+        exceeds 1 GiB.
         """
         raw: cython.Py_ssize_t = node_module.raw_bytes(words, start)
         if raw > ENTRY_MAX:
@@ -117,10 +118,10 @@ class Stream:
 
     @cython.ccall
     def load_node(self, key: bytes, data: bytes | bytearray) -> cython.void:
-        """Add a stored node after those there are; the last ID follows, other counters are the caller's.
+        """Add a stored node after the existing ones. Updates the last ID; the caller sets the other counters.
 
-        A bytearray is not copied: it becomes the node's. ValueError when key or data are damaged, or the
-        node does not come after the others; EntryBeforeNode as NodeCheck.run.
+        A bytearray is not copied: the node takes it over. Raises ValueError if key or data are damaged or the
+        node is not after the others, and EntryBeforeNode as NodeCheck.run does.
         """
         master: StreamId = stream_id.from_key(key)
         tail: Node | None = self.tail
@@ -145,7 +146,7 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def delete(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Delete the entry ms-seq; False when there is none."""
+        """Delete the entry ms-seq; return False if it does not exist."""
         walk: EntryWalk | None = self.find(ms, seq)
         if walk is None:
             return False
@@ -167,18 +168,18 @@ class Stream:
 
     @cython.ccall
     def record_deletions(self, node: Node, n: cython.longlong) -> cython.void:
-        """Count n entries of node, which were alive, as the tombstones they are now."""
+        """Update all counts after n live entries of node were marked as deleted."""
         self.length -= mem.as_unsigned(n)
         cap: cython.Py_ssize_t = node.pack.cap
         node.set_counts(node.live - n, node.deleted + n)
         if node.pack.cap != cap:
             self.memory.add(node.pack.cap - cap)
         if node is not self.tail and self.live_counts is not None:
-            self.live_counts.lose(node, n)
+            self.live_counts.subtract(node, n)
 
     @cython.ccall
     def drop_node(self, node: Node) -> cython.void:
-        """Take node out with all its entries; the first ID is the caller's to find again."""
+        """Remove node with all its entries. The caller must call update_first_id() if needed."""
         cursor: RaxCursor
         self.nodes.remove(node.key())
         self.memory.add(-memory_account.NODE_BYTES - node.pack.cap)
@@ -191,13 +192,13 @@ class Stream:
             cursor = RaxCursor(self.nodes)
             self.tail = node_module.node_at(cursor) if cursor.seek("$") else None
             if self.tail is not None and self.live_counts is not None:
-                self.live_counts.reopen(self.tail, self.nodes)
+                self.live_counts.remove_last(self.tail, self.nodes)
         elif self.live_counts is not None:
-            self.live_counts.drop(node, self.nodes)
+            self.live_counts.remove(node, self.nodes)
 
     @cython.ccall
     def update_first_id(self) -> cython.void:
-        """Make the first ID that of the first live entry, 0-0 when there is none."""
+        """Set the first ID to that of the first live entry, 0-0 if there is none."""
         self.first_ms = self.first_seq = 0
         node: Node | None = self.first_node()
         cursor: RaxCursor | None = None
@@ -209,11 +210,11 @@ class Stream:
                 cursor.seek("^")
             node = node_module.node_at(cursor) if cursor.next() else None
 
-    # ---- looking
+    # ---- lookups
 
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> EntryWalk | None:
-        """A walk that stands on the live entry ms-seq; None when there is none."""
+        """Return a walk positioned on the live entry ms-seq; None if it does not exist."""
         node: Node | None = self.node_for(ms, seq)
         if node is None:
             return None
@@ -223,12 +224,12 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def contains(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Whether the entry ms-seq is there."""
+        """Return whether the live entry ms-seq exists."""
         return self.find(ms, seq) is not None
 
     @cython.ccall
     def node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
-        """The last node whose master ID is not after ms-seq: where that entry is, if it is."""
+        """Return the last node whose master ID is not after ms-seq: the only one that can have that entry."""
         tail: Node | None = self.tail
         if tail is None or not stream_id.before(ms, seq, tail.ms, tail.seq):
             return tail
@@ -245,14 +246,14 @@ class Stream:
 
     @cython.ccall
     def entries_before(self, node: Node) -> cython.ulonglong:
-        """How many live entries lie in the nodes before node."""
+        """Return the number of live entries in the nodes before node."""
         if node is self.tail or self.live_counts is None:
             return self.length - mem.as_unsigned(node.live)
-        return self.live_counts.before(node)
+        return self.live_counts.count_before(node)
 
     @cython.ccall
     def first_node(self) -> Node | None:
-        """The first node; None when there is none."""
+        """Return the first node; None if there is none."""
         cursor: RaxCursor
         if self.head is None and self.tail is not None:
             cursor = RaxCursor(self.nodes)
@@ -262,22 +263,22 @@ class Stream:
 
     @cython.ccall
     def last_id(self) -> StreamId:
-        """The highest ID ever given."""
+        """Return the highest ID ever given."""
         return StreamId(self.last_ms, self.last_seq)
 
     @cython.ccall
     def first_id(self) -> StreamId:
-        """The ID of the first live entry; 0-0 when there is none."""
+        """Return the ID of the first live entry; 0-0 if there is none."""
         return StreamId(self.first_ms, self.first_seq)
 
     @cython.ccall
     def max_deleted_id(self) -> StreamId:
-        """The highest ID that was deleted by itself; trims do not count."""
+        """Return the highest ID that was deleted; trims do not count."""
         return StreamId(self.max_deleted_ms, self.max_deleted_seq)
 
     @cython.ccall
     def last_entry_id(self) -> StreamId | None:
-        """The ID of the last live entry; None when there is none."""
+        """Return the ID of the last live entry; None if there is none."""
         node: Node | None = self.tail
         cursor: RaxCursor | None = None
         while node is not None:
@@ -296,14 +297,14 @@ class Stream:
 
     @cython.ccall
     def group(self, name: bytes) -> Group | None:
-        """The consumer group of that name; None when there is none."""
+        """Return the consumer group of this name; None if there is none."""
         return None if self.groups_by_name is None else self.groups_by_name.get(name)
 
     @cython.ccall
     def make_group(
         self, name: bytes, ms: cython.ulonglong, seq: cython.ulonglong, entries_read: cython.longlong
     ) -> Group:
-        """A new group that has read up to ms-seq. There must be none of that name."""
+        """Create a group that has read up to ms-seq. No group may have this name."""
         made: Group = Group(name, ms, seq, entries_read)
         if self.groups_by_name is None:
             self.groups_by_name = {}
@@ -315,7 +316,7 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def drop_group(self, name: bytes) -> cython.bint:
-        """Forget the group and all that is pending in it; False when there is none of that name."""
+        """Delete a group with its pending entries; return False if it does not exist."""
         dropped: Group | None = None if self.groups_by_name is None else self.groups_by_name.pop(name, None)
         if dropped is None:
             return False
@@ -325,22 +326,22 @@ class Stream:
 
     @cython.ccall
     def groups(self) -> list[Group]:
-        """All groups, in byte order of their names."""
+        """Return all groups, in byte order of their names."""
         if self.groups_by_name is None:
             return []
         return [self.groups_by_name[name] for name in sorted(self.groups_by_name)]
 
     @cython.ccall
     def set_idempotency(self, idempotency: IdempotencyStore) -> cython.void:
-        """Have it note idempotent producers, from now on."""
+        """Attach the store of idempotent requests."""
         self.idempotency = idempotency
         idempotency.memory.attach(self.memory)
 
-    # ---- the whole
+    # ---- the whole stream
 
     @cython.ccall
     def copy(self) -> Stream:
-        """Another stream with the same entries, counters, groups and remembered producers."""
+        """Return a copy with the same entries, counters, groups and idempotent requests."""
         other: Stream = Stream()
         other.compaction = self.compaction
         cursor: RaxCursor = RaxCursor(self.nodes)
@@ -375,7 +376,7 @@ class Stream:
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert all that must hold."""
+        """Assert every invariant."""
         self.nodes.check()
         first: StreamId | None = None
         last: StreamId | None = None
@@ -424,7 +425,7 @@ class Stream:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _advance_first_id(self, walk: EntryWalk) -> cython.bint:
-        """Make the first ID that of the next live entry of walk; False when there is none."""
+        """Set the first ID to that of the next live entry of walk; return False if there is none."""
         while walk.next():
             if not walk.deleted:
                 self.first_ms = walk.ms
@@ -441,7 +442,7 @@ class Stream:
         start: cython.Py_ssize_t,
         raw: cython.Py_ssize_t,
     ) -> cython.void:
-        """Add the entry as the first of a new node."""
+        """Add the entry as the first one of a new node."""
         room: Listpack | None = None
         if self.tail is not None:
             cap: cython.Py_ssize_t = self.tail.pack.cap
@@ -449,7 +450,7 @@ class Stream:
             self.memory.add(self.tail.pack.cap - cap)
         node: Node = node_module.open_node(ms, seq, words, start, raw, room)
         while self.tail is not None and not stream_id.before(self.tail.ms, self.tail.seq, ms, seq):
-            # Only tombstones, and the last ID was set back before them: the tail must not stay last.
+            # The tail has only tombstones, and XSETID has set the last ID before them: drop it.
             self.drop_node(self.tail)
         if self.tail is not None:
             self._close_node(self.tail)
@@ -459,11 +460,11 @@ class Stream:
 
     @cython.cfunc
     def _close_node(self, tail: Node) -> cython.void:
-        """The tail gets no more entries: there is to be a node behind it."""
+        """Close the tail: the next node follows it."""
         cap: cython.Py_ssize_t = tail.pack.cap
         tail.pack.shrink()
         self.memory.add(tail.pack.cap - cap)
         if self.live_counts is None:
             self.live_counts = LiveCounts(self.compaction, self.memory)
-        self.live_counts.close(tail)
+        self.live_counts.add(tail)
         self.memory.mark_evictable(self)

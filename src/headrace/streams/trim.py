@@ -1,11 +1,11 @@
-"""Trims: the oldest entries go, whole nodes first; only an exact trim looks inside one node.
+"""Trims: remove the oldest entries, by whole nodes; only an exact trim deletes entries of a node.
 
-A limit above 0 bounds the work: the trim stops before a node whose live entries would bring what it
-removed above the limit. Trims leave max-deleted alone.
+A limit above 0 bounds the work: the trim stops before a node whose live entries would bring the number of
+removed entries above the limit. Trims do not change max-deleted.
 
-With the policy DELREF or ACKED (references.py) every entry has to be looked at. Then an approximate
-trim, too, goes inside a node; all that is left of it is the limit. ACKED steps over what is still
-referenced, so entries may stay that are older than some that went.
+The policies DELREF and ACKED (references.py) must visit every entry. So with these an approximate trim also
+deletes entries of a node; only the limit distinguishes it. ACKED skips entries that are still referenced, so
+some of the remaining entries may be older than removed ones.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def trim_by_length(
     limit: cython.longlong,
     policy: cython.int = 0,
 ) -> cython.longlong:
-    """Remove the oldest entries down to maxlen, or, approximate, the nodes that are not needed for that.
+    """Remove the oldest entries down to maxlen; approximate: only whole nodes. Return how many.
 
-    Returns how many entries were removed.
+    An approximate trim may leave more entries than maxlen, never fewer.
     """
     if policy != references.KEEPREF:
         return _trim_by_policy(stream, policy, limit, False, maxlen, 0, 0)
@@ -65,10 +65,10 @@ def trim_by_id(
     limit: cython.longlong,
     policy: cython.int = 0,
 ) -> cython.longlong:
-    """Remove the entries before ms-seq, or, approximate, the nodes that hold none but such.
+    """Remove the entries before ms-seq; approximate: only nodes that have no others. Return how many.
 
-    A tombstone counts as an entry here: a node whose last one is not before ms-seq stays, even if all
-    before it goes. Returns how many entries were removed.
+    A tombstone counts as an entry here: a node whose last stored entry is not before ms-seq stays, even if
+    all its live entries are.
     """
     if policy != references.KEEPREF:
         return _trim_by_policy(stream, policy, limit, True, 0, ms, seq)
@@ -102,7 +102,7 @@ def _trim_by_policy(
     ms: cython.ulonglong,
     seq: cython.ulonglong,
 ) -> cython.longlong:
-    """Remove the oldest entries that policy lets go: down to maxlen; by_id, all those before ms-seq."""
+    """Remove the oldest entries that policy permits: down to maxlen; by_id: all those before ms-seq."""
     removed: cython.longlong = 0
     gone: cython.longlong
     whole: cython.bint
@@ -144,7 +144,7 @@ def _trim_by_policy(
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _release(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, policy: cython.int) -> cython.bint:
-    """Whether policy lets the entry ms-seq go, which all have read; DELREF takes it from all that hold it."""
+    """Return whether policy permits to delete ms-seq, which all groups have read; DELREF drops references."""
     if policy == references.ACKED:
         return not references.is_pending(stream, ms, seq)
     references.drop_references(stream, ms, seq)
@@ -179,7 +179,7 @@ def _delete_before(
 
 @cython.cfunc
 def _record_deletions(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
-    """Count n entries of node as deleted."""
+    """Update the counts of the stream after n entries of node were deleted; return n."""
     if n > 0:
         stream.record_deletions(node, n)
     return n

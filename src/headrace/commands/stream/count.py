@@ -12,7 +12,7 @@ from headrace import mem
 from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
-from headrace.streams import ranks
+from headrace.streams import entry_counts
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -28,7 +28,7 @@ def run_count(call: Call) -> None:
     stream: Stream | None = call.database.stream(call.argv[1])
     n: cython.ulonglong = 0
     if stream is not None:
-        n = ranks.count(stream, first.ms, first.seq, last.ms, last.seq)
+        n = entry_counts.count_between(stream, first.ms, first.seq, last.ms, last.seq)
     call.reply.integer(mem.as_signed(n))
 
 
@@ -37,7 +37,7 @@ def run_lag(call: Call) -> None:
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(call.argv[2])
     assert group is not None
-    call.reply.integer(mem.as_signed(ranks.lag(stream, group)))
+    call.reply.integer(mem.as_signed(entry_counts.undelivered_count(stream, group)))
 
 
 COMMANDS = [

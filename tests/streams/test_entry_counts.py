@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from headrace.streams import ranks
+from headrace.streams import entry_counts
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.streams.trim import trim_by_id, trim_by_length
@@ -32,12 +32,15 @@ def everywhere(stream, most):
     ends = [(ms, 0) for ms in range(most + 1)] + [(U64_MAX, U64_MAX)]
     for first in ends:
         for last in ends:
-            assert ranks.count(stream, *first, *last) == counted(stream, first, last), (first, last)
+            assert entry_counts.count_between(stream, *first, *last) == counted(stream, first, last), (
+                first,
+                last,
+            )
 
 
 def test_an_empty_stream_has_nothing_between_any_ids():
-    assert ranks.count(Stream(), 0, 0, U64_MAX, U64_MAX) == 0
-    assert ranks.rank(Stream(), 5, 5) == 0
+    assert entry_counts.count_between(Stream(), 0, 0, U64_MAX, U64_MAX) == 0
+    assert entry_counts.count_up_to(Stream(), 5, 5) == 0
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 12, 13, 27])
@@ -47,17 +50,17 @@ def test_every_range_is_counted_exactly(n):
 
 def test_both_ends_belong_to_a_range():
     stream = numbered(10)
-    assert ranks.count(stream, 3, 0, 8, 0) == 6
-    assert ranks.count(stream, 3, 1, 7, U64_MAX) == 4
-    assert ranks.count(stream, 8, 0, 3, 0) == 0
-    assert ranks.count(stream, 5, 0, 5, 0) == 1
+    assert entry_counts.count_between(stream, 3, 0, 8, 0) == 6
+    assert entry_counts.count_between(stream, 3, 1, 7, U64_MAX) == 4
+    assert entry_counts.count_between(stream, 8, 0, 3, 0) == 0
+    assert entry_counts.count_between(stream, 5, 0, 5, 0) == 1
 
 
 def test_the_largest_id_is_counted():
     stream = Stream()
     stream.append(U64_MAX, U64_MAX, [b"f", b"v"], 0, 4096, 100)
-    assert ranks.count(stream, U64_MAX, U64_MAX, U64_MAX, U64_MAX) == 1
-    assert ranks.count(stream, 0, 0, U64_MAX, U64_MAX - 1) == 0
+    assert entry_counts.count_between(stream, U64_MAX, U64_MAX, U64_MAX, U64_MAX) == 1
+    assert entry_counts.count_between(stream, 0, 0, U64_MAX, U64_MAX - 1) == 0
 
 
 def test_deleted_entries_are_not_counted():
@@ -132,7 +135,7 @@ def test_gaps_anywhere_are_closed():
     stream.check()
     assert stream.live_counts.serials <= 2 * 100 + 64
     left = sorted(order[900:])
-    assert [ranks.rank(stream, i, 0) for i in left] == list(range(1, 101))
+    assert [entry_counts.count_up_to(stream, i, 0) for i in left] == list(range(1, 101))
 
 
 def test_a_tail_of_tombstones_gives_way_when_the_last_id_was_set_back():
@@ -151,9 +154,9 @@ def test_a_tail_of_tombstones_gives_way_when_the_last_id_was_set_back():
 def test_the_lag_of_a_group_is_what_lies_after_its_last_id():
     stream = numbered(10)
     group = stream.make_group(b"g", 4, 0, -1)
-    assert ranks.lag(stream, group) == 6
+    assert entry_counts.undelivered_count(stream, group) == 6
     stream.delete(7, 0)
     stream.delete(2, 0)
-    assert ranks.lag(stream, group) == 5
-    assert ranks.lag(stream, stream.make_group(b"ahead", 99, 0, -1)) == 0
-    assert ranks.lag(stream, stream.make_group(b"behind", 0, 0, -1)) == 8
+    assert entry_counts.undelivered_count(stream, group) == 5
+    assert entry_counts.undelivered_count(stream, stream.make_group(b"ahead", 99, 0, -1)) == 0
+    assert entry_counts.undelivered_count(stream, stream.make_group(b"behind", 0, 0, -1)) == 8

@@ -1,6 +1,6 @@
-"""How many entries lie between two IDs, exactly, in time that grows with the logarithm of the stream.
+"""Exact numbers of entries in ranges of IDs, in time that grows with the logarithm of the stream.
 
-The nodes before are summed by counting.py; only the node an ID falls into is walked.
+live_counts.py sums the nodes before an ID; only the node that contains the ID is walked.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 @cython.ccall
-def rank(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.ulonglong:
-    """How many live entries have an ID up to and with ms-seq. It need not exist."""
+def count_up_to(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.ulonglong:
+    """Return the number of live entries up to and including ms-seq, which need not exist."""
     if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
         return stream.length
     node: Node | None = stream.node_for(ms, seq)
@@ -37,25 +37,25 @@ def rank(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.
 
 
 @cython.ccall
-def count(
+def count_between(
     stream: Stream,
     from_ms: cython.ulonglong,
     from_seq: cython.ulonglong,
     to_ms: cython.ulonglong,
     to_seq: cython.ulonglong,
 ) -> cython.ulonglong:
-    """How many live entries have an ID from the first to the second, both included."""
+    """Return the number of live entries between two IDs, both included."""
     if stream_id.before(to_ms, to_seq, from_ms, from_seq):
         return 0
-    total: cython.ulonglong = rank(stream, to_ms, to_seq)
+    total: cython.ulonglong = count_up_to(stream, to_ms, to_seq)
     if total == 0 or (from_ms == 0 and from_seq == 0):
         return total
     if from_seq > 0:
-        return mem.sub_u64(total, rank(stream, from_ms, from_seq - 1))
-    return mem.sub_u64(total, rank(stream, from_ms - 1, U64_MAX))
+        return mem.sub_u64(total, count_up_to(stream, from_ms, from_seq - 1))
+    return mem.sub_u64(total, count_up_to(stream, from_ms - 1, U64_MAX))
 
 
 @cython.ccall
-def lag(stream: Stream, group: Group) -> cython.ulonglong:
-    """How many entries the group has still to be given. Unlike Redis's lag it is always known."""
-    return mem.sub_u64(stream.length, rank(stream, group.last_ms, group.last_seq))
+def undelivered_count(stream: Stream, group: Group) -> cython.ulonglong:
+    """Return the number of live entries after the last ID of the group; unlike the lag, always known."""
+    return mem.sub_u64(stream.length, count_up_to(stream, group.last_ms, group.last_seq))

@@ -1,17 +1,17 @@
-"""How many live entries lie before a node, without looking at the nodes before it: a Fenwick tree.
+"""Count the live entries before a node without visiting the nodes before it: a Fenwick tree.
 
-    serial    1   2   3   4   5   6   7   8       a closed node's place, in the order of the IDs
+    serial    1   2   3   4   5   6   7   8       numbers of the closed nodes, in order of IDs
     live      9   7   0   8   9   2   5   4       0: its node was dropped
     cell      9  16   0  24   9  11   5  44       u64 le, 8 bytes each; nothing else is kept
               |   |   |   |   |   |   |   |
-              1  1-2  3  1-4  5  5-6  7  1-8      the serials whose live entries a cell sums
+              1  1-2  3  1-4  5  5-6  7  1-8      the serials that a cell sums
 
-Cell i sums as many serials as the lowest bit of i says, up to i itself. What lies before a serial is the
-sum of at most one cell for each of its bits, and a change touches one cell for each bit above.
+Cell i sums as many serials as the lowest set bit of i, up to i itself. So the entries before a serial are the
+sum of at most one cell per bit of the serial, and a change updates one cell per higher bit.
 
-The tail is not in the tree. It comes in when it is closed, that is when a node is opened behind it, so
-adding an entry costs nothing here. A node that becomes the tail again leaves the tree. Closed nodes are
-also what compaction.py may rewrite, so it is told here of those that wear out.
+The tail is not in the tree, so adding an entry costs nothing here. It is added when it is closed, that is,
+when the next node is opened; a node that becomes the tail again is removed. Only closed nodes are compacted,
+so sparse nodes are queued for compaction.py here.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from headrace.structures.rax_walk import RaxCursor
 
 CELL = cython.declare(cython.Py_ssize_t, 8)
 CELLS_MIN = cython.declare(cython.Py_ssize_t, 8)
-# Serials of dropped nodes that are put up with before the others are counted again.
+# So many serials of dropped nodes are tolerated before all nodes are renumbered.
 UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
 
 
 @cython.final
 @cython.cclass
 class LiveCounts:
-    """The live entries of a stream's closed nodes. A node in it has a serial above 0, any other has 0."""
+    """The numbers of live entries of the closed nodes of a stream, which have serials above 0."""
 
     buf: bytearray
     p: cython.p_uchar
-    cap: cython.Py_ssize_t  # cells there is room for, the unused cell 0 included
-    serials: cython.Py_ssize_t  # given so far: 1 to serials
+    cap: cython.Py_ssize_t  # capacity in cells, including the unused cell 0
+    serials: cython.Py_ssize_t  # the highest serial given
     nodes: cython.Py_ssize_t  # in the tree; the other serials are unused
     compaction: Compaction | None  # None: sparse nodes are not rewritten
     memory: MemoryAccount  # of the stream
-    sparse_nodes: SparseNodes | None  # those that wait for it; None until the first
-    last_found: Node | None  # where an ID was looked for the last time, if it is still in the stream
+    sparse_nodes: SparseNodes | None  # nodes queued for rewriting; None until the first
+    last_found: Node | None  # the result of the last lookup by ID; None if it was dropped
 
     def __init__(self, compaction: Compaction | None, memory: MemoryAccount) -> None:
         self.compaction = compaction
@@ -62,32 +62,32 @@ class LiveCounts:
         self._make_room(CELLS_MIN)
 
     @cython.ccall
-    def close(self, node: Node) -> cython.void:
-        """Count in node, which comes after all that are counted."""
-        self._count_in(node)
+    def add(self, node: Node) -> cython.void:
+        """Add a node, which must follow all nodes in the tree."""
+        self._append(node)
         self._queue_if_sparse(node)
 
     @cython.ccall
-    def reopen(self, node: Node, nodes: Rax) -> cython.void:
-        """Take out the last node that is counted, which is the tail of nodes again."""
+    def remove_last(self, node: Node, nodes: Rax) -> cython.void:
+        """Remove the last node of the tree, which becomes the tail again."""
         self.serials = node.serial - 1
-        self._count_out(node, nodes)
+        self._forget(node, nodes)
 
     @cython.ccall
-    def lose(self, node: Node, n: cython.longlong) -> cython.void:
-        """Node, which is counted, has n live entries less than it had."""
+    def subtract(self, node: Node, n: cython.longlong) -> cython.void:
+        """Record that n live entries of a node in the tree were deleted."""
         self._subtract(node, n)
         self._queue_if_sparse(node)
 
     @cython.ccall
-    def drop(self, node: Node, nodes: Rax) -> cython.void:
-        """Take out node, which has left nodes."""
+    def remove(self, node: Node, nodes: Rax) -> cython.void:
+        """Remove a node, which was removed from nodes already."""
         self._subtract(node, node.live)
-        self._count_out(node, nodes)
+        self._forget(node, nodes)
 
     @cython.ccall
-    def before(self, node: Node) -> cython.ulonglong:
-        """The live entries of all nodes before node, which is counted."""
+    def count_before(self, node: Node) -> cython.ulonglong:
+        """Return the number of live entries before node, which must be in the tree."""
         total: cython.ulonglong = 0
         at: cython.Py_ssize_t = node.serial - 1
         while at > 0:
@@ -98,9 +98,9 @@ class LiveCounts:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def is_in_last_found(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Whether ms-seq lies between the first and the last entry of the node that was looked for before.
+        """Return whether ms-seq is between the first and the last entry of the node found by the last lookup.
 
-        Who reads on does so in the same node a hundred times; a search of the tree costs 3,500 instructions.
+        Sequential readers use the same node about a hundred times; a tree search costs 3,500 instructions.
         """
         node: Node | None = self.last_found
         if node is None or stream_id.before(ms, seq, node.ms, node.seq):
@@ -109,12 +109,12 @@ class LiveCounts:
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
-        """What it takes."""
+        """Return the bytes of memory."""
         return footprint.instance_bytes(LiveCounts) + footprint.object_bytes(self.buf)
 
     @cython.ccall
     def check(self, nodes: Rax, tail: Node | None) -> cython.void:
-        """Assert that it counts nodes, tail apart, and what they hold."""
+        """Assert that the tree counts all nodes except the tail."""
         serial: cython.Py_ssize_t = 0
         counted: cython.Py_ssize_t = 0
         total: cython.ulonglong = 0
@@ -127,7 +127,9 @@ class LiveCounts:
                 assert node.serial == 0, "the tail has a serial"
                 break
             assert serial < node.serial <= self.serials, f"serial {node.serial} after {serial}"
-            assert self.before(node) == total, f"{self.before(node)} before {node.serial}, not {total}"
+            assert self.count_before(node) == total, (
+                f"{self.count_before(node)} before {node.serial}, not {total}"
+            )
             serial = node.serial
             total += mem.as_unsigned(node.live)
             counted += 1
@@ -136,8 +138,8 @@ class LiveCounts:
         assert self.serials <= 2 * self.nodes + UNUSED_MIN
 
     @cython.cfunc
-    def _count_in(self, node: Node) -> cython.void:
-        """Give node the next serial and its cell."""
+    def _append(self, node: Node) -> cython.void:
+        """Give node the next serial and cell."""
         at: cython.Py_ssize_t = self.serials + 1
         below: cython.Py_ssize_t = at & (at - 1)
         child: cython.Py_ssize_t = at - 1
@@ -153,8 +155,8 @@ class LiveCounts:
         node.serial = at
 
     @cython.cfunc
-    def _count_out(self, node: Node, nodes: Rax) -> cython.void:
-        """Node is none of the closed nodes any more."""
+    def _forget(self, node: Node, nodes: Rax) -> cython.void:
+        """Remove the serial of node; renumber if too many are unused."""
         if node.awaits_rewrite and self.sparse_nodes is not None:
             self.sparse_nodes.discard(node)
         self.nodes -= 1
@@ -164,7 +166,7 @@ class LiveCounts:
 
     @cython.cfunc
     def _subtract(self, node: Node, n: cython.longlong) -> cython.void:
-        """Take n from every cell that sums node."""
+        """Subtract n from every cell that sums node."""
         at: cython.Py_ssize_t = node.serial
         while at <= self.serials:
             mem.put_u64le(self.p, CELL * at, mem.sub_u64(mem.u64le(self.p, CELL * at), mem.as_unsigned(n)))
@@ -172,7 +174,7 @@ class LiveCounts:
 
     @cython.cfunc
     def _queue_if_sparse(self, node: Node) -> cython.void:
-        """Have node rewritten when too much of it is dead."""
+        """Queue node for rewriting if it is sparse."""
         if self.compaction is None or not compaction.needs_rewrite(node):
             return
         if self.sparse_nodes is None:
@@ -181,7 +183,7 @@ class LiveCounts:
 
     @cython.cfunc
     def _renumber(self, nodes: Rax) -> cython.void:
-        """Give the closed nodes the serials from 1 on, and the room of the unused ones back."""
+        """Renumber the closed nodes from 1 on, and free the memory of unused serials."""
         left: cython.Py_ssize_t = self.nodes
         self.serials = 0
         self.nodes = 0
@@ -189,12 +191,12 @@ class LiveCounts:
         cursor: RaxCursor = RaxCursor(nodes)
         more: cython.bint = cursor.seek("^")
         while more and self.nodes < left:
-            self._count_in(node_module.node_at(cursor))
+            self._append(node_module.node_at(cursor))
             more = cursor.next()
 
     @cython.cfunc
     def _make_room(self, cap: cython.Py_ssize_t) -> cython.void:
-        """Make it cap cells; those of the serials given stay."""
+        """Resize to cap cells; keep those of given serials."""
         buf: bytearray = bytearray(CELL * cap)
         p: cython.p_uchar = buf
         if self.serials > 0:
