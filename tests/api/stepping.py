@@ -49,11 +49,11 @@ class MortalBackend:
             raise Killed
         return reply
 
-    def execute(self, *words: bytes) -> Any:
-        return self._carry_out(lambda: self.backend.execute(*words))
+    def request(self, *words: bytes) -> Any:
+        return self._carry_out(lambda: self.backend.request(*words))
 
-    def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
-        replies: list[Any] = self._carry_out(lambda: self.backend.execute_all(requests, atomic))
+    def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
+        replies: list[Any] = self._carry_out(lambda: self.backend.request_all(requests, atomic))
         return replies
 
     def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:

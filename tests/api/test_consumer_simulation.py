@@ -28,11 +28,11 @@ class ShakyLink(MortalBackend):
 
     chance: random.Random
 
-    def execute_all(self, requests: Any, atomic: bool = False) -> list[Any]:
+    def request_all(self, requests: Any, atomic: bool = False) -> list[Any]:
         fate = self.chance.random()
         if fate < 0.01:
             raise ConnectionLost("not sent")
-        replies = super().execute_all(requests, atomic)
+        replies = super().request_all(requests, atomic)
         if fate < 0.02:
             raise ConnectionLost("sent, no answer", maybe_executed=True)
         return replies

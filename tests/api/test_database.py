@@ -115,7 +115,7 @@ def test_what_is_no_directory_and_what_is_no_address_say_where_to_go() -> None:
 def test_the_streams_that_are_there(database: headrace.Database) -> None:
     assert database.streams() == []
     names = [f"s:{n:04}" for n in range(1200)]
-    database.backend.execute_all([(b"XADD", name.encode(), b"*", b"a", b"b") for name in [*names, "t"]])
+    database.backend.request_all([(b"XADD", name.encode(), b"*", b"a", b"b") for name in [*names, "t"]])
     database.execute("SET", "s:text", "x")
     assert [stream.name for stream in database.streams("s:*")] == names
     assert [stream.name for stream in database.streams()] == [*names, "t"]

@@ -26,14 +26,14 @@ class FaultyBackend:
         self.faults: list[tuple[Exception, bool]] = []
         self.of = b""  # only calls with that command in them
 
-    def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
+    def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         hit = not self.of or any(words[0] == self.of for words in requests)
         if hit and self.faults:
             error, done = self.faults.pop()
             if done:
-                self.backend.execute_all(requests, atomic)
+                self.backend.request_all(requests, atomic)
             raise error
-        replies: list[Any] = self.backend.execute_all(requests, atomic)
+        replies: list[Any] = self.backend.request_all(requests, atomic)
         return replies
 
     def __getattr__(self, name: str) -> Any:
@@ -118,8 +118,8 @@ def test_a_reply_that_comes_late_is_looked_into_before_anything_is_handled(
     group = db.stream("orders").group("billing", lease=30)
 
     class LateLink(FaultyBackend):
-        def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
-            replies = super().execute_all(requests, atomic)
+        def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
+            replies = super().request_all(requests, atomic)
             if requests[-1][0] == b"XREADGROUP":
                 clock.advance(seconds=31)
                 quick = Stepper(group.consumer("quick", batch=2))

@@ -55,15 +55,15 @@ def test_a_refusal_is_raised_with_its_text(db) -> None:
 
 
 def test_many_at_once_keep_refusals_in_their_places(db) -> None:
-    got = db.backend.execute_all([[b"SET", b"k", b"v"], [b"XLEN", b"k"], [b"GET", b"k"]])
+    got = db.backend.request_all([[b"SET", b"k", b"v"], [b"XLEN", b"k"], [b"GET", b"k"]])
     assert got[0] == b"OK" and isinstance(got[1], WrongType) and got[2] == b"v"
 
 
 def test_an_atomic_batch_with_a_malformed_request_does_nothing(db) -> None:
     with pytest.raises(CommandError, match="wrong number of arguments"):
-        db.backend.execute_all([[b"SET", b"k", b"v"], [b"XLEN"]], atomic=True)
+        db.backend.request_all([[b"SET", b"k", b"v"], [b"XLEN"]], atomic=True)
     assert db.execute("GET", "k") is None
-    assert db.backend.execute_all([[b"SET", b"k", b"v"], [b"GET", b"k"]], atomic=True) == [b"OK", b"v"]
+    assert db.backend.request_all([[b"SET", b"k", b"v"], [b"GET", b"k"]], atomic=True) == [b"OK", b"v"]
 
 
 def test_add_takes_text_and_numbers(db, clock) -> None:
@@ -147,10 +147,10 @@ def test_closing_ends_all_waits_with_an_error(db, clock) -> None:
 
 
 def test_sessions_with_a_state_are_not_reused(db) -> None:
-    db.backend.execute(b"SELECT", b"1")
+    db.backend.request(b"SELECT", b"1")
     db.execute("SET", "k", "v")
     assert db.execute("DBSIZE") == 1
-    db.backend.execute(b"MULTI")
+    db.backend.request(b"MULTI")
     assert db.execute("GET", "k") == b"v"
 
 
@@ -166,7 +166,7 @@ def test_what_a_pause_holds_back_is_refused_in_a_batch(db, clock) -> None:
     db.execute("CLIENT", "PAUSE", 5000, "WRITE")
     with pytest.raises(CommandError, match="CLIENT PAUSE"):
         db.backend.add_many(b"s", [{"n": 1}])
-    got = db.backend.execute_all([[b"SET", b"k", b"v"], [b"GET", b"k"]])
+    got = db.backend.request_all([[b"SET", b"k", b"v"], [b"GET", b"k"]])
     assert "CLIENT PAUSE" in str(got[0])
     add = in_thread(lambda: db.backend.add(b"s", b"*", {"n": 1}))
     wait_until(lambda: db.backend.engine.write_gate.paused_requests)
@@ -178,8 +178,8 @@ def test_what_a_pause_holds_back_is_refused_in_a_batch(db, clock) -> None:
 
 def test_a_read_that_would_wait_does_not_in_a_batch(db) -> None:
     read = [b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"$"]
-    assert db.backend.execute_all([read, [b"PING"]]) == [None, b"PONG"]
-    assert db.backend.execute_all([read, [b"PING"]], atomic=True) == [None, b"PONG"]
+    assert db.backend.request_all([read, [b"PING"]]) == [None, b"PONG"]
+    assert db.backend.request_all([read, [b"PING"]], atomic=True) == [None, b"PONG"]
 
 
 def test_for_ever_may_be_said_as_infinity(db) -> None:

@@ -91,7 +91,7 @@ def wire(server_url: str, client: redis.Redis) -> Iterator[CutWire]:
 @pytest.fixture
 def backend(wire: CutWire) -> Iterator[RemoteBackend]:
     backend = RemoteBackend(f"redis://127.0.0.1:{wire.port}")
-    assert backend.execute(b"PING") == b"PONG"
+    assert backend.request(b"PING") == b"PONG"
     yield backend
     backend.close()
 
@@ -100,12 +100,12 @@ def test_reads_and_removals_are_tried_again(wire: CutWire, backend: RemoteBacken
     id = backend.add(b"s", b"*", {"n": 1})
     for how in ("request", "answer"):
         wire.lose = how
-        assert backend.execute(b"XLEN", b"s") == 1
+        assert backend.request(b"XLEN", b"s") == 1
         wire.lose = how
-        assert backend.execute_all([(b"XLEN", b"s"), (b"XRANGE", b"s", b"-", b"+")])[1][0][0] == id
+        assert backend.request_all([(b"XLEN", b"s"), (b"XRANGE", b"s", b"-", b"+")])[1][0][0] == id
     wire.lose = "answer"
-    assert backend.execute(b"XDEL", b"s", id) == 0  # it was there when this was asked for first
-    assert backend.execute(b"XLEN", b"s") == 0
+    assert backend.request(b"XDEL", b"s", id) == 0  # it was there when this was asked for first
+    assert backend.request(b"XLEN", b"s") == 0
     assert wire.lost == 5
 
 
@@ -144,11 +144,11 @@ def test_a_connection_that_ended_while_it_was_idle_harms_nobody(server_url: str,
     backend = RemoteBackend(server_url)
     stream = headrace.Stream(backend, "s")
     stream.add({"n": 1})
-    number = backend.execute(b"CLIENT", b"ID")
+    number = backend.request(b"CLIENT", b"ID")
     assert client.client_kill_filter(_id=number) == 1
     wait_until(lambda: all(one["id"] != str(number) for one in client.client_list()))
     stream.add({"n": 2})
-    assert len(stream) == 2 and backend.execute(b"CLIENT", b"ID") != number
+    assert len(stream) == 2 and backend.request(b"CLIENT", b"ID") != number
     backend.close()
 
 
@@ -196,15 +196,15 @@ def test_replies_have_the_shapes_of_resp2_whatever_the_client(server_url: str, c
         redis.Redis(connection_pool=pool),
     ):
         backend = RemoteBackend(given)
-        assert backend.execute(b"XRANGE", b"s", b"-", b"+") == [[b"1-1", [b"a", b"1"]]]
-        assert backend.execute(b"XINFO", b"STREAM", b"s")[:2] == [b"length", 1]
-        assert backend.execute(b"XREAD", b"STREAMS", b"s", b"1-1") is None
-        assert backend.execute(b"SET", b"k", b"v") == b"OK" and backend.execute(b"GET", b"k") == b"v"
+        assert backend.request(b"XRANGE", b"s", b"-", b"+") == [[b"1-1", [b"a", b"1"]]]
+        assert backend.request(b"XINFO", b"STREAM", b"s")[:2] == [b"length", 1]
+        assert backend.request(b"XREAD", b"STREAMS", b"s", b"1-1") is None
+        assert backend.request(b"SET", b"k", b"v") == b"OK" and backend.request(b"GET", b"k") == b"v"
         backend.close()
 
 
 def test_several_requests_in_one_go(backend: RemoteBackend) -> None:
-    replies = backend.execute_all(
+    replies = backend.request_all(
         [
             (b"SET", b"k", b"text"),
             (b"XLEN", b"k"),
@@ -212,12 +212,12 @@ def test_several_requests_in_one_go(backend: RemoteBackend) -> None:
         ]
     )
     assert replies[0] == b"OK" and isinstance(replies[1], WrongType) and isinstance(replies[2], NoSuchGroup)
-    assert backend.execute_all([]) == []
-    replies = backend.execute_all([(b"XADD", b"s", b"1-1", b"a", b"b"), (b"XLEN", b"k")], atomic=True)
+    assert backend.request_all([]) == []
+    replies = backend.request_all([(b"XADD", b"s", b"1-1", b"a", b"b"), (b"XLEN", b"k")], atomic=True)
     assert replies[0] == b"1-1" and isinstance(replies[1], WrongType)
     with pytest.raises(CommandError, match="wrong number of arguments"):
-        backend.execute_all([(b"XADD", b"s", b"2-1", b"a", b"b"), (b"XADD", b"s")], atomic=True)
-    assert backend.execute(b"XLEN", b"s") == 1
+        backend.request_all([(b"XADD", b"s", b"2-1", b"a", b"b"), (b"XADD", b"s")], atomic=True)
+    assert backend.request(b"XLEN", b"s") == 1
 
 
 def test_waiting_goes_on_over_a_lost_connection(
@@ -250,7 +250,7 @@ def test_after_close_nothing_is_asked_any_more(backend: RemoteBackend) -> None:
     backend.close()
     start = time.monotonic()
     with pytest.raises(DatabaseClosed):
-        backend.execute(b"XLEN", b"s")
+        backend.request(b"XLEN", b"s")
     assert time.monotonic() - start < 10
 
 
@@ -260,9 +260,9 @@ def test_a_wrong_password_is_no_lost_connection(server_url: str, client: redis.R
     try:
         wrong = RemoteBackend(f"redis://reader:wrong@127.0.0.1:{port}")
         with pytest.raises(AccessDenied, match="WRONGPASS"):
-            wrong.execute(b"XLEN", b"s")
+            wrong.request(b"XLEN", b"s")
         right = RemoteBackend(f"redis://reader:right@127.0.0.1:{port}")
-        assert right.execute(b"XLEN", b"s") == 0
+        assert right.request(b"XLEN", b"s") == 0
         with pytest.raises(AccessDenied, match="NOPERM"):
             headrace.Stream(right, "s").add({"n": 1})
     finally:

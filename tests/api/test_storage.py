@@ -23,7 +23,7 @@ def test_what_was_written_is_there_again(tmp_path, fsync) -> None:
         ids = db.backend.add_many(b"s", [{"n": n} for n in range(100)])
         db.execute("XGROUP", "CREATE", "s", "g", "0")
         db.execute("XREADGROUP", "GROUP", "g", "c", "COUNT", 7, "STREAMS", "s", ">")
-        db.backend.execute(b"SELECT", b"3")
+        db.backend.request(b"SELECT", b"3")
     with headrace.open(tmp_path / "new" / "one") as db:
         assert [entry[0] for entry in db.execute("XRANGE", "s", "-", "+")] == ids
         assert db.execute("XPENDING", "s", "g")[0] == 7

@@ -39,12 +39,12 @@ def test_streams_are_where_their_owners_are(cluster: Cluster) -> None:
             stream.add_many([{"n": n}, {"n": n}])
             assert len(stream.read("0")) == len(list(stream)) == 3 and stream[first]["n"] == b"%d" % n
         assert {stream.name for stream in db.streams("spread*")} == set(names)
-        lengths = db.backend.execute_all([(b"XLEN", name.encode()) for name in names * 3])
+        lengths = db.backend.request_all([(b"XLEN", name.encode()) for name in names * 3])
         assert lengths == [3] * 9
         for master, name in zip(cluster.masters, names, strict=True):
             assert master.client.xlen(name) == 3
         with pytest.raises(CrossSlot):
-            db.backend.execute_all(
+            db.backend.request_all(
                 [(b"XADD", name.encode(), b"*", b"a", b"b") for name in names], atomic=True
             )
 
@@ -61,7 +61,7 @@ def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
     assert len(stream) == 1  # still there
     origin.client.migrate("127.0.0.1", target.port, name, 0, 5000)
     stream.add({"n": 1})  # ASK
-    assert backend.execute_all([(b"XLEN", name.encode()), (b"XLEN", name.encode())]) == [2, 2]
+    assert backend.request_all([(b"XLEN", name.encode()), (b"XLEN", name.encode())]) == [2, 2]
     assert len(stream.add_many([{"n": 2}, {"n": 3}])) == 2
     for node in (target, origin):
         node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(target))

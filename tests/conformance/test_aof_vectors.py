@@ -64,7 +64,7 @@ def start(directory, truncated_ok=True):
         DiskDirectory(str(directory)),
         LogFileNames(),
         engine.keyspace,
-        Replayer(engine, NOW_MS).execute,
+        Replayer(engine, NOW_MS).replay,
         appendonly=True,
         dbfilename="dump.rdb",
         truncated_ok=truncated_ok,
@@ -185,7 +185,7 @@ def test_a_check_says_what_a_start_would(name, server, lay_out):
 
     def new_engine():
         engine = Engine()
-        return engine.keyspace, Replayer(engine, NOW_MS).execute
+        return engine.keyspace, Replayer(engine, NOW_MS).replay
 
     single = directory / "appendonly.aof"
     report = check_file(str(single if single.exists() else directory), new_engine, NOW_MS)

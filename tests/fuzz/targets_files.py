@@ -220,7 +220,7 @@ def recover_log(data: bytes) -> set[Hashable]:
             Memory(files),  # type: ignore[arg-type]
             names,
             engine.keyspace,
-            Replayer(engine, NOW).execute,
+            Replayer(engine, NOW).replay,
             appendonly=True,
             dbfilename="dump.rdb",
             truncated_ok=True,

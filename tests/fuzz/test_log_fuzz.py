@@ -125,7 +125,7 @@ def test_a_log_of_real_commands_with_faults_never_breaks_the_engine():
         if rng.random() < 0.5:
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         engine = Engine()
-        reader = LogReader(Bytes(bytes(data)), "log", Replayer(engine, 1000).execute)
+        reader = LogReader(Bytes(bytes(data)), "log", Replayer(engine, 1000).replay)
         try:
             outcome = reader.run()
         except Damaged:

@@ -43,7 +43,7 @@ def snapshot():
 
 def new_engine():
     engine = Engine()
-    return engine.keyspace, Replayer(engine, NOW_MS).execute
+    return engine.keyspace, Replayer(engine, NOW_MS).replay
 
 
 def check(path):

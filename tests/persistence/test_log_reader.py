@@ -213,7 +213,7 @@ def engine():
 
 
 def play(engine, data):
-    return replay(Bytes(data), "log", Replayer(engine, 1_000_000).execute)
+    return replay(Bytes(data), "log", Replayer(engine, 1_000_000).replay)
 
 
 def test_commands_are_carried_out_and_leave_nothing_else_behind(engine):

@@ -58,7 +58,7 @@ class Place:
             files or DiskDirectory(str(self.root)),
             LogFileNames(),
             self.engine.keyspace,
-            Replayer(self.engine, NOW_MS).execute,
+            Replayer(self.engine, NOW_MS).replay,
             appendonly=appendonly,
             dbfilename="dump.rdb",
             truncated_ok=truncated_ok,

@@ -97,10 +97,10 @@ class Backend(Protocol):
     def is_remote(self) -> bool:
         """Whether it is a server: round trips take time, and a reply may be lost."""
 
-    def execute(self, *words: bytes) -> Any:
+    def request(self, *words: bytes) -> Any:
         """Execute one command that does not block. Raises CommandError if it is rejected."""
 
-    def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
+    def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         """Execute many commands with one round trip or one sync. Errors are elements of the returned list.
 
         atomic: execute all as one transaction (MULTI and EXEC). If one is malformed, none is executed and

@@ -101,7 +101,7 @@ class Database:
             found, cursor = set(), b"0"
             options = (b"MATCH", encode_name(match), b"COUNT", b"%d" % SCAN_COUNT, b"TYPE", b"stream")
             while True:
-                cursor, names = self.backend.execute(b"SCAN", cursor, *options)
+                cursor, names = self.backend.request(b"SCAN", cursor, *options)
                 found.update(names)
                 if cursor == b"0":
                     break
@@ -133,7 +133,7 @@ class Database:
         """
         argv = [encode_argument(word) for word in words]
         reject_stateful_command(argv)
-        return self.backend.execute(*argv)
+        return self.backend.request(*argv)
 
     def client(self, **options: Any) -> redis.Redis:
         """Return a redis-py `Redis` client of this database.

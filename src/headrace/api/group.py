@@ -143,7 +143,7 @@ class Group(Generic[T]):
             False if the group already existed.
         """
         try:
-            self.backend.execute(b"XGROUP", b"CREATE", self.stream.key, self.key, self._start, b"MKSTREAM")
+            self.backend.request(b"XGROUP", b"CREATE", self.stream.key, self.key, self._start, b"MKSTREAM")
         except CommandError as refused:
             if str(refused).startswith("BUSYGROUP"):
                 return False
@@ -290,7 +290,7 @@ class Group(Generic[T]):
 
     def consumers(self) -> list[ConsumerInfo]:
         """Return the consumers of the group."""
-        reply = self.backend.execute(b"XINFO", b"CONSUMERS", self.stream.key, self.key)
+        reply = self.backend.request(b"XINFO", b"CONSUMERS", self.stream.key, self.key)
         return [ConsumerInfo.from_reply(one) for one in reply]
 
     def pending(
@@ -314,7 +314,7 @@ class Group(Generic[T]):
         longer = (b"IDLE", b"%d" % round(idle * 1000)) if idle > 0 else ()
         whose = () if consumer is None else (encode_name(consumer),)
         bounds = (range_start(start), range_end(end), count_argument(count))
-        rows = self.backend.execute(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
+        rows = self.backend.request(b"XPENDING", self.stream.key, self.key, *longer, *bounds, *whose)
         return [
             PendingEntry(id_from_reply(id), decode_name(owner), math.inf if ms < 0 else ms / 1000, times)
             for id, owner, ms, times in rows
@@ -325,7 +325,7 @@ class Group(Generic[T]):
 
         A datetime is for entries added at that moment or later. Pending entries stay pending.
         """
-        self.backend.execute(b"XGROUP", b"SETID", self.stream.key, self.key, group_start_id(id))
+        self.backend.request(b"XGROUP", b"SETID", self.stream.key, self.key, group_start_id(id))
 
     def remove_consumer(self, consumer: str | bytes) -> None:
         """Remove a consumer that no longer runs.
@@ -338,12 +338,12 @@ class Group(Generic[T]):
             raise UsageError(
                 f"{decode_name(encode_name(consumer))!r} has entries pending, {rows[0].id} for one"
             )
-        self.backend.execute(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, encode_name(consumer))
+        self.backend.request(b"XGROUP", b"DELCONSUMER", self.stream.key, self.key, encode_name(consumer))
 
     def destroy(self) -> bool:
         """Delete the group and its pending entries; the stream stays. Returns False if it did not exist."""
         try:
-            return bool(self.backend.execute(b"XGROUP", b"DESTROY", self.stream.key, self.key))
+            return bool(self.backend.request(b"XGROUP", b"DESTROY", self.stream.key, self.key))
         except CommandError as refused:
             if str(refused).startswith("ERR The XGROUP subcommand requires the key to exist"):
                 return False

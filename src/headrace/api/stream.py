@@ -253,7 +253,7 @@ class Stream(Generic[T]):
         if references != "keep":
             words.append(references_argument(references))
         try:
-            removed: int = self.backend.execute(b"XTRIM", self.key, *words)
+            removed: int = self.backend.request(b"XTRIM", self.key, *words)
         except CommandError as refused:
             raise _explained(refused, words) from None
         return removed
@@ -275,18 +275,18 @@ class Stream(Generic[T]):
             return 0
         words = [bytes(to_stream_id(id)) for id in ids]
         if references == "keep":
-            removed: int = self.backend.execute(b"XDEL", self.key, *words)
+            removed: int = self.backend.request(b"XDEL", self.key, *words)
             return removed
         policy = references_argument(references)
         try:
-            codes = self.backend.execute(b"XDELEX", self.key, policy, b"IDS", b"%d" % len(words), *words)
+            codes = self.backend.request(b"XDELEX", self.key, policy, b"IDS", b"%d" % len(words), *words)
         except NotSupported as refused:
             raise _explained(refused, [policy]) from None
         return sum(code == 1 for code in codes)
 
     def destroy(self) -> bool:
         """Delete the stream with all its entries and groups. Returns False if it did not exist."""
-        return bool(self.backend.execute(b"DEL", self.key))
+        return bool(self.backend.request(b"DEL", self.key))
 
     # Reading existing entries.
 
@@ -326,7 +326,7 @@ class Stream(Generic[T]):
         last = StreamID.MAX if command == b"XRANGE" else StreamID.MIN
         while left > 0:
             asked = int(min(page, left))
-            reply = self.backend.execute(command, self.key, at, to, b"COUNT", b"%d" % asked)
+            reply = self.backend.request(command, self.key, at, to, b"COUNT", b"%d" % asked)
             entries = entries_from_reply(reply, self.codec)
             yield from entries
             if len(entries) < asked or entries[-1].id == last:
@@ -377,7 +377,7 @@ class Stream(Generic[T]):
 
     def __len__(self) -> int:
         """The number of entries."""
-        length: int = self.backend.execute(b"XLEN", self.key)
+        length: int = self.backend.request(b"XLEN", self.key)
         return length
 
     def __bool__(self) -> bool:
@@ -399,7 +399,7 @@ class Stream(Generic[T]):
             NoSuchStream: if the stream does not exist.
         """
         try:
-            return StreamInfo.from_reply(self.backend.execute(b"XINFO", b"STREAM", self.key), self.codec)
+            return StreamInfo.from_reply(self.backend.request(b"XINFO", b"STREAM", self.key), self.codec)
         except NoSuchKey:
             raise self._missing() from None
 
@@ -437,7 +437,7 @@ class Stream(Generic[T]):
             words += [b"COUNT", count_argument(count)]
         words += [b"STREAMS", self.key, bytes(to_stream_id(after))]
         if block is None:
-            reply = self.backend.execute(*words)
+            reply = self.backend.request(*words)
         elif block >= 0:
             reply = self.backend.wait(words, None if math.isinf(block) else block, stop)
         else:
@@ -528,7 +528,7 @@ class Stream(Generic[T]):
     def groups(self) -> list[GroupInfo]:
         """Return the consumer groups; an empty list if the stream does not exist."""
         try:
-            return [GroupInfo.from_reply(one) for one in self.backend.execute(b"XINFO", b"GROUPS", self.key)]
+            return [GroupInfo.from_reply(one) for one in self.backend.request(b"XINFO", b"GROUPS", self.key)]
         except NoSuchKey:
             return []
 

@@ -80,7 +80,7 @@ def player() -> tuple[Keyspace, Execute]:
     settings = Settings()
     settings.databases = DATABASES
     engine = Engine(settings)
-    return engine.keyspace, Replayer(engine, time.time_ns() // 1_000_000).execute
+    return engine.keyspace, Replayer(engine, time.time_ns() // 1_000_000).replay
 
 
 def show(report: Report, console: Console) -> None:

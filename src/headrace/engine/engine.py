@@ -198,7 +198,7 @@ class Engine:
             self._serve_ready()
 
     @cython.ccall
-    def execute_queue(self, session: Session, queue: list[tuple[CommandRow, list[bytes]]]) -> cython.void:
+    def run_transaction(self, session: Session, queue: list[tuple[CommandRow, list[bytes]]]) -> cython.void:
         """Run the queued commands of an EXEC: one reply each; errors are replies; none blocks."""
         call: Call = self.exec_call
         row: CommandRow

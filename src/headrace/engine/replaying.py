@@ -34,7 +34,7 @@ class InvalidLogCommand(CommandError):
 @cython.final
 @cython.cclass
 class Replayer:
-    """Executes the commands of a log on an engine's keyspace, one after the other."""
+    """Replays the commands of a log on an engine's keyspace, one after the other."""
 
     engine: Engine
     keyspace: Keyspace
@@ -54,8 +54,8 @@ class Replayer:
         self.call.reply = self.session.reply
 
     @cython.ccall
-    def execute(self, argv: list[bytes]) -> bytes | None:
-        """Execute one command; return its error text if it failed, else None.
+    def replay(self, argv: list[bytes]) -> bytes | None:
+        """Replay one command; return its error text if it failed, else None.
 
         Raises:
             CommandError: if the command cannot be in a log: it is unknown, has too few arguments, does not

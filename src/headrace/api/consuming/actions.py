@@ -1,7 +1,7 @@
 """What a Worker wants done next. The driver performs the action and reports the result.
 
 Delivery       call the handler with it                  then ack(), record_failure(), retry() or fail()
-SendRequests   backend.execute_all(requests, atomic)     then handle_replies() or handle_error()
+SendRequests   backend.request_all(requests, atomic)     then handle_replies() or handle_error()
 BlockingRead   backend.wait(argv, seconds)               then handle_replies() or handle_error()
 Idle           wait for `seconds`, or until a change
 Finished       end this thread

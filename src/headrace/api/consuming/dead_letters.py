@@ -104,7 +104,7 @@ class DeadLetters(Generic[T]):
         """Iterate over the dead letters of this group, oldest first."""
         start = b"-"
         while True:
-            reply = self._backend.execute(b"XRANGE", self.key, start, b"+", b"COUNT", b"%d" % PAGE)
+            reply = self._backend.request(b"XRANGE", self.key, start, b"+", b"COUNT", b"%d" % PAGE)
             entries: list[Entry[Any]] = entries_from_reply(reply, self._codec)
             for entry in entries:
                 if self._ours(entry):
@@ -141,16 +141,16 @@ class DeadLetters(Generic[T]):
         remove = (b"XDEL", self.key, bytes(letter.id))
         place = (self._stream, self._group, letter.consumer.encode("utf-8", "surrogateescape"))
         how = (b"TIME", b"0", b"RETRYCOUNT", b"0", b"FORCE", b"JUSTID")
-        if self._backend.execute(b"XCLAIM", *place, b"0", bytes(letter.origin), *how):
-            self._backend.execute(*remove)
+        if self._backend.request(b"XCLAIM", *place, b"0", bytes(letter.origin), *how):
+            self._backend.request(*remove)
             return True
-        reply = self._backend.execute(b"XRANGE", self.key, bytes(letter.id), bytes(letter.id))
+        reply = self._backend.request(b"XRANGE", self.key, bytes(letter.id), bytes(letter.id))
         if not reply:
             return False
         words = reply[0][1]
         pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in OURS]
         add = (b"XADD", self._stream, b"*", *(word for pair in pairs for word in pair))
-        for one in self._backend.execute_all([add, remove], atomic=True):
+        for one in self._backend.request_all([add, remove], atomic=True):
             if isinstance(one, CommandError):
                 raise one
         return True
@@ -167,7 +167,7 @@ class DeadLetters(Generic[T]):
         removed = 0
         wanted = [bytes(to_stream_id(id)) for id in ids] or [bytes(letter.id) for letter in self]
         for at in range(0, len(wanted), PAGE):
-            removed += self._backend.execute(b"XDEL", self.key, *wanted[at : at + PAGE])
+            removed += self._backend.request(b"XDEL", self.key, *wanted[at : at + PAGE])
         return removed
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ def perform(backend: Backend, worker: Worker, ask: SendRequests) -> None:
     action: SendRequests | None = ask
     while action is not None:
         try:
-            replies = backend.execute_all(action.requests, action.atomic)
+            replies = backend.request_all(action.requests, action.atomic)
         except HeadraceError as error:
             worker.handle_error(action, error)
             return

@@ -230,7 +230,7 @@ class LocalEngine:
 
     # One request.
 
-    def execute(self, *words: bytes) -> Any:
+    def request(self, *words: bytes) -> Any:
         """Execute one command. A blocking command blocks this thread."""
         return self.run(list(words), None)
 
@@ -336,7 +336,7 @@ class LocalEngine:
 
     # Many requests.
 
-    def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
+    def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         """Execute many commands in a row, as a transaction if atomic; no other request comes between them."""
         batch: list[Any] = [list(words) for words in requests]
         replies: list[Any] = []

@@ -106,7 +106,7 @@ class Storage:
             self.files,
             self.names,
             engine.keyspace,
-            Replayer(engine, now_ms).execute,
+            Replayer(engine, now_ms).replay,
             appendonly=True,
             dbfilename=SNAPSHOT,
             truncated_ok=True,

@@ -84,11 +84,11 @@ class RemoteBackend:
     def __repr__(self) -> str:
         return f"RemoteBackend({self.topology!r})"
 
-    def execute(self, *words: bytes) -> Any:
+    def request(self, *words: bytes) -> Any:
         """Execute one command and return its reply."""
         return raise_error_reply(self._send_with_retries(key_of(words), [words], is_repeatable(words))[0])
 
-    def execute_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
+    def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         """Execute many commands, with one round trip per server. Errors are elements of the returned list."""
         if not requests:
             return []
@@ -118,7 +118,7 @@ class RemoteBackend:
         while stop is None or not stop.is_set():
             left = longest if end is None else min(longest, end - time.monotonic())
             block = (b"BLOCK", b"%d" % max(1, round(left * 1000))) if left > 0 else ()
-            reply = self.execute(*words[:at], *block, *words[at:])
+            reply = self.request(*words[:at], *block, *words[at:])
             if reply is not None or not block:
                 return reply
         return None
@@ -138,7 +138,7 @@ class RemoteBackend:
     ) -> list[bytes]:
         """Execute one XADD for each entry, as a transaction in one round trip; return the IDs."""
         requests = [(b"XADD", key, *options, b"*", *encode_fields(fields)) for fields in entries]
-        return [raise_error_reply(reply) for reply in self.execute_all(requests, atomic=len(requests) > 1)]
+        return [raise_error_reply(reply) for reply in self.request_all(requests, atomic=len(requests) > 1)]
 
     def now_ms(self) -> int:
         """The clock of this machine, in milliseconds since 1970."""

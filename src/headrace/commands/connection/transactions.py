@@ -57,7 +57,7 @@ def run_exec(call: Call) -> None:
         call.reply.null_array()
         return
     call.reply.array(len(queue))
-    call.engine.execute_queue(session, queue)
+    call.engine.run_transaction(session, queue)
 
 
 @cython.cfunc

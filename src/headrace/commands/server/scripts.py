@@ -111,7 +111,7 @@ def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
         return -1
     limit = [b"LIMIT", words[3]] if words[2] == b"~" else []
     call.argv = [b"XTRIM", keys[0], b"MINID", words[2], words[0], *limit, b"ACKED"]
-    return trim.execute_trim(call)
+    return trim.trim_stream(call)
 
 
 # By digest: the function, and the minimum numbers of keys and of other arguments.

@@ -288,8 +288,8 @@ def parse_trim(call: Call) -> TrimOptions:
 
 
 @cython.ccall
-def execute_trim(call: Call) -> cython.longlong:
-    """Execute the XTRIM in call.argv and record it exactly; return how many entries were removed."""
+def trim_stream(call: Call) -> cython.longlong:
+    """Trim as the XTRIM in call.argv says, and record it exactly; return how many entries were removed."""
     trim: TrimOptions = parse_trim(call)
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)
@@ -307,7 +307,7 @@ def execute_trim(call: Call) -> cython.longlong:
 
 def run_trim(call: Call) -> None:
     """XTRIM: reply with the number of removed entries."""
-    call.reply.integer(execute_trim(call))
+    call.reply.integer(trim_stream(call))
 
 
 @cython.final
