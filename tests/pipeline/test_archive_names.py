@@ -14,11 +14,11 @@ from stream_server import StreamServer
 from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive import archive, count_archive
-from headrace.pipeline.compact import compact
+from headrace.pipeline.compaction import compact_archive
+from headrace.pipeline.local_spark import utf8_locale
 from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.sessions import utf8_locale
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import archived_through, published_id
@@ -79,7 +79,7 @@ def test_streams_of_any_name_are_archived_and_come_back(
     fill(stream_server, 5, 2)
     assert archive(spark, url, STREAMS, directory, entries_per_batch=20) == 2 * len(NAMES)
     fill(stream_server, 7, 1)
-    compact(directory)
+    compact_archive(directory)
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory)).load().collect()
     found = sorted((row.stream, int(row.fields["n"])) for row in rows)
     assert found == sorted((stream, n) for stream in STREAMS for n in range(1, 8))

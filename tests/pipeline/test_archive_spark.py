@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import archive, count_archive, parse_schema
 from headrace.pipeline.archive_metadata import archive_lock
-from headrace.pipeline.compact import compact
-from headrace.pipeline.sessions import local_spark
+from headrace.pipeline.compaction import compact_archive
+from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.pipeline.watermark import archived_through, published_id
@@ -63,7 +63,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     assert ids(directory) == expected
 
     before = len(committed_files(directory))
-    done = compact(directory)
+    done = compact_archive(directory)
     assert done.before > done.after > 0
     assert len(committed_files(directory)) == before - done.before + done.after
     assert ids(directory) == expected
@@ -76,7 +76,7 @@ def test_streams_are_archived_compacted_trimmed_and_archived_further(
     for stream in [*STREAMS, "new"]:
         fill(client, stream, 101, 60)
     assert archive(spark, server_url, [*STREAMS, "new"], directory, entries_per_batch=20) == 180
-    compact(directory)
+    compact_archive(directory)
     table = spark.read.parquet(str(directory))
     assert table.count() == 380 and count_archive(spark, directory).distinct == 380
     row = table.where("id = '3600000-1'").first()

@@ -16,7 +16,7 @@ from headrace.pipeline.load import load, sorted_by_time
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.server_connection import ServerConnection
-from headrace.pipeline.times import TimeColumn, choose_time_column
+from headrace.pipeline.time_columns import TimeColumn, choose_time_column
 
 
 @pytest.fixture

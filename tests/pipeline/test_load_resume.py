@@ -18,7 +18,7 @@ from headrace.pipeline.load import load
 from headrace.pipeline.load_marker import RowDigest
 from headrace.pipeline.loader import LoadJob, LoadReport
 from headrace.pipeline.server_connection import ServerConnection
-from headrace.pipeline.times import TimeColumn
+from headrace.pipeline.time_columns import TimeColumn
 
 TIMES = TimeColumn("at", is_field=False)
 JOB = LoadJob("x", "rows.csv", 100)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.whole
 AFTER_ANOTHER = """
 import os, sys, pathlib
 from pyspark.sql import SparkSession
-from headrace.pipeline.sessions import local_spark
+from headrace.pipeline.local_spark import local_spark
 
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate().stop()
 os.environ["SET_AFTERWARDS"] = "yes"

@@ -21,12 +21,12 @@ from pyspark.sql import Row, SparkSession
 from headrace.errors import HeadraceError
 from headrace.pipeline import archive as job
 from headrace.pipeline.archive import archive, count_archive, count_exact_rows, entries, parse_schema
-from headrace.pipeline.compact import compact
-from headrace.pipeline.inference import infer_columns, sample_entries
+from headrace.pipeline.column_inference import infer_columns, sample_entries
+from headrace.pipeline.compaction import compact_archive
+from headrace.pipeline.local_spark import local_spark
 from headrace.pipeline.query import register_views, run_query
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.sessions import local_spark
 from headrace.pipeline.trim import trim
 from headrace.pipeline.trim_horizon import RetentionPolicy
 from headrace.spark.archive.files import committed_files
@@ -120,7 +120,7 @@ def test_any_bytes_survive_archive_trim_and_replay(
         assert written == len(whole) == len(some) + len(more) + 1
         trim(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
         assert len(read(raw, "s")) == 1
-        compact(directory)
+        compact_archive(directory)
         replay(ReplaySource("s", None, directory), server_url, "t", name="x")
         assert read(raw, "t") == whole
 
@@ -224,7 +224,7 @@ def test_an_archive_of_an_earlier_version_goes_on_with_the_new_column(
     for compacted in (False, True):
         if compacted:
             before = {path: count_exact_rows(path) for path in committed_files(directory)}
-            compact(directory)
+            compact_archive(directory)
             after = {path: count_exact_rows(path) for path in committed_files(directory)}
             assert len(after) < len(before) and sum(after.values()) == sum(before.values()) == 6
         raw.delete("t")

@@ -44,7 +44,7 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
     sql = "SELECT text FROM orders JOIN `a:b` USING (n) JOIN old USING (n) WHERE t = 'a:b'"
     assert streams_in_query(sql, servers, read_archive(maker.directory)) == ["orders", "a:b", "old"]
     assert streams_in_query(sql, servers, None) == ["orders", "a:b"]
-    with pytest.raises(UsageError, match="names no stream"):
+    with pytest.raises(UsageError, match="names no existing stream"):
         streams_in_query("SELECT 'orders' FROM text", servers, None)
     servers.close()
 

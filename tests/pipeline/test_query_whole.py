@@ -14,8 +14,8 @@ from archives import ArchiveMaker, Entry
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import interrupts
 from headrace.pipeline.query import follow_query, register_views, run_query
+from headrace.pipeline.query_errors import query_errors_explained
 from headrace.pipeline.spark_import import load_from_spark
-from headrace.pipeline.sql_errors import query_failures_explained
 
 pytestmark = pytest.mark.whole
 
@@ -62,7 +62,7 @@ def test_sql_over_an_archive_and_what_is_live(
     for fetch in (found.collect, lambda: list(found.toLocalIterator())):
         with (
             pytest.raises(HeadraceError, match=r"the query failed: \[CAST_INVALID_INPUT\].*SQLSTATE: 22018$"),
-            query_failures_explained(),
+            query_errors_explained(),
         ):
             fetch()
 

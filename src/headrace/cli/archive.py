@@ -25,9 +25,8 @@ from headrace.pipeline.archive import (
     count_archive,
     parse_schema,
 )
-from headrace.pipeline.compact import compact
-from headrace.pipeline.inference import (
-    SAMPLE,
+from headrace.pipeline.column_inference import (
+    SAMPLE_ENTRIES,
     field_types,
     infer_columns,
     lacks_time_format,
@@ -35,8 +34,9 @@ from headrace.pipeline.inference import (
     unusable_names,
     with_time_formats,
 )
+from headrace.pipeline.compaction import compact_archive
 from headrace.pipeline.interrupts import raise_if_interrupted
-from headrace.pipeline.progress import BatchProgress
+from headrace.pipeline.query_progress import BatchProgress
 from headrace.spark.decode.misfits import (
     READ_WITHOUT,
     MisfitCounts,
@@ -90,7 +90,7 @@ Examples:
 )
 @click.option(
     "--sample", "sampled", type=click.IntRange(min=2),
-    help=f"Entries of each stream to infer fields from.  [default: {SAMPLE}]",
+    help=f"Entries of each stream to infer fields from.  [default: {SAMPLE_ENTRIES}]",
 )  # fmt: skip
 @click.option(
     "--time-zone", callback=time_zone, default="UTC", show_default=True,
@@ -131,7 +131,7 @@ def command(
     wanted = Wanted(names, pattern, url, directory.absolute(), batch, allow_loss, compaction)
     streams = wanted_streams(url, names, pattern)
     if fields == INFER:
-        found = sample_entries(url, streams, sampled or SAMPLE)
+        found = sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
         fields = infer_columns(found)
         console.print(line(f"Fields: {fields}"), soft_wrap=True)
         for name, why in unusable_names(field_types(found)).items():
@@ -147,7 +147,7 @@ def command(
             check_field_names(wanted.fields)
             if wanted.fields is not None and lacks_time_format(wanted.fields):
                 wanted.fields = with_time_formats(
-                    wanted.fields, sample_entries(url, streams, sampled or SAMPLE)
+                    wanted.fields, sample_entries(url, streams, sampled or SAMPLE_ENTRIES)
                 )
             run(console, spark, wanted, streams)
             while not once:
@@ -202,7 +202,7 @@ def run(console: Console, spark: SparkSession, wanted: Wanted, streams: list[str
             raise
     if wanted.compaction:
         with console.status("Putting small files together"):
-            compact(wanted.directory)
+            compact_archive(wanted.directory)
 
 
 def tell_kept(console: Console, wanted: Wanted) -> None:

@@ -35,7 +35,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import ArchiveCounts, archive, count_archive, parse_schema
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadReport
-from headrace.pipeline.progress import BatchProgress
+from headrace.pipeline.query_progress import BatchProgress
 from headrace.pipeline.server_connection import ServerConnection
 
 STREAM = "flights"

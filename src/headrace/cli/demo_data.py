@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import UsageError
 from headrace.pipeline.file_readers import FileReader
-from headrace.pipeline.times import TimeColumn
+from headrace.pipeline.time_columns import TimeColumn
 
 ZONE = "America/New_York"
 ROWS = 336_776

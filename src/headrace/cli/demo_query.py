@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.pipeline.archive import entries, parse_schema
-from headrace.pipeline.progress import BatchProgress, follow_batches
+from headrace.pipeline.query_progress import BatchProgress, follow_batches
 
 # What each of the 19 fields is; the archive's columns.
 FIELDS = """

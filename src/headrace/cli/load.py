@@ -28,7 +28,7 @@ from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, LoadReport
 from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.server_connection import ServerConnection
-from headrace.pipeline.times import TimeColumn, choose_time_column
+from headrace.pipeline.time_columns import TimeColumn, choose_time_column
 from headrace.plurals import plural
 from headrace.spark.archive.local_paths import local_path
 

@@ -24,10 +24,10 @@ from headrace.cli.values import LocalPath, time_zone
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
 from headrace.pipeline.archive import parse_schema
-from headrace.pipeline.catalog import catalog_rows, catalog_statement, check_reads
+from headrace.pipeline.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.query import StreamView, follow_query, register_views, run_query
-from headrace.pipeline.sql_errors import query_failures_explained
+from headrace.pipeline.query_errors import query_errors_explained
 from headrace.spark.decode.misfits import (
     MisfitCounts,
     collected_misfits,
@@ -96,12 +96,12 @@ def command(
         raise UsageError(f"--rows is for the terminal, --{form} writes all rows: put a LIMIT into the SQL")
     shown = rows or ROWS_SHOWN
     told = Console(stderr=True, highlight=False)
-    check_reads(sql)
-    statement = catalog_statement(sql)
+    reject_writes(sql)
+    statement = parse_catalog_statement(sql)
     if statement is not None and following:
         raise UsageError("--follow is for queries: leave it out with SHOW TABLES and DESCRIBE")
     if statement is not None and not said:  # quick: only --fields needs Spark, to read its types
-        print_rows(*catalog_rows(statement, url, directory), shown, form)
+        print_rows(*run_catalog_statement(statement, url, directory), shown, form)
         return
     with ExitStack() as stack:
         scratch = stack.enter_context(TemporaryDirectory(prefix="headrace-query-"))
@@ -112,7 +112,7 @@ def command(
         archive = None if directory is None else directory.absolute()
         fields = dict(columns_of(each) for each in said)
         if statement is not None:
-            print_rows(*catalog_rows(statement, url, archive, fields), shown, form)
+            print_rows(*run_catalog_statement(statement, url, archive, fields), shown, form)
             return
         tables = register_views(spark, sql, url, archive=archive, fields=fields, following=following)
         if unknown := sorted(set(fields) - {"", *(table.stream for table in tables)}):
@@ -122,7 +122,7 @@ def command(
         if following:
             follow_it(run_query(spark, sql, tables, names_at(url)), shown, form)
         else:
-            with query_failures_explained():
+            with query_errors_explained():
                 answer(told, run_query(spark, sql, tables, names_at(url)), shown, form)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from headrace.pipeline.sessions import local_spark
+from headrace.pipeline.local_spark import local_spark
 
 STARTING = "Starting Spark…"
 

@@ -33,8 +33,8 @@ from headrace.pipeline.archive_metadata import (
     create_or_open,
     record_directory_names,
 )
-from headrace.pipeline.inference import ARCHIVE_COLUMNS, quote_identifier
-from headrace.pipeline.progress import BatchProgress, follow_batches
+from headrace.pipeline.column_inference import ARCHIVE_COLUMNS, quote_identifier
+from headrace.pipeline.query_progress import BatchProgress, follow_batches
 from headrace.pipeline.watermark import WatermarkPublisher
 from headrace.spark.archive.files import committed_files
 from headrace.spark.archive.local_paths import local_path

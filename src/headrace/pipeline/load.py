@@ -19,7 +19,7 @@ from headrace.pipeline.loader import Loader, LoadJob, LoadReport, OnBadRow
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import split_valid_rows
 from headrace.pipeline.server_connection import ServerConnection
-from headrace.pipeline.times import TimeColumn
+from headrace.pipeline.time_columns import TimeColumn
 from headrace.spark.sink.write_timeouts import explain_timeouts
 
 Rows = Iterable[pa.RecordBatch | BadRow]

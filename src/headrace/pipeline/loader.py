@@ -20,7 +20,7 @@ from headrace.pipeline.load_marker import LoadMarker, LoadState, RowDigest
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import ValidRows, split_valid_rows
 from headrace.pipeline.server_connection import ServerConnection
-from headrace.pipeline.times import TimeColumn
+from headrace.pipeline.time_columns import TimeColumn
 from headrace.spark.options import parse_options
 from headrace.spark.sink.exactly_once import IdTooSmall
 from headrace.spark.sink.sender import ColumnRoles, RowSender

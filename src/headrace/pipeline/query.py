@@ -1,8 +1,8 @@
 """Query streams in SQL: each stream that a query names is a view of its name.
 
 The columns of a stream are given by the caller, taken from an archive with typed columns, or inferred from a
-sample of entries (inference). Each view also has _stream, _id, _timestamp and _sequence. Only columns that
-the query names are read.
+sample of entries (column_inference). Each view also has _stream, _id, _timestamp and _sequence. Only columns
+that the query names are read.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -33,11 +34,11 @@ from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.client.url import explain_connection_errors
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.inference import field_types, sample_both_ends
+from headrace.pipeline.column_inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.ordered_archive_reader import spark_fields
-from headrace.pipeline.progress import follow_batches
-from headrace.pipeline.sql_errors import sql_message
+from headrace.pipeline.query_errors import query_error_message
+from headrace.pipeline.query_progress import follow_batches
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.archive.files import Archive, read_archive
 from headrace.spark.archive.local_paths import local_path
@@ -45,7 +46,7 @@ from headrace.spark.archive.partition_reader import EXACT_COLUMN, exact_fields, 
 from headrace.spark.decode.schema import RESERVED_COLUMNS
 from headrace.spark.decode.time_formats import column_time_format
 
-SAMPLE = 400  # entries of a stream, from both its ends; half as many of its archive
+SAMPLE_ENTRIES = 400  # of a stream, from both its ends; half as many of its archive
 TYPES: dict[str, DataType] = {
     "BOOLEAN": BooleanType(),
     "BIGINT": LongType(),
@@ -62,10 +63,10 @@ METADATA = StructType(
         StructField("_sequence", LongType()),
     ]
 )
-ARCHIVES_OWN = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}
+NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
 WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
 TABLE = re.compile(r"\b(?:FROM|JOIN)\s+(`(?:[^`]|``)+`|\w+)", re.IGNORECASE)
-LITERALS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # in which nothing is a name
+LITERALS = re.compile(r"'(?:[^'\\]|\\.|'')*'|--[^\n]*")  # strings and comments, which contain no names
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class StreamView:
     Attributes:
         stream: The stream's name, and the view's.
         columns: The columns that are read.
-        sampled: From how many entries the types were inferred; 0 if they were not inferred.
+        sampled: The number of entries from which the types were inferred; 0 if they were not inferred.
         fields: All fields that a query could name.
     """
 
@@ -113,34 +114,34 @@ def register_views(
         UsageError: if the query names no stream.
         HeadraceError: if the server is not reachable.
     """
-    said = fields or {}
+    declared = fields or {}
     archive = None if archive is None else local_path(archive)
-    held = None if archive is None else read_archive(archive)
+    contents = None if archive is None else read_archive(archive)
     tables = []
     with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
-        names = streams_in_query(sql, servers, held)
+        names = streams_in_query(sql, servers, contents)
         for name in names:
-            columns, sampled = said.get(name, said.get("")), 0
-            if columns is None and held is not None:
-                columns = archived_columns(held, name)
+            columns, sampled = declared.get(name, declared.get("")), 0
+            if columns is None and contents is not None:
+                columns = archived_columns(contents, name)
             if columns is None:
-                sample = sampled_entries(servers, held, name)
+                sample = sampled_entries(servers, contents, name)
                 columns, sampled = inferred_columns(sample), len(sample)
             tables.append(StreamView(name, used_columns(sql, columns), sampled, tuple(columns.names)))
     if differ_in_case(names) or any(differ_in_case(table.columns.names) for table in tables):
-        spark.conf.set("spark.sql.caseSensitive", "true")  # else one name would stand for both
+        spark.conf.set("spark.sql.caseSensitive", "true")  # otherwise both names mean the same column
     for table in tables:
         create_view(spark, url, table, archive, following, options or {})
     return tables
 
 
 def differ_in_case(names: Sequence[str]) -> bool:
-    """Return whether some of the names differ in nothing but case."""
+    """Return whether two of the names differ only in case."""
     return len({name.lower() for name in names}) < len(names)
 
 
 def identifiers(sql: str) -> list[str]:
-    """The words and quoted names in the SQL, each once."""
+    """Return the words and quoted names in the SQL, each once."""
     found = (
         match[1].replace("``", "`") if match[1] else match[2]
         for match in WORD.finditer(without_literals(sql))
@@ -149,84 +150,85 @@ def identifiers(sql: str) -> list[str]:
 
 
 def without_literals(sql: str) -> str:
-    """The SQL without its texts and comments."""
+    """Return the SQL without its string literals and comments."""
     return LITERALS.sub(" ", sql)
 
 
-def streams_in_query(sql: str, servers: Servers, held: Archive | None) -> list[str]:
-    """The streams that the SQL names. UsageError if there is none."""
+def streams_in_query(sql: str, servers: Servers, contents: Archive | None) -> list[str]:
+    """Return the streams that the SQL names, in order. UsageError if there is none."""
     words = identifiers(sql)
-    kinds = servers.request(words, lambda pipe, word: pipe.type(stream_key(word)))
-    archived = {file.stream for file in held.files} if held else set()
-    names = [word for word in words if kinds[word] == b"stream" or word in archived]
+    key_types = servers.request(words, lambda pipe, word: pipe.type(stream_key(word)))
+    archived = {file.stream for file in contents.files} if contents else set()
+    names = [word for word in words if key_types[word] == b"stream" or word in archived]
     if not names:
-        wanted = TABLE.search(without_literals(sql))
-        if wanted is not None:
-            name = identifiers(wanted[1])[0]
+        table = TABLE.search(without_literals(sql))
+        if table is not None:
+            name = identifiers(table[1])[0]
             if hint := did_you_mean(name, [*archived, *servers.scan(".*")]):
                 raise UsageError(f"there is no stream {name!r}{hint}")
         raise UsageError(
-            "the query names no stream that exists; write its name as it is, between backticks if it has "
-            "more than letters, digits and _, as in SELECT * FROM `orders:eu`"
+            "the query names no existing stream; put a name that is more than letters, digits and _ between "
+            "backticks, as in SELECT * FROM `orders:eu`"
         )
     return names
 
 
-def archived_columns(held: Archive, stream: str) -> StructType | None:
-    """The columns of an archive of columns; None if it has maps, or not the stream."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    for file in held.files:
+def archived_columns(contents: Archive, stream: str) -> StructType | None:
+    """Return a stream's typed columns; None if the archive has a map of fields, or not the stream."""
+    for file in contents.files:
         if file.stream == stream:
             schema = pq.read_schema(file.path)
             if has_fields_map(schema):
                 return None
-            noted = spark_fields(schema.metadata)
+            spark_columns = spark_fields(schema.metadata)
             found = from_arrow_schema(schema, prefer_timestamp_ntz=False)
-            fields = [field for field in found if field.name not in ARCHIVES_OWN]
-            return StructType([with_format(field, noted.get(field.name)) for field in fields])
+            fields = [field for field in found if field.name not in NOT_FIELDS]
+            return StructType([with_epoch_seconds(field, spark_columns.get(field.name)) for field in fields])
     return None
 
 
-def with_format(field: StructField, noted: StructField | None) -> StructField:
-    """Return a column with the format that the archive's has, where the format `auto` does not include it."""
-    if noted is None or column_time_format(noted, "auto") != "epoch_s":
+def with_epoch_seconds(field: StructField, spark_column: StructField | None) -> StructField:
+    """Return a column; if Spark's metadata says that its times are in seconds, with that in its comment.
+
+    The format `auto` includes all other formats of times.
+    """
+    if spark_column is None or column_time_format(spark_column, "auto") != "epoch_s":
         return field
     return StructField(field.name, field.dataType, field.nullable, {"comment": "epoch_s"})
 
 
-def sampled_entries(servers: Servers, held: Archive | None, stream: str) -> list[Mapping[bytes, bytes]]:
-    """The fields of some entries: the first and last of the stream, and of one of its archived files."""
-    live = sample_both_ends(servers, [stream], SAMPLE)[stream]
-    found = [] if isinstance(live, Exception) else live  # the archive may have it all the same
-    files = [file for file in held.files if file.stream == stream] if held else []
+def sampled_entries(servers: Servers, contents: Archive | None, stream: str) -> list[Mapping[bytes, bytes]]:
+    """Return the fields of a sample: of both ends of the stream, and of one of its archived files."""
+    live = sample_both_ends(servers, [stream], SAMPLE_ENTRIES)[stream]
+    found = [] if isinstance(live, Exception) else live  # the stream may be only in the archive
+    files = [file for file in contents.files if file.stream == stream] if contents else []
     if files:
         with pq.ParquetFile(files[-1].path) as parquet:
             columns = [name for name in ("fields", EXACT_COLUMN) if name in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(SAMPLE // 2, [0], columns):
+            for batch in parquet.iter_batches(SAMPLE_ENTRIES // 2, [0], columns):
                 found += [dict(pairs) for pairs in exact_fields(batch).to_pylist() if pairs is not None]
                 break
     return found
 
 
 def inferred_columns(sample: Iterable[Mapping[bytes, bytes]]) -> StructType:
-    """Columns that hold what the entries of a sample hold.
+    """Return columns for the fields of a sample.
 
-    A field has none if its name is no text, or is one that the source has reserved.
+    A field whose name is not UTF-8, or is reserved by the Spark source, gets no column.
     """
     reserved = {name.lower() for name in RESERVED_COLUMNS}
-    kinds = {field_name(name): kind for name, kind in field_types(sample).items()}
+    types = {field_name(name): kind for name, kind in field_types(sample).items()}
     return StructType(
         [
             StructField(name, TYPES[kind])
-            for name, kind in kinds.items()
+            for name, kind in types.items()
             if name and name.lower() not in reserved
         ]
     )
 
 
 def field_name(name: bytes) -> str:
-    """A field's name; nothing if it is no text."""
+    """Return a field's name; empty if it is not UTF-8."""
     try:
         return name.decode()
     except UnicodeDecodeError:
@@ -234,14 +236,14 @@ def field_name(name: bytes) -> str:
 
 
 def used_columns(sql: str, columns: StructType) -> StructType:
-    """The columns that the SQL speaks of, those of an entry itself among them; all, if it has a star."""
+    """Return the columns that the SQL names, including the metadata columns; all columns if it has a `*`."""
     own = {field.name.lower() for field in METADATA}
     every = StructType([*METADATA.fields, *(f for f in columns if f.name.lower() not in own)])
     if "*" in re.sub(r"\(\s*\*", "", without_literals(sql)):
         return every
     words = {word.lower() for word in identifiers(sql)}
-    spoken = [field for field in every if field.name.lower() in words]
-    return StructType(spoken or [METADATA["_sequence"]])
+    named = [field for field in every if field.name.lower() in words]
+    return StructType(named or [METADATA["_sequence"]])
 
 
 def create_view(
@@ -252,7 +254,7 @@ def create_view(
     following: bool,
     options: Mapping[str, str],
 ) -> None:
-    """Makes the view of one stream."""
+    """Create the view of one stream."""
     reader = spark.readStream if following else spark.read
     reader = reader.format("headrace").option("url", url).option("assign", json.dumps([table.stream]))
     if archive is not None:
@@ -272,20 +274,20 @@ def run_query(
         spark: The session with the views that `register_views` created.
         sql: The query.
         tables: The views that `register_views` returned; an error for a missing column lists theirs.
-        known: The names of all streams, read when the query names a table that does not exist.
+        known: The names of all streams, iterated only if the query names a table that does not exist.
 
     Raises:
-        UsageError: if Spark does not understand the SQL.
+        UsageError: if Spark rejects the SQL.
     """
     try:
         return spark.sql(sql)
     except PySparkException as error:
-        raise UsageError(f"Spark: {sql_message(error, tables, known)}") from error
+        raise UsageError(f"Spark: {query_error_message(error, tables, known)}") from error
 
 
 def follow_query(
     rows: DataFrame,
-    most: int | None,
+    max_rows: int | None,
     on_result: Callable[[list[str], Iterable[Row], bool], None],
     seconds: float = 0.0,
 ) -> None:
@@ -293,33 +295,33 @@ def follow_query(
 
     Args:
         rows: The query.
-        most: Rows per result; None for all.
+        max_rows: Rows per result, at most; None for all.
         on_result: Called after each batch with the column names, the rows, and whether they are the whole
             result (of a query that aggregates) or only new rows.
-        seconds: The least time between two batches.
+        seconds: The minimum time between two batches, in seconds.
 
     Raises:
         KeyboardInterrupt: after a signal.
         HeadraceError: if Spark cannot run the query as a stream.
     """
 
-    def show(whole: bool) -> Callable[[DataFrame, int], None]:
-        def take(batch: DataFrame, number: int) -> None:
-            found = batch.toLocalIterator() if most is None else batch.limit(most).collect()
+    def batch_handler(whole: bool) -> Callable[[DataFrame, int], None]:
+        def handle(batch: DataFrame, number: int) -> None:
+            found = batch.toLocalIterator() if max_rows is None else batch.limit(max_rows).collect()
             if whole or found:
                 on_result(batch.columns, found, whole)
 
-        return take
+        return handle
 
     for mode in ("complete", "append"):
         whole = mode == "complete"
-        writer = rows.writeStream.outputMode(mode).foreachBatch(show(whole))
+        writer = rows.writeStream.outputMode(mode).foreachBatch(batch_handler(whole))
         try:
             query = writer.trigger(processingTime=f"{seconds} seconds").start()
         except PySparkException as error:
             if whole:
-                continue  # it does not aggregate: its rows come once each
-            raise HeadraceError(f"Spark cannot follow this query: {sql_message(error)}") from error
+                continue  # the query does not aggregate: append mode yields each row once
+            raise HeadraceError(f"Spark cannot follow this query: {query_error_message(error)}") from error
         for _ in follow_batches(query):
             raise_if_interrupted()
         return

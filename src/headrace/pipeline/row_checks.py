@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.pipeline.csv_records import BadRow
-from headrace.pipeline.times import TimeColumn
+from headrace.pipeline.time_columns import TimeColumn
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.loader import ROWS_PER_BATCH, MonotonicIds
-from headrace.pipeline.progress import cause
 from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.times import TimeColumn, time_column
+from headrace.pipeline.time_columns import TimeColumn, time_column
+from headrace.spark.errors import explain
 from headrace.spark.options import parse_options
 from headrace.spark.sink.marker import Marker
 
@@ -86,7 +86,7 @@ def load_from_spark(
         settings["queryId"] = job or f"load-{uuid4().hex}"
         parse_options(settings, "sink")
     except PySparkException as error:
-        raise HeadraceError(f"Spark: {cause(error)}") from error
+        raise HeadraceError(f"Spark: {explain(error)}") from error
     servers = Servers(url)
     try:
         written = WrittenRows(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
@@ -169,7 +169,7 @@ def write_with_progress(
         rows.write.format("headrace").options(**settings).mode("append").save()
     except (PySparkException, Py4JError) as error:
         raise_if_interrupted()
-        raise HeadraceError(f"Spark: {cause(error)}") from error
+        raise HeadraceError(f"Spark: {explain(error)}") from error
     finally:
         done.set()
         watcher.join()

@@ -1,4 +1,4 @@
-"""SHOW TABLES and DESCRIBE: what could be asked in SQL. Answered without starting Spark."""
+"""Run SHOW TABLES and DESCRIBE without starting Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.client.stream_names import stream_key
 from headrace.client.url import explain_connection_errors
 from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, archived_columns, inferred_columns, sampled_entries
-from headrace.pipeline.sql_errors import no_table
+from headrace.pipeline.query_errors import no_stream_message
 from headrace.plurals import plural
 from headrace.spark.archive.files import Archive, read_archive
 
@@ -30,92 +30,97 @@ Rows = list[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class CatalogStatement:
-    """A statement about tables.
+    """SHOW TABLES or DESCRIBE.
 
     Attributes:
-        table: The one to describe; None for SHOW TABLES.
-        pattern: Which tables to show: * for anything, | between alternatives.
+        table: The table to describe; None for SHOW TABLES.
+        pattern: The names of the tables to show: `*` for any characters, `|` between alternatives.
     """
 
     table: str | None
     pattern: str = "*"
 
 
-def check_reads(sql: str) -> None:
+def reject_writes(sql: str) -> None:
     """Raise UsageError if the SQL is a statement that writes."""
-    if written := WRITES.match(sql):
+    if statement := WRITES.match(sql):
         raise UsageError(
-            f"a query only reads: {written[1].upper()} is not possible; see headrace add and headrace load"
+            f"a query only reads, so {statement[1].upper()} is not possible; use headrace add or load"
         )
 
 
-def catalog_statement(sql: str) -> CatalogStatement | None:
-    """Return what the SQL asks about tables; None if it is a query."""
-    if shown := SHOW.fullmatch(sql):
-        return CatalogStatement(None, "*" if shown[1] is None else shown[1])
-    if described := DESCRIBE.fullmatch(sql):
-        name = described[1]
+def parse_catalog_statement(sql: str) -> CatalogStatement | None:
+    """Parse SHOW TABLES or DESCRIBE; return None for any other statement."""
+    if match := SHOW.fullmatch(sql):
+        return CatalogStatement(None, "*" if match[1] is None else match[1])
+    if match := DESCRIBE.fullmatch(sql):
+        name = match[1]
         return CatalogStatement(name[1:-1].replace("``", "`") if name.startswith("`") else name)
     return None
 
 
-def catalog_rows(
+def run_catalog_statement(
     statement: CatalogStatement,
     url: str,
     archive: Path | None = None,
     fields: Mapping[str, StructType] | None = None,
 ) -> tuple[list[str], Rows]:
-    """Return the column names and rows that answer a statement.
+    """Run SHOW TABLES or DESCRIBE.
 
     Args:
-        statement: What is asked.
-        url: Of the server.
-        archive: The directory of an archive, if one belongs to the tables.
-        fields: Declared columns by stream; those under "" are of all others.
+        statement: The statement.
+        url: The server.
+        archive: The directory of an archive that belongs to the tables; None if there is none.
+        fields: Declared columns by stream; those under "" are for all other streams.
+
+    Returns:
+        The column names, and the rows.
 
     Raises:
         UsageError: if there is no such table.
-        HeadraceError: if there is no server.
+        HeadraceError: if the server is not reachable.
     """
-    held = None if archive is None else read_archive(archive)
+    contents = None if archive is None else read_archive(archive)
     with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
         if statement.table is None:
-            return show_tables(servers, held, statement.pattern)
-        return describe(servers, held, statement.table, fields or {})
+            return show_tables(servers, contents, statement.pattern)
+        return describe(servers, contents, statement.table, fields or {})
 
 
-def known_tables(servers: Servers, held: Archive | None) -> list[str]:
+def known_tables(servers: Servers, contents: Archive | None) -> list[str]:
     """Return the names of all streams, on the server and in the archive."""
-    archived = {file.stream for file in held.files} if held else set()
+    archived = {file.stream for file in contents.files} if contents else set()
     return sorted(archived.union(servers.scan(re.compile(".*", re.DOTALL))))
 
 
-def show_tables(servers: Servers, held: Archive | None, pattern: str) -> tuple[list[str], Rows]:
-    """Return a row for each table: entries on the server, and up to which ID it is archived."""
+def show_tables(servers: Servers, contents: Archive | None, pattern: str) -> tuple[list[str], Rows]:
+    """Return a row for each table: its name, its entries on the server, its last archived ID."""
     alternatives = [".*".join(map(re.escape, part.split("*"))) for part in pattern.split("|")]
     matches = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL).fullmatch
-    names = [name for name in known_tables(servers, held) if matches(name)]
+    names = [name for name in known_tables(servers, contents) if matches(name)]
     lengths = servers.request(names, lambda pipe, name: pipe.xlen(stream_key(name)))
     rows: Rows = []
     for name in names:
         length = lengths[name] if isinstance(lengths[name], int) else None
-        rows.append((name, length) if held is None else (name, length, held.archived_through.get(name)))
-    return ["table", "entries"] + (["archived_through"] if held is not None else []), rows
+        rows.append(
+            (name, length) if contents is None else (name, length, contents.archived_through.get(name))
+        )
+    return ["table", "entries"] + (["archived_through"] if contents is not None else []), rows
 
 
 def describe(
-    servers: Servers, held: Archive | None, name: str, fields: Mapping[str, StructType]
+    servers: Servers, contents: Archive | None, name: str, fields: Mapping[str, StructType]
 ) -> tuple[list[str], Rows]:
-    """Return a row for each column of a table: its type, and where that is known from."""
-    tables = known_tables(servers, held)
+    """Return a row for each column of a table: its name, its type, the source of the type."""
+    tables = known_tables(servers, contents)
     if name not in tables:
-        raise UsageError(no_table(name, tables))
+        raise UsageError(no_stream_message(name, tables))
     columns, known_from = fields.get(name, fields.get("")), "declared by --fields"
-    if columns is None and held is not None:
-        columns, known_from = archived_columns(held, name), "column of the archive"
+    if columns is None and contents is not None:
+        columns, known_from = archived_columns(contents, name), "column of the archive"
     if columns is None:
-        sample = sampled_entries(servers, held, name)
-        columns, known_from = inferred_columns(sample), f"guessed from {plural(len(sample), 'entry')}"
+        sample = sampled_entries(servers, contents, name)
+        columns, known_from = inferred_columns(sample), f"inferred from {plural(len(sample), 'entry')}"
     rows: Rows = [(field.name, field.dataType.simpleString(), "of every entry") for field in METADATA]
     own = set(METADATA.names)
     rows += [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.pipeline.sql_errors import sql_message
+from headrace.pipeline.query_errors import query_error_message
 
 
 @dataclass
@@ -70,4 +70,4 @@ OURS = (
 )
 def test_the_message_is_complete_and_without_plan_or_stack(text: str, message: str) -> None:
     tables = [Columns("payments", ("item", "n"))]
-    assert sql_message(Exception(text), tables, ["bids", "orders:eu"]) == message
+    assert query_error_message(Exception(text), tables, ["bids", "orders:eu"]) == message

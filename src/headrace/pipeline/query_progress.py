@@ -59,7 +59,7 @@ def follow_batches(query: StreamingQuery) -> Iterator[BatchProgress]:
                     seen = batch.number
                     yield batch
     except StreamingQueryException as error:
-        raise HeadraceError(f"the query failed: {cause(error)}") from error
+        raise HeadraceError(f"the query failed: {explain(error)}") from error
     finally:
         if query.isActive:
             query.stop()
@@ -77,8 +77,3 @@ def recent_batches(query: StreamingQuery) -> list[BatchProgress]:
         )
         for progress in query.recentProgress
     ]
-
-
-def cause(error: Exception) -> str:
-    """Return the line of a query's failure that states the cause."""
-    return explain(error)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import UsageError
-from headrace.pipeline.times import TimeColumn, choose_time_column
+from headrace.pipeline.time_columns import TimeColumn, choose_time_column
 
 MS = 1357034400000  # 2013-01-01T10:00:00Z
 

@@ -78,7 +78,7 @@ def local_spark(name: str, log: Path, zone: str = "UTC") -> Iterator[SparkSessio
     """Start a Spark session that ends with the block; then the JVM has exited and its files are deleted.
 
     Under spark-submit the block gets the submitted session, with its own settings. Ctrl-C within the block is
-    raised by `progress.follow_batches`, or when the block ends.
+    raised by `query_progress.follow_batches`, or when the block ends.
 
     Args:
         name: The name of the Spark application.

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive_metadata import create_or_open
-from headrace.pipeline.inference import (
+from headrace.pipeline.column_inference import (
     infer_columns,
     lacks_time_format,
     sample_entries,
@@ -50,7 +50,7 @@ def test_columns_come_in_order_and_names_are_quoted() -> None:
     assert infer_columns([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`b c` BIGINT, `a``` STRING"
     with pytest.raises(UsageError, match="no entries"):
         infer_columns([])
-    with pytest.raises(UsageError, match="none of the fields can be a column"):
+    with pytest.raises(UsageError, match="no field name can be a column name"):
         infer_columns([{b"\xff": b"1"}])
 
 

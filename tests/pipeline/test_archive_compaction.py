@@ -13,7 +13,7 @@ from archive_maker import DAY_MS, ROW_NOTE, ArchiveMaker
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.archive_metadata import archive_lock
-from headrace.pipeline.compact import compact
+from headrace.pipeline.compaction import compact_archive
 from headrace.spark.archive.files import archived_files, committed_files
 from headrace.spark.source.offsets import parse_id
 
@@ -51,7 +51,7 @@ def test_a_day_that_is_over_becomes_one_file_with_the_same_rows(tmp_path: Path) 
     before = counted(maker.directory)
     oldest = archived_files(maker.directory)[0].path
     old_rows = pq.read_table(oldest, partitioning=None)
-    done = compact(maker.directory)
+    done = compact_archive(maker.directory)
     # Batches 0 to 5 are two days, the second of which may go on; the rest is not in a compact file yet.
     assert (done.before, done.after) == (2 * 2 * 6, 2 * 2)
     assert counted(maker.directory) == before and set(before.values()) == {1}
@@ -65,16 +65,16 @@ def test_a_day_that_is_over_becomes_one_file_with_the_same_rows(tmp_path: Path) 
     rows = made.read()
     assert rows.column("id").to_pylist() == sorted(rows.column("id").to_pylist(), key=parse_id)
     assert rows.slice(0, len(old_rows)).column("fields") == old_rows.column("fields")
-    assert compact(maker.directory).before == 0
+    assert compact_archive(maker.directory).before == 0
 
 
 def test_the_archive_goes_on_after_it(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x", 6)
-    compact(maker.directory)
+    compact_archive(maker.directory)
     for batch in range(6, 12):
         maker.add({"a": [(batch * 8 * HOUR, 0), (batch * 8 * HOUR + 1, 0)]})
     before = counted(maker.directory)
-    compact(maker.directory)
+    compact_archive(maker.directory)
     assert counted(maker.directory) == before and set(before.values()) == {1}
 
 
@@ -82,21 +82,21 @@ def test_files_stay_below_the_size_that_is_wanted(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     size = max(path.stat().st_size for path in committed_files(maker.directory))
     before = counted(maker.directory)
-    done = compact(maker.directory, target_bytes=2 * size)
+    done = compact_archive(maker.directory, target_bytes=2 * size)
     assert (done.before, done.after) == (24, 12)
     assert counted(maker.directory) == before
-    assert compact(maker.directory, target_bytes=size).before == 0
+    assert compact_archive(maker.directory, target_bytes=size).before == 0
 
 
 def test_replaced_files_may_be_kept_for_those_who_read_them(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     old = committed_files(maker.directory)
     before = counted(maker.directory)
-    compact(maker.directory, keep_seconds=3600)
-    compact(maker.directory, keep_seconds=3600)
+    compact_archive(maker.directory, keep_seconds=3600)
+    compact_archive(maker.directory, keep_seconds=3600)
     assert all(path.exists() for path in old)
     assert counted(maker.directory) == before
-    compact(maker.directory)
+    compact_archive(maker.directory)
     assert parquet_files(maker.directory) == committed_files(maker.directory)
     assert counted(maker.directory) == before
 
@@ -133,7 +133,7 @@ def test_killed_at_any_step_it_loses_and_doubles_nothing(
             patch.setattr(os, "fsync", dying(os.fsync))
             patch.setattr(pq.ParquetWriter, "write_table", dying(pq.ParquetWriter.write_table))
             try:
-                compact(maker.directory)
+                compact_archive(maker.directory)
             except Killed:
                 survived = False
         assert counted(maker.directory) == before
@@ -144,7 +144,7 @@ def test_killed_at_any_step_it_loses_and_doubles_nothing(
         maker.add({"a": [(40 * HOUR, 0)]})
         maker.add({"a": [(80 * HOUR, 0)]})
         before = counted(maker.directory)
-        compact(maker.directory)
+        compact_archive(maker.directory)
         assert counted(maker.directory) == before
         assert parquet_files(maker.directory) == committed_files(maker.directory)
         assert not list((maker.directory / "_headrace").glob("*.json*"))[1:]
@@ -154,17 +154,17 @@ def test_killed_at_any_step_it_loses_and_doubles_nothing(
 def test_nobody_compacts_what_is_being_written(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
     with archive_lock(maker.directory), pytest.raises(HeadraceError, match="by another process"):
-        compact(maker.directory)
+        compact_archive(maker.directory)
 
 
 def test_a_log_that_names_neither_side_is_not_tidied(tmp_path: Path) -> None:
     maker = filled(tmp_path / "x")
-    compact(maker.directory, keep_seconds=3600)
+    compact_archive(maker.directory, keep_seconds=3600)
     log = next((maker.directory / "_spark_metadata").glob("*.compact"))
     files = parquet_files(maker.directory)
     for each in (maker.directory / "_spark_metadata").iterdir():
         each.write_text("v1")
     assert log.exists()
-    with pytest.raises(HeadraceError, match="neither what was made"):
-        compact(maker.directory)
+    with pytest.raises(HeadraceError, match="lists neither the merged file"):
+        compact_archive(maker.directory)
     assert parquet_files(maker.directory) == files

@@ -1,24 +1,24 @@
-"""Many small files of a day made one, while the same entries count before, during and after.
+"""Merge the small files of a past day into one, crash-safe: readers of the log see each entry exactly once.
 
-    _spark_metadata/9.compact     day 1: a b c   day 2: d e        the batches up to 9, put together by Spark
+    _spark_metadata/9.compact     day 1: a b c   day 2: d e        the batches up to 9, merged by Spark
     _spark_metadata/10, 11        day 2: f       day 3: g
 
-Day 1 is over: a later one has begun, and IDs only grow. Its files stand in the compact file alone. So
-this replaces them by one of the same rows,
+Day 1 is over: a later day has begun, and IDs only grow. All its files are listed in the compact file. They
+are replaced by one file with the same rows, in four steps:
 
-    1  journal   what will be made, and what it replaces
-    2  draft     the rows, in a file that is not one of the archive yet; then its real name
-    3  log       9.compact with the new file instead of the old ones: one rename, before it the old files
-                 count, after it the new one
-    4  tidy      the old files go, then the journal
+    1  journal   write the names of the new file and of the files that it replaces
+    2  draft     write the rows to a file that readers ignore, then give it its final name
+    3  log       replace 9.compact, by one rename, with a copy that lists the new file, not the old ones
+    4  cleanup   delete the old files, then the journal
 
-and the next run finishes a journal that it finds: files that it names and the log does not are removed,
-on either side of step 3. Spark's next compact file begins with what it finds in this one. All of it happens
-while no query writes there (archive_metadata.archive_lock): Spark would not see that the log was changed.
+The next run finishes every journal that it finds: it deletes the files that the journal names and the log
+does not list. That is correct before and after step 3. Spark copies this compact file into its next one.
 
-Those who read the log see each entry once, always. A Spark job that is reading the old files when they go
-fails and can be run again; keep_seconds leaves them there for a while, but then readers that do not know
-the log, and take all files, see both.
+No query may write to the archive meanwhile (archive_metadata.archive_lock): Spark would not notice the
+changed log.
+
+A Spark job that is reading the old files when they are deleted fails, and can be run again. keep_seconds
+keeps them for a while; readers that ignore the log and read all files then see both.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from headrace.spark.archive.files import (
 from headrace.spark.source.offsets import EntryId, parse_id
 
 TARGET_BYTES = 128 * 1024 * 1024
-ROW_GROUP_BYTES = 64 * 1024 * 1024  # before they are packed
+ROW_GROUP_BYTES = 64 * 1024 * 1024  # before compression
 JOURNAL = "compacting.json"
 UTC_MICROSECONDS = pa.timestamp("us", "UTC")
 
@@ -60,29 +60,34 @@ LogLine = dict[str, Any]
 
 @dataclass(frozen=True)
 class CompactionResult:
-    """How many files were merged (before), and into how many (after)."""
+    """The result of a compaction.
+
+    Attributes:
+        before: Files that were merged.
+        after: Files that replaced them.
+    """
 
     before: int = 0
     after: int = 0
 
 
-def compact(
+def compact_archive(
     directory: Path,
     *,
     target_bytes: int = TARGET_BYTES,
     keep_seconds: float = 0,
-    on_file: Callable[[Path, int], None] = lambda made, replaced: None,
+    on_file: Callable[[Path, int], None] = lambda merged, replaced: None,
 ) -> CompactionResult:
-    """Merge the small files of past days into files of up to about target_bytes.
+    """Merge the small files of past days into larger ones.
 
     Args:
         directory: The archive.
-        target_bytes: The size of a merged file.
-        keep_seconds: How long to keep replaced files for readers that still use them.
+        target_bytes: The approximate maximum size of a merged file.
+        keep_seconds: How long replaced files are kept for readers that still use them.
         on_file: Called with each new file and the number of files that it replaces.
 
     Returns:
-        How many files were merged, and into how many.
+        The number of files merged and created.
 
     Raises:
         HeadraceError: if another process archives to the directory or compacts it.
@@ -96,15 +101,17 @@ def compact(
         log = last_compact_file(directory)
         if log is None:
             return CompactionResult()
-        waiting = {
-            (directory / each).parent for journal in journals(directory) for each in new_files(journal)
+        unfinished = {
+            (directory / path).parent
+            for journal in journals(directory)
+            for path in read_journal(journal)["made"]
         }
         for files in groups_to_merge(directory, log, target_bytes):
-            if files[0].parent in waiting:
+            if files[0].parent in unfinished:
                 continue
-            made = merge_files(directory, log, files)
+            merged = merge_files(directory, log, files)
             before, after = before + len(files), after + 1
-            on_file(made, len(files))
+            on_file(merged, len(files))
         for journal in journals(directory):
             finish_merge(directory, journal, keep_seconds)
     return CompactionResult(before, after)
@@ -116,7 +123,7 @@ def journals(directory: Path) -> list[Path]:
 
 
 def last_compact_file(directory: Path) -> Path | None:
-    """Spark's latest compact file; all batches before it are in it. None if there is none yet."""
+    """Return Spark's latest compact file, which lists all earlier batches; None if none exists."""
     log = directory / SPARK_LOG
     names = [path.name for path in log.iterdir()] if log.is_dir() else []
     numbers = [int(name.partition(".")[0]) for name in names if re.fullmatch(r"\d+\.compact", name)]
@@ -132,7 +139,7 @@ def log_lines(log: Path) -> list[LogLine]:
 
 
 def groups_to_merge(directory: Path, log: Path, target_bytes: int) -> Iterator[list[Path]]:
-    """Files that are to become one: of one stream and day, next to each other, smaller than the target."""
+    """Yield lists of files to merge: consecutive small files of one stream and day."""
     days: dict[tuple[str, str], list[LogLine]] = defaultdict(list)
     for line in log_lines(log):
         days[partition_key(directory, line)].append(line)
@@ -142,46 +149,41 @@ def groups_to_merge(directory: Path, log: Path, target_bytes: int) -> Iterator[l
         last[stream] = max(last.get(stream, ""), date)
     for key, lines in sorted(days.items()):
         stream, date = key
-        over = parse_date(date) is not None and date < last[stream] and key not in later
-        if over and len(lines) > 1:
+        is_past = parse_date(date) is not None and date < last[stream] and key not in later
+        if is_past and len(lines) > 1:
             sizes = {resolve_logged_path(directory, line["path"]): int(line["size"]) for line in lines}
             yield from groups_by_size(sorted(sizes, key=first_id), sizes, target_bytes)
 
 
 def batches_after(log: Path) -> list[Path]:
-    """The files of the log that are not in the compact file yet."""
+    """Return the files of the log that are newer than the compact file."""
     number = int(log.name.partition(".")[0])
     return [each for each in log.parent.iterdir() if each.name.isdigit() and int(each.name) > number]
 
 
 def partition_key(directory: Path, line: LogLine) -> tuple[str, str]:
-    """Stream and day of a file in the log."""
+    """Return the stream and the day of a file in the log."""
     keys = partition_values(resolve_logged_path(directory, line["path"]).relative_to(directory))
     return keys.get("stream", ""), keys.get("date", "")
 
 
 def groups_by_size(files: list[Path], sizes: dict[Path, int], target_bytes: int) -> Iterator[list[Path]]:
-    """Neighbours together while they have the same columns and are not too large.
-
-    A file that remains alone is left as it is.
-    """
-    together: list[Path] = []
+    """Yield groups of consecutive files with the same columns, of at most `target_bytes` each."""
+    group: list[Path] = []
     size = 0
     for file in files:
-        if together and (
-            size + sizes[file] > target_bytes or file_columns(file) != file_columns(together[-1])
-        ):
-            if len(together) > 1:
-                yield together
-            together, size = [], 0
-        together.append(file)
+        if group and (size + sizes[file] > target_bytes or file_columns(file) != file_columns(group[-1])):
+            if len(group) > 1:
+                yield group
+            group, size = [], 0
+        group.append(file)
         size += sizes[file]
-    if len(together) > 1:
-        yield together
+    if len(group) > 1:
+        yield group
 
 
 def file_columns(file: Path) -> tuple[pa.Schema, bytes | None]:
-    """The columns of a file, and what Spark noted of them: an older file may lack one."""
+    """Return the columns of a file and Spark's metadata about them; an older file may lack a column."""
     with pq.ParquetFile(file) as parquet:
         return schema_for(parquet).remove_metadata(), (parquet.metadata.metadata or {}).get(
             SPARK_METADATA_KEY
@@ -189,7 +191,7 @@ def file_columns(file: Path) -> tuple[pa.Schema, bytes | None]:
 
 
 def first_id(file: Path) -> EntryId:
-    """The ID of a file's first row."""
+    """Return the ID of a file's first row; (0, 0) if it has none."""
     with pq.ParquetFile(file) as parquet:
         for batch in parquet.iter_batches(1, columns=["id"]):
             return parse_id(batch.column(0)[0].as_py())
@@ -197,41 +199,41 @@ def first_id(file: Path) -> EntryId:
 
 
 def merge_files(directory: Path, log: Path, files: list[Path]) -> Path:
-    """The four steps for some files of one day, up to the log; returns the new file."""
+    """Merge files of one day, steps 1 to 3, and return the new file."""
     name = f"part-headrace-{uuid.uuid4()}"
-    made = files[0].with_name(f"{name}.snappy.parquet")
+    merged = files[0].with_name(f"{name}.snappy.parquet")
     draft = files[0].with_name(f".{name}.draft")
-    told = {
-        "made": [str(path.relative_to(directory)) for path in (made, draft)],
+    journal = {
+        "made": [str(path.relative_to(directory)) for path in (merged, draft)],
         "replaced": [str(path.relative_to(directory)) for path in files],
         "since": time.time(),
     }
-    write_atomically(directory / HEADRACE_DIRECTORY / f"{name}-{JOURNAL}", json.dumps(told) + "\n")
+    write_atomically(directory / HEADRACE_DIRECTORY / f"{name}-{JOURNAL}", json.dumps(journal) + "\n")
     sync_path(directory / HEADRACE_DIRECTORY)
-    write_rows(draft, files)
+    write_merged_file(draft, files)
     sync_path(draft)
-    draft.replace(made)
-    sync_path(made.parent)
-    replace_in_log(directory, log, files, made)
-    return made
+    draft.replace(merged)
+    sync_path(merged.parent)
+    replace_in_log(directory, log, files, merged)
+    return merged
 
 
-def replace_in_log(directory: Path, log: Path, files: list[Path], made: Path) -> None:
-    """Makes the new file count instead of the old ones, in one go."""
-    gone = set(files)
+def replace_in_log(directory: Path, log: Path, files: list[Path], merged: Path) -> None:
+    """Replace the old files by the new one in the log, atomically."""
+    old = set(files)
     lines: list[LogLine] = []
     replaced = False
     for line in log_lines(log):
-        if resolve_logged_path(directory, line["path"]) not in gone:
+        if resolve_logged_path(directory, line["path"]) not in old:
             lines.append(line)
         elif not replaced:
             replaced = True
-            status = made.stat()
-            path = f"{line['path'].rpartition('/')[0]}/{made.name}"
+            status = merged.stat()
+            path = f"{line['path'].rpartition('/')[0]}/{merged.name}"
             lines.append(
                 line | {"path": path, "size": status.st_size, "modificationTime": int(status.st_mtime * 1000)}
             )
-    # Hadoop keeps a file's checksum beside it where it is told nothing else; it would not fit any more.
+    # By default Hadoop stores a file's checksum in a second file, which would no longer match.
     log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
     draft = directory / HEADRACE_DIRECTORY / f"{log.name}.draft"
     write_atomically(draft, "\n".join(["v1", *(json.dumps(line, separators=(",", ":")) for line in lines)]))
@@ -239,79 +241,81 @@ def replace_in_log(directory: Path, log: Path, files: list[Path], made: Path) ->
     sync_path(log.parent)
 
 
-def write_rows(path: Path, files: list[Path]) -> None:
-    """The rows of the files, one after the other, with the same columns and Spark's own notes on them."""
+def write_merged_file(path: Path, files: list[Path]) -> None:
+    """Write the rows of the files, one file after the other, with their columns and Spark's metadata."""
     with pq.ParquetFile(files[0]) as first:
-        notes = dict(first.metadata.metadata or {})
-        notes.pop(b"ARROW:schema", None)  # pyarrow's own, which the writer makes again
+        metadata = dict(first.metadata.metadata or {})
+        metadata.pop(b"ARROW:schema", None)  # pyarrow's own, which the writer adds again
         schema = schema_for(first)
-    schema = schema.with_metadata(notes)
+    schema = schema.with_metadata(metadata)
     with pq.ParquetWriter(path, schema, compression="snappy") as writer:
-        for batches in row_groups(rows_of(files, schema)):
+        for batches in row_groups(read_batches(files, schema)):
             writer.write_table(pa.Table.from_batches(batches, schema))
 
 
-def rows_of(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of one file after the other."""
+def read_batches(files: list[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one file after the other, with the columns of the schema."""
     for file in files:
         with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
             for batch in parquet.iter_batches():
-                columns = [cast_column(batch.column(field.name), field.type) for field in schema]
+                columns = [batch.column(field.name).cast(field.type) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """So many batches together as make a good row group."""
-    together: list[pa.RecordBatch] = []
+    """Yield lists of batches, each for one row group of about ROW_GROUP_BYTES."""
+    group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        together.append(batch)
+        group.append(batch)
         size += batch.nbytes
         if size >= ROW_GROUP_BYTES:
-            yield together
-            together, size = [], 0
-    if together:
-        yield together
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def schema_for(parquet: pq.ParquetFile) -> pa.Schema:
-    """The file's columns. Times in Spark's old form, which says nothing of a zone, are UTC."""
-    old = {
+    """Return the file's columns. Times in Spark's old INT96 format, which has no zone, are UTC."""
+    int96 = {
         parquet.schema.column(index).path
         for index in range(len(parquet.schema))
         if parquet.schema.column(index).physical_type == "INT96"
     }
     return pa.schema(
-        [field.with_type(UTC_MICROSECONDS) if field.name in old else field for field in parquet.schema_arrow]
+        [
+            field.with_type(UTC_MICROSECONDS) if field.name in int96 else field
+            for field in parquet.schema_arrow
+        ]
     )
 
 
-def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column, with its times as UTC if they are to be."""
-    return column if column.type == kind else column.cast(kind)
-
-
-def new_files(journal: Path) -> list[str]:
-    """Return the files that a merge creates."""
-    made: list[str] = json.loads(journal.read_text())["made"]
-    return made
+def read_journal(journal: Path) -> dict[str, Any]:
+    """Return a journal: `made` and `replaced`, paths relative to the archive, and `since`, a Unix time."""
+    content: dict[str, Any] = json.loads(journal.read_text())
+    return content
 
 
 def finish_merge(directory: Path, journal: Path, keep_seconds: float = 0) -> None:
-    """Finish a merge: remove the files that are not in the log, either the replaced or the new ones."""
-    told = json.loads(journal.read_text())
-    count = logged_files(directory, directory / SPARK_LOG)
-    made = [directory / path for path in told["made"]]
-    replaced = [directory / path for path in told["replaced"]]
-    committed = any(path in count for path in made)
-    if not committed and not all(path in count for path in replaced):
+    """Finish a merge: delete the files that are not in the log, either the replaced or the new ones.
+
+    Raises:
+        HeadraceError: if the log lists neither the new file nor all replaced ones.
+    """
+    content = read_journal(journal)
+    valid = logged_files(directory, directory / SPARK_LOG)
+    made = [directory / path for path in content["made"]]
+    replaced = [directory / path for path in content["replaced"]]
+    committed = any(path in valid for path in made)
+    if not committed and not all(path in valid for path in replaced):
         raise HeadraceError(
-            f"{journal}: neither what was made nor what it replaces counts in the archive's log"
+            f"{journal}: the archive's log lists neither the merged file nor all files that it replaces"
         )
-    if committed and time.time() - told["since"] < keep_seconds:
+    if committed and time.time() - content["since"] < keep_seconds:
         return
     for path in (*made, *replaced):
-        if path not in count:
+        if path not in valid:
             path.unlink(missing_ok=True)
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     journal.unlink()

@@ -10,7 +10,7 @@ from stream_server import StreamServer
 
 from archives import ArchiveMaker
 from headrace.cli.main import main
-from headrace.pipeline.catalog import CatalogStatement, catalog_statement
+from headrace.pipeline.catalog_statements import CatalogStatement, parse_catalog_statement
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from headrace.pipeline.catalog import CatalogStatement, catalog_statement
     ],
 )
 def test_statements_about_tables_are_recognized(sql: str, statement: CatalogStatement | None) -> None:
-    assert catalog_statement(sql) == statement
+    assert parse_catalog_statement(sql) == statement
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[object]]:
@@ -46,10 +46,10 @@ def test_tables_are_shown_and_described(
     described = rows(capsys, "DESCRIBE orders", *url)
     assert described[:2] == [["_stream", "string", "of every entry"], ["_id", "string", "of every entry"]]
     assert described[4:] == [
-        ["item", "string", "guessed from 2 entries"],
-        ["n", "bigint", "guessed from 2 entries"],
+        ["item", "string", "inferred from 2 entries"],
+        ["n", "bigint", "inferred from 2 entries"],
     ]
-    assert rows(capsys, "DESC `bids:eu`", *url)[4:] == [["x", "double", "guessed from 1 entry"]]
+    assert rows(capsys, "DESC `bids:eu`", *url)[4:] == [["x", "double", "inferred from 1 entry"]]
 
 
 def test_tables_of_any_name_are_shown_with_their_entries(
@@ -62,7 +62,7 @@ def test_tables_of_any_name_are_shown_with_their_entries(
     shown = ["", "a\\x5cxff", "a\\xff", "b\0c"]
     assert rows(capsys, "SHOW TABLES", *url) == [[name, 2] for name in shown]
     for name in shown[1:]:
-        assert rows(capsys, f"DESCRIBE `{name}`", *url)[4:] == [["n", "bigint", "guessed from 2 entries"]]
+        assert rows(capsys, f"DESCRIBE `{name}`", *url)[4:] == [["n", "bigint", "inferred from 2 entries"]]
 
 
 def test_archived_tables_are_shown_too(
@@ -73,7 +73,7 @@ def test_archived_tables_are_shown_too(
     maker.add("past", [("1577836800000-0", {"n": 1})])
     words = ["--url", stream_server.url, "--archive", str(maker.directory)]
     assert rows(capsys, "SHOW TABLES", *words) == [["orders", 1, None], ["past", 0, "1577836800000-0"]]
-    assert ["n", "bigint", "guessed from 1 entry"] in rows(capsys, "DESCRIBE past", *words)
+    assert ["n", "bigint", "inferred from 1 entry"] in rows(capsys, "DESCRIBE past", *words)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_archived_tables_are_shown_too(
         (["DESCRIBE ordrs"], "there is no stream 'ordrs'; did you mean 'orders'?"),
         (["DESCRIBE xyzzy"], "there is no stream 'xyzzy'\n"),
         (["SHOW TABLES", "--follow"], "--follow is for queries"),
-        (["INSERT INTO orders VALUES (1)"], "a query only reads: INSERT is not possible"),
+        (["INSERT INTO orders VALUES (1)"], "a query only reads, so INSERT is not possible"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_code_2(

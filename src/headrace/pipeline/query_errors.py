@@ -1,0 +1,108 @@
+"""Describe errors of a query: Spark's message, without its plan and its stack trace.
+
+Spark's text of an error has up to three parts:
+
+    [TABLE_OR_VIEW_NOT_FOUND] The table or view `ordrs` cannot be found ...; line 1 pos 14;
+    'Project [*]                                       <- Spark's plan, of no use to the query's author
+    == SQL ==                                          <- the query, with a mark below the wrong word
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.suggestions import did_you_mean, nearest
+from headrace.spark.errors import explain
+
+UNKNOWN_COLUMN = "UNRESOLVED_COLUMN"
+UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+PLAN = re.compile(r";\n(?=\s*[+':!]*\s*[A-Z])")
+SQL = re.compile(r"\n== SQL[^\n]*==\n(.*)\Z", re.DOTALL)
+STACK = re.compile(r"\n\s*(?:JVM stacktrace:|at [\w.$]+\().*\Z", re.DOTALL)
+CAUSE = re.compile(r"^Caused by: [\w.$]+: (.*?)(?=\n\s+at |\n\s+\.\.\. |\Z)", re.DOTALL | re.MULTILINE)
+SUGGESTED = re.compile(r" Did you mean one of the following\? \[[^\]]*\]\.")
+QUOTED = re.compile(r"`((?:[^`]|``)+)`")
+HEADRACE_ERROR = re.compile(r"^headrace\.[\w.]+: ", re.MULTILINE)
+
+
+class HasColumns(Protocol):
+    """A table of a query: its stream, and the names of all its columns."""
+
+    @property
+    def stream(self) -> str: ...
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+
+
+def query_error_message(
+    error: Exception, tables: Iterable[HasColumns] = (), known: Iterable[str] = ()
+) -> str:
+    """Return the message for an error that Spark raised for a query.
+
+    Args:
+        error: The error.
+        tables: The query's tables; their columns are listed if one is unknown.
+        known: The names of all streams, for a suggestion if a table is unknown.
+    """
+    text = str(error).strip()
+    if HEADRACE_ERROR.search(text):
+        return explain(error)
+    if causes := CAUSE.findall(text):  # as in errors while rows are fetched
+        text = causes[-1]
+    message = PLAN.split(STACK.sub("", SQL.sub("", text)), maxsplit=1)[0].strip().rstrip(";")
+    if UNKNOWN_TABLE in text and (name := quoted_name(text)):
+        return no_stream_message(name, known)
+    if UNKNOWN_COLUMN in text:
+        # Spark knows only the columns that the query names, so its own suggestion is one of them.
+        return SUGGESTED.sub("", message) + column_hint(quoted_name(text), tables)
+    line = marked_line(text)
+    return f"{message}, at {line}" if line else message
+
+
+def no_stream_message(name: str, known: Iterable[str]) -> str:
+    """Return the error for a stream that does not exist, with a similar name if there is one."""
+    return f"there is no stream {name!r}{did_you_mean(name, known)}"
+
+
+def quoted_name(text: str) -> str:
+    """Return the last part of a message's first quoted name, such as `b` of `a`.`b`; or nothing."""
+    match = re.search(r"(?:`(?:[^`]|``)+`\.?)+", text)
+    parts = QUOTED.findall(match[0]) if match else []
+    return parts[-1].replace("``", "`") if parts else ""
+
+
+def column_hint(name: str, tables: Iterable[HasColumns]) -> str:
+    """Return the end of an error message: a similar column, and the columns of each table."""
+    tables = list(tables)
+    found = nearest(name, (field for table in tables for field in table.fields))
+    hint = f"; did you mean `{found}`?" if found else ""
+    return hint + "".join(f"; {table.stream} has {', '.join(table.fields)}" for table in tables)
+
+
+def marked_line(text: str) -> str:
+    """Return the line of the query that Spark marks, with >>> before the marked word; or nothing."""
+    lines = SQL.search(text)
+    before = ""
+    for line in lines[1].split("\n") if lines else ():
+        if re.fullmatch(r"-*\^+", line):
+            at = line.index("^")
+            return f"{before[:at]}>>>{before[at:]}".strip()
+        before = line
+    return ""
+
+
+@contextmanager
+def query_errors_explained() -> Iterator[None]:
+    """Convert errors that Spark raises in the block into a HeadraceError."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise HeadraceError(f"the query failed: {query_error_message(error)}") from error
