@@ -9,19 +9,19 @@ import pyarrow.parquet
 import pytest
 import redis
 
+from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline import loader as loader_module
 from headrace.pipeline.file_readers import FileReader
 from headrace.pipeline.load import load, sorted_by_time
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.time_columns import TimeColumn, choose_time_column
 
 
 @pytest.fixture
-def link(server_url: str, client: redis.Redis) -> Iterator[ServerConnection]:
-    with ServerConnection(server_url) as link:
+def link(server_url: str, client: redis.Redis) -> Iterator[Servers]:
+    with Servers(server_url, reconnect_timeout=0) as link:
         yield link
 
 
@@ -40,9 +40,7 @@ def ids_and_numbers(client: redis.Redis) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_file_arrives_exactly(
-    kind: str, tmp_path: Path, link: ServerConnection, client: redis.Redis
-) -> None:
+def test_a_file_arrives_exactly(kind: str, tmp_path: Path, link: Servers, client: redis.Redis) -> None:
     table = pa.table(
         {
             "at": ["1970-01-01T00:00:01Z", "1970-01-01T00:00:01Z", "1970-01-01T00:00:02.5Z"],
@@ -73,33 +71,33 @@ def test_a_file_arrives_exactly(
 
 
 def test_rows_that_go_back_in_time_take_the_last_time_and_are_counted(
-    link: ServerConnection, client: redis.Redis
+    link: Servers, client: redis.Redis
 ) -> None:
     report = load([rows(5, 3, None, 5), rows(4, 6)], TIMES, link, "s")
     assert [entry_id for entry_id, _ in client.xrange("s")] == ["5-0", "5-1", "5-2", "5-3", "5-4", "6-0"]
     assert (report.out_of_order, report.without_time) == (2, 1)
 
 
-def test_the_first_id_of_all_is_not_nought(link: ServerConnection, client: redis.Redis) -> None:
+def test_the_first_id_of_all_is_not_nought(link: Servers, client: redis.Redis) -> None:
     load([rows(0, None)], TIMES, link, "s")
     assert [entry_id for entry_id, _ in client.xrange("s")] == ["0-1", "0-2"]
 
 
-def test_a_time_before_1970_is_refused(link: ServerConnection, client: redis.Redis) -> None:
+def test_a_time_before_1970_is_refused(link: Servers, client: redis.Redis) -> None:
     with pytest.raises(UsageError, match=r"row 1: .*not a time from 1970 to 9999"):
         load([rows(-5)], TIMES, link, "s")
     assert not client.exists("s")
 
 
 def test_sorting_puts_rows_in_time_order_and_keeps_the_order_of_equals(
-    link: ServerConnection, client: redis.Redis
+    link: Servers, client: redis.Redis
 ) -> None:
     report = load(sorted_by_time([rows(5, 3), rows(5, 1)], TIMES), TIMES, link, "s")
     assert ids_and_numbers(client) == [("1-0", "1"), ("3-0", "1"), ("5-0", "0"), ("5-1", "0")]
     assert report.out_of_order == 0
 
 
-def test_sorting_joins_batches_with_other_columns(link: ServerConnection, client: redis.Redis) -> None:
+def test_sorting_joins_batches_with_other_columns(link: Servers, client: redis.Redis) -> None:
     first = pa.RecordBatch.from_pydict({"at": ["1970-01-01T00:00:02Z"], "a": ["x"]})
     second = pa.RecordBatch.from_pydict({"b": ["y"], "at": ["1970-01-01T00:00:01Z"]})
     times = TimeColumn("at", is_field=False)
@@ -107,7 +105,7 @@ def test_sorting_joins_batches_with_other_columns(link: ServerConnection, client
     assert client.xrange("s") == [("1000-0", {"b": "y"}), ("2000-0", {"a": "x"})]
 
 
-def test_a_stream_that_has_such_ids_is_not_touched(link: ServerConnection, client: redis.Redis) -> None:
+def test_a_stream_that_has_such_ids_is_not_touched(link: Servers, client: redis.Redis) -> None:
     client.xadd("s", {"n": "old"}, id="7-0")
     with pytest.raises(
         UsageError, match=r"already has entries up to 7-0.*first row would be 7-0.*--append.*--new-ids"
@@ -116,26 +114,26 @@ def test_a_stream_that_has_such_ids_is_not_touched(link: ServerConnection, clien
     assert client.xlen("s") == 1
 
 
-def test_rows_after_the_last_entry_need_no_choice(link: ServerConnection, client: redis.Redis) -> None:
+def test_rows_after_the_last_entry_need_no_choice(link: Servers, client: redis.Redis) -> None:
     client.xadd("s", {"n": "old"}, id="6-0")
     load([rows(7)], TIMES, link, "s")
     assert ids_and_numbers(client) == [("6-0", "old"), ("7-0", "0")]
 
 
-def test_append_puts_rows_after_the_last_entry(link: ServerConnection, client: redis.Redis) -> None:
+def test_append_puts_rows_after_the_last_entry(link: Servers, client: redis.Redis) -> None:
     client.xadd("s", {"n": "old"}, id="7-3")
     report = load([rows(5, 7, 8)], TIMES, link, "s", append=True)
     assert ids_and_numbers(client) == [("7-3", "old"), ("7-4", "0"), ("7-5", "1"), ("8-0", "2")]
     assert report.out_of_order == 1
 
 
-def test_maxlen_trims_while_loading(link: ServerConnection, client: redis.Redis) -> None:
+def test_maxlen_trims_while_loading(link: Servers, client: redis.Redis) -> None:
     report = load([rows(*range(1, 2001))], TIMES, link, "s", maxlen=500, rows_per_batch=100)
     assert report.rows == 2000
     assert 500 <= client.xlen("s") < 700
 
 
-def test_progress_counts_up_batch_by_batch(link: ServerConnection) -> None:
+def test_progress_counts_up_batch_by_batch(link: Servers) -> None:
     seen: list[int] = []
 
     def watch(report: LoadReport) -> None:
@@ -146,7 +144,7 @@ def test_progress_counts_up_batch_by_batch(link: ServerConnection) -> None:
 
 
 def test_large_rows_travel_in_smaller_batches(
-    link: ServerConnection, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    link: Servers, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loader_module, "BATCH_BYTES", 10_000)
     seen: list[int] = []
@@ -158,14 +156,14 @@ def test_large_rows_travel_in_smaller_batches(
     assert len(seen) >= 8
 
 
-def test_another_type_of_key_is_refused(link: ServerConnection, client: redis.Redis) -> None:
+def test_another_type_of_key_is_refused(link: Servers, client: redis.Redis) -> None:
     client.set("s", "text")
     with pytest.raises(HeadraceError, match="WRONGTYPE"):
         load([rows(1)], TIMES, link, "s")
 
 
 def test_what_the_server_refuses_is_told_in_its_words_and_the_batch_is_not_there(
-    link: ServerConnection, client: redis.Redis
+    link: Servers, client: redis.Redis
 ) -> None:
     load([rows(1, 2)], TIMES, link, "s")
     client.config_set("maxmemory", "1mb")
@@ -179,7 +177,7 @@ def test_what_the_server_refuses_is_told_in_its_words_and_the_batch_is_not_there
 
 def test_no_server_is_said_with_its_address() -> None:
     with (
-        ServerConnection("redis://127.0.0.1:1") as link,
+        Servers("redis://127.0.0.1:1", reconnect_timeout=0) as link,
         pytest.raises(HeadraceError, match=r"127\.0\.0\.1:1.*headrace serve"),
     ):
         load([rows(1)], TIMES, link, "s")
@@ -187,10 +185,10 @@ def test_no_server_is_said_with_its_address() -> None:
 
 def test_a_wrong_address_is_refused() -> None:
     with pytest.raises(UsageError, match="not a server's address"):
-        ServerConnection("localhost:6379")
+        Servers("localhost:6379")
 
 
-def test_a_rate_is_kept_and_loses_nothing(link: ServerConnection, client: redis.Redis) -> None:
+def test_a_rate_is_kept_and_loses_nothing(link: Servers, client: redis.Redis) -> None:
     now = [0.0]
     seen: list[tuple[float, int]] = []
 

@@ -11,13 +11,13 @@ import pytest
 import redis
 from stream_server import StreamServer
 
+from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.file_readers import FileReader
 from headrace.pipeline.load import load
 from headrace.pipeline.load_marker import RowDigest
 from headrace.pipeline.loader import LoadJob, LoadReport
-from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.time_columns import TimeColumn
 
 TIMES = TimeColumn("at", is_field=False)
@@ -25,8 +25,8 @@ JOB = LoadJob("x", "rows.csv", 100)
 
 
 @pytest.fixture
-def link(stream_server: StreamServer) -> Iterator[ServerConnection]:
-    with ServerConnection(stream_server.url) as link:
+def link(stream_server: StreamServer) -> Iterator[Servers]:
+    with Servers(stream_server.url, reconnect_timeout=0) as link:
         yield link
 
 
@@ -52,7 +52,7 @@ def stop_after(count: int) -> Callable[[LoadReport], None]:
 
 @pytest.mark.parametrize("times", [None, TIMES])
 def test_a_load_that_is_broken_off_again_and_again_is_exact(
-    stream_server: StreamServer, link: ServerConnection, times: TimeColumn | None
+    stream_server: StreamServer, link: Servers, times: TimeColumn | None
 ) -> None:
     every = [rows(*range(1, 400)), rows(*range(400, 1001))]
     for stop in (1, 250, 399, 700):
@@ -77,9 +77,7 @@ def test_a_load_that_is_broken_off_again_and_again_is_exact(
     assert stream_server.client.xinfo_stream("s")["length"] == 1000
 
 
-def test_a_complete_load_that_is_resumed_adds_nothing(
-    stream_server: StreamServer, link: ServerConnection
-) -> None:
+def test_a_complete_load_that_is_resumed_adds_nothing(stream_server: StreamServer, link: Servers) -> None:
     load([rows(1, 2, 3)], None, link, "s", job=JOB)
     report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
     assert (report.rows, report.skipped) == (0, 3)
@@ -90,7 +88,7 @@ def test_a_complete_load_that_is_resumed_adds_nothing(
 
 
 def test_a_complete_load_that_is_run_again_adds_all_rows_again(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     for _ in range(2):
         assert load([rows(1, 2)], None, link, "s", job=JOB).rows == 2
@@ -98,7 +96,7 @@ def test_a_complete_load_that_is_run_again_adds_all_rows_again(
 
 
 def test_entries_of_others_are_not_taken_for_rows_of_the_file(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     stream_server.client.xadd("s", {"other": "1"}, id="9999-0")
     report = load([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
@@ -106,7 +104,7 @@ def test_entries_of_others_are_not_taken_for_rows_of_the_file(
     assert numbers(stream_server) == [1, 2, 3]
 
 
-def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, link: ServerConnection) -> None:
+def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, link: Servers) -> None:
     done = threading.Event()
 
     def produce() -> None:
@@ -130,7 +128,7 @@ def test_producers_at_work_do_not_disturb_a_load(stream_server: StreamServer, li
 
 
 def test_an_append_that_is_overtaken_by_others_goes_on_after_them(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     def intrude(report: LoadReport) -> None:
         if report.rows == 4:
@@ -144,7 +142,7 @@ def test_an_append_that_is_overtaken_by_others_goes_on_after_them(
 
 
 def test_a_load_that_is_overtaken_by_others_says_how_to_go_on(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     seen: list[int] = []
 
@@ -166,7 +164,7 @@ def test_a_load_that_is_overtaken_by_others_says_how_to_go_on(
 
 @pytest.mark.parametrize("times", [None, TIMES])
 def test_good_rows_before_a_bad_one_are_loaded_and_it_goes_on_right_after_them(
-    stream_server: StreamServer, link: ServerConnection, times: TimeColumn | None
+    stream_server: StreamServer, link: Servers, times: TimeColumn | None
 ) -> None:
     seen: list[LoadReport] = []
     bad = BadRow(4, "expected 2 columns, found 1", b"oops\n")
@@ -178,9 +176,7 @@ def test_good_rows_before_a_bad_one_are_loaded_and_it_goes_on_right_after_them(
     assert numbers(stream_server) == [1, 2, 3, 4, 5]
 
 
-def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(
-    stream_server: StreamServer, link: ServerConnection
-) -> None:
+def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(stream_server: StreamServer, link: Servers) -> None:
     batch = pa.RecordBatch.from_pydict(
         {"at": ["2020-01-01", "soon", "2020-01-02", None], "n": ["1", "2", "3", None]}
     )
@@ -201,7 +197,7 @@ def test_a_wrong_time_and_a_row_of_nothing_are_bad_rows(
 
 
 def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     load([rows(1, 2, 3)], None, link, "s", job=JOB)
     for other in ([rows(1, 2)], [rows(1, 9, 3, 4)], [rows(2, 1, 3)]):
@@ -211,7 +207,7 @@ def test_a_file_whose_loaded_rows_have_changed_is_not_resumed(
 
 
 def test_a_load_that_broke_off_is_not_begun_again_by_mistake(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     with pytest.raises(UsageError):
         load([rows(1, 2), BadRow(4, "bad")], None, link, "s", job=JOB)
@@ -224,7 +220,7 @@ def test_a_load_that_broke_off_is_not_begun_again_by_mistake(
 
 
 def test_a_stream_that_was_deleted_is_loaded_from_the_beginning(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     load([rows(1, 2)], None, link, "s", job=JOB)
     stream_server.client.delete("s")
@@ -232,7 +228,7 @@ def test_a_stream_that_was_deleted_is_loaded_from_the_beginning(
     assert numbers(stream_server) == [1, 2]
 
 
-def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: ServerConnection) -> None:
+def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: Servers) -> None:
     load([rows(1, 2)], None, link, "s")
     assert stream_server.client.keys() == [b"s"]
     load([rows(1, 2)], None, link, "s", job=JOB)
@@ -240,9 +236,7 @@ def test_a_load_without_a_name_leaves_no_key(stream_server: StreamServer, link: 
     assert key == b"{s}:headrace:load:x" and stream_server.client.pttl(key) > 0
 
 
-def test_what_the_server_rejects_is_counted_exactly(
-    stream_server: StreamServer, link: ServerConnection
-) -> None:
+def test_what_the_server_rejects_is_counted_exactly(stream_server: StreamServer, link: Servers) -> None:
     seen: list[LoadReport] = []
 
     def fill(report: LoadReport) -> None:
@@ -260,9 +254,7 @@ def test_what_the_server_rejects_is_counted_exactly(
     assert numbers(stream_server) == list(range(1, 101))
 
 
-def test_a_marker_that_makes_no_sense_is_reported(
-    stream_server: StreamServer, link: ServerConnection
-) -> None:
+def test_a_marker_that_makes_no_sense_is_reported(stream_server: StreamServer, link: Servers) -> None:
     stream_server.client.xadd("s", {"a": "1"})
     stream_server.client.set("{s}:headrace:load:x", "nonsense")
     with pytest.raises(CommandError, match="'nonsense', which is not the marker of a load"):
@@ -270,7 +262,7 @@ def test_a_marker_that_makes_no_sense_is_reported(
 
 
 def test_columns_with_names_that_the_spark_sink_reserves_are_fields(
-    stream_server: StreamServer, link: ServerConnection
+    stream_server: StreamServer, link: Servers
 ) -> None:
     batch = pa.RecordBatch.from_pydict({"_id": ["a"], "_stream": ["b"], "id": ["c"], "_fields": ["d"]})
     load([batch], None, link, "s")
@@ -288,7 +280,7 @@ def test_a_digest_does_not_depend_on_how_rows_are_cut() -> None:
 
 
 def test_a_file_that_grew_is_resumed_after_its_first_rows(
-    stream_server: StreamServer, link: ServerConnection, tmp_path: Path
+    stream_server: StreamServer, link: Servers, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(f'{{"n": {n}}}\n' for n in range(500)))

@@ -15,15 +15,14 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from redis_cluster import Cluster, Node
 
-from headrace.cli.streams import servers_at
-from headrace.client.servers import CONNECTION_ERRORS, Servers
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
 from headrace.pipeline import trim as trim_module
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadJob
 from headrace.pipeline.replay import replay
 from headrace.pipeline.replay_source import ReplaySource
-from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.trim import trim
 from headrace.pipeline.watermark import published_id, raise_watermark, watermark_key
 from headrace.spark.decode.schema import ColumnLayout
@@ -225,14 +224,14 @@ def test_a_shard_without_a_server_is_waited_for_and_no_longer_than_said(doomed_c
 
 def test_a_load_goes_to_the_master_that_owns_the_stream_with_its_marker(cluster: Cluster) -> None:
     rows = pa.record_batch({"n": [1, 2, 3]})
-    with ServerConnection(cluster.url) as link:
+    with Servers(cluster.url, reconnect_timeout=0) as link:
         for node in cluster.masters:
             stream = cluster.stream_of(node)
-            assert link.last_id(stream) is None
+            assert not last_ids(link, [stream])
             job = LoadJob("job")
             assert load([rows.slice(0, 2)], None, link, stream, job=job).rows == 2
             report = load([rows], None, link, stream, job=job, resume=True)
-            assert (report.rows, report.skipped) == (1, 2) and link.length(stream) == 3
+            assert (report.rows, report.skipped) == (1, 2) and link.client().xlen(stream) == 3
 
 
 def give(cluster: Cluster, stream: str) -> None:

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from stream_server import StreamServer
 
-from headrace.client.servers import RawConnection, Servers
+from headrace.client.connection import RawConnection
+from headrace.client.servers import Servers
 from headrace.errors import CommandError
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options

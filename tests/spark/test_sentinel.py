@@ -11,7 +11,8 @@ import redis
 from pyspark.sql.types import LongType, StructField, StructType
 from redis_cluster import Watched
 
-from headrace.client.servers import CONNECTION_ERRORS, Servers
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import Servers
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
 from headrace.spark.source.planner import plan_ranges

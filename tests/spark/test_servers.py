@@ -16,8 +16,10 @@ from redis_cluster import SLOTS, Certificates, Node
 from stream_server import StreamServer
 
 from headrace.client import retry
+from headrace.client.connection import RawConnection
+from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
 from headrace.client.retry import ReconnectDelay
-from headrace.client.servers import CONNECTION_ERRORS, RawConnection, Servers, ServerUnavailable
+from headrace.client.servers import Servers
 from headrace.client.url import parse_server_url, without_password
 from headrace.errors import UsageError
 from headrace.spark.decode.schema import ColumnLayout

@@ -7,7 +7,8 @@ import click
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import print_json
 from headrace.cli.stream_client import checked_ids, clients_of, name_bytes
-from headrace.cli.streams import servers_at, url_option
+from headrace.cli.streams import url_option
+from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
 from headrace.plurals import plural

@@ -11,9 +11,11 @@ import click
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import bytes_from_json
 from headrace.cli.output_errors import writing
-from headrace.cli.stream_client import StreamClient, Words, clients_of, name_bytes
-from headrace.cli.streams import servers_at, url_option
-from headrace.client.retry import CONNECTION_ERRORS
+from headrace.cli.stream_client import StreamClient, clients_of, name_bytes
+from headrace.cli.streams import url_option
+from headrace.client.connection import Words
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.standard_input import standard_input
 from headrace.plurals import plural

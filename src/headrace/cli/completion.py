@@ -10,9 +10,8 @@ from redis.exceptions import RedisError
 
 from headrace.cli.profiles import resolve_url
 from headrace.cli.streams import PROFILE_KEY
-from headrace.client.retry import CONNECTION_ERRORS
-from headrace.client.servers import SCAN_COUNT, Servers
-from headrace.client.stream_names import stream_name
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import Servers
 from headrace.console.escaping import is_printable
 from headrace.errors import HeadraceError
 
@@ -23,13 +22,9 @@ def complete_streams(context: click.Context, param: click.Parameter, incomplete:
     """Return the names of streams that begin as what was typed; none when the server cannot be asked."""
     try:
         url = resolve_url(context.params.get("url"), context.meta.get(PROFILE_KEY))
-        servers = Servers(url, reconnect_timeout=0)
-        try:
-            keys = servers.client().scan_iter(count=SCAN_COUNT, _type="stream")
-            names = map(stream_name, keys)
+        with Servers(url, reconnect_timeout=0) as servers:
+            names = servers.iter_streams()
             fitting = (name for name in names if name.startswith(incomplete) and is_printable(name))
             return [CompletionItem(name) for name in sorted(islice(fitting, NAMES_MAX))]
-        finally:
-            servers.close()
     except (HeadraceError, RedisError, *CONNECTION_ERRORS):
         return []

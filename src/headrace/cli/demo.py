@@ -30,13 +30,13 @@ from headrace.cli.demo_query import (
 )
 from headrace.cli.drawing import progress_bar
 from headrace.cli.spark_session import announced_spark
+from headrace.client.servers import Servers
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archive import ArchiveCounts, archive, count_archive, parse_schema
 from headrace.pipeline.load import load
 from headrace.pipeline.loader import LoadReport
 from headrace.pipeline.query_progress import BatchProgress
-from headrace.pipeline.server_connection import ServerConnection
 
 STREAM = "flights"
 MICRO_BATCHES = 5
@@ -79,9 +79,9 @@ def command(output: Path, rows: int) -> None:
     prepare(output)
     console.print("[bold]A year of flights out of New York[/], through a stream and Spark\n")
     with own_server() as url:
-        with ServerConnection(url) as connection:
-            loaded = load_flights(console, connection, rows)
-            length = connection.length(STREAM)
+        with Servers(url, reconnect_timeout=0) as servers:
+            loaded = load_flights(console, servers, rows)
+            length = servers.client().xlen(STREAM)
         try:
             windows, written, held = query_and_archive(console, url, output, rows)
         except HeadraceError as error:
@@ -131,13 +131,11 @@ def prepare(output: Path) -> None:
         (output / name).unlink(missing_ok=True)
 
 
-def load_flights(console: Console, connection: ServerConnection, rows: int) -> LoadReport:
+def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
     """Loads the flights by scheduled departure, under a progress bar."""
-    server = connection.client.info("server")
+    server = servers.client().info("server")
     version = server.get("headrace_version", server.get("redis_version"))
-    console.print(
-        f"[bold]1 Server[/]   {connection.url}, version {version}, process {server.get('process_id')}"
-    )
+    console.print(f"[bold]1 Server[/]   {servers.url}, version {version}, process {server.get('process_id')}")
     with console.status("Reading the flights"):
         table = flights(rows)
     console.print(f"[bold]2 Load[/]     {rows:,} flights of 2013 by scheduled departure, 19 fields each")
@@ -146,7 +144,7 @@ def load_flights(console: Console, connection: ServerConnection, rows: int) -> L
         report = load(
             table.to_batches(),
             TIMES,
-            connection,
+            servers,
             STREAM,
             on_progress=lambda now: bar.update(task, completed=now.rows, rows=now.rows),
         )

@@ -9,7 +9,8 @@ import click
 from headrace.cli.completion import complete_streams
 from headrace.cli.output import json_bytes, print_json, print_table
 from headrace.cli.stream_client import StreamClient, clients_of
-from headrace.cli.streams import servers_at, url_option
+from headrace.cli.streams import url_option
+from headrace.client.servers import servers_at
 from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.console.server_stats import ConsumerStats, consumer_stats

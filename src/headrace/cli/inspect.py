@@ -10,8 +10,9 @@ from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from headrace.cli.streams import no_stream, servers_at, url_option
+from headrace.cli.streams import no_stream, url_option
 from headrace.client import stream_names
+from headrace.client.servers import servers_at
 from headrace.client.url import without_password
 from headrace.console import styles
 from headrace.console.escaping import printable

@@ -18,6 +18,7 @@ from headrace.cli.drawing import progress_bar
 from headrace.cli.resume_hint import add_hint
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
+from headrace.client.servers import Servers
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
@@ -27,7 +28,6 @@ from headrace.pipeline.load import load, sorted_by_time
 from headrace.pipeline.loader import ROWS_PER_BATCH, LoadJob, LoadReport
 from headrace.pipeline.rejects import REASONS_SHOWN, RejectsFile
 from headrace.pipeline.replay_pacer import RateLimiter
-from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.time_columns import TimeColumn, choose_time_column
 from headrace.plurals import plural
 from headrace.spark.archive.local_paths import local_path
@@ -213,7 +213,7 @@ def load_file(wanted: Wanted) -> None:
         reader = stack.enter_context(
             FileReader(wanted.path, wanted.null_values, wanted.delimiter, wanted.encoding)
         )
-        connection = stack.enter_context(ServerConnection(wanted.url))
+        servers = stack.enter_context(Servers(wanted.url, reconnect_timeout=0))
         rejects = None
         if wanted.rejects is not None:
             rejects = stack.enter_context(RejectsFile(wanted.rejects, reader, wanted.resume))
@@ -236,7 +236,7 @@ def load_file(wanted: Wanted) -> None:
                 report = load(
                     rows,
                     times,
-                    connection,
+                    servers,
                     wanted.stream,
                     job=LoadJob(wanted.job, reader.name, reader.size),
                     append=wanted.append,

@@ -11,8 +11,8 @@ import click
 from redis.exceptions import ResponseError
 
 from headrace.cli.output import id_time, json_bytes, print_json, print_table
-from headrace.cli.streams import servers_at, url_option
-from headrace.client.servers import SCAN_COUNT, Servers
+from headrace.cli.streams import url_option
+from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
@@ -62,9 +62,8 @@ def command(pattern: str | None, as_json: bool, url: str) -> None:
     except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
     with servers_at(url) as servers:
-        keys = set(servers.client().scan_iter(count=SCAN_COUNT, _type="stream"))
-        names = sorted(map(stream_name, keys))
-        lines = list(stream_lines(servers, [name for name in names if matches(name)]))
+        names = sorted({name for name in servers.iter_streams() if matches(name)})
+        lines = list(stream_lines(servers, names))
     if as_json:
         for each in lines:
             print_json(as_object(each))

@@ -11,7 +11,8 @@ from headrace.cli.completion import complete_streams
 from headrace.cli.output import print_json, print_table
 from headrace.cli.pending_entries import pending_entries
 from headrace.cli.stream_client import clients_of, name_bytes
-from headrace.cli.streams import servers_at, url_option
+from headrace.cli.streams import url_option
+from headrace.client.servers import servers_at
 from headrace.console.escaping import printable
 from headrace.console.server_stats import consumer_stats
 from headrace.errors import UsageError

@@ -19,8 +19,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from headrace.cli.spark_session import announced_spark
-from headrace.cli.streams import servers_at, url_option
+from headrace.cli.streams import url_option
 from headrace.cli.values import LocalPath, time_zone
+from headrace.client.servers import servers_at
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
 from headrace.pipeline.archive import parse_schema

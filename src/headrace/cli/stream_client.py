@@ -13,41 +13,23 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import redis
-from redis.exceptions import (
-    AskError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    ReadOnlyError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import ResponseError
 
 from headrace.cli.streams import no_stream
-from headrace.client.servers import Servers, ServerUnavailable
+from headrace.client.connection import RawConnection, Words
+from headrace.client.connection_errors import TRANSIENT_ERRORS, ServerUnavailable, reply_text
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.console.server_stats import named
 from headrace.errors import UsageError
 from headrace.pipeline.suggestions import did_you_mean
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
 
-Words = Sequence[bytes | str | int]
 RawEntry = tuple[str, list[bytes] | None]  # ID, names and values in turn; None if the entry was deleted
 
 ATTEMPTS = 50  # of a command that another server has to execute, or the same one later
 ATTEMPT_PAUSE_S = 0.1
 PAGE = 500  # entries in one reply
-LATER = (BusyLoadingError,)  # the one among them that is no ResponseError
-NOT_EXECUTED = {
-    MovedError: "MOVED",
-    AskError: "ASK",
-    TryAgainError: "TRYAGAIN",
-    ClusterDownError: "CLUSTERDOWN",
-    BusyLoadingError: "LOADING",
-    ReadOnlyError: "READONLY",
-    MasterDownError: "MASTERDOWN",
-}
 
 
 def name_bytes(name: str) -> bytes:
@@ -62,14 +44,13 @@ class StreamClient:
         self.servers = servers
         self.name = name
         self.key = stream_key(name)
-        self._connection: redis.Connection | None = None
-        self._asking = False
+        self._connection: RawConnection | None = None
 
     def close(self) -> None:
         """Close the connection; the next command opens another one."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.disconnect()  # type: ignore[no-untyped-call]
+            connection.close()
 
     def call(self, *words: bytes | str | int) -> Any:
         """Send one command and return its reply. ResponseError if the server rejects it."""
@@ -90,11 +71,10 @@ class StreamClient:
             try:
                 for number, reply in zip(left, self._exchange([commands[n] for n in left]), strict=True):
                     replies[number] = reply
-                left = [number for number in left if type(replies[number]) in NOT_EXECUTED]
+                left = [number for number in left if isinstance(replies[number], TRANSIENT_ERRORS)]
                 if not left:
                     return replies
-                error = replies[left[0]]
-                self.servers.raise_if_unavailable(self.name, f"{NOT_EXECUTED[type(error)]} {error}")
+                self.servers.raise_if_unavailable(self.name, reply_text(replies[left[0]]))
             except ServerUnavailable:
                 self.close()
                 if attempt + 1 == ATTEMPTS:
@@ -105,21 +85,10 @@ class StreamClient:
             time.sleep(ATTEMPT_PAUSE_S if attempt else 0)
         raise AssertionError("every attempt returns or raises")
 
-    def _exchange(self, commands: list[Words]) -> Iterator[Any]:
+    def _exchange(self, commands: list[Words]) -> list[Any]:
         if self._connection is None:
-            self._connection, self._asking = self.servers.open_connection(self.name)
-        connection = self._connection
-        for part in [[command] for command in commands] if self._asking else [commands]:
-            sent = [("ASKING",), *part] if self._asking else part
-            packed = connection.pack_commands(sent)  # type: ignore[no-untyped-call]
-            connection.send_packed_command(packed, check_health=False)  # type: ignore[no-untyped-call]
-            if self._asking:
-                connection.read_response()
-            for _ in part:
-                try:
-                    yield connection.read_response()
-                except (ResponseError, *LATER) as error:
-                    yield error
+            self._connection = self.servers.open_raw(self.name)
+        return self._connection.exchange(commands)
 
     def about(self) -> dict[str, Any]:
         """Return what XINFO STREAM says. UsageError if there is no such stream."""

@@ -10,8 +10,8 @@ import click
 from redis.exceptions import RedisClusterException, ResponseError
 
 from headrace.cli.stream_client import PAGE, RawEntry, StreamClient
-from headrace.client.retry import AUTH_ERRORS, CONNECTION_ERRORS, INITIAL_DELAY_S, MAX_DELAY_S
-from headrace.client.url import parse_server_url
+from headrace.client.connection_errors import AUTH_ERRORS, CONNECTION_ERRORS
+from headrace.client.retry import INITIAL_DELAY_S, MAX_DELAY_S
 from headrace.console.escaping import one_line
 from headrace.errors import UsageError
 from headrace.spark.source.offsets import EntryId, format_id, parse_id
@@ -68,8 +68,7 @@ class Follower:
         self.positions = positions
         self.by_key = {client.key: client for client in clients}
         self.servers = clients[0].servers
-        is_cluster = parse_server_url(self.servers.url).kind == "cluster"
-        self.together = len(clients) == 1 or not is_cluster
+        self.together = len(clients) == 1 or not self.servers.is_cluster
         self.gone: set[str] = set()  # streams that were deleted
 
     def disconnect(self, error: Exception) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from headrace.cli.profiles import DEFAULT_PROFILE, PROFILE_VARIABLE, URL_VARIABLE, resolve_url
-from headrace.client.servers import Servers
+from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import normalize_name, stream_key
-from headrace.client.url import explain_connection_errors, without_password
+from headrace.client.url import without_password
 from headrace.errors import UsageError
 from headrace.pipeline.similar_streams import similar_stream
 from headrace.spark.options import DEFAULT_URL
@@ -47,13 +46,6 @@ def url_option(command: C) -> C:
 def chosen_url(context: click.Context, given: str | None) -> str | None:
     """Return the URL that a command gets; what was given while click only completes words."""
     return given if context.resilient_parsing else resolve_url(given, context.meta.get(PROFILE_KEY))
-
-
-@contextmanager
-def servers_at(url: str) -> Iterator[Servers]:
-    """The servers there, closed in the end; inside, one that is lost is a HeadraceError."""
-    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
-        yield servers
 
 
 def wanted_streams(url: str, names: tuple[str, ...], pattern: str | None) -> list[str]:

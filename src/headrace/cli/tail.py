@@ -17,7 +17,8 @@ from headrace.cli.output import id_time, json_bytes, json_fields, shown_fields
 from headrace.cli.output_errors import writing
 from headrace.cli.stream_client import RawEntry, StreamClient, clients_of
 from headrace.cli.stream_follower import follow
-from headrace.cli.streams import servers_at, url_option
+from headrace.cli.streams import url_option
+from headrace.client.servers import servers_at
 from headrace.client.stream_names import stream_key
 from headrace.console import styles
 from headrace.console.escaping import json_text, printable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import click
@@ -13,8 +13,9 @@ from rich.live import Live
 
 from headrace.cli.streams import url_option
 from headrace.cli.values import finite
+from headrace.client.connection_errors import explain_connection_errors
 from headrace.client.servers import Servers
-from headrace.client.url import explain_connection_errors, parse_server_url, without_password
+from headrace.client.url import parse_server_url, without_password
 from headrace.console.server_stats import Request, SendPipeline, collect_stats
 from headrace.console.top_picture import ORDERS, History, server_lines, top_picture
 from headrace.errors import UsageError
@@ -92,7 +93,7 @@ def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
 @contextmanager
 def asking(url: str) -> Iterator[SendPipeline]:
     """A way to ask the server at url; it raises HeadraceError when that is lost, or says no."""
-    with closing(Servers(url, reconnect_timeout=0)) as servers:
+    with Servers(url, reconnect_timeout=0) as servers:
 
         def ask(requests: list[Request]) -> list[object]:
             with explain_connection_errors(url):

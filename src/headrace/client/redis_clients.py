@@ -1,4 +1,4 @@
-"""redis-py's own clients for a database on a server: from its URL, or the client it was given.
+"""redis-py's own clients of the servers at a URL.
 
 redis://, rediss://, unix://   one server
 sentinel://                    the master that the Sentinels name
@@ -16,23 +16,32 @@ import redis.asyncio.sentinel
 import redis.cluster
 import redis.sentinel
 
-from headrace.client.url import parse_server_url
+from headrace.client.url import ServerUrl, parse_server_url
 from headrace.errors import UsageError
 
 
-def client(server: Any, **settings: Any) -> Any:
+def redis_client(url: ServerUrl, **settings: Any) -> Any:
     """Return a client of the servers at a URL. `settings` are redis-py's; they override those of the URL."""
-    if not isinstance(server, str):
-        return _through(server, settings)
-    url = parse_server_url(server)
     settings = url.settings | settings
     if url.kind == "sentinel":
-        watch = redis.sentinel.Sentinel(url.hosts, sentinel_kwargs=url.sentinel_settings)  # type: ignore[no-untyped-call]
-        return watch.master_for(url.service, **settings)  # type: ignore[no-untyped-call]
+        sentinels = redis.sentinel.Sentinel(url.hosts, sentinel_kwargs=url.sentinel_settings)  # type: ignore[no-untyped-call]
+        return sentinels.master_for(url.service, **settings)  # type: ignore[no-untyped-call]
     if url.kind == "cluster":
         nodes = [redis.cluster.ClusterNode(*host) for host in url.hosts]  # type: ignore[no-untyped-call]
         return redis.cluster.RedisCluster(startup_nodes=nodes, **settings)
     return redis.Redis.from_pool(redis.ConnectionPool(**settings))
+
+
+def client(server: Any, **settings: Any) -> Any:
+    """Return a client for a database that was connected with a URL, or the client that it was given.
+
+    Raises UsageError if there are settings for a given client.
+    """
+    if isinstance(server, str):
+        return redis_client(parse_server_url(server), **settings)
+    if settings:
+        raise UsageError("connect() was given a client: it keeps the settings that it has")
+    return server
 
 
 def async_client(server: Any, **settings: Any) -> Any:
@@ -44,16 +53,9 @@ def async_client(server: Any, **settings: Any) -> Any:
         raise UsageError("async_client() needs the server's URL: connect() was given a client")
     url = parse_server_url(server)
     if url.kind == "sentinel":
-        watch = redis.asyncio.sentinel.Sentinel(url.hosts, sentinel_kwargs=url.sentinel_settings)  # type: ignore[no-untyped-call]
-        return watch.master_for(url.service, **url.settings | settings)
+        sentinels = redis.asyncio.sentinel.Sentinel(url.hosts, sentinel_kwargs=url.sentinel_settings)  # type: ignore[no-untyped-call]
+        return sentinels.master_for(url.service, **url.settings | settings)
     if url.kind == "cluster":
         nodes = [redis.asyncio.cluster.ClusterNode(*host) for host in url.hosts]
         return redis.asyncio.cluster.RedisCluster(startup_nodes=nodes, **url.settings | settings)
     return redis.asyncio.Redis.from_url(server, **settings)
-
-
-def _through(server: Any, settings: dict[str, Any]) -> Any:
-    """Return the client that connect() was given. Raises UsageError if there are settings."""
-    if settings:
-        raise UsageError("connect() was given a client: it keeps the settings that it has")
-    return server

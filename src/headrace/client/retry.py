@@ -10,26 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import redis
-from redis.exceptions import (
-    AuthenticationError,
-    AuthorizationError,
-    ClusterError,
-    RedisClusterException,
-    TryAgainError,
-)
+from headrace.client.connection_errors import AUTH_ERRORS, CONNECTION_ERRORS
 
 INITIAL_DELAY_S = 0.05
 MAX_DELAY_S = 2.0
-CONNECTION_ERRORS = (
-    redis.ConnectionError,
-    redis.TimeoutError,
-    OSError,
-    ClusterError,  # including CLUSTERDOWN
-    TryAgainError,
-    RedisClusterException,  # no node of a cluster replies, or a slot has no owner at the moment
-)
-AUTH_ERRORS = (AuthenticationError, AuthorizationError)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -1,42 +1,43 @@
 """Where the servers are: one server, a master found through Sentinel, or a cluster. redis-py makes the
 connections.
 
+    client()            redis-py's, which finds the owners of keys by itself
     pool_for_key(key)   connections to the server that owns a key
     refresh()           a server was lost or no longer owns a key: forget cached addresses
 
-Connections use RESP2, return bytes and never retry: only the backend (remote_backend.py) knows which requests
-may be repeated.
+Connections use RESP2 and return bytes. Unless told otherwise they never retry: only the caller knows which
+requests may be repeated.
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
-from redis.connection import Connection, ConnectionPool
+from redis.connection import ConnectionPool
 from redis.crc import key_slot
+from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from headrace.client.url import ServerUrl, cluster_node_error, parse_server_url, without_password
+from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable, cluster_node_error
+from headrace.client.redis_clients import redis_client
+from headrace.client.url import ServerUrl, parse_server_url, without_password
 from headrace.errors import UsageError
 
 SOCKET_TIMEOUT_S = 30.0  # a server that is silent for this long counts as dead
 RESTART_TIMEOUT_S = 20.0  # how long to wait for a server that is restarted
-FAILOVER_TIMEOUT_S = (
-    90.0  # or for another to take its place: Sentinels look for 30 s before they act, clusters 15 s
-)
+# or for another to take its place: Sentinels look for 30 s before they act, clusters 15 s
+FAILOVER_TIMEOUT_S = 90.0
 
+TIMEOUTS = {"socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S}
 CONNECTION_SETTINGS = {"protocol": 2, "decode_responses": False, "encoding": "utf-8"}
 CLIENT_OWN_SETTINGS = ("maint_notifications", "event_dispatcher", "cache", "connection_pool")
-
-
-def no_retry_settings() -> dict[str, Any]:
-    """Connection settings without any retry."""
-    return CONNECTION_SETTINGS | {"retry": Retry(NoBackoff(), 0)}
+NO_RETRY = Retry(NoBackoff(), 0)
 
 
 class Standalone:
@@ -44,10 +45,15 @@ class Standalone:
 
     reconnect_timeout = RESTART_TIMEOUT_S
 
-    def __init__(self, pool: ConnectionPool, shown: str) -> None:
-        self._pool = pool
+    def __init__(self, client: redis.Redis, shown: str) -> None:
+        self._client = client
+        self._pool: ConnectionPool = client.connection_pool
         self._shown = shown
-        self.timeout: float | None = pool.connection_kwargs.get("socket_timeout")
+        self.timeout: float | None = self._pool.connection_kwargs.get("socket_timeout")
+
+    def client(self) -> Any:
+        """Return redis-py's client."""
+        return self._client
 
     def pool_for_key(self, key: bytes | None) -> ConnectionPool:
         """The connections."""
@@ -65,12 +71,16 @@ class Standalone:
         """Return 0: all keys may be changed in one transaction."""
         return 0
 
+    def owner_of(self, key: bytes | None) -> str:
+        """Return the name of the server that owns the key: there is only one."""
+        return ""
+
     def refresh(self) -> None:
         """Close idle connections: they may lead to a server that is no longer the master."""
         self._pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. They are opened again when they are used again."""
         self._pool.disconnect()
 
     def __repr__(self) -> str:
@@ -96,24 +106,23 @@ class Cluster:
         self._cluster: Any = None
         self.timeout: float | None = settings.get("socket_timeout")
 
-    def _connected(self) -> Any:
+    def client(self) -> Any:
+        """Return redis-py's client; make it if there is none."""
         with self._lock:
             if self._cluster is None:
                 nodes = [ClusterNode(host, port) for host, port in self._nodes]  # type: ignore[no-untyped-call]
                 self._cluster = RedisCluster(
-                    startup_nodes=nodes, require_full_coverage=False, **self._settings | no_retry_settings()
+                    startup_nodes=nodes, require_full_coverage=False, **self._settings
                 )
             return self._cluster
 
     def pool_for_key(self, key: bytes | None) -> ConnectionPool:
         """Return connections to the owner of the key; without a key, to any server."""
-        cluster = self._connected()
-        node = cluster.get_default_node() if key is None else cluster.get_node_from_key(key)
-        return cluster.get_redis_connection(node).connection_pool  # type: ignore[no-any-return]
+        return self.client().get_redis_connection(self._node(key)).connection_pool  # type: ignore[no-any-return]
 
     def pool_for_address(self, address: tuple[str, int]) -> ConnectionPool:
         """Return connections to a server that another one named."""
-        cluster = self._connected()
+        cluster = self.client()
         node = cluster.get_node(*address) or ClusterNode(*address)  # type: ignore[no-untyped-call]
         return cluster.get_redis_connection(node).connection_pool  # type: ignore[no-any-return]
 
@@ -124,6 +133,14 @@ class Cluster:
         """Return the slot of the key."""
         return key_slot(key) if key is not None else 0
 
+    def owner_of(self, key: bytes | None) -> str:
+        """Return the name of the server that owns the key; keys of one server may share a connection."""
+        return str(self._node(key).name)
+
+    def _node(self, key: bytes | None) -> Any:
+        cluster = self.client()
+        return cluster.get_default_node() if key is None else cluster.get_node_from_key(key)
+
     def refresh(self) -> None:
         """Read the slots from the servers again; if none replies, start from those of the URL."""
         with self._lock:
@@ -131,7 +148,7 @@ class Cluster:
         try:
             if cluster is not None:
                 cluster.nodes_manager.initialize()
-        except (redis.RedisError, OSError):
+        except (redis.RedisError, *CONNECTION_ERRORS):
             with self._lock:
                 if self._cluster is cluster:
                     self._cluster = None
@@ -153,40 +170,53 @@ Topology = Standalone | Cluster
 def topology_of(server: Any) -> Topology:
     """Return the topology of a URL or a redis-py client. Raises UsageError for anything else."""
     if isinstance(server, str):
-        return _topology_of_url(parse_server_url(server), without_password(server))
+        return topology_of_url(parse_server_url(server), without_password(server))
+    fixed = CONNECTION_SETTINGS | {"retry": NO_RETRY}
     if isinstance(server, RedisCluster):
         nodes = [(node.host, node.port) for node in server.nodes_manager.nodes_cache.values()]
-        return Cluster(nodes, _connection_settings(server.nodes_manager.connection_kwargs), _shown(nodes))
+        settings = _connection_settings(server.nodes_manager.connection_kwargs) | fixed
+        return Cluster(nodes, settings, _shown(nodes))
     pool = getattr(server, "connection_pool", None)
     if not isinstance(pool, ConnectionPool):
         raise UsageError(f"{server!r} is neither a server URL nor a redis-py client")
-    settings = _connection_settings(pool.connection_kwargs) | no_retry_settings()
+    settings = (
+        _connection_settings(pool.connection_kwargs) | fixed | {"connection_class": pool.connection_class}
+    )
     if isinstance(pool, SentinelConnectionPool):
         copy = SentinelConnectionPool(  # type: ignore[no-untyped-call]
-            pool.service_name,
-            pool.sentinel_manager,
-            is_master=pool.is_master,
-            connection_class=pool.connection_class,
-            **settings,
+            pool.service_name, pool.sentinel_manager, is_master=pool.is_master, **settings
         )
-        return Sentinel(copy, f"the master of {pool.service_name!r}")
+        return Sentinel(redis.Redis.from_pool(copy), f"the master of {pool.service_name!r}")
     where = [(settings.get("host", settings.get("path", "a redis-py client")), settings.get("port", 0))]
-    return Standalone(ConnectionPool(connection_class=pool.connection_class, **settings), _shown(where))
+    return Standalone(redis.Redis.from_pool(ConnectionPool(**settings)), _shown(where))
 
 
-def _topology_of_url(url: ServerUrl, shown: str) -> Topology:
-    common = {"socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S}
-    settings = common | url.settings
+def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) -> Topology:
+    """Return the topology of a URL. It connects when it is used.
+
+    shown: the URL without its password. retry: how redis-py repeats requests; None: its default.
+    """
+    settings = TIMEOUTS | url.settings | CONNECTION_SETTINGS | {"retry": retry}
     if url.kind == "cluster":
         return Cluster(list(url.hosts), settings, shown)
-    if url.kind == "sentinel":
-        # A Sentinel that does not reply is not retried: the next one is asked.
-        theirs = common | no_retry_settings() | url.sentinel_settings
-        sentinels = redis.sentinel.Sentinel(url.hosts, sentinel_kwargs=theirs)  # type: ignore[no-untyped-call]
-        pool = SentinelConnectionPool(url.service, sentinels, **settings | no_retry_settings())  # type: ignore[no-untyped-call]
-        return Sentinel(pool, shown)
-    kind = settings.pop("connection_class", Connection)
-    return Standalone(ConnectionPool(connection_class=kind, **settings | no_retry_settings()), shown)
+    if url.kind == "standalone":
+        return Standalone(redis_client(url, **settings), shown)
+    # A Sentinel that does not reply is not retried: the next one is asked.
+    sentinels = TIMEOUTS | CONNECTION_SETTINGS | {"retry": NO_RETRY} | url.sentinel_settings
+    settings["redis_connect_func"] = _require_master
+    return Sentinel(redis_client(replace(url, sentinel_settings=sentinels), **settings), shown)
+
+
+def _require_master(connection: Any) -> None:
+    """Log in, and check the role: what a Sentinel says may be older than a failover."""
+    connection.on_connect()
+    connection.send_command("ROLE")
+    try:
+        role = connection.read_response()[0]
+    except NoPermissionError:  # for this user the Sentinel's word has to do
+        return
+    if role != b"master":
+        raise ServerUnavailable("the server is a replica")
 
 
 def _connection_settings(settings: dict[str, Any]) -> dict[str, Any]:

@@ -10,17 +10,13 @@ User and password are for the servers; sentinel_username and sentinel_password a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from redis.connection import parse_url
-from redis.exceptions import AskError, RedisError, ResponseError
 
-from headrace.client.retry import AUTH_ERRORS, CONNECTION_ERRORS
-from headrace.errors import HeadraceError, UsageError
+from headrace.errors import UsageError
 
 DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
 RESERVED_CHARACTERS = "/ ? # [ ] @ :"
@@ -66,29 +62,6 @@ def parse_server_url(url: str) -> ServerUrl:
         raise UsageError(
             f"{without_password(url)}: not a server's address ({wrong}); expected {URL_FORMS}"
         ) from None
-
-
-def cluster_node_error(url: str) -> UsageError:
-    """Return the error for a URL of one server that turns out to be a node of a cluster."""
-    return UsageError(f"{without_password(url)} is a node of a cluster: use cluster://host:port")
-
-
-def connection_error(url: str, error: Exception) -> HeadraceError:
-    """Return a one-line error for a server that cannot be reached or rejects the client."""
-    if isinstance(error, AskError) and not url.startswith("cluster"):  # or MovedError, which is one
-        return cluster_node_error(url)
-    if isinstance(error, (ResponseError, *AUTH_ERRORS)):
-        return HeadraceError(f"{without_password(url)}: the server rejected the request: {error}")
-    return HeadraceError(f"{without_password(url)}: {error}; is a server running there? (headrace serve)")
-
-
-@contextmanager
-def explain_connection_errors(url: str) -> Iterator[None]:
-    """Convert exceptions of redis-py into connection_error() for `url`."""
-    try:
-        yield
-    except (RedisError, *CONNECTION_ERRORS) as error:
-        raise connection_error(url, error) from error
 
 
 def without_password(url: str) -> str:

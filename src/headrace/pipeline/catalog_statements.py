@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from headrace.client.servers import Servers
+from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
-from headrace.client.url import explain_connection_errors
 from headrace.errors import UsageError
 from headrace.pipeline.query import METADATA, archived_columns, inferred_columns, sampled_entries
 from headrace.pipeline.query_errors import no_stream_message
@@ -81,7 +79,7 @@ def run_catalog_statement(
         HeadraceError: if the server is not reachable.
     """
     contents = None if archive is None else read_archive(archive)
-    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
+    with servers_at(url) as servers:
         if statement.table is None:
             return show_tables(servers, contents, statement.pattern)
         return describe(servers, contents, statement.table, fields or {})

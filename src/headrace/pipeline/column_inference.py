@@ -79,15 +79,12 @@ def sample_entries(
     Raises:
         UsageError: if a stream cannot be read.
     """
-    servers = Servers(url, reconnect_timeout=0)
     found: list[Mapping[bytes, bytes]] = []
-    try:
+    with Servers(url, reconnect_timeout=0) as servers:
         for stream, fields in sample_both_ends(servers, streams, entries).items():
             if isinstance(fields, Exception):
                 raise UsageError(f"stream {stream!r} cannot be sampled: {fields}")
             found += fields
-    finally:
-        servers.close()
     return found
 
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.url import explain_connection_errors
+from headrace.client.connection_errors import explain_connection_errors
+from headrace.client.servers import Servers
 from headrace.pipeline.csv_records import BadRow
 from headrace.pipeline.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
 from headrace.pipeline.loader import Loader, LoadJob, LoadReport, OnBadRow
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import split_valid_rows
-from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.spark.sink.write_timeouts import explain_timeouts
 
@@ -28,7 +28,7 @@ Rows = Iterable[pa.RecordBatch | BadRow]
 def load(
     rows: Rows,
     times: TimeColumn | None,
-    connection: ServerConnection,
+    servers: Servers,
     stream: str,
     *,
     job: LoadJob | None = None,
@@ -45,7 +45,7 @@ def load(
     Args:
         rows: batches of rows, with a BadRow for each row that could not be read.
         times: the column that gives the IDs; None to have the server generate them.
-        link: the server.
+        servers: the server.
         stream: the stream's name.
         job: the identity of the load. By default it has no name and cannot be resumed.
         append: whether rows with earlier times get IDs after the stream's last entry.
@@ -66,9 +66,9 @@ def load(
         HeadraceError: if the server is not reachable, or rejects rows.
     """
     job = job or LoadJob()
-    with explain_connection_errors(connection.url), explain_timeouts(connection.servers, stream):
+    with explain_connection_errors(servers.url), explain_timeouts(servers, stream):
         loader = Loader(
-            connection,
+            servers,
             stream,
             job,
             times,

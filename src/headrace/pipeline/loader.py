@@ -12,6 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 from redis.exceptions import RedisError
 
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.csv_records import BadRow
@@ -19,11 +20,12 @@ from headrace.pipeline.interrupts import defer_interrupts
 from headrace.pipeline.load_marker import LoadMarker, LoadState, RowDigest
 from headrace.pipeline.replay_pacer import RateLimiter
 from headrace.pipeline.row_checks import ValidRows, split_valid_rows
-from headrace.pipeline.server_connection import ServerConnection
 from headrace.pipeline.time_columns import TimeColumn
 from headrace.spark.options import parse_options
 from headrace.spark.sink.exactly_once import IdTooSmall
 from headrace.spark.sink.sender import ColumnRoles, RowSender
+from headrace.spark.source.offsets import EntryId, parse_id
+from headrace.spark.source.stream_state import last_ids
 
 ROWS_PER_BATCH = 2000
 
@@ -125,7 +127,7 @@ class Loader:
 
     def __init__(
         self,
-        connection: ServerConnection,
+        servers: Servers,
         stream: str,
         job: LoadJob,
         times: TimeColumn | None,
@@ -138,7 +140,7 @@ class Loader:
         self.report = LoadReport()
         self.rows_read = 0
         self.valid_rows = 0
-        self._connection = connection
+        self._servers = servers
         self._stream = stream
         self._job = job
         self._times = times
@@ -147,7 +149,7 @@ class Loader:
         self._rate = rate
         self._on_progress = on_progress
         self._started = time.monotonic()
-        settings = {"url": connection.url, "stream": stream, "timestampFormat": "iso8601"}
+        settings = {"url": servers.url, "stream": stream, "timestampFormat": "iso8601"}
         if maxlen is not None:
             settings["maxLength"] = str(maxlen)
         self._options = parse_options(settings, "sink")
@@ -168,11 +170,16 @@ class Loader:
         return self._marker.key(stream_key(self._stream))
 
     def _state(self) -> LoadState | None:
-        return LoadState.parse(self._connection.client.get(self._key), self._key)
+        return LoadState.parse(self._servers.client().get(self._key), self._key)
+
+    def _last_id(self) -> EntryId | None:
+        """Return the last ID that the stream ever generated; None if there is no such stream."""
+        last = last_ids(self._servers, [self._stream]).get(self._stream)
+        return parse_id(last) if last else None
 
     def start(self, resume: bool) -> None:
         """Read the job's marker. UsageError if an incomplete load is started again without a choice."""
-        found = self._connection.last_id(self._stream)
+        found = self._last_id()
         state = self._state()
         run = state.run + 1 if state is not None else 1
         if found is None:  # the stream was deleted: all rows are missing
@@ -329,7 +336,7 @@ class Loader:
         self._confirmed_before += done
         self._unconfirmed.clear()
         self._open_run(base, self._marker.batch_id + 1)
-        last = self._connection.last_id(self._stream) or (0, 0)
+        last = self._last_id() or (0, 0)
         self._ids = MonotonicIds(*last, self._ids.out_of_order, self._ids.without_time)
         return part.slice(done - sent_before, part.rows.num_rows)
 
@@ -344,10 +351,10 @@ class Loader:
         self.report.is_complete = True
         self._on_progress(self.report)
         if not named:
-            self._connection.client.delete(self._key)
+            self._servers.client().delete(self._key)
         elif self.report.loaded:
             done = replace(self._marker.state(self._sent), done=True)
-            self._connection.client.set(self._key, done.encode(), px=self._marker.ttl_ms)
+            self._servers.client().set(self._key, done.encode(), px=self._marker.ttl_ms)
 
     def abort(self, stop: BaseException) -> None:
         """After an error or Ctrl-C, determine how many rows are in the stream."""

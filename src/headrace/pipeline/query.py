@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.client.servers import Servers
+from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
-from headrace.client.url import explain_connection_errors
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.column_inference import field_types, sample_both_ends
 from headrace.pipeline.interrupts import raise_if_interrupted
@@ -118,7 +116,7 @@ def register_views(
     archive = None if archive is None else local_path(archive)
     contents = None if archive is None else read_archive(archive)
     tables = []
-    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
+    with servers_at(url) as servers:
         names = streams_in_query(sql, servers, contents)
         for name in names:
             columns, sampled = declared.get(name, declared.get("")), 0

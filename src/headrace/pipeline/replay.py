@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.url import explain_connection_errors
+from headrace.client.connection_errors import explain_connection_errors
 from headrace.errors import UsageError
 from headrace.pipeline.interrupts import raise_if_interrupted
 from headrace.pipeline.replay_pacer import ReplayPacer

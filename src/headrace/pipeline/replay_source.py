@@ -10,7 +10,6 @@ import datetime
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -72,7 +71,7 @@ class ReplaySource:
         files, _, last = self._archived()
         live, hint = None, ""
         if self.url is not None:
-            with closing(Servers(self.url)) as servers:
+            with Servers(self.url) as servers:
                 live = last_ids(servers, [self.stream]).get(self.stream)
                 if live is None and not files:
                     hint = similar_stream(servers, self.stream)
@@ -130,7 +129,7 @@ class ReplaySource:
         position = read_archive(self.archive).positions.get(self.stream) if self.archive else None
         if position is None or self.url is None:
             return
-        with closing(Servers(self.url)) as servers:
+        with Servers(self.url) as servers:
             sight = observe_streams(servers, [self.stream], {self.stream: position}).get(self.stream)
         why = None if sight is None else identity_mismatch(position, sight)
         if why is not None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +25,9 @@ from typing import Any
 
 import redis
 
-from headrace.client.servers import Servers
+from headrace.client.servers import servers_at
 from headrace.client.stream_names import stream_key, stream_name
-from headrace.client.url import explain_connection_errors, without_password
+from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.trim_horizon import PAGE_ENTRIES, RetentionPolicy, TrimHorizon, find_trim_horizon
 from headrace.pipeline.watermark import published_position
@@ -123,7 +122,7 @@ def trim(
     """
     retention = retention or RetentionPolicy()
     seen = None if archive is None else look_at_archive(local_path(archive))
-    with closing(Servers(url, reconnect_timeout=0)) as servers, explain_connection_errors(url):
+    with servers_at(url) as servers:
         client = servers.client()
         done = []
         for stream in streams:

@@ -20,7 +20,8 @@ from typing import Any
 
 import redis
 
-from headrace.client.servers import CONNECTION_ERRORS, Servers
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.archive.files import HEADRACE_DIRECTORY, SPARK_LOG, last_batch, logged_files, read_archive

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
-from headrace.client.url import connection_error
+from headrace.client.connection_errors import connection_error
 from headrace.errors import HeadraceError, UsageError
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # PySpark reads it when it reports an exception of a worker
@@ -45,6 +45,13 @@ NOT_FOUND = "DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace"
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+class StreamReadError(HeadraceError):
+    """The server rejected a request about a stream."""
+
+    def __init__(self, stream: str, error: Exception) -> None:
+        super().__init__(f"Cannot read the stream {stream!r}: {error}")
 
 
 def brief_errors(kind: type[T]) -> type[T]:

@@ -16,31 +16,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import redis
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    AuthorizationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MovedError,
-    ReadOnlyError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AskError, ResponseError
 
 from headrace.api.backend import Stop, Wakeup
 from headrace.api.codecs.arguments import decode_name
 from headrace.api.codecs.field_encoding import encode_fields
-from headrace.client.retry import CONNECTION_ERRORS, ReconnectDelay
+from headrace.client.connection import exchange
+from headrace.client.connection_errors import (
+    AUTH_ERRORS,
+    CONNECTION_ERRORS,
+    TRANSIENT_ERRORS,
+    as_command_error,
+)
+from headrace.client.retry import ReconnectDelay
 from headrace.client.server_errors import command_error
 from headrace.client.topology import topology_of
 from headrace.errors import CommandError, ConnectionLost, DatabaseClosed, HeadraceError
 
 POLL_S = 0.1  # between checks of a Stop
 BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
-
-REDIRECTED = (AskError, MovedError, TryAgainError, ClusterDownError, ReadOnlyError, BusyLoadingError)
-DENIED = (AuthenticationError, AuthorizationError)
 
 READ_COMMANDS = frozenset(
     b"XRANGE XREVRANGE XLEN XREAD XINFO XPENDING PING TIME EXISTS TYPE TTL PTTL GET MGET SCAN INFO".split()
@@ -166,14 +160,14 @@ class RemoteBackend:
 
     def _by_owner(self, requests: Sequence[Sequence[bytes]]) -> dict[bytes | None, list[int]]:
         """Return the indexes of requests that may share a connection, by one of their keys."""
-        owners: dict[int, bytes | None] = {}
+        owners: dict[str, bytes | None] = {}
         found: dict[bytes | None, list[int]] = {}
         for n, words in enumerate(requests):
             key = key_of(words)
             try:
-                owner = id(self.topology.pool_for_key(key))
+                owner = self.topology.owner_of(key)
             except CONNECTION_ERRORS:  # retried when this request is sent
-                owner = n
+                owner = f"unknown {n}"
             found.setdefault(owners.setdefault(owner, key), []).append(n)
         return found
 
@@ -196,7 +190,7 @@ class RemoteBackend:
                 if not self._was_connected:
                     self._was_connected = True
                     delay = ReconnectDelay(self.reconnect_timeout)
-                moved = next((reply for reply in replies if isinstance(reply, REDIRECTED)), None)
+                moved = next((reply for reply in replies if isinstance(reply, TRANSIENT_ERRORS)), None)
                 if moved is None:
                     return [
                         as_command_error(one) if isinstance(one, redis.RedisError) else one for one in replies
@@ -209,9 +203,9 @@ class RemoteBackend:
                 asked = (moved.host, moved.port) if type(moved) is AskError else None
             try:
                 delay.wait(failure)
-            except DENIED as denied:
+            except AUTH_ERRORS as denied:
                 raise as_command_error(denied) from None
-            except CONNECTION_ERRORS + REDIRECTED as given_up:
+            except CONNECTION_ERRORS + TRANSIENT_ERRORS as given_up:
                 raise self._lost(requests, given_up, maybe_executed) from given_up
             if asked is None:
                 self.topology.refresh()
@@ -220,7 +214,7 @@ class RemoteBackend:
         """Send those requests again that were redirected to another server; return all replies."""
         found = []
         for words, reply in zip(requests, replies, strict=True):
-            if isinstance(reply, REDIRECTED):
+            if isinstance(reply, TRANSIENT_ERRORS):
                 found += self._send_with_retries(key_of(words), [words], is_repeatable(words))
             else:
                 found.append(as_command_error(reply) if isinstance(reply, redis.RedisError) else reply)
@@ -241,7 +235,7 @@ class RemoteBackend:
             raise as_command_error(refused) from None
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
-            replies = _exchange(connection, words)
+            replies = exchange(connection, words)
         except CONNECTION_ERRORS as cause:
             raise _NoReply(cause, sent=True) from cause
         finally:
@@ -272,22 +266,6 @@ class _NoReply(Exception):
         self.sent = sent
 
 
-def _exchange(connection: Any, requests: Sequence[Sequence[bytes]]) -> list[Any]:
-    """Send all requests at once and return the replies. Any other error closes the connection."""
-    try:
-        connection.send_packed_command(connection.pack_commands(requests))
-        replies = []
-        for _ in requests:
-            try:
-                replies.append(connection.read_response())
-            except (ResponseError, BusyLoadingError, *DENIED) as refused:
-                replies.append(refused)
-        return replies
-    except BaseException:
-        connection.disconnect()
-        raise
-
-
 def key_of(words: Sequence[bytes]) -> bytes | None:
     """Return the first key of a request, which determines the server; None if it has none."""
     name = words[0].upper()
@@ -306,12 +284,6 @@ def is_repeatable(words: Sequence[bytes]) -> bool:
     if name == b"XCLAIM":  # with an idle time of 0, and without counting a delivery
         return b"JUSTID" in words and words[4] == b"0"
     return name in READ_COMMANDS or name in IDEMPOTENT_WRITES
-
-
-def as_command_error(error: Exception) -> CommandError:
-    """Convert redis-py's exception to a CommandError with the server's error code."""
-    code = getattr(error, "status_code", None)
-    return command_error(f"{code} {error}" if code else str(error))
 
 
 def raise_error_reply(reply: Any) -> Any:

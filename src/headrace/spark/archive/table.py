@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import InputPartition
 
-from headrace.client.servers import StreamReadError
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
 from headrace.spark.archive.files import DAYS_APART_MAX, Archive, ArchivedFile, archived_files, read_archive
@@ -37,7 +36,7 @@ from headrace.spark.archive.partition_reader import (
     check_columns,
 )
 from headrace.spark.decode.schema import ColumnLayout
-from headrace.spark.errors import brief_errors
+from headrace.spark.errors import StreamReadError, brief_errors
 from headrace.spark.options import Options
 from headrace.spark.source.arrow_reader import make_range_reader
 from headrace.spark.source.data_loss import log, report_loss

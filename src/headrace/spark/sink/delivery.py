@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.client.retry import CONNECTION_ERRORS, ReconnectDelay
-from headrace.client.servers import TRANSIENT_ERRORS, Servers, ServerUnavailable
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.retry import ReconnectDelay
+from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.replies import INCOMPLETE, ReplyParser
 from headrace.spark.sink.reply_counter import ReplyCounter
@@ -96,11 +97,8 @@ class SinkConnection:
         return bytes(memoryview(self._buffer)[:n])
 
     def raise_error(self, text: str) -> None:
-        """Raise what a server's refusal amounts to: Moved, when it will pass here or at another server."""
-        if text.partition(" ")[0] in TRANSIENT_ERRORS:
-            if text.startswith("MOVED"):
-                self._connection.raise_if_unavailable(text)
-            raise ServerUnavailable(text)
+        """Raise an error reply: ServerUnavailable if it will pass, here or at another server."""
+        self._connection.raise_if_unavailable(text, follow_ask=False)
         if text.startswith(DISK_ERROR):
             raise CommandError(describe_disk_error(text))
         raise CommandError(f"{text} (adding entries to the stream {self._stream!r})")

@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import redis
+from redis.exceptions import ResponseError
 
-from headrace.client.retry import CONNECTION_ERRORS
-from headrace.client.servers import TIMEOUT_S, RawConnection, Servers
+from headrace.client.connection import RawConnection
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import Servers
+from headrace.client.topology import SOCKET_TIMEOUT_S
 from headrace.errors import CommandError, HeadraceError
 from headrace.spark.sink.marker import hash_tagged
 
@@ -34,17 +37,13 @@ def disk_error(servers: Servers, stream: str) -> str:
     except (redis.RedisError, HeadraceError, *CONNECTION_ERRORS):
         return ""
     try:
-        wire.send(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")
-        answer = bytearray()
-        buffer = bytearray(4096)
-        while not answer.endswith(b"\r\n") and wire.wait_readable(PROBE_TIMEOUT_S):
-            answer += buffer[: wire.receive(buffer)]
+        [reply] = wire.exchange([(b"XADD", key, b"NOMKSTREAM", b"*", b"a", b"a")], PROBE_TIMEOUT_S)
     except (redis.RedisError, *CONNECTION_ERRORS):
         return ""
     finally:
         wire.close()
-    line = bytes(answer).partition(b"\r\n")[0].decode(errors="replace")
-    return line[1:] if line.startswith(f"-{DISK_ERROR}") else ""
+    text = str(reply)
+    return text if isinstance(reply, ResponseError) and text.startswith(DISK_ERROR) else ""
 
 
 def wait_for_reply(wire: RawConnection, servers: Servers, stream: str) -> None:
@@ -53,7 +52,7 @@ def wait_for_reply(wire: RawConnection, servers: Servers, stream: str) -> None:
     Raises:
         CommandError: if the server holds the reply because it cannot write to its disk.
     """
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + SOCKET_TIMEOUT_S
     while not wire.wait_readable(REPLY_PROBE_S):
         if reason := disk_error(servers, stream):
             raise CommandError(describe_disk_error(reason))

@@ -25,10 +25,11 @@ import redis
 
 from headrace.arrow import column_types
 from headrace.arrow.malformed import MalformedEntry
+from headrace.client.connection import RawConnection
+from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retry import ReconnectDelay
-from headrace.client.servers import CONNECTION_ERRORS, RawConnection, Servers
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
-from headrace.client.url import parse_server_url
 from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.spark.decode.misfits import report_misfits
 from headrace.spark.decode.schema import ColumnLayout
@@ -88,9 +89,9 @@ def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
 @functools.cache
 def supports_arrow(url: str) -> bool:
     """Return whether the server has XARROW. Asked once in a process; nodes of clusters do not have it."""
-    if parse_server_url(url).kind == "cluster":
-        return False
     servers = Servers(url)
+    if servers.is_cluster:
+        return False
     try:
         reply: Any = servers.with_retries(lambda: servers.client().execute_command("COMMAND INFO", COMMAND))
     except redis.ResponseError:  # for example, no permission for COMMAND

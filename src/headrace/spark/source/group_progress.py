@@ -12,7 +12,8 @@ from typing import Any
 
 import redis
 
-from headrace.client.servers import CONNECTION_ERRORS, Servers
+from headrace.client.connection_errors import CONNECTION_ERRORS
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError
 from headrace.spark.options import Options

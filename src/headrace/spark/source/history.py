@@ -22,8 +22,9 @@ from typing import Any
 
 import redis
 
-from headrace.client.servers import Servers, StreamReadError
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
+from headrace.spark.errors import StreamReadError
 from headrace.spark.options import Options
 from headrace.spark.source.offsets import START, is_timestamp_offset, parse_id
 from headrace.spark.source.positions import Position, Positions, entry_fingerprint

@@ -21,10 +21,12 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from headrace.client.servers import RawConnection, Servers, StreamReadError
+from headrace.client.connection import RawConnection
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError
 from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.errors import StreamReadError
 from headrace.spark.options import Options
 from headrace.spark.source.adaptive_count import AdaptiveCount
 from headrace.spark.source.offsets import START, EntryId, Offsets, is_timestamp_offset, parse_id

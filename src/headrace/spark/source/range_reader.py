@@ -11,8 +11,10 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.client.connection import RawConnection
+from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retry import ReconnectDelay
-from headrace.client.servers import CONNECTION_ERRORS, RawConnection, Servers
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError
 from headrace.spark.decode import arrow_decoder

@@ -19,8 +19,9 @@ from typing import Any
 
 import redis
 
-from headrace.client.servers import Servers, StreamReadError
+from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
+from headrace.spark.errors import StreamReadError
 from headrace.spark.source.offsets import Offsets, parse_id
 from headrace.spark.source.positions import Position, entry_fingerprint
 

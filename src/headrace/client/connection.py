@@ -1,0 +1,113 @@
+"""One connection to a server, opened by redis-py (TLS, login, database).
+
+exchange()        requests out, replies in, decoded by redis-py
+RawConnection     the same for the server that owns a stream; or the replies as raw bytes
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import redis
+
+from headrace.client.connection_errors import ERROR_REPLIES
+
+if TYPE_CHECKING:
+    from headrace.client.servers import Servers
+
+Words = Sequence[bytes | str | int]
+OK_REPLY = b"+OK\r\n"
+ASKING: Words = (b"ASKING",)
+
+
+def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
+    """Send all requests at once and return the replies, error replies as exceptions of redis-py among them.
+
+    Any other error closes the connection, because replies may still arrive.
+    """
+    try:
+        connection.send_packed_command(connection.pack_commands(requests), check_health=False)
+        replies: list[Any] = []
+        for _ in requests:
+            try:
+                replies.append(connection.read_response())
+            except ERROR_REPLIES as error:
+                replies.append(error)
+        return replies
+    except BaseException:
+        connection.disconnect()
+        raise
+
+
+class RawConnection:
+    """A connection to the server that owns a stream. It does not retry.
+
+    After one of CONNECTION_ERRORS close it, and open another one with Servers.open_raw().
+    """
+
+    def __init__(self, servers: Servers, stream: str) -> None:
+        self._servers = servers
+        self._stream = stream
+        self._connection: Any
+        self._connection, self._asking = servers.open_connection(stream)
+        self._socket: socket.socket = self._connection._sock
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._asking_reply_bytes = 0  # bytes to come that reply ASKING
+
+    def exchange(self, requests: Sequence[Words], timeout: float | None = None) -> list[Any]:
+        """Send requests, and return their replies; error replies are elements of the list.
+
+        timeout: seconds that the connection waits from now on; None: as long as before.
+        """
+        if timeout is not None:
+            self._socket.settimeout(timeout)
+        if not self._asking:
+            return exchange(self._connection, requests)
+        return exchange(self._connection, [words for each in requests for words in (ASKING, each)])[1::2]
+
+    def send(self, *words: bytes | int) -> None:
+        """Send one command; its reply is read with receive()."""
+        self.send_encoded(*self._connection.pack_command(*words))
+
+    def send_encoded(self, *commands: bytes | bytearray | memoryview) -> None:
+        """Send encoded commands.
+
+        While a stream moves between the nodes of a cluster this must be one command, or one transaction.
+        """
+        if self._asking:
+            commands = (b"*1\r\n$6\r\nASKING\r\n", *commands)
+            self._asking_reply_bytes += len(OK_REPLY)
+        self._connection.send_packed_command(commands, check_health=False)
+
+    def wait_readable(self, seconds: float) -> bool:
+        """Wait until there is something to receive; return False after so many seconds."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        return bool(self._poll.poll(seconds * 1000))
+
+    def receive(self, buffer: bytearray | memoryview) -> int:
+        """Wait for the first byte, and read what has arrived into `buffer`; return the number of bytes."""
+        while True:
+            n = self._socket.recv_into(buffer)
+            if n == 0:
+                raise redis.ConnectionError("the server closed the connection")
+            skipped = min(n, self._asking_reply_bytes)
+            if skipped:
+                self._asking_reply_bytes -= skipped
+                n -= skipped
+                buffer[:n] = buffer[skipped : skipped + n]
+            if n:
+                return n
+
+    def raise_if_unavailable(self, error: object, follow_ask: bool = True) -> None:
+        """Raise ServerUnavailable if an error reply means that another connection is needed."""
+        self._servers.raise_if_unavailable(self._stream, str(error), follow_ask)
+
+    def close(self) -> None:
+        """Close the socket, also when replies may still arrive."""
+        self._connection.disconnect()

@@ -1,0 +1,91 @@
+"""The errors of talking to servers: which of redis-py's exceptions pass, and what they mean for a user.
+
+CONNECTION_ERRORS   the server is lost: open a new connection
+AUTH_ERRORS         among them those that no retry can help
+TRANSIENT_ERRORS    error replies that mean another server, or the same one later; nothing was executed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ClusterError,
+    MasterDownError,
+    MovedError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from headrace.client.server_errors import command_error
+from headrace.client.url import without_password
+from headrace.errors import CommandError, HeadraceError, UsageError
+
+CONNECTION_ERRORS = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    OSError,
+    ClusterError,  # including CLUSTERDOWN
+    TryAgainError,
+    RedisClusterException,  # no node of a cluster replies, or a slot has no owner at the moment
+)
+AUTH_ERRORS = (AuthenticationError, AuthorizationError)
+TRANSIENT_CODES: dict[type[Exception], str] = {
+    MovedError: "MOVED",
+    AskError: "ASK",
+    TryAgainError: "TRYAGAIN",
+    ClusterDownError: "CLUSTERDOWN",
+    BusyLoadingError: "LOADING",
+    ReadOnlyError: "READONLY",
+    MasterDownError: "MASTERDOWN",
+}
+TRANSIENT_ERRORS = tuple(TRANSIENT_CODES)
+ERROR_REPLIES = (ResponseError, BusyLoadingError, *AUTH_ERRORS)  # what redis-py raises for an error reply
+
+
+class ServerUnavailable(redis.ConnectionError):
+    """The server that replied is not the one to ask, or not now. Open a new connection."""
+
+
+def reply_text(error: Exception) -> str:
+    """Return the text of a server's error reply, code first; redis-py's exceptions may lack the code."""
+    code = getattr(error, "status_code", None) or TRANSIENT_CODES.get(type(error))
+    return f"{code} {error}" if code else str(error)
+
+
+def as_command_error(error: Exception) -> CommandError:
+    """Convert redis-py's exception to a CommandError with the server's error code."""
+    return command_error(reply_text(error))
+
+
+def cluster_node_error(url: str) -> UsageError:
+    """Return the error for a URL of one server that turns out to be a node of a cluster."""
+    return UsageError(f"{without_password(url)} is a node of a cluster: use cluster://host:port")
+
+
+def connection_error(url: str, error: Exception) -> HeadraceError:
+    """Return a one-line error for a server that cannot be reached or rejects the client."""
+    if isinstance(error, AskError) and not url.startswith("cluster"):  # or MovedError, which is one
+        return cluster_node_error(url)
+    if isinstance(error, (ResponseError, *AUTH_ERRORS)):
+        return HeadraceError(f"{without_password(url)}: the server rejected the request: {error}")
+    return HeadraceError(f"{without_password(url)}: {error}; is a server running there? (headrace serve)")
+
+
+@contextmanager
+def explain_connection_errors(url: str) -> Iterator[None]:
+    """Convert exceptions of redis-py into connection_error() for `url`."""
+    try:
+        yield
+    except (RedisError, *CONNECTION_ERRORS) as error:
+        raise connection_error(url, error) from error
