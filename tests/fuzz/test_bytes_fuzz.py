@@ -25,7 +25,7 @@ SEED = int(os.environ.get("HEADRACE_FUZZ_SEED", "0"))
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_bytes_are_refused_or_work(name: str) -> None:
+def test_random_bytes_are_rejected_or_parsed(name: str) -> None:
     target = TARGETS[name]
     one = Round(target, SEED)
     one.run(target.executions[COMPILED])
@@ -54,7 +54,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
     return Target("planted", fragile, (ValueError,), [b"-1", b"abc"])
 
 
-def test_a_planted_fault_is_found_again_and_made_small(planted: Target) -> None:
+def test_a_planted_fault_is_found_and_reduced(planted: Target) -> None:
     def found() -> Failed:
         one = Round(planted, 1, pool=[b"a 5 b" * 10])
         with pytest.raises(Failed) as caught:
@@ -77,7 +77,7 @@ def test_every_change_stays_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
-def test_a_recipe_says_a_payload_to_the_byte(version) -> None:
+def test_a_recipe_defines_a_payload_to_the_byte(version) -> None:
     rng = Random(3)
     for _ in range(20):
         stream = random_stream(rng, Keyspace(), NOW, entries=12)
@@ -85,7 +85,7 @@ def test_a_recipe_says_a_payload_to_the_byte(version) -> None:
         assert build(recipe_of(body)) == body
 
 
-def test_a_recipe_says_a_snapshot_to_the_byte() -> None:
+def test_a_recipe_defines_a_snapshot_to_the_byte() -> None:
     keyspace = Keyspace()
     for database in keyspace.databases[:3]:
         database.put(b"12", random_stream(Random(4), keyspace, NOW, entries=12))

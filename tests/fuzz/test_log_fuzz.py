@@ -82,7 +82,7 @@ def test_any_bytes_end_in_an_outcome_that_no_chunking_changes(data, changes, siz
 
 @EXAMPLES
 @given(log, st.integers(0, 1000), st.integers(1, 255))
-def test_one_wrong_byte_costs_nothing_before_it(data, where, mask):
+def test_one_wrong_byte_loses_nothing_before_it(data, where, mask):
     if not data:
         return
     at = where * (len(data) - 1) // 1000

@@ -41,7 +41,7 @@ def test_replies_do_not_depend_on_the_chunking(data: bytes, sizes: list[int]):
 
 @EXAMPLES
 @given(noise)
-def test_any_line_is_words_or_nothing(line: bytes):
+def test_any_line_is_split_or_rejected(line: bytes):
     read_line(line)
 
 
@@ -62,7 +62,7 @@ values = st.recursive(
 
 @EXAMPLES
 @given(st.lists(values, max_size=5), cuts)
-def test_every_answer_reads_back(sent: list[object], sizes: list[int]):
+def test_every_reply_reads_back(sent: list[object], sizes: list[int]):
     answer = ReplyWriter(3)
     for value in sent:
         answer.value(value)

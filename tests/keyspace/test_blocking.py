@@ -9,7 +9,7 @@ def names(waiters):
     return [waiter.session for waiter in waiters]
 
 
-def test_who_came_first_stands_first_in_every_queue():
+def test_waiters_are_queued_by_arrival_for_every_key():
     blocking = Blocking()
     for name, keys in (("one", [b"a"]), ("two", [b"b", b"a"]), ("three", [b"a", b"b"])):
         blocking.wait(waiter(name, *keys))
@@ -18,7 +18,7 @@ def test_who_came_first_stands_first_in_every_queue():
     assert names(blocking.waiters(1, b"a")) == []
 
 
-def test_who_is_forgotten_leaves_all_queues_at_once_and_the_rest_keep_their_places():
+def test_a_removed_waiter_leaves_all_queues_and_the_others_keep_their_order():
     blocking = Blocking()
     waiters = [waiter(i, b"a", b"b") for i in range(4)]
     for one in waiters:
@@ -32,7 +32,7 @@ def test_who_is_forgotten_leaves_all_queues_at_once_and_the_rest_keep_their_plac
     assert blocking.count == 0 and not blocking.queues
 
 
-def test_only_keys_someone_waits_for_become_ready_in_the_order_of_the_news():
+def test_only_keys_with_waiters_become_ready_in_order_of_signals():
     blocking = Blocking()
     blocking.signal(0, b"a")
     assert blocking.take_ready() == []
@@ -72,7 +72,7 @@ def test_a_served_waiter_has_no_deadline_any_more():
     assert blocking.pop_expired(100) == []
 
 
-def test_waiters_that_come_and_go_leave_nothing_behind():
+def test_removed_waiters_leave_nothing_behind():
     blocking = Blocking()
     kept = waiter("kept", b"a", deadline=10**9)
     blocking.wait(kept)

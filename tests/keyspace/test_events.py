@@ -107,7 +107,7 @@ def test_an_expiry_is_published_when_the_key_is_found_expired(told):
     assert [channel.partition(b":")[2] for channel, _ in heard] == [b"new", b"expired", b"keymiss"]
 
 
-def test_storing_over_a_key_that_died_is_an_expiry_and_a_new_key(told):
+def test_storing_over_an_expired_key_is_an_expiry_and_a_new_key(told):
     keyspace, heard = told("Exno")
     database = keyspace.databases[0]
     database.put(b"k", b"1")

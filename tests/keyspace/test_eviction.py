@@ -71,7 +71,7 @@ def weighed(keyspace: Keyspace) -> int:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_weight_is_that_of_all_keys_whatever_happens(seed: int) -> None:
+def test_the_account_equals_the_memory_of_all_keys(seed: int) -> None:
     history = History(seed)
     keyspace = history.engine.keyspace
     for _ in range(6):
@@ -83,7 +83,7 @@ def test_the_weight_is_that_of_all_keys_whatever_happens(seed: int) -> None:
     assert keyspace.memory.total == 0 and not keyspace.memory.evictable
 
 
-def test_a_string_changed_in_place_weighs_what_it_has_become() -> None:
+def test_a_string_changed_in_place_is_accounted_for() -> None:
     server = Limited()
     for words in (
         ("APPEND", "k", "ab"),
@@ -100,7 +100,7 @@ def test_a_string_changed_in_place_weighs_what_it_has_become() -> None:
         assert server.keyspace.memory.total == weighed(server.keyspace), words
 
 
-def test_a_time_to_die_weighs_something_as_long_as_there_is_one() -> None:
+def test_an_expiry_is_accounted_for_while_it_exists() -> None:
     server = Limited()
     for line in (
         "SET k v EX 10",
@@ -196,7 +196,7 @@ def test_a_deleted_stream_is_not_referenced_any_more() -> None:
     assert sys.getrefcount(stream) == 2, "its memory would be free when the data weigh less, and not before"
 
 
-def test_of_more_streams_than_a_search_looks_at_the_big_one_goes_on_giving() -> None:
+def test_among_many_streams_the_biggest_is_evicted_repeatedly() -> None:
     server = Limited()
     server.fill("big", 1000)
     for n in range(4 * SAMPLE_SIZE):
@@ -223,7 +223,7 @@ def test_work_is_bounded_and_goes_on_with_every_write() -> None:
     assert 5 < rounds < 50
 
 
-def test_a_request_that_brings_much_has_more_room_made() -> None:
+def test_a_large_request_evicts_more() -> None:
     server = Limited()
     server.fill("s", 3000)
     server.keyspace.memory.limit = server.keyspace.memory.total
@@ -233,7 +233,7 @@ def test_a_request_that_brings_much_has_more_room_made() -> None:
         assert server.keyspace.memory.total <= server.keyspace.memory.limit + string_bytes(len(value)) + 100
 
 
-def test_when_nothing_can_go_writes_are_refused() -> None:
+def test_writes_are_rejected_when_nothing_can_be_evicted() -> None:
     server = Limited(most=5000)
     server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     server.fill("s", NODE)
@@ -244,7 +244,7 @@ def test_when_nothing_can_go_writes_are_refused() -> None:
     server.fill("s", 1)
 
 
-def test_all_hear_of_it() -> None:
+def test_an_eviction_is_recorded_and_published_and_invalidates_watches() -> None:
     server = Limited()
     server.keyspace.settings.notify_keyspace_events = 0x7FFFFFFF
     listener = server.engine.session()
@@ -266,7 +266,7 @@ def test_all_hear_of_it() -> None:
     assert server.engine.effects.items[-1] == (3, [b"SET", b"k", b"v"])
 
 
-def test_groups_know_how_far_behind_they_are() -> None:
+def test_the_lag_of_groups_is_right_after_an_eviction() -> None:
     server = Limited()
     server.say("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
     server.fill("s", 100)

@@ -6,7 +6,7 @@ from headrace.keyspace.expiry import Expiry
 from headrace.streams.memory_account import MemoryAccount
 
 
-def test_the_earliest_death_comes_first():
+def test_the_earliest_expiry_is_first():
     expiry = Expiry(MemoryAccount())
     for key, at in ((b"a", 30), (b"b", 10), (b"c", 20)):
         expiry.set(key, at)
@@ -20,7 +20,7 @@ def test_the_earliest_death_comes_first():
     assert expiry.next_expiry() == 30
 
 
-def test_what_was_said_last_counts():
+def test_the_last_expiry_set_is_valid():
     expiry = Expiry(MemoryAccount())
     expiry.set(b"a", 10)
     expiry.set(b"a", 50)
@@ -53,7 +53,7 @@ def test_times_beyond_64_bits_in_sum_are_averaged_rightly():
     assert expiry.total // len(expiry) == 2**63 - 1
 
 
-def test_times_that_are_dropped_before_they_come_leave_nothing_behind():
+def test_removed_expiries_leave_no_stale_items():
     memory = MemoryAccount()
     expiry = Expiry(memory)
     keys = [b"key:%d" % n for n in range(1000)]

@@ -35,7 +35,7 @@ def test_a_value_is_found_in_its_own_database_only(keyspace, database):
     assert keyspace.database(1).find(b"k") is None
 
 
-def test_types_are_named_and_guarded(database):
+def test_a_key_of_another_type_is_an_error(database):
     stream = Stream()
     database.put(b"s", stream)
     database.put(b"b", b"text")
@@ -97,14 +97,14 @@ def test_a_removed_key_takes_its_expiry_along(keyspace, database):
     assert database.find(b"k") == b"new"
 
 
-def test_removing_a_key_that_has_died_is_removing_nothing(keyspace, database):
+def test_removing_an_expired_key_removes_nothing(keyspace, database):
     database.put(b"k", b"v")
     database.set_expiry(b"k", 2000)
     keyspace.now = 2000
     assert not database.remove(b"k")
 
 
-def test_the_dead_are_neither_counted_nor_listed(keyspace, database):
+def test_expired_keys_are_neither_counted_nor_listed(keyspace, database):
     for i in range(10):
         database.put(b"%d" % i, b"")
         if i % 2:
@@ -130,7 +130,7 @@ def test_a_sweep_is_bounded_and_says_whether_more_is_left(keyspace, database):
     assert keyspace.next_expiry() == -1
 
 
-def test_the_next_death_is_the_earliest_of_all_databases(keyspace):
+def test_the_next_expiry_is_the_earliest_of_all_databases(keyspace):
     for index, at in ((3, 5000), (1, 4000), (2, 6000)):
         keyspace.database(index).put(b"k", b"v")
         keyspace.database(index).set_expiry(b"k", at)
@@ -158,7 +158,7 @@ def test_hits_and_misses_are_counted_for_reading_commands_only(keyspace, databas
     assert (keyspace.hits, keyspace.misses) == (2, 1)
 
 
-def test_swapping_exchanges_keys_and_expiries_but_not_who_watches(keyspace):
+def test_swapping_exchanges_keys_and_expiries_but_not_watches(keyspace):
     first, second = keyspace.database(0), keyspace.database(1)
     first.put(b"k", b"v")
     first.set_expiry(b"k", 5000)
@@ -264,7 +264,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_a_database_is_a_dict_whose_items_die(steps):
+def test_a_database_agrees_with_a_model_of_expiring_keys(steps):
     keyspace = Keyspace()
     keyspace.now = 100
     database = keyspace.database(0)

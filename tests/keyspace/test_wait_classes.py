@@ -56,7 +56,7 @@ def test_an_unclassed_waiter_that_finds_nothing_stops_no_other():
     assert order.next() is None
 
 
-def test_who_names_a_key_twice_stands_there_once():
+def test_a_waiter_that_names_a_key_twice_is_queued_once():
     blocking = Blocking()
     twice = wait(blocking, "twice", b"k", b"k", wait_class="g")
     assert blocking.waiters(0, b"k") == [twice]
@@ -64,7 +64,7 @@ def test_who_names_a_key_twice_stands_there_once():
     assert not blocking.queues
 
 
-def test_an_alarm_is_news_at_its_time_once():
+def test_a_timer_signals_its_key_once():
     blocking = Blocking()
     wait(blocking, "one", b"k", wait_class="g")
     blocking.schedule(0, b"k", 50)
@@ -79,7 +79,7 @@ def test_an_alarm_is_news_at_its_time_once():
     assert blocking.next_deadline() == -1
 
 
-def test_an_earlier_alarm_replaces_a_later_one():
+def test_an_earlier_timer_replaces_a_later_one():
     blocking = Blocking()
     wait(blocking, "one", b"k", wait_class="g")
     blocking.schedule(0, b"k", 70)
@@ -90,7 +90,7 @@ def test_an_earlier_alarm_replaces_a_later_one():
     assert blocking.next_deadline() == -1
 
 
-def test_an_alarm_is_forgotten_with_the_last_who_waits():
+def test_a_timer_is_removed_with_the_last_waiter():
     blocking = Blocking()
     one, two = (wait(blocking, name, b"k", wait_class="g") for name in "ab")
     blocking.schedule(0, b"k", 50)
@@ -100,7 +100,7 @@ def test_an_alarm_is_forgotten_with_the_last_who_waits():
     assert blocking.next_deadline() == -1
 
 
-def test_alarms_that_come_and_go_leave_nothing_behind():
+def test_removed_timers_leave_nothing_behind():
     blocking = Blocking()
     for i in range(10_000):
         one = wait(blocking, i, b"k", wait_class="g")

@@ -201,7 +201,7 @@ def test_a_snapshot_is_never_cut(tmp_path, log):
     assert not check(log).fixable
 
 
-def test_what_is_no_log_at_all_is_left_alone(tmp_path):
+def test_a_file_that_is_not_a_log_is_not_fixed(tmp_path):
     for text in (b"# A text\n\nof lines\n", b"hello", b"\x89PNG"):
         path = tmp_path / "x"
         path.write_bytes(text)
@@ -209,7 +209,7 @@ def test_what_is_no_log_at_all_is_left_alone(tmp_path):
         assert not report.fixable and "nothing in it looks like a log" in report.obstacle
 
 
-def test_a_bad_manifest_is_told(log):
+def test_a_bad_manifest_is_reported(log):
     manifest = log / "a.aof.manifest"
     manifest.write_text(manifest.read_text() + "\n")
     report = check(log)
@@ -218,7 +218,7 @@ def test_a_bad_manifest_is_told(log):
     assert "gone.aof" in check(log).damage.what
 
 
-def test_where_no_log_is_the_question_makes_no_sense(tmp_path, log):
+def test_a_path_without_a_log_is_a_usage_error(tmp_path, log):
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UsageError, match="no log there"):

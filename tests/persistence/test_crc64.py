@@ -27,12 +27,12 @@ def test_the_checked_value_of_the_polynomial():
     assert crc64(b"123456789") == 0xE9C6D914C4B8D9CA
 
 
-def test_every_length_is_what_the_definition_says():
+def test_every_length_equals_the_definition():
     data = random.Random(7).randbytes(300)
     assert [crc64(data[:n]) for n in range(300)] == [by_definition(data[:n]) for n in range(300)]
 
 
-def test_long_runs_are_what_their_bytes_are_one_by_one():
+def test_long_inputs_equal_the_crc_byte_by_byte():
     data = random.Random(9).randbytes(20_000)
     for at, n in ((0, 6143), (0, 6144), (1, 6151), (3, 12288), (5, 19_001)):
         bytewise = 0x123456789ABCDEF
@@ -41,7 +41,7 @@ def test_long_runs_are_what_their_bytes_are_one_by_one():
         assert crc64(data[at : at + n], 0x123456789ABCDEF) == bytewise
 
 
-def test_a_crc_goes_on_where_it_was_left():
+def test_a_crc_can_be_continued():
     data = random.Random(8).randbytes(200)
     for cut in range(201):
         assert crc64(data[cut:], crc64(data[:cut])) == crc64(data)

@@ -36,7 +36,7 @@ def read(files: DataDirectory, name: str) -> bytes:
         source.close()
 
 
-def test_appends_and_goes_on_where_a_file_was_cut(files: DiskDirectory) -> None:
+def test_a_truncated_file_is_appended_to_at_its_end(files: DiskDirectory) -> None:
     file = files.create("a")
     assert file.write(b"one") == 3
     assert file.write(bytearray(b"two")) == 3
@@ -49,7 +49,7 @@ def test_appends_and_goes_on_where_a_file_was_cut(files: DiskDirectory) -> None:
     assert read(files, "a") == b"onet!"
 
 
-def test_append_keeps_and_create_empties(files: DiskDirectory) -> None:
+def test_append_keeps_the_contents_and_create_truncates(files: DiskDirectory) -> None:
     for opened, expected in ((files.append, b"x"), (files.append, b"xx"), (files.create, b"x")):
         file = opened("a")
         file.write(b"x")
@@ -58,7 +58,7 @@ def test_append_keeps_and_create_empties(files: DiskDirectory) -> None:
         assert read(files, "a") == expected
 
 
-def test_a_source_ends_with_nothing(files: DiskDirectory) -> None:
+def test_a_source_returns_empty_bytes_at_its_end(files: DiskDirectory) -> None:
     file = files.create("a")
     file.write(b"12345")
     file.close()
@@ -70,7 +70,7 @@ def test_a_source_ends_with_nothing(files: DiskDirectory) -> None:
 
 
 @pytest.mark.parametrize("size", [0, LARGE_BYTES - 1, LARGE_BYTES])
-def test_what_is_removed_is_gone_and_holds_no_descriptor(files: DiskDirectory, size: int) -> None:
+def test_a_removed_file_holds_no_descriptor(files: DiskDirectory, size: int) -> None:
     before = set(os.listdir("/proc/self/fd"))
     file = files.create("a")
     file.truncate(size)
@@ -82,7 +82,7 @@ def test_what_is_removed_is_gone_and_holds_no_descriptor(files: DiskDirectory, s
     assert files.create("a").size() == 0
 
 
-def test_directories_hold_names(files: DiskDirectory) -> None:
+def test_directories_list_their_names(files: DiskDirectory) -> None:
     assert files.list("d") == []
     files.make_directory("d")
     files.make_directory("d")
@@ -99,7 +99,7 @@ def test_directories_hold_names(files: DiskDirectory) -> None:
         files.make_directory("d/b")
 
 
-def test_a_second_process_hears_who_has_the_directory(files: DiskDirectory, tmp_path: pathlib.Path) -> None:
+def test_the_error_of_a_second_process_names_the_holder(files: DiskDirectory, tmp_path: pathlib.Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -125,7 +125,7 @@ def test_a_second_process_hears_who_has_the_directory(files: DiskDirectory, tmp_
     other.unlock()
 
 
-def test_a_full_disk_takes_a_part_and_then_refuses(files: DiskDirectory) -> None:
+def test_a_full_disk_writes_a_part_and_then_fails(files: DiskDirectory) -> None:
     """The limit on a file's size behaves as a disk that fills up: a short write, then an error."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -145,7 +145,7 @@ def test_a_full_disk_takes_a_part_and_then_refuses(files: DiskDirectory) -> None
         file.close()
 
 
-def test_a_pipe_in_place_of_a_file_is_an_error_and_not_waited_for(tmp_path):
+def test_a_pipe_instead_of_a_file_is_an_error_and_does_not_block(tmp_path):
     disk = DiskDirectory(str(tmp_path))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):

@@ -39,6 +39,6 @@ assert 0 < refused < 20, refused
 """
 
 
-def test_a_payload_that_found_no_memory_does_no_harm_to_the_next():
+def test_a_payload_after_an_out_of_memory_error_is_right():
     done = subprocess.run([sys.executable, "-c", DUMPS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -110,7 +110,7 @@ def small_disk() -> Iterator[Callable[[int], None]]:
     signal.signal(signal.SIGXFSZ, ignored)
 
 
-def test_a_full_disk_is_waited_for_and_nothing_is_lost(
+def test_records_stay_in_memory_while_the_disk_is_full(
     bench: Bench, small_disk: Callable[[int], None]
 ) -> None:
     bench.commit(3)
@@ -127,7 +127,9 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost(
     small_disk(0)  # before pytest goes on writing, perhaps into a file
 
 
-def test_a_disk_with_room_again_takes_what_waited(bench: Bench, small_disk: Callable[[int], None]) -> None:
+def test_records_are_written_when_the_disk_has_space_again(
+    bench: Bench, small_disk: Callable[[int], None]
+) -> None:
     bench.commit(3)
     small_disk(bench.log.size + 40)
     assert not bench.commit(10)
@@ -138,13 +140,13 @@ def test_a_disk_with_room_again_takes_what_waited(bench: Bench, small_disk: Call
     assert bench.commit() and bench.log.synced == bench.log.written == len(content(bench.files, INCR_1))
 
 
-def test_a_short_write_that_goes_on_is_no_trouble(bench: Bench) -> None:
+def test_a_short_write_is_continued(bench: Bench) -> None:
     bench.files.short = 7
     assert bench.commit(5)
     assert numbers_in(bench.files) == list(range(5))
 
 
-def test_what_cannot_be_cut_off_is_cut_off_first_thing_later(bench: Bench) -> None:
+def test_a_failed_truncation_is_repeated_before_the_next_write(bench: Bench) -> None:
     bench.commit()
     bench.files.short = 9
     bench.files.fail("write", after=1)
@@ -159,7 +161,7 @@ def test_what_cannot_be_cut_off_is_cut_off_first_thing_later(bench: Bench) -> No
     assert numbers_in(bench.files) == [0, 1, 2, 3]
 
 
-def test_a_device_that_is_always_full(files: FaultyFiles) -> None:
+def test_nothing_is_lost_on_a_device_that_is_always_full(files: FaultyFiles) -> None:
     """/dev/full refuses writes and truncates alike."""
     bench = Bench(files)
     bench.start()
@@ -200,7 +202,9 @@ OPERATIONS = ["append", "create", "remove", "rename", "sync", "sync_directory", 
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_any_operation_may_fail(tmp_path: pathlib.Path, operation: str, policy: str) -> None:
+def test_nothing_is_lost_whichever_operation_fails(
+    tmp_path: pathlib.Path, operation: str, policy: str
+) -> None:
     failed = 0
     for nth in range(60):
         root = tmp_path / str(nth)
@@ -228,7 +232,9 @@ def test_any_operation_may_fail(tmp_path: pathlib.Path, operation: str, policy: 
 
 
 @pytest.mark.parametrize("failure", [None, ("sync", 6), ("write", 6), ("sync_directory", 6)])
-def test_a_kill_between_any_two_operations(tmp_path: pathlib.Path, failure: tuple[str, int] | None) -> None:
+def test_nothing_is_lost_by_a_kill_between_any_two_operations(
+    tmp_path: pathlib.Path, failure: tuple[str, int] | None
+) -> None:
     killed = 0
     while True:
         root = tmp_path / str(killed)

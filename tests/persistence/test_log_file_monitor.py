@@ -96,7 +96,7 @@ def test_files_are_compared_again_when_the_clock_was_set_back(files, tmp_path):
     assert log.check_files(9_999)
 
 
-def test_a_foreign_file_in_the_place_of_ours_is_kept(files, tmp_path):
+def test_a_file_of_another_program_is_kept(files, tmp_path):
     log = begun(files)
     path = newest(tmp_path / "appendonlydir")
     path.unlink()
@@ -105,7 +105,7 @@ def test_a_foreign_file_in_the_place_of_ours_is_kept(files, tmp_path):
     assert path.with_name(f"{path.name}.replaced").read_text() == "of another program"
 
 
-def test_no_name_is_taken_that_something_has_already(files, tmp_path):
+def test_names_of_existing_files_are_not_used(files, tmp_path):
     """A directory copied over ours may hold higher numbers."""
     log = begun(files)
     foreign = tmp_path / "appendonlydir" / NAMES.base_name(4, True)

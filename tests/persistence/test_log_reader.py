@@ -85,7 +85,7 @@ def read_words(part):
         at = end + 4 + n
 
 
-def test_every_command_comes_in_order_and_notes_do_not():
+def test_commands_are_read_in_order_and_comments_are_skipped():
     got, done = read(b"".join(LOG))
     assert (got, done.valid) == meant(LOG)
     assert done.records == sum(not part.startswith(b"#") for part in LOG)
@@ -93,7 +93,7 @@ def test_every_command_comes_in_order_and_notes_do_not():
 
 
 @pytest.mark.parametrize("most", [1, 7, 64])
-def test_a_log_cut_anywhere_gives_what_came_whole_before_the_cut(most):
+def test_a_truncated_log_yields_its_complete_records(most):
     whole = b"".join(LOG)
     for cut in range(len(whole) + 1):
         parts, left = [], cut
@@ -155,14 +155,14 @@ GOOD = record("SET", "k", "v")
         (b"#" + b"x" * 70000, 0, "does not end"),
     ],
 )
-def test_what_is_no_record_is_damage_and_its_place_is_told(bad, at, what):
+def test_bytes_that_are_not_a_record_are_damage_at_their_offset(bad, at, what):
     assert damage(bad + GOOD if bad[-1:] != b"\0" else bad).offset == at
     found = damage(GOOD + bad)
     assert what in found.what
     assert found.offset == len(GOOD) + at
 
 
-def test_after_damage_the_reader_knows_what_was_good():
+def test_the_result_after_damage_describes_the_good_part():
     head = GOOD + record("MULTI") + GOOD
     log = LogReader(Bytes(head + b"junk"), "log", lambda words: None)
     with pytest.raises(Damaged):
@@ -193,7 +193,7 @@ def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
             replay(Bytes(data), "log", got.append)
 
 
-def test_what_is_given_back_is_read_again():
+def test_a_rewound_source_returns_the_same_bytes_again():
     source = RewindableSource(Bytes(bytes(range(100)), 30))
     assert source.read(20) == bytes(range(20))
     source.rewind_to(5)
@@ -216,7 +216,7 @@ def play(engine, data):
     return replay(Bytes(data), "log", Replayer(engine, 1_000_000).replay)
 
 
-def test_commands_are_carried_out_and_leave_nothing_else_behind(engine):
+def test_replayed_commands_have_no_other_effects(engine):
     engine.record_effects(True)
     data = (
         record("SELECT", 3) + record("xadd", "s", "1-1", "f", "v") + record("XGROUP", "CREATE", "s", "g", 0)
@@ -232,7 +232,7 @@ def test_commands_are_carried_out_and_leave_nothing_else_behind(engine):
     assert engine.effects.take() == [] and engine.stats.commands == 0 and not engine.clients
 
 
-def test_a_command_that_is_refused_is_counted_and_its_place_kept(engine):
+def test_a_command_that_fails_is_counted_with_its_offset(engine):
     good = record("XADD", "s", "5-5", "f", "v")
     done = play(
         engine, good + record("XADD", "s", "5-4", "f", "v") + record("SET", "s", "v", "NX", "XX") + good
@@ -257,7 +257,7 @@ def test_a_command_that_is_refused_is_counted_and_its_place_kept(engine):
         (["\x1b[2J"], r"the command '\x1b[2j'"),
     ],
 )
-def test_what_no_log_can_hold_is_damage(engine, words, what):
+def test_commands_that_no_log_can_contain_are_damage(engine, words, what):
     good = record("SET", "k", "v")
     with pytest.raises(Damaged) as caught:
         play(engine, good + record(*words) + good)
@@ -265,7 +265,7 @@ def test_what_no_log_can_hold_is_damage(engine, words, what):
     assert what.lower() in caught.value.what.lower()
 
 
-def test_nothing_waits(engine):
+def test_commands_in_a_log_do_not_block(engine):
     words = ["XREAD", "BLOCK", 0, "STREAMS", "s", "$"]
     done = play(engine, record("XADD", "s", "1-1", "f", "v") + record(*words))
     assert (done.commands, done.failed) == (2, 0) and not engine.keyspace.blocking.count

@@ -93,7 +93,7 @@ def test_a_failed_rewrite_leaves_the_log_as_it_was(bench: Bench) -> None:
     assert len(bench.files.list("appendonlydir")) == 3
 
 
-def test_a_base_that_was_said_to_be_whole_and_is_missing(bench: Bench) -> None:
+def test_a_missing_base_fails_the_rewrite(bench: Bench) -> None:
     bench.commit()
     rewrite = bench.log.begin_rewrite()
     assert not bench.log.finish_rewrite(rewrite, True)
@@ -162,7 +162,7 @@ def test_nothing_is_removed_while_a_manifest_is_unsettled(bench: Bench) -> None:
     assert numbers_in(bench.files) == bench.given
 
 
-def test_a_base_that_cannot_be_taken_up_is_removed(bench: Bench) -> None:
+def test_a_base_that_cannot_be_adopted_is_removed(bench: Bench) -> None:
     bench.commit()
     rewrite = bench.log.begin_rewrite(rdb=False)
     (file := bench.files.create(rewrite.temporary)).write(encoded(*bench.given))

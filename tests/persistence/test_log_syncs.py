@@ -34,7 +34,7 @@ def test_a_failed_sync_is_never_tried_again_on_that_file(files: FaultyFiles, pol
     assert bench.log.synced == bench.log.written - (len(SELECT + encoded(0)) if policy == "everysec" else 0)
 
 
-def test_a_sync_that_fails_during_a_rewrite_spoils_the_rewrite(bench: Bench) -> None:
+def test_a_sync_that_fails_during_a_rewrite_makes_the_rewrite_fail(bench: Bench) -> None:
     bench.commit()
     rewrite = bench.log.begin_rewrite(rdb=False)
     (file := bench.files.create(rewrite.temporary)).write(encoded(*bench.given))
@@ -68,7 +68,7 @@ class Later:
         return None
 
 
-def test_everysec_syncs_once_a_second_and_counts_what_was_there_when_it_began(files: FaultyFiles) -> None:
+def test_a_sync_of_everysec_covers_what_was_written_when_it_began(files: FaultyFiles) -> None:
     started: list[Later] = []
 
     def sync_later(file: File) -> Later:
@@ -106,7 +106,7 @@ class Unlucky(Later):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_failure_in_the_other_thread_is_heard_before_a_commit_is_promised(files: FaultyFiles) -> None:
+def test_a_failed_sync_in_the_other_thread_fails_the_next_commit(files: FaultyFiles) -> None:
     """The kernel tells of a failed write once: to the sync in the other thread, and not to the next one."""
     log = Log(files, NAMES, policy="everysec", sync_later=Unlucky)
     log.start(None)
@@ -118,7 +118,7 @@ def test_a_failure_in_the_other_thread_is_heard_before_a_commit_is_promised(file
     assert log.needs_rewrite and log.synced == 0
 
 
-def test_everysec_with_a_real_thread(files: FaultyFiles) -> None:
+def test_everysec_works_with_a_real_thread(files: FaultyFiles) -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         log = Log(files, NAMES, policy="everysec", sync_later=lambda file: pool.submit(file.sync))
         log.start(None)

@@ -86,7 +86,7 @@ def strings(seed, count, longest):
         yield bytes(made[:size])
 
 
-def test_strings_are_packed_as_the_format_says():
+def test_strings_are_compressed_as_the_format_defines():
     packed = 0
     for data in strings(1, 400, 3000):
         ours = compress(data)
@@ -98,7 +98,7 @@ def test_strings_are_packed_as_the_format_says():
     assert packed > 200
 
 
-def test_copies_reach_back_as_far_as_they_can_and_no_further():
+def test_copies_reach_back_up_to_the_maximum_distance():
     rng = random.Random(2)
     for distance in (8190, 8191, 8192, 8193, 8194):
         data = b"x" + b"mark" + rng.randbytes(distance - 4) + b"mark" + b"." * 300
@@ -107,7 +107,7 @@ def test_copies_reach_back_as_far_as_they_can_and_no_further():
         assert decompress(ours, len(data)) == data
 
 
-def test_near_the_end_copies_stop_where_the_servers_stop():
+def test_copies_near_the_end_stop_where_those_of_redis_do():
     for size in range(15, 60):
         for head in (b"ab", b"abc"):
             data = head * 10 + head * size
@@ -115,7 +115,7 @@ def test_near_the_end_copies_stop_where_the_servers_stop():
                 assert compress(data[:end]) == by_the_book(data[:end])
 
 
-def test_the_real_server_packs_the_same(client, server_url):
+def test_a_real_server_compresses_to_the_same_bytes(client, server_url):
     import redis
 
     raw = redis.Redis.from_url(server_url)
@@ -133,7 +133,7 @@ def test_the_real_server_packs_the_same(client, server_url):
             assert stored[:-10].endswith(ours)
 
 
-def test_the_copy_that_makes_itself():
+def test_a_copy_may_overlap_its_own_output():
     assert decompress(bytes.fromhex("016161e01100016161"), 30) == b"a" * 30
 
 
@@ -158,7 +158,7 @@ def test_damaged_bytes_are_refused(packed, size):
         decompress(bytes.fromhex(packed), size)
 
 
-def test_no_damage_reads_or_writes_elsewhere():
+def test_damaged_bytes_never_cause_access_out_of_bounds():
     rng = random.Random(4)
     for data in strings(5, 60, 400):
         packed = compress(data)

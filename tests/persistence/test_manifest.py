@@ -37,12 +37,12 @@ def put(files: FaultyFiles, name: str, data: bytes) -> None:
     file.close()
 
 
-def test_says_what_redis_would() -> None:
+def test_the_text_is_that_of_redis() -> None:
     assert MANIFEST.text() == TEXT
     assert Manifest.parse(TEXT) == MANIFEST
 
 
-def test_reads_what_a_newer_or_an_older_server_wrote() -> None:
+def test_manifests_of_newer_and_older_servers_are_read() -> None:
     text = (
         b"# a remark\n"
         b"type i seq 3 startoffset 77 file b.3.incr.aof endoffset 99\r\n"
@@ -54,7 +54,7 @@ def test_reads_what_a_newer_or_an_older_server_wrote() -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "two words", 'quo"te', "back\\slash", "it's", "ä\n", "\udcff"])
-def test_any_file_name_survives(name: str) -> None:
+def test_any_file_name_is_stored_and_read_back(name: str) -> None:
     manifest = Manifest(incrs=[ManifestLine(name, 1)])
     assert manifest.text().count(b"\n") == 1
     assert Manifest.parse(manifest.text()) == manifest
@@ -82,13 +82,13 @@ def test_any_file_name_survives(name: str) -> None:
         (b"file " + b"a" * 1020 + b" seq 1 type i\n", 0, "more than 1024"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(text: bytes, offset: int, what: str) -> None:
+def test_invalid_manifests_are_rejected(text: bytes, offset: int, what: str) -> None:
     with pytest.raises(Damaged, match=what) as caught:
         Manifest.parse(text, "m")
     assert (caught.value.offset, caught.value.file) == (offset, "m")
 
 
-def test_stored_and_loaded(files: FaultyFiles) -> None:
+def test_a_stored_manifest_is_loaded_again(files: FaultyFiles) -> None:
     assert Manifest.load(files, NAMES) is None
     MANIFEST.store(files, NAMES)
     for line in [MANIFEST.base, *MANIFEST.incrs]:
@@ -100,7 +100,7 @@ def test_stored_and_loaded(files: FaultyFiles) -> None:
     assert not files.exists(NAMES.temporary_manifest)
 
 
-def test_a_log_without_its_manifest_is_not_taken_for_none(files: FaultyFiles) -> None:
+def test_a_log_without_its_manifest_is_damage(files: FaultyFiles) -> None:
     put(files, NAMES.path("appendonly.aof.1.base.rdb"), b"left by a first start that was killed")
     put(files, NAMES.path("appendonly.aof.1.incr.aof"), b"")
     assert Manifest.load(files, NAMES) is None

@@ -46,7 +46,7 @@ def test_lengths(data, value):
 
 
 @pytest.mark.parametrize("data", ["c0", "c3", "ff", "82", "bf", "", "40", "80000000", "8100000000000000"])
-def test_lengths_that_are_none(data):
+def test_invalid_lengths_are_rejected(data):
     with pytest.raises(Damaged):
         of(bytes.fromhex(data)).length()
 
@@ -91,7 +91,7 @@ def test_strings(data, value):
         ("c2 000000", "ends here"),
     ],
 )
-def test_strings_that_are_none(data, what):
+def test_invalid_strings_are_rejected(data, what):
     with pytest.raises(Damaged, match=what):
         of(bytes.fromhex(data)).string()
 
@@ -105,7 +105,7 @@ def test_times_and_ids():
     assert (inp.ms, inp.seq) == (5, 64)
 
 
-def test_a_length_that_lies_takes_no_memory():
+def test_a_wrong_length_allocates_no_memory():
     claims = [
         b"\x80\xff\xff\xff\xff" + b"x" * 1000,
         b"\xc3\x80\x10\x00\x00\x00\x80\xff\xff\xff\xff" + b"x" * 1000,
@@ -157,7 +157,7 @@ def length(n):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_is_the_same_however_the_source_hands_it_out(seed):
+def test_the_result_does_not_depend_on_the_size_of_reads(seed):
     rng = random.Random(seed)
     kinds, data = written(rng, 80)
     whole = of(data)
@@ -169,7 +169,7 @@ def test_it_is_the_same_however_the_source_hands_it_out(seed):
     assert pieces.checksum() == crc64(data)
 
 
-def test_the_checksum_is_of_what_was_taken():
+def test_the_checksum_covers_the_consumed_bytes():
     rng = random.Random(3)
     kinds, data = written(rng, 40)
     inp = RdbInput(in_pieces(data, rng, 100))
@@ -179,7 +179,7 @@ def test_the_checksum_is_of_what_was_taken():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_cut_anywhere_it_is_damaged_where_it_ends(seed):
+def test_truncated_input_is_damaged_at_its_end(seed):
     rng = random.Random(seed)
     kinds, data = written(rng, 12)
     cuts = range(len(data)) if len(data) < 300 else rng.sample(range(len(data)), 300)
@@ -190,7 +190,7 @@ def test_cut_anywhere_it_is_damaged_where_it_ends(seed):
         assert "ends here" in caught.value.what
 
 
-def test_long_strings_come_in_steps_and_progress_is_told():
+def test_long_strings_are_read_in_steps_with_progress():
     text = random.Random(1).randbytes(5 << 20)
     told = []
     inp = of(length(len(text)) + text + b"\x07", checksum=False, progress=told.append)
@@ -201,7 +201,7 @@ def test_long_strings_come_in_steps_and_progress_is_told():
     assert told[-1] <= inp.offset()
 
 
-def test_what_is_left_can_be_had():
+def test_the_remaining_bytes_can_be_read():
     source = io.BytesIO(b"\x05" + b"a" * (1 << 19))
     inp = RdbInput(source.read)
     inp.byte()

@@ -37,7 +37,7 @@ def test_a_length_takes_the_shortest_form(n, form):
     assert written("length", n).hex() == form
 
 
-def test_ids_and_times():
+def test_ids_and_times_are_written():
     assert written("raw_id", 1, 2**64 - 1).hex() == "0000000000000001ffffffffffffffff"
     assert written("id", 5_000_000_000, 0).hex() == "81000000012a05f20000"
     assert written("time", 1_700_000_000_000).hex() == "0068e5cf8b010000"
@@ -108,7 +108,7 @@ def test_pieces_and_checksum_make_the_whole(seed):
     assert all(isinstance(piece, bytes) for piece in pieces)
 
 
-def test_what_the_sink_raises_comes_through():
+def test_errors_of_the_sink_are_raised():
     def full(data):
         raise OSError(28, "No space left on device")
 
@@ -117,7 +117,7 @@ def test_what_the_sink_raises_comes_through():
         out.raw(bytes(BUFFER_BYTES + 1))
 
 
-def test_what_was_packed_before_leaves_no_trace():
+def test_a_compression_does_not_depend_on_earlier_ones():
     rng = random.Random(6)
     words = [rng.randbytes(4) for _ in range(20)]
     out = RdbOutput(None, True)

@@ -61,7 +61,7 @@ def refused(data, what, **options):
     "magic",
     [b"REDIS0001", b"REDIS0006", b"REDIS0009", b"REDIS0010", b"REDIS0011", b"REDIS0014", b"VALKEY080"],
 )
-def test_versions_that_are_read(magic):
+def test_known_versions_are_read(magic):
     data = file(b"\xfe\x03", key(b"k"), magic=magic)
     if magic < b"REDIS0005":
         data = data[:-8]  # these had no checksum yet
@@ -76,11 +76,11 @@ def test_versions_that_are_not_known(magic):
 
 
 @pytest.mark.parametrize("magic", [b"REDIS00x0", b"Redis0010", b"*2\r\n$6\r\nS", b"VALKEY-80", b"REDISABCD"])
-def test_files_that_are_something_else(magic):
+def test_files_of_other_kinds_are_rejected(magic):
     refused(file(magic=magic), "does not begin as an RDB file")
 
 
-def test_what_is_passed_over():
+def test_auxiliary_fields_functions_and_hints_are_skipped():
     parts = [
         aux(b"redis-ver", b"7.0.15"),
         aux(b"ctime", b"1700000000"),
@@ -100,7 +100,7 @@ def test_what_is_passed_over():
     assert (loaded.keys, loaded.strings, loaded.functions) == (3, 3, 1)
 
 
-def test_keys_that_expire():
+def test_keys_are_read_with_their_expiry():
     parts = [
         b"\xfc" + (NOW + 1).to_bytes(8, "little") + b"\xf8\x05" + key(b"soon"),
         b"\xfc" + NOW.to_bytes(8, "little") + key(b"now"),
@@ -134,12 +134,12 @@ def test_values_of_other_types_are_named(kind, name):
 
 
 @pytest.mark.parametrize("opcode", [0xF0, 0xF3, 0xF6, 0xF7])
-def test_opcodes_that_nobody_can_pass_over(opcode):
+def test_unknown_opcodes_are_rejected(opcode):
     data = file(key(b"fine"), bytes([opcode]), key(b"k"))
     assert data[refused(data, "not known|cannot read").offset] == opcode
 
 
-def test_databases():
+def test_keys_are_put_into_their_databases():
     settings = Settings()
     settings.databases = 4
     data = file(b"\xfe\x03", key(b"k"))
@@ -165,7 +165,7 @@ def test_checksums():
     assert refused(data[:-3], "ends here").offset == len(data) - 3
 
 
-def test_a_key_may_stand_there_once():
+def test_a_key_that_occurs_twice_is_rejected():
     twice = file(b"\xfe\x00", key(b"k", b"1"), key(b"other"), key(b"k", b"2"))
     refused(twice, "b'k' stands in database 0 twice")
     assert values(load(twice, merge=True)[0])[b"k"] == b"2"
@@ -175,7 +175,7 @@ def test_a_key_may_stand_there_once():
     assert keyspace.databases[0].expiry(b"dies") == -1
 
 
-def test_nobody_is_told():
+def test_reading_publishes_no_events():
     told = []
     keyspace = Keyspace()
     keyspace.settings.notify_keyspace_events = events.parse_classes("KEAnoc")
@@ -188,7 +188,7 @@ def test_nobody_is_told():
     assert keyspace.settings.notify_keyspace_events == events.parse_classes("KEAnoc")
 
 
-def test_where_it_ends_is_said_whatever_comes_after_it():
+def test_the_end_of_a_snapshot_is_reported_whatever_follows():
     data = file(key(b"k"))
     log = b"*1\r\n$4\r\nPING\r\n"
     for copies in (0, 1, 100_000):
@@ -225,7 +225,7 @@ def test_a_keyspace_that_was_written_is_read_again(seed, version):
                 value.check()
 
 
-def test_cut_anywhere_it_is_refused():
+def test_a_truncated_file_or_payload_is_rejected():
     rng = random.Random(1)
     keyspace = Keyspace()
     keyspace.databases[0].put(b"s", random_stream(rng, keyspace, NOW, entries=8))
@@ -237,7 +237,7 @@ def test_cut_anywhere_it_is_refused():
         assert refused(bytes(data[:cut]), "ends here").offset == cut
 
 
-def test_a_stream_in_the_file_is_that_of_a_payload():
+def test_a_stream_has_the_same_bytes_in_a_file_and_in_a_payload():
     keyspace = Keyspace()
     stream = random_stream(random.Random(2), keyspace, NOW)
     version = VERSIONS[-1]

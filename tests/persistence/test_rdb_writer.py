@@ -199,7 +199,7 @@ def reloaded(file, now_ms=NOW_MS + 10_000):
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 @pytest.mark.parametrize("compress", [True, False])
-def test_nothing_is_lost_for_us_in_any_version(version, compress):
+def test_every_version_restores_the_same_keyspace(version, compress):
     engine = Engine()
     fill(engine, 2)
     give_back(engine)
@@ -215,7 +215,7 @@ def test_nothing_is_lost_for_us_in_any_version(version, compress):
                 value.check()
 
 
-def test_other_servers_know_of_entries_that_are_nobodys(tmp_path):
+def test_unowned_entries_are_pending_in_other_servers(tmp_path):
     engine = Engine()
     fill(engine, 3)
     mine = give_back(engine)
@@ -232,7 +232,7 @@ def number(text):
     return tuple(map(int, text.split(b"-")))
 
 
-def test_the_checksum_is_of_all_before_it():
+def test_the_checksum_covers_all_bytes_before_it():
     engine = Engine()
     fill(engine, 4)
     file, _ = saved(engine)
@@ -241,7 +241,7 @@ def test_the_checksum_is_of_all_before_it():
     assert unchecked == file[:-8] + bytes(8)
 
 
-def test_the_head_says_what_it_is():
+def test_the_head_contains_the_version():
     engine = Engine()
     file, written = saved(engine, aof_base=True)
     assert written == (len(file), 0)
@@ -262,7 +262,7 @@ def test_progress_is_told_now_and_then():
     assert len(file) - told[-1] < 1 << 20
 
 
-def test_a_full_disk_comes_through():
+def test_an_error_of_a_full_disk_is_raised():
     engine = Engine()
     run(engine, ["SET", "k", random.Random(6).randbytes(100_000)])
 
@@ -273,7 +273,7 @@ def test_a_full_disk_comes_through():
         write_rdb(engine.keyspace, full, version=COMPATIBLE, now_ms=NOW_MS)
 
 
-def test_what_is_dead_is_not_written():
+def test_expired_keys_are_not_written():
     engine = Engine()
     run(engine, "SET k v PX 5", "XADD s 1-1 f v", "XIDMPRECORD s p old 1-1", "XIDMPRECORD s q old 1-1")
     run(engine, "XADD s IDMP p young * f w", "SELECT 2", "SET k v PX 5")

@@ -21,7 +21,7 @@ def test_a_record_is_a_request() -> None:
     )
 
 
-def test_any_words_of_any_length() -> None:
+def test_words_of_any_length_are_recorded() -> None:
     rng = random.Random(5)
     recorder = LogBuffer()
     expected = plain(b"SELECT", b"3")
@@ -52,7 +52,7 @@ def test_a_select_goes_before_another_database() -> None:
     assert taken(recorder) == plain(b"SELECT", b"0") + plain(b"G")
 
 
-def test_the_time_is_said_once_a_second() -> None:
+def test_a_timestamp_is_written_once_a_second() -> None:
     recorder = LogBuffer()
     recorder.put(0, [b"A"])
     recorder.clear()
@@ -65,7 +65,7 @@ def test_the_time_is_said_once_a_second() -> None:
     assert taken(recorder) == b"#TS:1795205496\r\n"
 
 
-def test_a_refused_word_leaves_nothing_behind() -> None:
+def test_a_word_that_is_rejected_leaves_no_partial_record() -> None:
     recorder = LogBuffer()
     recorder.put(0, [b"A"])
     before = recorder.size()

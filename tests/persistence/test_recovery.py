@@ -91,7 +91,7 @@ def place(tmp_path):
 
 
 @pytest.mark.parametrize("appendonly", [True, False])
-def test_nothing_there_is_nothing_loaded_and_nothing_made(place, appendonly):
+def test_an_empty_directory_loads_nothing_and_stays_empty(place, appendonly):
     assert place.start(appendonly) == (None, "nothing", [], 0, 0, [])
     assert not place.bytes()
 
@@ -151,7 +151,7 @@ def test_expired_keys_are_dropped_from_a_snapshot_and_stay_in_a_log(place):
     assert place.engine.keyspace.databases[0].expiry(b"dies") == -1
 
 
-def test_no_key_dies_of_age_while_its_log_is_read(place):
+def test_no_key_expires_while_its_log_is_read(place):
     past = NOW_MS - 1000
     place.write(
         i1=record("SET", "k", "v")
@@ -183,7 +183,7 @@ TAILS = {
 
 
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
-def test_a_tail_that_was_cut_is_mended_once_and_said(place, tail):
+def test_an_incomplete_tail_is_cut_off_once_and_noted(place, tail):
     place.write(i1=WHOLE + tail)
     got = place.start()
     assert place.values() == {b"a": b"1"} and place.incr(1).read_bytes() == WHOLE
@@ -193,7 +193,7 @@ def test_a_tail_that_was_cut_is_mended_once_and_said(place, tail):
 
 
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
-def test_a_tail_stays_when_that_is_wanted(place, tail):
+def test_an_incomplete_tail_stays_without_fix_tail(place, tail):
     place.write(i1=WHOLE + tail)
     got = place.start(fix_tail=False)
     assert place.values() == {b"a": b"1"} and place.incr(1).read_bytes() == WHOLE + tail
@@ -228,14 +228,14 @@ def test_a_base_of_commands_may_be_cut_and_a_snapshot_may_not(place):
 # Damage.
 
 
-def test_damage_names_file_place_and_next_step(place):
+def test_damage_names_the_file_the_offset_and_what_to_do(place):
     place.write(b1=snapshot(), i1=WHOLE + b"\0" * 8)
     text = str(place.fails())
     assert text.startswith(f"{place.incr(1)}, at byte {len(WHOLE)}: ")
     assert "8 zero bytes" in text and f"headrace check {place.incr(1)}" in text
 
 
-def test_a_command_that_is_not_ours_is_damage(place):
+def test_an_unknown_command_is_damage(place):
     place.write(i1=WHOLE + record("ZADD", "z", 1, "m"))
     assert "'ZADD'" in str(place.fails()) and "streams and strings" in str(place.fails())
 
@@ -262,7 +262,7 @@ def test_a_bad_manifest_stops_the_start(place, manifest):
     assert MANIFEST in str(place.fails())
 
 
-def test_a_log_without_its_manifest_is_not_taken_for_none(place):
+def test_a_log_without_its_manifest_is_damage(place):
     place.write(i1=WHOLE)
     (place.log / MANIFEST).unlink()
     assert "manifest" in str(place.fails())
@@ -270,7 +270,7 @@ def test_a_log_without_its_manifest_is_not_taken_for_none(place):
     assert "manifest" in str(place.fails())
 
 
-def test_what_cannot_be_read_is_said_in_one_line(place):
+def test_errors_of_the_disk_are_one_line(place):
     place.write(i1=WHOLE)
     place.incr(1).unlink()
     place.incr(1).mkdir()
@@ -293,7 +293,7 @@ def test_the_old_single_file_is_moved_in(place):
     assert again.notes == [] and again.keys == 2
 
 
-def test_a_move_that_a_crash_cut_short_is_finished(place):
+def test_a_move_that_a_crash_interrupted_is_finished(place):
     class Crash(Exception):
         pass
 
@@ -338,7 +338,7 @@ def test_a_move_to_another_file_system_is_left_to_the_operator(place):
     assert place.values() == {b"a": b"1"}
 
 
-def test_an_old_single_file_beside_a_log_is_left_alone_and_said(place):
+def test_an_old_single_file_beside_a_log_is_kept_and_noted(place):
     place.write(i1=WHOLE)
     (place.root / "appendonly.aof").write_bytes(record("SET", "old", 1))
     got = place.start()

@@ -148,7 +148,7 @@ def test_strings(value):
 
 
 @pytest.mark.parametrize("kind", [15, 19, 21, 26, 27])
-def test_each_type(kind):
+def test_every_stream_type_is_restored(kind):
     stream = restored(
         with_group(
             kind,
@@ -168,7 +168,7 @@ def test_each_type(kind):
     assert (group.pending.delivery_time_of(slot), group.pending.delivery_count_of(slot)) == (500, 3)
 
 
-def test_what_the_oldest_type_does_not_say():
+def test_counters_that_the_oldest_type_lacks_are_computed():
     assert restored(with_group(15, last=(0, 0))).group(b"g").entries_read == 0
     assert restored(with_group(15, last=(2, 0))).group(b"g").entries_read == 2
     assert restored(with_group(15, last=(1, 5))).group(b"g").entries_read == -1
@@ -263,13 +263,13 @@ def test_checksums():
             restore(payload[-size:] if size else b"", Keyspace(), NOW)
 
 
-def test_bytes_before_the_footer_are_minded_only_when_they_are_ours():
+def test_bytes_before_the_footer_are_read_only_if_they_are_extras():
     assert restored(plain() + b"junk").length == 2
     refused(plain() + b"HRK1?", "kept")
     refused(plain() + b"HRK1u\x01\x01g", "kept")
 
 
-def test_cut_anywhere_it_is_refused():
+def test_a_truncated_file_or_payload_is_rejected():
     body = with_group(27, pending=[((1, 1), 5, 1)], consumers=[(b"c", 0, 0, [(1, 1)])])
     for cut in range(len(body)):
         refused(body[:cut], "ends here")
@@ -278,7 +278,7 @@ def test_cut_anywhere_it_is_refused():
 # ---- what servers do write
 
 
-def test_entries_that_redis_7_0_let_in_before_their_node():
+def test_entries_before_the_id_of_their_node_are_read():
     # XADD 1-0, 2-0; XDEL 2-0; XTRIM MINID = 2-0; XSETID 0-5; XADD 0-6, 0-7, 3-7; DUMP
     payload = bytes.fromhex(
         "13011000000000000000010000000000000000c33c404b134b0000001e00030102010101816602000103010020010381"
@@ -308,7 +308,7 @@ def test_a_node_without_live_entries():
     assert ids_of(again) == [(3, 0)]
 
 
-def test_numbers_that_look_wrong_and_are_not():
+def test_unusual_but_valid_counters_are_accepted():
     # A group that has read more than was added, up to an entry past the last one: XGROUP CREATE in 7.0.
     group = restored(with_group(19, last=(99, 0), read=999)).group(b"g")
     assert (group.last_ms, group.entries_read) == (99, 999)
@@ -327,7 +327,7 @@ def test_numbers_that_look_wrong_and_are_not():
     assert (pending.delivery_time_of(0), pending.delivery_count_of(0)) == (-5, 2**63 - 1)
 
 
-def test_a_last_id_below_the_last_entry_is_mended():
+def test_a_last_id_below_the_last_entry_is_repaired():
     stream = restored(plain(19, last=(1, 1)))
     assert (stream.last_ms, stream.last_seq) == (2, 0)
 
@@ -369,7 +369,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_what_none_can_write_is_refused(case):
+def test_streams_that_no_server_writes_are_rejected(case):
     refused(*REFUSED[case])
 
 
@@ -384,7 +384,7 @@ def test_what_none_can_write_is_refused(case):
         ({"duplicates": U64_MAX}, "a counter of"),
     ],
 )
-def test_producers_that_none_can_write(said, what):
+def test_producers_that_no_server_writes_are_rejected(said, what):
     made = Object(26)
     made.numbers(0)
     made.producers(**said)
@@ -394,10 +394,10 @@ def test_producers_that_none_can_write(said, what):
 @pytest.mark.parametrize(
     "kind", [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 16, 17, 18, 20, 22, 28, 99, 255]
 )
-def test_other_types(kind):
+def test_values_of_other_types_are_rejected(kind):
     refused(bytes([kind]) + b"\x01\x01a", f"type {kind}.*streams and strings only")
 
 
-def test_counts_without_end_take_neither_time_nor_memory():
+def test_huge_counts_take_neither_time_nor_memory():
     for at_count in (b"", plain(19)[1:-1], with_group(19)[1:-2]):
         refused(b"\x13" + at_count + b"\x81" + b"\xff" * 8, "ends here")

@@ -18,7 +18,7 @@ def look(engine, now):
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_commands_make_the_keyspace_again(seed):
+def test_the_commands_restore_the_keyspace(seed):
     history = History(seed)
     for _ in range(10):
         history.run(TURNS // 10)
@@ -35,7 +35,7 @@ def told(*lines, now=START_MS):
     return [b" ".join(words).decode() for _, words in commands_of(engine.keyspace, now)]
 
 
-def test_a_stream_is_told_as_redis_tells_it():
+def test_a_stream_is_written_as_by_redis():
     assert told(
         "XADD s 1-1 a 1 b 2",
         "XADD s 3-0 x y",
@@ -62,7 +62,7 @@ def test_a_stream_is_told_as_redis_tells_it():
     ]
 
 
-def test_what_is_pending_and_gone_is_claimed_of_placeholders():
+def test_deleted_pending_entries_are_claimed_from_placeholders():
     lines = [
         "XADD s 1-0 f 1",
         "XADD s 2-0 f 2",
@@ -85,7 +85,7 @@ def test_what_is_pending_and_gone_is_claimed_of_placeholders():
     ]
 
 
-def test_what_was_given_back_comes_in_runs_of_equal_counts():
+def test_unowned_entries_are_released_in_runs_of_equal_counts():
     ids = " ".join(f"{i}-0" for i in range(1, 101))
     lines = [*(f"XADD s {i}-0 f v" for i in range(1, 101)), "XGROUP CREATE s g 0"]
     lines += [f"XNACK s g FAIL IDS 100 {ids} FORCE", "XNACK s g FATAL IDS 1 3-0"]
@@ -104,7 +104,7 @@ def test_deleted_ids_above_the_last_one_survive_too():
     assert differences(look(history.engine, history.now), look(again.engine, history.now)) == []
 
 
-def test_what_is_dead_is_left_out():
+def test_expired_keys_are_left_out():
     assert told("SET k v PX 10", "SET l v") == ["SET k v", f"PEXPIREAT k {START_MS + 10}", "SET l v"]
     engine = Engine()
     engine.execute(engine.session(), [b"SET", b"k", b"v", b"PX", b"10"], START_MS)

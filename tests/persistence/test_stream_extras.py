@@ -53,7 +53,7 @@ IDMP = ("XADD s IDMP p one * f v", "XADD s IDMP p one * f v", "XADD s IDMP q two
         (["XADD s 1-1 f v", "XCFGSET s IDMP-DURATION 7"], BEFORE_PRODUCERS),
     ],
 )
-def test_only_what_the_type_cannot_say_is_kept(lines, kept_in):
+def test_extras_contain_only_what_the_type_cannot_store(lines, kept_in):
     stream = stream_after(*lines)
     found = {version.name for version in VERSIONS if encode_extras(stream, version, NOW_MS) is not None}
     assert found == kept_in
@@ -61,7 +61,7 @@ def test_only_what_the_type_cannot_say_is_kept(lines, kept_in):
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 @pytest.mark.parametrize("setting", ["stream_idmp_duration", "stream_idmp_maxsize"])
-def test_what_a_stream_remembers_stays_when_new_ones_remember_less(version, setting):
+def test_iids_survive_a_lower_default_for_new_streams(version, setting):
     engine = Engine()
     session = engine.session(now_ms=NOW_MS)
     for now, line in ((100, "XADD old 1-1 f v"), (7, "XADD new 1-1 f v")):
@@ -79,7 +79,7 @@ def test_what_a_stream_remembers_stays_when_new_ones_remember_less(version, sett
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
-def test_a_payload_holds_what_is_nobodys_and_producers_but_no_times(version):
+def test_a_payload_has_unowned_entries_and_producers_but_no_active_times(version):
     stream = stream_after(*NACK, "XCFGSET s IDMP-MAXSIZE 7")
     payload = dump(stream, version, compress=True, now_ms=NOW_MS)
     assert (MAGIC in payload) == (version.name in BEFORE_UNOWNED)
@@ -109,7 +109,7 @@ def read_plain(body):
     return restore(footed + crc64(footed).to_bytes(8, "little"), keyspace, NOW_MS), keyspace
 
 
-def test_all_parts_come_back():
+def test_all_parts_of_the_extras_are_restored():
     stream, part, body = a_case()
     assert is_extras(part)
     again, keyspace = read_plain(body)
@@ -150,14 +150,14 @@ def test_a_part_that_is_cut_is_refused():
         MAGIC + b"i\x00\x00\x00\x00\x00",
     ],
 )
-def test_nonsense_is_refused(part):
+def test_invalid_extras_are_rejected(part):
     _, _, body = a_case()
     again, keyspace = read_plain(body)
     with pytest.raises(ValueError, match=r"."):
         apply_extras(again, part, keyspace)
 
 
-def test_no_damage_breaks_a_stream():
+def test_damaged_extras_leave_a_valid_stream():
     rng = random.Random(1)
     _, part, body = a_case()
     outcomes = set()

@@ -15,7 +15,7 @@ def answers_of(spare: BufferPool, n: int) -> list[ReplyWriter]:
     return answers
 
 
-def test_a_large_block_goes_from_one_answer_to_the_next():
+def test_a_large_block_is_lent_from_one_writer_to_the_next():
     first, second = answers_of(BufferPool(), 2)
     first.bulk(b"a" * LARGE)
     large = first.cap
@@ -28,7 +28,7 @@ def test_a_large_block_goes_from_one_answer_to_the_next():
     assert second.cap <= KEPT_MAX
 
 
-def test_who_is_lent_a_block_gets_his_own_back():
+def test_a_borrower_gets_its_own_block_back():
     first, second = answers_of(BufferPool(), 2)
     first.bulk(b"a" * LARGE)
     first.take()
@@ -41,7 +41,7 @@ def test_who_is_lent_a_block_gets_his_own_back():
         assert second.cap == own
 
 
-def test_two_at_once_do_not_share():
+def test_two_borrowers_at_once_do_not_share_a_block():
     first, second = answers_of(BufferPool(), 2)
     for _ in range(3):
         first.bulk(b"a" * 20_000)

@@ -26,7 +26,7 @@ from headrace.resp.inline import split_line
         (b'a\v"b"', [b"a\vb"]),
     ],
 )
-def test_words(line: bytes, words: list[bytes]):
+def test_a_line_is_split_into_words(line: bytes, words: list[bytes]):
     assert split_line(line) == words
 
 

@@ -68,12 +68,12 @@ def test_inline_requests_and_arrays_mix():
 @pytest.mark.parametrize(
     "count", [b"x", b"", b"01", b"-0", b"1 ", b"+1", b"1048577", b"99999999999999999999", b"-"]
 )
-def test_a_count_that_is_none_is_refused(count: bytes):
+def test_an_invalid_count_is_rejected(count: bytes):
     assert refusal(b"*" + count + b"\r\n") == "Protocol error: invalid multibulk length"
 
 
 @pytest.mark.parametrize("size", [b"x", b"", b"-1", b"03", b"536870913", b"9" * 30, b"1e3"])
-def test_a_length_that_is_none_is_refused(size: bytes):
+def test_an_invalid_length_is_rejected(size: bytes):
     assert refusal(b"*1\r\n$" + size + b"\r\n") == "Protocol error: invalid bulk length"
 
 

@@ -55,7 +55,7 @@ def test_it_agrees_with_the_parser_of_replies(seed: int) -> None:
     assert answer.pending() == 0
 
 
-def test_a_cut_reply_is_an_error_and_reads_nothing_behind_it() -> None:
+def test_an_incomplete_reply_is_an_error_and_reads_nothing_after_it() -> None:
     whole = b"*3\r\n$5\r\nhello\r\n:12\r\n+OK\r\n"
     for at in range(len(whole)):
         answer = ReplyWriter()

@@ -41,7 +41,7 @@ def read(*chunks: bytes) -> list[object]:
     return replies
 
 
-def test_every_kind_of_reply():
+def test_every_kind_of_reply_is_read():
     assert read(EVERY_KIND) == THEIR_VALUES
 
 
@@ -90,7 +90,7 @@ def test_a_list_as_key_is_spelt_out():
         b"*1\r\n" * 65,
     ],
 )
-def test_what_is_no_reply_is_refused(data: bytes):
+def test_invalid_replies_are_rejected(data: bytes):
     with pytest.raises(ProtocolError):
         read(data)
 

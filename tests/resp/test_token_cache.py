@@ -9,7 +9,7 @@ from headrace.resp.parser import RequestParser
 from headrace.resp.request import request as encoded
 
 
-def test_what_another_client_said_is_the_same_object() -> None:
+def test_an_argument_of_another_client_is_the_same_object() -> None:
     said = []
     for _ in range(2):
         parser = RequestParser()
@@ -27,7 +27,7 @@ def test_a_long_word_is_not_remembered() -> None:
     assert first[0] is not second[0]
 
 
-def test_words_that_share_a_place_are_told_apart() -> None:
+def test_words_of_one_slot_are_distinguished() -> None:
     """First, middle and last byte and the length are all that the place depends on."""
     parser = RequestParser()
     words = [b"a%02db%02dc" % (i, i) for i in range(100)] * 2
@@ -36,7 +36,7 @@ def test_words_that_share_a_place_are_told_apart() -> None:
 
 
 @given(st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=20), max_size=20), st.integers(1, 50))
-def test_words_come_out_as_they_went_in(requests: list[list[bytes]], cut: int) -> None:
+def test_cached_words_are_unchanged(requests: list[list[bytes]], cut: int) -> None:
     parser = RequestParser()
     heard = []
     sent = b"".join(encoded(*words) for words in requests)

@@ -92,7 +92,7 @@ def test_open_arrays_nest():
     assert made.take() == b"*11\r\n" + b"*1\r\n$1\r\nx\r\n" * 11
 
 
-def test_what_was_answered_after_a_mark_can_be_forgotten():
+def test_what_was_written_after_a_mark_can_be_discarded():
     made = answer()
     made.ok()
     mark = made.mark()
@@ -113,7 +113,7 @@ def test_a_mark_survives_growing_over_what_is_sent():
     assert made.take()[rest:] == b"*1\r\n$5000\r\n" + b"b" * 5000 + b"\r\n"
 
 
-def test_answers_may_leave_in_pieces():
+def test_replies_may_be_sent_in_pieces():
     made = answer()
     made.bulk(b"abc")
     made.sent(4)
@@ -121,7 +121,7 @@ def test_answers_may_leave_in_pieces():
     assert made.take() == b"abc\r\n$3\r\ndef\r\n"
 
 
-def test_a_drained_answer_keeps_little_memory():
+def test_a_drained_writer_keeps_little_memory():
     made = answer()
     made.bulk(bytes(1_000_000))
     assert made.cap >= 1_000_000
@@ -143,7 +143,7 @@ def test_a_nested_value_reads_back(protocol: int):
     assert parser.next() is INCOMPLETE
 
 
-def test_resp3_keeps_types_that_resp2_has_not():
+def test_resp3_keeps_types_that_resp2_lacks():
     made = answer(3)
     made.value([True, 2.5, "status", {b"x"}])
     parser = ReplyParser()
@@ -151,7 +151,7 @@ def test_resp3_keeps_types_that_resp2_has_not():
     assert parser.next() == [True, 2.5, "status", [b"x"]]
 
 
-def test_what_has_no_type_on_the_wire_is_a_bug():
+def test_a_value_without_a_wire_type_is_a_bug():
     with pytest.raises(TypeError, match="object"):
         answer().value(object())
 
@@ -189,7 +189,7 @@ def test_headers_of_every_length() -> None:
         assert answer.take() == b"*%d\r\n" % n
 
 
-def test_an_answer_beyond_its_limit_keeps_nothing_and_stays_small() -> None:
+def test_a_reply_beyond_the_limit_is_dropped_and_stays_small() -> None:
     made = answer()
     made.limit = 1_000_000
     for _ in range(100):
@@ -216,7 +216,7 @@ def test_one_string_may_be_longer_than_the_limit() -> None:
     assert made.overflowed
 
 
-def test_an_answer_that_fits_its_limit_exactly_is_kept() -> None:
+def test_a_reply_that_fits_the_limit_exactly_is_kept() -> None:
     made = answer()
     made.limit = 4096
     for _ in range(40):

@@ -71,7 +71,7 @@ def step(files, chance):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_to_the_process_it_is_as_a_real_directory(tmp_path, seed):
+def test_a_process_sees_it_as_a_real_directory(tmp_path, seed):
     real, simulated = DiskDirectory(str(tmp_path)), SimulatedFiles()
     one, other = random.Random(seed), random.Random(seed)
     for _ in range(80):
@@ -95,7 +95,7 @@ def test_what_was_synced_stays_and_the_rest_is_a_prefix():
     assert contents(files) == {b"base1234"}
 
 
-def test_a_truncation_is_forgotten_too():
+def test_a_power_cut_may_undo_a_truncation():
     files, file = synced(b"base")
     file.truncate(2)
     file.write(b"X")
@@ -134,7 +134,7 @@ def test_a_sync_covers_what_was_written_before_it_began():
 # ---- what a crash leaves of names
 
 
-def test_a_new_file_is_there_only_after_its_directory_was_synced():
+def test_a_new_file_survives_only_after_its_directory_was_synced():
     files = SimulatedFiles()
     file = files.create("a")
     file.write(b"x")
@@ -144,7 +144,7 @@ def test_a_new_file_is_there_only_after_its_directory_was_synced():
     assert contents(files) == {b"x"}
 
 
-def test_names_change_whole_and_in_any_order():
+def test_renames_are_atomic_and_survive_in_any_order():
     files, _ = synced(b"old")
     new = files.create("n")
     new.write(b"new")
@@ -186,7 +186,7 @@ def test_a_directory_that_was_not_synced_takes_its_files_along():
 # ---- faults, images, boundaries
 
 
-def test_a_full_disk_takes_a_part_and_then_nothing():
+def test_a_full_disk_writes_a_part_and_then_nothing():
     files, file = synced()
     files.faults.room = 3
     assert file.write(b"12345") == 3
@@ -198,7 +198,7 @@ def test_a_full_disk_takes_a_part_and_then_nothing():
 
 
 @pytest.mark.parametrize("what", ["write", "truncate", "create", "make_directory", "rename", "remove"])
-def test_what_fails_has_not_happened(what):
+def test_a_failed_operation_has_no_effect(what):
     files, file = synced(b"old")
     before = len(files.journal)
     files.faults.failing[what] = 1
@@ -215,7 +215,7 @@ def test_what_fails_has_not_happened(what):
     assert files.list("") == ["a"]
 
 
-def test_an_image_is_where_the_next_life_begins():
+def test_a_restart_begins_with_an_image_of_the_disk():
     files, file = synced(b"base")
     file.write(b"12")
     again = SimulatedFiles(after(files, mode="kept")[0])

@@ -80,7 +80,7 @@ GROUP = ["XADD s 1-0 f 1", "XADD s 2-0 f 2", "XADD s 3-0 f 3", "XGROUP CREATE s 
 
 
 @pytest.mark.parametrize("cut", range(1, 83))
-def test_a_log_cut_inside_a_transaction(cut):
+def test_a_log_may_end_inside_a_transaction(cut):
     """Redis 7.0 and 8.0 keep the torn MULTI, and lose what is acknowledged after it at the second restart."""
     life = lived("log", "SET a 0")
     log = NAMES.path(NAMES.incr_name(1))
@@ -97,7 +97,7 @@ def test_a_log_cut_inside_a_transaction(cut):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_pending_entries_whose_entry_was_deleted(way):
+def test_pending_entries_may_be_deleted(way):
     """A rewrite in command form loses them in Redis and Valkey."""
     read = "XREADGROUP GROUP g ann COUNT 3 STREAMS s >"
     heir = survives(way, *GROUP, read, "XDEL s 2-0", "XREADGROUP GROUP g bob STREAMS s >", "XDEL s 3-0")
@@ -105,26 +105,26 @@ def test_pending_entries_whose_entry_was_deleted(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_all_entries_deleted_and_all_still_pending(way):
+def test_all_entries_may_be_deleted_and_still_pending(way):
     survives(way, *GROUP, "XREADGROUP GROUP g ann STREAMS s >", "XDEL s 1-0 2-0 3-0")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_consumer_made_by_an_empty_read(way):
+def test_an_empty_read_creates_a_durable_consumer(way):
     """Redis and Valkey do not log it."""
     heir = survives(way, "XGROUP CREATE s g $ MKSTREAM", "XREADGROUP GROUP g ann STREAMS s >")
     assert heir.engine.keyspace.databases[0].stream(b"s").group(b"g").consumer(b"ann") is not None
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_last_delivered_id_going_back(way):
+def test_the_last_delivered_id_may_go_back(way):
     read = "XREADGROUP GROUP g ann STREAMS s >"
     heir = survives(way, *GROUP, read, "XGROUP SETID s g 1-0", "XCLAIM s g bob 0 2-0 JUSTID", "XACK s g 3-0")
     assert heir.engine.keyspace.databases[0].stream(b"s").group(b"g").last_ms == 1
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_entries_given_back_keep_their_order(way):
+def test_released_entries_keep_their_order(way):
     lines = [
         *GROUP,
         "XREADGROUP GROUP g ann STREAMS s >",
@@ -135,13 +135,13 @@ def test_entries_given_back_keep_their_order(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nodes_of_one_entry(way):
+def test_nodes_may_have_one_entry(way):
     """stream-node-max-bytes 1."""
     survives(way, *GROUP, "XDEL s 2-0", "XADD s * f 4", "XTRIM s MAXLEN ~ 2", node_bytes=1)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_idempotent_requests_after_their_entry_is_gone(way):
+def test_idempotent_requests_survive_their_entries(way):
     request = "XADD s IDMP p i * f 1"
     heir = survives(way, request, "XADD s IDMP p j * f 2", f"XDEL s {BIRTH_MS}-0", request)
     added = heir.engine.keyspace.databases[0].stream(b"s").entries_added
@@ -150,13 +150,13 @@ def test_idempotent_requests_after_their_entry_is_gone(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_element_of_16383_bytes(way):
+def test_an_element_may_have_16383_bytes(way):
     """Five of them are its head. Redis stores the length behind it in three bytes, Valkey in two."""
     survives(way, f"XADD s 1-0 f {'x' * 16_378}", f"XADD s 2-0 f {'x' * 16_377} f {'y' * 16_379}")
 
 
 @pytest.mark.parametrize("way", ["rdb base", "snapshot"])
-def test_an_element_of_16383_bytes_as_the_other_server_writes_it(way):
+def test_an_element_of_16383_bytes_of_another_server_is_read(way):
     life = lived(way, f"XADD s 1-0 f {'x' * 16_378}", node_bytes=100_000)
     before = portrait(life.engine.keyspace, times=False)
     ((_, node),) = packed_nodes(life.engine.keyspace.databases[0].stream(b"s"))
@@ -170,7 +170,7 @@ def test_an_element_of_16383_bytes_as_the_other_server_writes_it(way):
 
 
 @pytest.mark.parametrize("way", ["rdb base", "snapshot"])
-def test_a_node_without_live_entries_in_a_snapshot(way):
+def test_a_snapshot_may_have_a_node_without_live_entries(way):
     """It holds tombstones only; servers have left such nodes in their snapshots."""
     life = lived(way, "XADD s 1-0 f 1", "XADD s 2-0 f 2", "XADD s 3-0 f 3", node_entries=1)
     (_, (_, node), (_, last)) = packed_nodes(life.engine.keyspace.databases[0].stream(b"s"))

@@ -59,7 +59,7 @@ def test_a_change_is_seen_and_named(line):
     assert differences(before, portrait(engine.keyspace)) != []
 
 
-def test_what_no_log_tells_can_be_left_out():
+def test_what_a_log_does_not_store_can_be_left_out():
     engine, session = scene()
     before = portrait(engine.keyspace, times=False)
     run(engine, session, b"XREADGROUP GROUP g ann STREAMS s 9-0", 5000)
@@ -74,7 +74,7 @@ def test_ties_in_the_order_of_delivery_can_be_left_out():
     assert portrait(engine.keyspace, ties=False) == before
 
 
-def test_what_has_died_is_not_alive():
+def test_expired_keys_are_not_in_a_portrait():
     shown = portrait(scene()[0].keyspace)
     assert alive(shown, 1000) == shown
     assert alive(shown, 101_000)[3, b"s"]["idmp"]["iids"] == {}

@@ -16,7 +16,7 @@ BLOCK = 100  # histories a test
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BLOCK))
-def test_histories(first):
+def test_random_histories_survive_crashes(first):
     images = 0
     for seed in range(first, min(first + BLOCK, FIRST + HISTORIES)):
         history = History(seed)

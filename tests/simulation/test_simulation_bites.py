@@ -80,23 +80,23 @@ class TidyLog(Log):
         (TidyLog, Setup(policy="everysec")),
     ],
 )
-def test_a_log_that_is_not_careful(log_class, setup):
+def test_a_log_that_does_not_sync_is_detected(log_class, setup):
     assert first_failure(setup, log_class)
 
 
-def test_a_disk_whose_directories_are_not_synced(monkeypatch):
+def test_unsynced_directories_are_detected(monkeypatch):
     monkeypatch.setattr(SimulatedFiles, "sync_directory", lambda self, name: None)
     assert first_failure(Setup(policy="always"))
 
 
-def test_a_manifest_that_is_renamed_before_it_is_synced(monkeypatch):
+def test_a_manifest_renamed_before_its_sync_is_detected(monkeypatch):
     sync = SimulatedFile.sync
     monkeypatch.setattr(SimulatedFile, "sync", lambda self: "manifest" in self.name or sync(self))
     assert first_failure(Setup(policy="always"))
 
 
 @pytest.mark.parametrize("choose", [lambda incrs: incrs[::-1], lambda incrs: incrs[:1]])
-def test_a_recovery_that_reads_other_files_than_the_manifest_says(monkeypatch, choose):
+def test_a_recovery_that_ignores_the_manifest_is_detected(monkeypatch, choose):
     read = recovery.Recovery.read_log
 
     def read_others(self, names, manifest, *more):
@@ -106,13 +106,13 @@ def test_a_recovery_that_reads_other_files_than_the_manifest_says(monkeypatch, c
     assert first_failure(Setup(policy="always"))
 
 
-def test_a_recovery_that_leaves_half_a_transaction_in_the_log(monkeypatch):
+def test_a_recovery_that_keeps_half_a_transaction_is_detected(monkeypatch):
     """As Redis 7.0 and 8.0 do: nothing is wrong until the second restart."""
     monkeypatch.setattr(recovery.Recovery, "_cut", lambda self, name, size: None)
     assert first_failure(Setup(policy="always"))
 
 
-def test_an_untouched_one_passes_all_that():
+def test_an_unchanged_log_passes_these_checks():
     for policy in ("always", "everysec"):
         setup = Setup(policy=policy, faults=True)
         for seed in range(PATIENCE // 8):

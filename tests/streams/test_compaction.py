@@ -114,7 +114,7 @@ def test_a_listpack_may_have_more_elements_than_its_header_can_say():
     assert node.pack.count < 65535 and [ms for ms, _, _ in entries_of(stream)] == [1, 9, 10]
 
 
-def test_worn_nodes_are_rewritten_in_steps():
+def test_sparse_nodes_are_rewritten_in_steps():
     queue = Compaction()
     stream = numbered(95, queue=queue)
     assert queue.next_step_ms() == -1
@@ -153,7 +153,7 @@ def test_a_step_is_bounded_and_the_next_comes_later():
     stream.check()
 
 
-def test_half_dead_is_not_worn_and_few_tombstones_are_not_either():
+def test_half_deleted_nodes_and_few_tombstones_are_not_sparse():
     queue = Compaction()
     stream = numbered(20, queue=queue)
     for i in range(1, 6):
@@ -213,7 +213,7 @@ def test_a_rewritten_node_takes_as_many_entries_as_if_it_were_not(rewritten):
     stream.check()
 
 
-def test_a_copy_takes_part_too():
+def test_nodes_of_a_copy_are_rewritten_too():
     queue = Compaction()
     stream = numbered(30, queue=queue)
     for i in range(1, 8):

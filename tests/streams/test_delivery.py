@@ -86,7 +86,7 @@ class Scene:
         ("read; trim 1; added 1", 5, -4),
     ],
 )
-def test_entries_read_and_lag_as_the_table_says(moves, entries_read, lag):
+def test_entries_read_and_lag_are_those_of_the_table(moves, entries_read, lag):
     scene = Scene()
     for move in moves.split("; "):
         name, *numbers = move.split()
@@ -121,7 +121,7 @@ def test_nothing_lags_behind_a_stream_that_never_had_an_entry():
         ("xdel 5", 5, 5),
     ],
 )
-def test_distance_from_the_first_entry_ever(moves, ms, expected):
+def test_entries_read_is_the_number_of_entries_ever_added_before(moves, ms, expected):
     scene = Scene()
     for move in filter(None, moves.split("; ")):
         name, *numbers = move.split()

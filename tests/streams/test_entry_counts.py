@@ -70,7 +70,7 @@ def test_deleted_entries_are_not_counted():
         everywhere(stream, 21)
 
 
-def test_what_a_trim_took_is_not_counted():
+def test_trimmed_entries_are_not_counted():
     stream = numbered(20)
     trim_by_length(stream, 16, False, 0)
     everywhere(stream, 21)
@@ -115,7 +115,7 @@ def test_stored_nodes_are_counted_as_they_come():
     everywhere(other, 21)
 
 
-def test_serials_of_dropped_nodes_are_used_again():
+def test_serials_of_dropped_nodes_are_reused():
     stream = Stream()
     for i in range(1, 601):
         stream.append(i, 0, [b"f", b"v"], 0, 4096, 1)
@@ -126,7 +126,7 @@ def test_serials_of_dropped_nodes_are_used_again():
     assert stream.live_counts.memory_bytes() < 2000
 
 
-def test_gaps_anywhere_are_closed():
+def test_unused_serials_anywhere_are_removed():
     stream = numbered(1000, 1)
     order = list(range(1, 1001))
     random.Random(7).shuffle(order)
@@ -138,7 +138,7 @@ def test_gaps_anywhere_are_closed():
     assert [entry_counts.count_up_to(stream, i, 0) for i in left] == list(range(1, 101))
 
 
-def test_a_tail_of_tombstones_gives_way_when_the_last_id_was_set_back():
+def test_a_tail_of_tombstones_is_dropped_when_the_last_id_was_set_back():
     stream = numbered(5, 2)
     stream.delete(5, 0)
     stream.append(6, 0, [b"f", b"v"], 0, 4096, 2)

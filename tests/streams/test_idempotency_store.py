@@ -46,7 +46,7 @@ def test_what_was_recorded_is_found_under_its_producer_only(store):
     assert (store.producer_count(), store.iid_count(), store.added, store.duplicates) == (1, 1, 1, 0)
 
 
-def test_the_oldest_beyond_the_size_goes(store):
+def test_the_oldest_iid_beyond_the_maximum_is_removed(store):
     for i in range(5):
         store.record(b"p", b"%d" % i, 100 + i, 0, 3)
     store.record(b"q", b"0", 100, 9, 3)
@@ -88,7 +88,7 @@ def test_nothing_expires_while_the_clock_is_younger_than_the_duration(store):
     assert store.iid_count() == 0
 
 
-def test_expiry_stops_at_the_first_young_one_of_a_producer(store):
+def test_expiry_stops_at_the_first_iid_that_has_not_expired(store):
     store.record(b"p", b"young", 5000, 0, 100)
     store.record(b"p", b"old", 1000, 0, 100)
     store.record(b"q", b"old", 1000, 0, 100)
@@ -103,7 +103,7 @@ def test_an_id_in_the_far_future_does_not_expire(store):
     assert store.iid_count() == 1
 
 
-def test_one_expiry_does_bounded_work_and_the_next_goes_on(store):
+def test_one_expiry_does_bounded_work_and_the_next_continues(store):
     for i in range(100):
         store.record(b"p%d" % i, b"1", 5000, 0, 100)
     for i in range(100, 110):
@@ -114,7 +114,7 @@ def test_one_expiry_does_bounded_work_and_the_next_goes_on(store):
     assert store.iid_count() == 100
 
 
-def test_a_copy_remembers_the_same_and_goes_its_own_way(store, sweeper):
+def test_a_copy_has_the_same_iids_and_is_independent(store, sweeper):
     store.record(b"p", b"1", 1000, 0, 100)
     store.duplicates += 1
     other = store.copy()
@@ -132,7 +132,7 @@ def test_memory_grows_with_what_is_remembered(store):
     assert store.memory_bytes() > empty + 1000
 
 
-def test_a_sweep_comes_about_once_a_second_while_there_is_something(store, sweeper):
+def test_a_sweep_runs_about_once_a_second_while_iids_exist(store, sweeper):
     assert sweeper.next_sweep_ms() == -1
     store.record(b"p", b"1", 1000, 0, 100)
     sweeper.sweep(10_500)
@@ -153,7 +153,7 @@ def test_a_clock_set_back_does_not_put_the_next_sweep_off(store, sweeper):
     assert (store.iid_count(), ahead.iid_count()) == (0, 1)
 
 
-def test_who_remembers_again_is_swept_again(store, sweeper):
+def test_a_store_that_was_empty_is_swept_again(store, sweeper):
     store.record(b"p", b"1", 1000, 0, 100)
     sweeper.sweep(11_000)
     store.record(b"p", b"2", 11_000, 0, 100)
@@ -177,7 +177,7 @@ def test_every_stream_gets_its_turn_though_a_sweep_is_bounded(sweeper):
     assert sum(one.iid_count() for one in stores) == 29_000
 
 
-def test_streams_that_come_and_go_do_not_pile_up(sweeper):
+def test_deleted_streams_do_not_pile_up_in_the_queue(sweeper):
     for _ in range(1000):
         IdempotencyStore(10, sweeper).record(b"p", b"1", 1000, 0, 100)
         gc.collect(0)

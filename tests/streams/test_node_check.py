@@ -34,7 +34,7 @@ def one_entry(*, flags=2, ms=0, seq=0, value=b"v", count=4):
 
 
 @pytest.mark.parametrize("number", sorted(set(NUMBERS)))
-def test_numbers_of_every_width(number):
+def test_numbers_of_every_width_are_checked(number):
     data = one_entry(value=b"%d" % number)
     assert (checked(data).count, checked(data).wide) == (10, False)
     data = one_entry(seq=number) if number >= 0 else one_entry(ms=1, seq=number)
@@ -49,7 +49,7 @@ def test_an_entry_says_how_many_elements_it_has(number):
 
 
 @pytest.mark.parametrize("size", [0, 63, 64, 126, 127, 4095, 4096, 16377, 16378, 16379])
-def test_strings_of_every_size(size):
+def test_strings_of_every_size_are_checked(size):
     data = one_entry(value=b"x" * size)
     assert checked(data).count == 10
     assert checked(data).wide == (size > 4096)  # it may be said too early, not too late
@@ -86,7 +86,7 @@ def test_every_cut_and_every_changed_byte_is_refused_or_sound():
     assert taken > 0
 
 
-def test_live_entries_before_their_node_are_odd_and_dead_ones_are_not():
+def test_only_live_entries_before_their_node_are_reported():
     with pytest.raises(EntryBeforeNode):
         checked(one_entry(ms=-1))
     with pytest.raises(EntryBeforeNode):

@@ -29,7 +29,7 @@ def succeeds(nth, change, *arguments):
 
 @pytest.mark.parametrize("n", [0, 8, 16, 512, 1024])
 @pytest.mark.parametrize("count", [1, 1 << 20])
-def test_records(n, count):
+def test_records_survive_an_out_of_memory_error(n, count):
     refused = 0
     for nth in NTH:
         records = PendingArena()
@@ -45,7 +45,7 @@ def test_records(n, count):
 
 @pytest.mark.parametrize("n", [0, 4, 256, 512])
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_slots(n, at_the_end):
+def test_the_index_survives_an_out_of_memory_error(n, at_the_end):
     refused = 0
     for nth in NTH:
         records = PendingArena()
@@ -61,7 +61,7 @@ def test_slots(n, at_the_end):
     assert refused < len(NTH)
 
 
-def test_an_entry_that_finds_no_room_leaves_the_stream_as_it_was():
+def test_an_entry_without_memory_leaves_the_stream_unchanged():
     refused = 0
     for size in (10, 20_000):
         for nth in range(4):

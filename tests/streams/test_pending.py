@@ -114,7 +114,7 @@ def test_more_consumers_than_a_narrow_record_can_number():
     group.check()
 
 
-def test_delivery_order_is_by_time_and_then_by_when_it_was_said():
+def test_delivery_order_is_by_time_and_then_by_order_of_calls():
     group, pending, alice = group_with(b"alice")
     for ms, time in [(1, 100), (2, 200), (3, 100), (4, 50), (5, 200), (6, 150), (7, 0)]:
         pending.add(ms, 0, alice, time, 1)
@@ -126,7 +126,7 @@ def test_delivery_order_is_by_time_and_then_by_when_it_was_said():
     assert order(pending) == [7, 1, 3, 2, 6, 5, 4]
 
 
-def test_the_unowned_stand_first_and_in_the_order_they_were_given_back():
+def test_unowned_entries_are_first_in_order_of_release():
     group, pending, alice, bob = group_with(b"alice", b"bob")
     for ms in range(1, 7):
         pending.add(ms, 0, alice, 10 - ms, 1)
@@ -158,7 +158,7 @@ def test_the_unowned_stand_first_and_in_the_order_they_were_given_back():
     assert order(pending) == [9, 6, 4, 2]
 
 
-def test_claiming_up_to_what_was_newest_meets_every_entry_once():
+def test_claiming_up_to_the_newest_visits_every_entry_once():
     group, pending, alice, bob = group_with(b"alice", b"bob")
     for ms in range(1, 8):
         pending.add(ms, 0, alice, ms, 1)
@@ -182,7 +182,7 @@ def test_a_step_from_an_entry_of_another_consumer_is_an_error():
         pending.of_consumer_after(bob, slot)
 
 
-def test_a_slot_that_never_was_is_an_error():
+def test_a_slot_that_was_never_allocated_is_an_error():
     _, pending, alice = group_with(b"alice")
     for slot in (0, 5, 1024, 10**9):
         with pytest.raises(IndexError):
@@ -193,7 +193,7 @@ def test_a_slot_that_never_was_is_an_error():
 
 
 @pytest.mark.parametrize("how", ["rising", "falling", "shuffled", "from the middle"])
-def test_many_entries_in_any_order(how):
+def test_many_entries_in_any_order_agree_with_a_model(how):
     rng = random.Random(how)
     n = 6000 if COMPILED else 1500
     group, pending, *consumers = group_with(b"a", b"b", b"c")
@@ -247,7 +247,7 @@ def test_one_large_number_widens_only_its_neighbourhood():
     assert 0 < pending.memory_bytes() - before <= 1024 * 16
 
 
-def test_memory_is_given_back_while_a_queue_moves_on():
+def test_memory_is_freed_while_a_queue_advances():
     _, pending, alice = group_with(b"alice")
     sizes = []
     for i in range(12000):
@@ -259,7 +259,7 @@ def test_memory_is_given_back_while_a_queue_moves_on():
     assert max(sizes) < 2 * sizes[0]
 
 
-def test_a_copy_and_its_model_go_separate_ways():
+def test_a_copy_is_independent_of_the_original():
     group, pending, alice, bob = group_with(b"alice", b"bob")
     carol = group.make_consumer(b"carol", 5)
     group.drop_consumer(bob)
@@ -284,7 +284,7 @@ def test_a_copy_and_its_model_go_separate_ways():
     assert twin.make_consumer(b"dave", 0).number in (1, 2)
 
 
-def test_entries_that_come_sorted_consumer_by_consumer_are_in_order():
+def test_entries_loaded_consumer_by_consumer_are_in_order():
     n = 20000 if COMPILED else 2000
     group, pending, alice, bob, carol = group_with(b"alice", b"bob", b"carol")
     for k, consumer in enumerate((alice, bob, carol)):
@@ -295,7 +295,7 @@ def test_entries_that_come_sorted_consumer_by_consumer_are_in_order():
 
 
 @pytest.mark.skipif(COMPILED, reason="calls from C to C are not seen")
-def test_entries_before_all_others_are_lined_up_in_a_few_steps_though_each_is_acknowledged(monkeypatch):
+def test_early_entries_are_linked_in_a_few_steps_though_each_is_acknowledged(monkeypatch):
     group, pending, alice, bob = group_with(b"alice", b"bob")
     steps = 0
     delivery_time_of = PendingArena.delivery_time_of

@@ -78,7 +78,7 @@ def test_what_is_pending_is_referenced_be_it_unowned():
 
 
 @pytest.mark.parametrize("approximate", [False, True])
-def test_acked_trims_step_over_what_is_held(approximate):
+def test_acked_trims_skip_referenced_entries(approximate):
     stream = numbered(5)
     group_at(stream, 5, pending=[3, 5])
     assert trim_by_id(stream, 6, 0, approximate, 0, ACKED) == 3
@@ -119,7 +119,7 @@ def test_trims_by_length_with_a_policy_are_exact(policy, approximate, maxlen):
 
 
 @pytest.mark.parametrize("policy", [DELREF, ACKED])
-def test_a_trim_to_nothing_takes_the_last_possible_id_too(policy):
+def test_a_trim_to_nothing_removes_the_largest_id_too(policy):
     stream = numbered(1)
     stream.append(U64_MAX, U64_MAX, [b"f", b"v"], 0, 4096, 100)
     assert trim_by_length(stream, 0, True, 0, policy) == 2
@@ -155,7 +155,7 @@ def test_a_limit_stops_before_a_node_too_many(policy, limit, removed):
     assert ids_of(stream) == list(range(removed + 1, 9))
 
 
-def test_tombstones_are_stepped_over():
+def test_trims_with_a_policy_skip_tombstones():
     stream = numbered(6, entries_max=3)
     group_at(stream, 6, pending=[1])
     assert stream.delete(2, 0)
@@ -185,7 +185,7 @@ def by_the_book(entries, nodes, maxlen, below, limit, policy, read, held):
 
 
 @pytest.mark.parametrize("seed", range(300 if COMPILED else 60))
-def test_trims_go_by_the_book(seed):
+def test_trims_agree_with_a_simple_model(seed):
     rng = random.Random(seed)
     n, size = rng.randrange(1, 30), rng.randrange(1, 6)
     stream = numbered(n, entries_max=size)

@@ -137,7 +137,7 @@ def test_integers_at_every_width_are_read_back():
     assert pack.to_bytes() == pack_of(*(b"%d" % v for v in edges)).to_bytes()
 
 
-def test_it_is_walked_either_way():
+def test_a_listpack_is_walked_in_both_directions():
     values = [b"a", b"12", b"x" * 200, b"", b"-7", b"y" * 20000, b"99999"]
     pack = pack_of(*values)
     assert values_of(pack) == values
@@ -179,7 +179,7 @@ def test_a_counter_may_grow_and_shrink_in_its_place():
         assert values_of(pack) == [b"%d" % v, b"after"]
 
 
-def test_spare_room_is_given_back():
+def test_shrink_frees_unused_capacity():
     pack = pack_of(*(b"value %d" % i for i in range(100)))
     before = pack.to_bytes()
     pack.shrink()
@@ -189,7 +189,7 @@ def test_spare_room_is_given_back():
     assert len(pack) == 101
 
 
-def test_a_full_listpack_hands_its_room_on():
+def test_a_full_listpack_transfers_its_block():
     pack = pack_of(*(b"value %d" % i for i in range(100)))
     before, room = pack.to_bytes(), pack.cap
     heir = pack.transfer_buffer()
@@ -205,7 +205,7 @@ def test_a_full_listpack_hands_its_room_on():
     )
 
 
-def test_a_huge_room_is_not_handed_on():
+def test_a_huge_block_is_not_transferred():
     pack = pack_of(*(b"value %d" % i for i in range(5000)))
     before = pack.to_bytes()
     heir = pack.transfer_buffer()

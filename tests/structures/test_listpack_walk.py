@@ -10,7 +10,7 @@ def sealed(body, count, total=None):
     return total.to_bytes(4, "little") + count.to_bytes(2, "little") + body + b"\xff"
 
 
-def test_the_number_of_elements_is_told():
+def test_check_returns_the_number_of_elements():
     assert listpack_walk.check(sealed(b"", 0)) == 0
     assert listpack_walk.check(sealed(b"\x05\x01\x81a\x02", 2)) == 2
     assert listpack_walk.check(bytearray(sealed(b"\x05\x01", 1))) == 1
@@ -35,7 +35,7 @@ def test_a_count_of_65535_means_unknown():
         sealed(b"\x05\x01\xff", 1),  # an end byte before the end
     ],
 )
-def test_a_listpack_must_be_framed_right(data):
+def test_a_wrong_header_or_end_byte_is_rejected(data):
     with pytest.raises(ValueError, match="listpack"):
         listpack_walk.check(data)
 

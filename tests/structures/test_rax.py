@@ -35,7 +35,7 @@ def test_an_empty_tree_is_one_node_without_keys():
     assert tree.draw() == "()"
 
 
-def test_insert_tells_a_new_key_from_a_replaced_value():
+def test_insert_returns_whether_the_key_is_new():
     tree = Rax()
     assert tree.insert(b"orders", 1)
     assert not tree.insert(b"orders", 2)
@@ -92,7 +92,7 @@ def test_the_root_stays_a_key_when_all_below_it_go():
     assert tree.draw() == "[]"
 
 
-def test_the_drawings_in_the_heading_are_true():
+def test_the_drawings_in_the_docstring_are_right():
     heading = rax.__doc__
     drawings = [
         tree_of(b"field", b"fields", b"final").draw(),
@@ -151,7 +151,7 @@ def test_ids_are_drawn_in_hex():
         ([b"a b"], '("61 20 62") -> []'),
     ],
 )
-def test_an_insert_cuts_runs_where_keys_part(keys, drawing):
+def test_an_insert_splits_runs_where_keys_differ(keys, drawing):
     assert tree_of(*keys).draw() == drawing
 
 
@@ -169,7 +169,7 @@ def test_an_insert_cuts_runs_where_keys_part(keys, drawing):
         ([b"ab", b"abcdef", b"abcxyz"], b"abcxyz", '("ab") -> ["cdef"] -> []'),
     ],
 )
-def test_a_remove_mends_the_runs_it_leaves(keys, removed, drawing):
+def test_a_remove_merges_runs(keys, removed, drawing):
     tree = tree_of(*keys)
     assert tree.remove(removed)
     tree.check()
@@ -205,7 +205,7 @@ def test_the_shape_follows_from_the_keys_whatever_their_history():
     assert grown_and_shrunk.nodes == once.nodes
 
 
-def test_a_removed_key_lets_go_of_its_value():
+def test_a_removed_key_releases_its_value():
     class Value:
         alive = 0
 

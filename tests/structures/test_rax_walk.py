@@ -89,7 +89,7 @@ def test_a_cursor_turns_round_anywhere():
         assert cursor.next() and cursor.key == word
 
 
-def test_past_the_end_a_cursor_stands_nowhere_until_it_seeks():
+def test_a_cursor_past_the_end_has_no_item_until_it_seeks():
     tree = tree_of([b"a", b"b"])
     cursor = RaxCursor(tree)
     assert cursor.seek("$")
@@ -101,7 +101,7 @@ def test_past_the_end_a_cursor_stands_nowhere_until_it_seeks():
     assert cursor.seek("=", b"c")
 
 
-def test_a_key_longer_than_any_before_is_put_together_whole():
+def test_a_key_longer_than_any_before_is_returned_completely():
     keys = [b"a" * n + b"b" for n in (1, 31, 32, 33, 1000, 70_000)]
     cursor = RaxCursor(tree_of(keys))
     assert keys_from(cursor, cursor.seek("^"), cursor.next) == sorted(keys)
@@ -122,7 +122,7 @@ def test_the_key_a_cursor_stands_on_may_be_removed():
     assert tree.keys == 0
 
 
-def test_all_keys_may_go_under_a_cursor():
+def test_all_keys_may_be_removed_under_a_cursor():
     tree = tree_of(WORDS)
     cursor = RaxCursor(tree)
     assert cursor.seek("=", b"b")

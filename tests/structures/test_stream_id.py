@@ -55,7 +55,7 @@ def test_an_id_is_written_as_two_decimal_numbers():
     assert repr(StreamId(12, 3)) == "StreamId(12, 3)"
 
 
-def test_what_is_written_is_read_back():
+def test_a_formatted_id_is_parsed_back():
     for i in ORDERED:
         assert stream_id.parse(i.text(), 9) == i
 
@@ -88,7 +88,7 @@ def test_the_predecessor_borrows_from_the_milliseconds():
         (b"18446744073709551615-0", U64_MAX, 0),
     ],
 )
-def test_these_are_ids(text, ms, seq):
+def test_valid_ids_are_parsed(text, ms, seq):
     assert stream_id.parse(text, 42) == StreamId(ms, seq)
 
 
@@ -120,7 +120,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", [*BROKEN, b"-", b"(1-1"])
-def test_these_are_no_ids(text):
+def test_invalid_ids_are_rejected(text):
     with pytest.raises(InvalidStreamId):
         stream_id.parse(text, 0)
 
@@ -147,7 +147,7 @@ def test_an_open_bound_excludes_its_id_after_the_sequence_is_filled_in():
 
 
 @pytest.mark.parametrize("text", [*(b"(" + t for t in BROKEN if len(t) < 128), b"(-", b"(+", b"((1"])
-def test_these_are_no_open_bounds(text):
+def test_invalid_open_bounds_are_rejected(text):
     with pytest.raises(InvalidStreamId):
         stream_id.parse_start(text)
     with pytest.raises(InvalidStreamId):

@@ -102,11 +102,11 @@ class Users:
                 if user.name in found:
                     raise InvalidRule(DUPLICATE_USER)
                 found[user.name] = user
-            except RejectedRule as refused:
-                rule = refused.rule[:1] if refused.rule[:1] in b"<>#!" else refused.rule  # no passwords
-                wrong.append(f"{where}: Error in applying operation '{to_text(rule)}': {refused.reason}")
-            except (InvalidRule, OpenParenthesis) as refused:
-                wrong.append(f"{where}: {refused}")
+            except RejectedRule as error:
+                rule = error.rule[:1] if error.rule[:1] in b"<>#!" else error.rule  # no passwords
+                wrong.append(f"{where}: Error in applying operation '{to_text(rule)}': {error.reason}")
+            except (InvalidRule, OpenParenthesis) as error:
+                wrong.append(f"{where}: {error}")
         if wrong:
             raise InvalidUserFile(". ".join(wrong))
         new_default = found.pop(DEFAULT, None)

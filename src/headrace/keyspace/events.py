@@ -4,7 +4,7 @@
                                 channel __keyevent@0__:set   message k        (with E)
 
 The settings select the event classes, one bit for each letter, 0 for none: a disabled notification costs a
-command one comparison. The subscribers are not known here: `publish` is passed in.
+command one comparison. `publish` is passed in: this module does not know the subscribers.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Eviction: when memory is full, drop the oldest entries of the biggest streams, node by node.
 
-    weight.most                the limit for the data, in bytes: `maxmemory`
+    maxmemory                  the limit for the data, in bytes: `Keyspace.memory.limit`
     noeviction                 nothing is dropped; requests that need memory are rejected
     stream-oldest              nodes are dropped from the front of the biggest streams, as by XTRIM MINID
 
 A stream never loses its last node, its groups, its counters or its pending entries, and keys of other types
 are never touched. So there may be nothing left to drop. Then requests are rejected, too.
 
-How is the biggest stream found? Streams that have closed a node are in a list (weight.shedding), so keys that
-cannot be evicted are not searched. Each search looks at some streams of that list in turn, and at the one it
-chose the last time, which comes first. With up to SAMPLE_SIZE such streams that finds the biggest, with more
-of them one of the biggest. A heap would be exact, but every growing stream would pay for it.
+Streams with more than one node are tracked (`memory.evictable`), so that other keys are not searched. A
+search looks at SAMPLE_SIZE of them in turn, first at the one that was chosen last. With up to SAMPLE_SIZE
+such streams it finds the biggest one, otherwise one of the biggest. A heap would be exact, but every growing
+stream would have to update it.
 """
 
 from __future__ import annotations

@@ -5,37 +5,20 @@
     prefix        segment       suffix
 
 Each element takes one byte. So only the offset of a segment is open, and its leftmost offset is the best one.
-Most patterns and texts are short: they are compared byte by byte, going back to the last star. A comparison
-that takes more than `STEPS_PER_BYTE` steps for each byte of the text is given up. The pattern is then split
-into elements, once, and each segment is found without going back: see glob_elements.py.
+Most patterns and texts are short: they are compared byte by byte, with backtracking to the last star. This is
+abandoned after `STEPS_PER_BYTE` steps per byte of the text. Then the pattern is split into elements, once,
+and each segment is found without backtracking: see glob_elements.py.
 """
 
 from __future__ import annotations
 
 import cython
 
-from headrace import limits
+from headrace.keyspace import glob_elements
 from headrace.keyspace.glob_elements import GlobElements
-
-BACKSLASH = cython.declare(cython.int, 92)
-CARET = cython.declare(cython.int, 94)
-DASH = cython.declare(cython.int, 45)
-OPENING = cython.declare(cython.int, 91)
-CLOSING = cython.declare(cython.int, 93)
-QUESTION = cython.declare(cython.int, 63)
-STAR = cython.declare(cython.int, 42)
 
 STEPS_PER_BYTE = cython.declare(cython.Py_ssize_t, 16)
 STEPS_MIN = cython.declare(cython.Py_ssize_t, 64)
-SEGMENT_MAX = cython.declare(cython.Py_ssize_t, limits.GLOB_SEGMENT_MAX)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def lower_case(c: cython.int) -> cython.int:
-    """Return the ASCII letter in lower case, any other byte as it is."""
-    return c + 32 if 65 <= c <= 90 else c
 
 
 @cython.ccall
@@ -76,7 +59,7 @@ class Glob:
         self.pattern = pattern
         self.fold = ignore_case
         self.elements = None
-        if len(pattern) > SEGMENT_MAX:
+        if len(pattern) > glob_elements.SEGMENT_MAX:
             self.elements = GlobElements(pattern, ignore_case)
             self.elements.check()
 
@@ -109,7 +92,7 @@ class Glob:
         swallowed: cython.Py_ssize_t = 0  # offset in the text up to which that star reaches
         after: cython.Py_ssize_t
         while True:
-            if at < p_end and p[at] == STAR:
+            if at < p_end and p[at] == glob_elements.STAR:
                 at += 1
                 if at == p_end:
                     return 1
@@ -141,15 +124,15 @@ class Glob:
         p: cython.p_const_uchar = self.pattern
         end: cython.Py_ssize_t = len(self.pattern)
         c: cython.int = p[at]
-        if c == QUESTION:
+        if c == glob_elements.QUESTION:
             return at + 1
-        if c == OPENING:
+        if c == glob_elements.OPENING:
             return self._accept_class(at + 1, byte)
-        if c == BACKSLASH and at + 1 < end:
+        if c == glob_elements.BACKSLASH and at + 1 < end:
             at += 1
             c = p[at]
         if self.fold:
-            return at + 1 if lower_case(c) == lower_case(byte) else -at - 1
+            return at + 1 if glob_elements.lower_case(c) == glob_elements.lower_case(byte) else -at - 1
         return at + 1 if c == byte else -at - 1
 
     @cython.cfunc
@@ -161,15 +144,15 @@ class Glob:
         """
         p: cython.p_const_uchar = self.pattern
         end: cython.Py_ssize_t = len(self.pattern)
-        inverted: cython.bint = at < end and p[at] == CARET
+        inverted: cython.bint = at < end and p[at] == glob_elements.CARET
         found: cython.bint = False
-        c: cython.int = lower_case(byte) if self.fold else byte
+        c: cython.int = glob_elements.lower_case(byte) if self.fold else byte
         low: cython.int
         high: cython.int
         if inverted:
             at += 1
-        while at < end and p[at] != CLOSING:
-            if p[at] == BACKSLASH and at + 1 < end:
+        while at < end and p[at] != glob_elements.CLOSING:
+            if p[at] == glob_elements.BACKSLASH and at + 1 < end:
                 at += 1
                 if p[at] == byte:
                     found = True
@@ -177,14 +160,14 @@ class Glob:
                 continue
             low = p[at]
             high = low
-            if at + 2 < end and p[at + 1] == DASH:
+            if at + 2 < end and p[at + 1] == glob_elements.DASH:
                 high = p[at + 2]
                 at += 2
                 if low > high:
                     low, high = high, low
             if self.fold:
-                low = lower_case(low)
-                high = lower_case(high)
+                low = glob_elements.lower_case(low)
+                high = glob_elements.lower_case(high)
             if low <= c <= high:
                 found = True
             at += 1

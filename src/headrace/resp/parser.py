@@ -22,7 +22,7 @@ LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
 HANDSHAKE = cython.declare(cython.uchar, 22)  # first byte of TLS, followed by its version byte 3
-NONE = cython.declare(cython.longlong, -1)  # no word begun
+NONE = cython.declare(cython.longlong, -1)  # no argument begun
 WORDS_MAX = cython.declare(cython.longlong, limits.REQUEST_ARGUMENTS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 UNAUTHENTICATED_ARGUMENTS_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_ARGUMENTS_MAX)
@@ -39,13 +39,13 @@ TOKENS = cython.declare(
 class RequestParser(ReadBuffer):
     """Feed it the bytes that the client sent, then call next() until it returns None."""
 
-    bulk_max: Public[cython.longlong]  # the longest word accepted
-    unauthenticated: Public[cython.bint]  # the client has not said who he is, and must: he may send little
-    words: list[bytes] | None  # of the request begun
-    count: cython.longlong  # how many words it has; 0 between requests
+    bulk_max: Public[cython.longlong]  # the longest argument accepted
+    unauthenticated: Public[cython.bint]  # the client must authenticate first: it may send little
+    words: list[bytes] | None  # arguments of the current request
+    count: cython.longlong  # how many arguments it has; 0 between requests
     received: cython.Py_ssize_t  # how many of them have arrived
-    size: cython.longlong  # the length of the word begun, or NONE
-    held: cython.Py_ssize_t  # bytes already taken out for the request begun
+    size: cython.longlong  # the length of the current argument, or NONE
+    held: cython.Py_ssize_t  # bytes already copied to `words`
 
     def __init__(self) -> None:
         super().__init__()

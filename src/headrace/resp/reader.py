@@ -37,12 +37,12 @@ class ReplyReader:
         self.end = 0
 
     @cython.ccall
-    def take(self, answer: ReplyWriter) -> object:
+    def take(self, writer: ReplyWriter) -> object:
         """Return the first reply, which then counts as sent. Raises ProtocolError if there is none."""
-        self.at = answer.start
-        self.end = answer.used
-        item: object = self._item(answer.p)
-        answer.sent(self.at - answer.start)
+        self.at = writer.start
+        self.end = writer.used
+        item: object = self._item(writer.p)
+        writer.sent(self.at - writer.start)
         return item
 
     @cython.cfunc

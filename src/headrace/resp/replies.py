@@ -3,7 +3,7 @@
     $ = string, verbatim   bytes          * array        list        _ $-1 *-1   None
     + status               str            % map          dict        #           bool
     - ! error              ReplyError     ~ set          list        ,           float
-    : ( number             int            > push         Push        |           read over
+    : ( number             int            > push         Push        |           skipped
 
 A reply may be incomplete and is resumed; open aggregates are on an explicit stack.
 """
@@ -16,7 +16,7 @@ from headrace import limits, mem
 from headrace.errors import HeadraceError, ProtocolError
 from headrace.resp.read_buffer import ReadBuffer
 
-NONE = cython.declare(cython.longlong, -1)  # no string begun
+NONE = cython.declare(cython.longlong, -1)  # no string has begun
 COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)  # elements of one aggregate; it grows as they arrive
 DEPTH_MAX = cython.declare(cython.Py_ssize_t, limits.REPLY_DEPTH_MAX)
 BULK_MAX = cython.declare(cython.longlong, limits.BULK_BYTES_MAX)
@@ -51,8 +51,8 @@ class _Marker:
 
 
 INCOMPLETE = _Marker()  # the reply's last byte has not arrived
-_OPENED = _Marker()  # an aggregate began
-_SKIPPED = _Marker()  # an attribute ended
+_OPENED = _Marker()  # an aggregate has begun
+_SKIPPED = _Marker()  # an attribute has ended
 
 
 @cython.final

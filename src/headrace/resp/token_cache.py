@@ -2,9 +2,9 @@
 
     XADD s * device dev107 temp 21.5      most of this was in the previous request, of any client
 
-A known word costs neither the making nor the end of an object (100 instructions), and a dictionary that is
-asked for it need neither hash nor compare it (250 more). Each word has one slot, which the next word of that
-slot takes over: what is never said again goes by itself, and what is said all the time comes back.
+A cached token saves creating and freeing an object (100 instructions), and hashing and comparing it in
+dictionaries (250 more). Each token has one slot, in which it replaces the previous one: tokens that are not
+repeated disappear by themselves.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import cython
 from headrace import mem
 
 SLOTS = cython.declare(cython.uint, 256)  # a power of two
-WORD_MAX = cython.declare(cython.Py_ssize_t, 24)  # longer ones are data
+TOKEN_MAX = cython.declare(cython.Py_ssize_t, 24)  # longer ones are data
 
 
 @cython.final
 @cython.cclass
 class TokenCache:
-    """At most SLOTS words of at most WORD_MAX bytes."""
+    """At most SLOTS tokens of at most TOKEN_MAX bytes."""
 
-    words: list[bytes]
+    tokens: list[bytes]
 
     def __init__(self) -> None:
-        self.words = [b""] * SLOTS
+        self.tokens = [b""] * SLOTS
 
     @cython.cfunc
     def get(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> bytes:
-        """The n bytes at `at`."""
-        if n < 2 or n > WORD_MAX:
+        """Return the n bytes at `at`; the cached object if they are a cached token."""
+        if n < 2 or n > TOKEN_MAX:
             return mem.to_bytes(p, at, n)
         slot: cython.uint = p[at]
         slot = (slot * 31 + p[at + n - 1] * 7 + p[at + (n >> 1)] * 3 + n) & (SLOTS - 1)
-        word: bytes = self.words[slot]
-        known: cython.p_const_uchar = word
-        if len(word) == n and mem.equal_bytes(p, at, known, 0, n):
-            return word
-        word = mem.to_bytes(p, at, n)
-        self.words[slot] = word
-        return word
+        token: bytes = self.tokens[slot]
+        cached: cython.p_const_uchar = token
+        if len(token) == n and mem.equal_bytes(p, at, cached, 0, n):
+            return token
+        token = mem.to_bytes(p, at, n)
+        self.tokens[slot] = token
+        return token

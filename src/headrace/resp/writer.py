@@ -24,7 +24,7 @@ from headrace.visibility import Public
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
 DROPPED_CAP = cython.declare(
     cython.Py_ssize_t, 16 * 1024
-)  # what an overflowed answer is written to, at least
+)  # the least capacity for a reply that has overflowed
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a bulk
 ID_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers and their hyphen
 
@@ -168,7 +168,7 @@ class ReplyWriter:
         if self.used + ID_MAX > self.cap:
             self._grow(ID_MAX)
         p: cython.p_uchar = self.p
-        text: cython.Py_ssize_t = self.used + 5  # behind `$NN\r\n`: nearly every ID has ten characters
+        text: cython.Py_ssize_t = self.used + 5  # after `$NN\r\n`: nearly every ID has ten characters or more
         end: cython.Py_ssize_t = text + mem.put_decimal(p, text, ms)
         p[end] = HYPHEN
         end += 1
@@ -356,7 +356,7 @@ class ReplyWriter:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _header(self, kind: cython.uchar, n: cython.longlong) -> cython.int:
-        """`<kind><n>\\r\\n`, n not negative."""
+        """Write `<kind><n>\\r\\n`, n not negative."""
         if self.used + HEADER_MAX > self.cap:
             self._grow(HEADER_MAX)
         self.used = put_header(self.p, self.used, kind, n)
