@@ -12,8 +12,7 @@ from headrace.errors import CommandError
 from headrace.server.config.config import Config
 from headrace.server.config.config_types import Flag, Memory, Number, SaveRules, Text
 from headrace.server.config.directives import BY_NAME, DIRECTIVES
-from headrace.server.config.print_config import format_config
-from headrace.server.config.rewrite import HEADING, line_of, line_of_words, rewrite
+from headrace.server.config.rewrite import HEADING, format_config, line_of, line_of_words, rewrite
 
 HEAD = HEADING.decode()
 

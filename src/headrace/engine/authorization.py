@@ -21,7 +21,7 @@ from headrace.access.selector import AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users
 from headrace.commands.access_request import build_access_request, key_uses
-from headrace.commands.connection import client_list
+from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.commands.table import COMMANDS
@@ -196,7 +196,7 @@ class Authorization:
     def _log(
         self, session: Session, reason: bytes, context: bytes, what: bytes, user: bytes, now_ms: int
     ) -> None:
-        line = client_list.line(session, now_ms, (0, 0))
+        line = client.list_line(session, now_ms)
         self.log.add(reason, context, what, user, line, now_ms)
 
 

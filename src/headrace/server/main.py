@@ -28,7 +28,7 @@ from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.config import user_file
 from headrace.server.config.config import Config, set_failed
 from headrace.server.config.directives import DIRECTIVES
-from headrace.server.config.print_config import format_config
+from headrace.server.config.rewrite import format_config
 from headrace.server.disk.group_commit import Durability
 from headrace.server.disk.saving import SaveManager
 from headrace.server.disk.startup import LoadInterrupted, Startup, as_usage_errors

@@ -8,15 +8,21 @@ import cython
 
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64, parse_timeout
 from headrace.commands.call import Call
-from headrace.commands.connection import client_list
 from headrace.commands.connection.connection import check_name, is_printable
-from headrace.commands.server.help import help_row
+from headrace.commands.rows import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand
 
 # The kinds of clients that Redis distinguishes; here all are `normal` or `pubsub`.
 CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
+
+NO_BUFFERS = (0, 0)  # of a session without a connection
+LIST_LINE = (  # of CLIENT LIST
+    b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=0 multi=%d"
+    b" watch=%d qbuf=%d qbuf-free=%d argv-mem=0 multi-mem=%d rbs=%d rbp=%d obl=%d oll=0 omem=0 tot-mem=%d"
+    b" events=r cmd=%b user=%b redir=-1 resp=%d lib-name=%b lib-ver=%b"
+)
 
 
 class NoSuchClient(CommandError):
@@ -106,9 +112,60 @@ def run_setinfo(call: Call) -> None:
     call.reply.ok()
 
 
+def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> bytes:
+    """Return the session's line of CLIENT LIST. buffers: bytes in its read buffer, and bytes free there."""
+    held, free = buffers
+    queue, watch, command = session.queue, session.watch, session.last_command
+    cap, unsent = session.reply.cap, session.reply.pending()
+    queued = session.multi_queue_bytes()
+    return LIST_LINE % (
+        session.id,
+        session.address,
+        session.local_address,
+        session.file_number,
+        session.name,
+        max(0, now - session.created_ms) // 1000,
+        max(0, now - session.active_ms) // 1000,
+        list_flags(session),
+        session.database,
+        len(session.channels),
+        len(session.patterns),
+        -1 if queue is None else len(queue),
+        0 if watch is None else len(watch.keys),
+        held,
+        free,
+        queued,
+        cap,
+        unsent,
+        unsent,
+        held + free + cap + queued,
+        b"NULL" if command is None else command.name,
+        session.user,
+        session.reply.protocol,
+        session.library_name,
+        session.library_version,
+    )
+
+
+def list_flags(session: Session) -> bytes:
+    """Return the session's flags as Redis's letters; N for none."""
+    watch = session.watch
+    marks = (
+        (b"O", session.monitoring),
+        (b"P", session.subscription_count > 0),
+        (b"x", session.queue is not None),
+        (b"b", session.waiting is not None),
+        (b"d", watch is not None and watch.invalidated),
+        (b"c", session.closing),
+        (b"e", session.no_evict),
+        (b"T", session.no_touch),
+    )
+    return b"".join(letter for letter, is_set in marks if is_set) or b"N"
+
+
 def describe(call: Call, session: Session) -> bytes:
     """Return the session's line of CLIENT LIST."""
-    return client_list.line(session, call.now, call.server.client_buffers(session))
+    return list_line(session, call.now, call.server.client_buffers(session))
 
 
 def run_info(call: Call) -> None:

@@ -10,7 +10,7 @@ import cython
 
 from headrace.commands.call import Call
 from headrace.commands.connection.subscriptions import PubSub
-from headrace.commands.server.help import help_row
+from headrace.commands.rows import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import UnknownSubcommand

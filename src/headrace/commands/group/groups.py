@@ -16,7 +16,7 @@ from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.group.members import NoSuchGroupForKey
-from headrace.commands.server.help import help_row
+from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
 from headrace.errors import CommandError, UnknownSubcommand

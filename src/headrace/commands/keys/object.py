@@ -6,7 +6,7 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.server.help import help_row
+from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger
 from headrace.streams.stream import Stream

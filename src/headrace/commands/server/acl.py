@@ -11,7 +11,7 @@ from headrace.access.users import DEFAULT, Users
 from headrace.commands.access_request import build_access_request
 from headrace.commands.arguments import is_keyword, parse_i64
 from headrace.commands.call import Call
-from headrace.commands.server import acl_rows
+from headrace.commands.rows import help_row
 from headrace.commands.server.introspection import find
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount
@@ -223,21 +223,122 @@ def _write_denial(call: Call, entry: Denial) -> None:
     call.reply.value(facts)
 
 
+ADMIN = "admin noscript loading stale"
+ANYBODY = "noscript loading stale"
+
+# Subcommand, arity, function, flags, since, summary, syntax, complexity.
+ROWS = (
+    (
+        "cat",
+        -2,
+        run_cat,
+        ANYBODY,
+        "6.0.0",
+        "Lists the categories, or the commands of one.",
+        "[category]",
+        "O(1)",
+    ),
+    (
+        "deluser",
+        -3,
+        run_deluser,
+        ADMIN,
+        "6.0.0",
+        "Removes users and closes their connections.",
+        "username [username ...]",
+        "O(1) for every user, and for every connection",
+    ),
+    (
+        "dryrun",
+        -4,
+        run_dryrun,
+        ADMIN,
+        "7.0.0",
+        "Reports whether a user may make a request, without running it.",
+        "username command [arg [arg ...]]",
+        "O(1)",
+    ),
+    ("genpass", -2, run_genpass, ANYBODY, "6.0.0", "Generates a random password.", "[bits]", "O(1)"),
+    (
+        "getuser",
+        3,
+        run_getuser,
+        ADMIN,
+        "6.0.0",
+        "Returns a user's flags, passwords and rules.",
+        "username",
+        "O(N), N being the user's rules",
+    ),
+    (
+        "list",
+        2,
+        run_list,
+        ADMIN,
+        "6.0.0",
+        "Lists the users as lines of a file.",
+        "",
+        "O(N), N being the users",
+    ),
+    (
+        "load",
+        2,
+        run_load,
+        ADMIN,
+        "6.0.0",
+        "Reads the users from the ACL file.",
+        "",
+        "O(N), N being the users",
+    ),
+    (
+        "log",
+        -2,
+        run_log,
+        ADMIN,
+        "6.0.0",
+        "Shows the latest denied requests.",
+        "[count | RESET]",
+        "O(N), N being count",
+    ),
+    ("save", 2, run_save, ADMIN, "6.0.0", "Writes the users to the ACL file.", "", "O(N), N being the users"),
+    (
+        "setuser",
+        -3,
+        run_setuser,
+        ADMIN,
+        "6.0.0",
+        "Creates or changes a user by rules.",
+        "username [rule [rule ...]]",
+        "O(N), N being the rules, and O(1) for every connection",
+    ),
+    ("users", 2, run_users, ADMIN, "6.0.0", "Lists the names of the users.", "", "O(N), N being the users"),
+    ("whoami", 2, run_whoami, ANYBODY, "6.0.0", "Names the caller's user.", "", "O(1)"),
+)
+
+SUBCOMMANDS = [
+    Command(
+        f"acl|{name}",
+        arity,
+        run,
+        flags,
+        group="server",
+        since=since,
+        summary=summary,
+        syntax=syntax,
+        complexity=cost,
+    )
+    for name, arity, run, flags, since, summary, syntax, cost in ROWS
+]
+
 COMMANDS = [
-    acl_rows.container(
-        {
-            "cat": run_cat,
-            "deluser": run_deluser,
-            "dryrun": run_dryrun,
-            "genpass": run_genpass,
-            "getuser": run_getuser,
-            "list": run_list,
-            "load": run_load,
-            "log": run_log,
-            "save": run_save,
-            "setuser": run_setuser,
-            "users": run_users,
-            "whoami": run_whoami,
-        }
+    Command(
+        "acl",
+        -2,
+        None,
+        "",
+        group="server",
+        since="6.0.0",
+        summary="Users and their permissions.",
+        complexity="Depends on the subcommand",
+        subcommands=[*SUBCOMMANDS, help_row("acl", SUBCOMMANDS, "6.0.0")],
     )
 ]

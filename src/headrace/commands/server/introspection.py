@@ -8,7 +8,7 @@ import cython
 
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.server.help import help_row
+from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace.glob import Glob

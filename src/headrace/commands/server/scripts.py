@@ -21,7 +21,7 @@ import cython
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.keys import expire
-from headrace.commands.server.help import help_row
+from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim
 from headrace.errors import CommandError, InvalidSyntax
