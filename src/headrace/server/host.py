@@ -182,7 +182,7 @@ class ServerHost(ServerInterface):
         heap.release_free_memory()
 
     def flushed_all(self, now_ms: int) -> None:
-        """FLUSHALL has run."""
+        """Discard a running snapshot after FLUSHALL; save the empty data if there are save rules."""
         self.saving.on_flushall(now_ms)
 
     def reload(self, call: Any, flush: bool, save: bool, merge: bool) -> None:
@@ -215,7 +215,7 @@ class ServerHost(ServerInterface):
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None
 
     def _refuse_while_loading(self) -> None:
-        """Refuse DEBUG during a load: memory holds a part of the data and must not be saved."""
+        """Reject DEBUG during a load: memory holds a part of the data and must not be saved."""
         if self.loop.engine.write_gate.loading:
             raise Loading()
 
@@ -229,26 +229,26 @@ class ServerHost(ServerInterface):
 
     def debug_allowed(self, session: Session) -> bool:
         """Return whether the session may use DEBUG."""
-        who = self.config.text("enable-debug-command")
-        if who == "local":
+        allowed = self.config.text("enable-debug-command")
+        if allowed == "local":
             host = session.address.decode(errors="surrogateescape").rpartition(":")[0]
             return host == self.config.text("unixsocket") or host.startswith("127.") or host == "[::1]"
-        return who == "yes"
+        return allowed == "yes"
 
     def microseconds(self) -> int:
         """Return the clock's microseconds within the current millisecond."""
         return time.time_ns() // 1000 % 1000
 
-    # Figures.
+    # Statistics.
 
     def sample(self, now: int) -> bool:
         """Sample the counters for the rates; return whether they have changed."""
         loop = self.loop
         counters = (loop.engine.stats.commands, loop.received, loop.sent)
         memory_limit.note_peak(loop.engine)
-        moved = not self.samples or self.samples[-1][1:] != counters
+        changed = not self.samples or self.samples[-1][1:] != counters
         self.samples.append((now, *counters))
-        return moved
+        return changed
 
     def info(self, section: str) -> Section:
         """Return the fields of one section of INFO that only the process knows."""

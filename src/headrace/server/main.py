@@ -1,6 +1,6 @@
-"""The composition root: builds the rooms around an engine, runs the turns, stops.
+"""The server program: creates all parts of a server, runs the event loop, shuts down.
 
-config → host → engine → turn → durability, saving, startup → listeners, timers
+config → host → engine → event loop → durability, saving, startup → listeners, timers
 """
 
 from __future__ import annotations

@@ -230,21 +230,21 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
     skip_me = True
     while arguments.has_more():
         if arguments.take_option(b"ID"):
-            keep.append(_having(lambda s: s.id, _positive(arguments.next_argument(), BadClientId)))
+            keep.append(_is_equal(lambda s: s.id, _positive(arguments.next_argument(), BadClientId)))
         elif arguments.take_option(b"TYPE"):
-            keep.append(_having(kind_of, check_type(arguments.next_argument())))
+            keep.append(_is_equal(kind_of, check_type(arguments.next_argument())))
         elif arguments.take_option(b"ADDR"):
-            keep.append(_having(lambda s: s.address, arguments.next_argument()))
+            keep.append(_is_equal(lambda s: s.address, arguments.next_argument()))
         elif arguments.take_option(b"LADDR"):
-            keep.append(_having(lambda s: s.local_address, arguments.next_argument()))
+            keep.append(_is_equal(lambda s: s.local_address, arguments.next_argument()))
         elif arguments.take_option(b"USER"):
             user = arguments.next_argument()
             if call.engine.auth.users.find(user) is None:
                 raise CommandError(f"ERR No such user '{user.decode('utf-8', 'surrogateescape')}'")
-            keep.append(_having(lambda s: s.user, user))
+            keep.append(_is_equal(lambda s: s.user, user))
         elif arguments.take_option(b"MAXAGE"):
             age = _positive(arguments.next_argument(), NotAnInteger)
-            keep.append(_there_since(call.now - age * 1000))
+            keep.append(_created_by(call.now - age * 1000))
         elif arguments.take_option(b"SKIPME"):
             skip_me = arguments.take_flag(b"YES")
             if not skip_me and not arguments.take_flag(b"NO"):
@@ -254,12 +254,12 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
     return keep, skip_me
 
 
-def _having(trait: Callable[[Session], object], value: object) -> Callable[[Session], bool]:
-    """Return a condition: a session's trait has that value."""
-    return lambda session: trait(session) == value
+def _is_equal(session_property: Callable[[Session], object], value: object) -> Callable[[Session], bool]:
+    """Return a condition: the session's property has that value."""
+    return lambda session: session_property(session) == value
 
 
-def _there_since(moment: int) -> Callable[[Session], bool]:
+def _created_by(moment: int) -> Callable[[Session], bool]:
     """Return a condition: the session was created at that time, in milliseconds, or before."""
     return lambda session: session.created_ms <= moment
 

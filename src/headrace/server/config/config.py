@@ -232,9 +232,7 @@ class Config:
 
 
 def set_failed(name: str, why: str) -> CommandError:
-    """Return the error that CONFIG SET could not change that directive, or another one in the same
-    command.
-    """
+    """Return the error that CONFIG SET could not change that directive, or another one of its command."""
     return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
 
 

@@ -74,7 +74,7 @@ DIRECTIVES = [
         "resetchannels",
         "The channels of a new user.",
         only="resetchannels",
-        why="a new user has no channels here: give them to him by &pattern",
+        why="a new user has no channels here: grant them by &pattern",
         refused_at_start=True,
     ),
     Directive(
@@ -85,22 +85,20 @@ DIRECTIVES = [
         mutable=False,
     ),
     Directive("acllog-max-len", Number(0, I63_MAX), "128", "How many denials ACL LOG keeps."),
-    Directive(
-        "aof-disable-auto-gc", Flag(), "no", "Keep the files of the log that a rewrite has made superfluous."
-    ),
+    Directive("aof-disable-auto-gc", Flag(), "no", "Keep the files of the log that a rewrite has replaced."),
     Directive(
         "aof-load-truncated",
         Flag(),
         "yes",
-        "Start although the log ends in mid record, as after a power cut; no: refuse.",
+        "Start if the log ends within a record, as after a power failure; no: refuse.",
     ),
     Directive(
         "aof-rewrite-incremental-fsync",
         Flag(),
         "yes",
-        "Send a rewritten log to the disk while it is written; no: at its end.",
+        "Sync a rewritten log while it is written; no: at its end.",
     ),
-    Directive("aof-timestamp-enabled", Flag(), "no", "Note the time in the log, once a second."),
+    Directive("aof-timestamp-enabled", Flag(), "no", "Record the time in the log, once a second."),
     Directive("aof-use-rdb-preamble", Flag(), "yes", "Rewrite the log as a snapshot; no: as requests."),
     Directive(
         "appenddirname",
@@ -116,21 +114,24 @@ DIRECTIVES = [
         "How the names of the log's files begin.",
         mutable=False,
     ),
-    Directive("appendonly", Flag(), "yes", "Log every write to disk before it is answered."),
+    Directive("appendonly", Flag(), "yes", "Write every change to the log before the reply is sent."),
     Directive(
         "appendfsync",
         Choice(("everysec", "always", "no")),
         "everysec",
-        "Sync the log before each answer, once a second, or when the system likes.",
+        "Sync the log before each reply, once a second, or when the system does.",
     ),
     Directive(
-        "auto-aof-rewrite-min-size", Memory(0, I63_MAX), "64mb", "A smaller log is not rewritten by itself."
+        "auto-aof-rewrite-min-size",
+        Memory(0, I63_MAX),
+        "64mb",
+        "A smaller log is not rewritten automatically.",
     ),
     Directive(
         "auto-aof-rewrite-percentage",
         Number(0, U31_MAX),
         "100",
-        "Rewrite the log when it has grown by so much; 0 for never.",
+        "Rewrite the log when it has grown by so many percent; 0 for never.",
     ),
     Directive(
         "bind",
@@ -143,19 +144,19 @@ DIRECTIVES = [
         "client-output-buffer-limit",
         BufferLimits(),
         "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
-        "What a client may leave unread.",
+        "Limits on unread replies.",
     ),
     Directive(
         "client-query-buffer-limit",
         Memory(1 << 20, I63_MAX),
         "1gb",
-        "Close a client that sends more unserved.",
+        "Close a client with more bytes of requests not yet executed.",
     ),
     Directive(
         "daemonize",
         Flag(),
         "no",
-        "Leave the terminal.",
+        "Run in the background.",
         mutable=False,
         only=False,
         why="run it under a supervisor instead",
@@ -167,7 +168,7 @@ DIRECTIVES = [
     Directive(
         "dbfilename", FileName("dbfilename", "filename"), "dump.rdb", "The snapshot, in dir.", mutable=False
     ),
-    Directive("dir", Text(), ".", "Where files are kept.", mutable=False),
+    Directive("dir", Text(), ".", "The directory of the data files.", mutable=False),
     Directive(
         "disable-thp",
         Flag(),
@@ -182,12 +183,12 @@ DIRECTIVES = [
         "Which clients may use DEBUG: none, all, or those on this machine.",
         mutable=False,
     ),
-    Directive("hz", Number(1, 500), "10", "How often a second clients and figures are looked after."),
+    Directive("hz", Number(1, 500), "10", "How often per second clients are checked and counters sampled."),
     Directive(
         "latency-monitor-threshold",
         Number(0, I63_MAX),
         "0",
-        "Record what holds the server up for so many milliseconds; 0 for nothing.",
+        "Record events that delay the server for so many milliseconds; 0 for none.",
     ),
     Directive("latency-tracking", Flag(), "yes", "Keep the distribution of each command's durations."),
     Directive(
@@ -197,9 +198,12 @@ DIRECTIVES = [
         "Which percentiles of them INFO latencystats shows.",
     ),
     Directive("log-format", Choice(("text", "json")), "text", "Lines of the log: text, or an object each."),
-    Directive("logfile", Text(), "", "Where the log goes; empty: standard error.", mutable=False),
+    Directive("logfile", Text(), "", "The file of log messages; empty: standard error.", mutable=False),
     Directive(
-        "loglevel", Choice(("debug", "verbose", "notice", "warning", "nothing")), "notice", "What is logged."
+        "loglevel",
+        Choice(("debug", "verbose", "notice", "warning", "nothing")),
+        "notice",
+        "The least severe messages that are logged.",
     ),
     Directive("maxclients", Number(1, 0xFFFFFFFF), "10000", "How many clients may be connected."),
     Directive(
@@ -221,7 +225,7 @@ DIRECTIVES = [
         "maxmemory-policy",
         OwnChoice(eviction.POLICIES, KEY_POLICIES, NO_KEY_POLICY),
         eviction.NO_EVICTION,
-        "When memory is full: refuse writes, or let big streams lose old entries.",
+        "When memory is full: reject writes, or evict old entries of big streams.",
     ),
     Directive(
         "metrics-port",
@@ -234,7 +238,7 @@ DIRECTIVES = [
         "no-appendfsync-on-rewrite",
         Flag(),
         "no",
-        "Do not sync the log while a child writes; what is answered then may be lost.",
+        "Do not sync the log while a child writes: a power failure may lose more.",
     ),
     Directive(
         "notify-keyspace-events",
@@ -249,36 +253,36 @@ DIRECTIVES = [
         "proto-max-bulk-len",
         Memory(1 << 20, 1 << 40),
         str(limits.BULK_BYTES_MAX),
-        "The longest word accepted.",
+        "The longest argument accepted, in bytes.",
     ),
     Directive(
         "protected-mode",
         Flag(),
         "yes",
-        "Refuse clients from other machines while the default user needs no password.",
+        "Reject clients from other machines while the default user needs no password.",
     ),
     Directive(
         "rdb-save-incremental-fsync",
         Flag(),
         "yes",
-        "Send a snapshot to the disk while it is written; no: at its end.",
+        "Sync a snapshot while it is written; no: at its end.",
     ),
     Directive(
         "rdb-stream-types",
         Choice(tuple(version.name for version in VERSIONS)),
         "compatible",
-        "Streams in snapshots: as Redis 7.0 reads them, or as a newer one does.",
+        "The format of streams in snapshots: for Redis 7.0, or for newer versions.",
     ),
     Directive("rdbchecksum", Flag(), "yes", "End snapshots with a checksum."),
     Directive("rdbcompression", Flag(), "yes", "Compress long strings in snapshots."),
     Directive(
-        "requirepass", Text(), "", "The password of the default user; empty: he needs none.", secret=True
+        "requirepass", Text(), "", "The password of the default user; empty: none is needed.", secret=True
     ),
     Directive(
         "sanitize-dump-payload",
         Choice(("no", "yes", "clients")),
         "yes",
-        "Accepted; what RESTORE and snapshots bring is always examined to the last byte.",
+        "Accepted, without effect: RESTORE and snapshots are always checked.",
     ),
     Directive(
         "save",
@@ -297,7 +301,7 @@ DIRECTIVES = [
         "stop-writes-on-bgsave-error",
         Flag(),
         "yes",
-        "Refuse writes after a failed snapshot, if there are save rules.",
+        "Reject writes after a failed snapshot, if there are save rules.",
     ),
     Directive(
         "stream-compact-tombstones",
@@ -344,18 +348,20 @@ DIRECTIVES = [
         "tls-auth-clients",
         Choice(("yes", "optional", "no")),
         "yes",
-        "Clients must show a certificate of our authorities, may, or are not asked.",
+        "Whether clients must present a certificate, may, or are not asked for one.",
     ),
     Directive(
         "tls-auth-clients-user",
         Choice(("off", "CN")),
         "off",
-        "A client is the user whom its certificate names, by its common name.",
+        "Authenticate a client as the user that its certificate's common name gives.",
     ),
     Directive(
         "tls-ca-cert-dir", Text(), "", "A directory of authorities' certificates, named by openssl rehash."
     ),
-    Directive("tls-ca-cert-file", Text(), "", "Certificates of the authorities whose clients may come."),
+    Directive(
+        "tls-ca-cert-file", Text(), "", "Certificates of the authorities that sign clients' certificates."
+    ),
     Directive("tls-cert-file", Text(), "", "The server's certificate, and the chain above it."),
     Directive(
         "tls-ciphers", Text(), "", "Ciphers for TLSv1.2, as openssl ciphers takes them; empty: safe ones."
@@ -374,7 +380,10 @@ DIRECTIVES = [
     Directive("tls-key-file-pass", Text(), "", "The password of that key, if it is encrypted.", secret=True),
     Directive("tls-port", Port(), "0", "TCP port for TLS, at the addresses of bind."),
     Directive(
-        "tls-prefer-server-ciphers", Flag(), "no", "Whether our order of ciphers decides, or the client's."
+        "tls-prefer-server-ciphers",
+        Flag(),
+        "no",
+        "Whether the server's order of ciphers decides, or the client's.",
     ),
     Directive("tls-protocols", Protocols(), "", "Versions of TLS offered; empty: both."),
     Directive("unixsocket", Text(), "", "Path of a Unix socket to listen on.", mutable=False),

@@ -52,10 +52,10 @@ def load_initial_users(config: Config, users: Users) -> None:
         raise UsageError(str(wrong).removeprefix("ERR ")) from None
 
 
-def set_password(config: Config, guard: Authorization) -> None:
+def set_password(config: Config, auth: Authorization) -> None:
     """Apply CONFIG SET requirepass: new sessions need it; existing sessions stay authenticated."""
-    guard.users.set_default_password(_raw(config.text("requirepass")))
-    guard.refresh_sessions(None)
+    auth.users.set_default_password(_raw(config.text("requirepass")))
+    auth.refresh_sessions(None)
 
 
 def user_lines(config: Config, users: Users) -> list[list[str]]:

@@ -49,7 +49,6 @@ class OutputBufferMonitor:
     smallest_limit: cython.longlong  # bytes; below it nothing needs to be checked
     any_over_soft_limit: cython.bint  # over_since_ms is not empty
     over_since_ms: dict[Any, int]  # by connection: when it exceeded its soft limit, ms since 1970
-
     reply_limit: cython.Py_ssize_t  # bytes of replies kept for one client, even within one request
 
     def __init__(self) -> None:
@@ -103,9 +102,7 @@ class OutputBufferMonitor:
         self.over_since_ms = {connection: since + by_ms for connection, since in self.over_since_ms.items()}
 
     def overdue(self, now_ms: int) -> list[Any]:
-        """Return connections above a soft limit for too long, and forget those that are closed or below
-        it.
-        """
+        """Return connections above a soft limit for too long; forget closed ones and those below it."""
         found = []
         for connection, since in list(self.over_since_ms.items()):
             limit = self._limit_of(connection.session)

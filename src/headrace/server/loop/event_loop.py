@@ -78,7 +78,7 @@ class EventLoop:
     sent: Public[cython.longlong]
     poller: select.epoll
     poll_fd: cython.int  # its descriptor
-    events: bytearray  # the events that poll has returned
+    events: bytearray  # the events that the last poll returned
     events_p: cython.p_uchar
     handlers: dict[int, Callable[[], None]]  # of descriptors that belong to no client: called when readable
     connections: dict[int, Connection]
@@ -215,10 +215,7 @@ class EventLoop:
 
     @cython.cfunc
     def _poll_timeout(self, most_ms: cython.longlong, deadline: cython.longlong) -> cython.int:
-        """Return the milliseconds to wait: 0 with work left, else until the engine's deadline at most; -1.
-
-        No limit.
-        """
+        """Return the milliseconds to wait: 0 with work left, at most until the deadline, -1 for no limit."""
         if self.ready or self.engine.woken:
             return 0
         left: cython.longlong = -1 if most_ms < 0 else min(most_ms, WAIT_MAX_MS)
@@ -309,7 +306,7 @@ class EventLoop:
     ) -> cython.void:
         session: Session = connection.session
         parser: RequestParser = connection.parser
-        answer: ReplyWriter = session.reply
+        reply: ReplyWriter = session.reply
         argv: list[bytes] | None
         if session.waiting is not None or session.closing:
             return
@@ -325,11 +322,11 @@ class EventLoop:
                 left -= 1
                 if session.waiting is not None or session.closing:
                     return
-                if answer.pending() > UNSENT_MAX:
+                if reply.pending() > UNSENT_MAX:
                     connection.throttled = True
                     return
         except ProtocolError as wrong:
-            answer.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
+            reply.error(b"ERR " + str(wrong).encode("latin-1", "replace"))
             session.closing = True
             LOG.info("closing %s: %s", session.address.decode(errors="replace"), wrong)
             return
@@ -413,30 +410,27 @@ class EventLoop:
 
     @cython.cfunc
     def _flush(self, connection: Connection) -> cython.void:
-        """Send what the socket takes.
-
-        Then the connection continues, waits until it is writable, or is closed.
-        """
+        """Send what the socket accepts. Then continue, wait until it is writable, or close it."""
         session: Session = connection.session
-        answer: ReplyWriter = session.reply
-        n: cython.Py_ssize_t = answer.pending()
-        if answer.overflowed:
+        reply: ReplyWriter = session.reply
+        n: cython.Py_ssize_t = reply.pending()
+        if reply.overflowed:
             self.drop_with_reason(
-                connection, f"more than {answer.limit} bytes of replies (client-output-buffer-limit)"
+                connection, f"more than {reply.limit} bytes of replies (client-output-buffer-limit)"
             )
             return
         if n > 0 or connection.tls is not None:
             if connection.tls is None:
-                n = descriptors.write(connection.fd, answer.p, answer.start, n)
+                n = descriptors.write(connection.fd, reply.p, reply.start, n)
             else:
-                n = connection.tls.write(connection.fd, answer.p, answer.start, n)
+                n = connection.tls.write(connection.fd, reply.p, reply.start, n)
             if n == descriptors.BROKEN:
                 self.drop(connection)
                 return
             if n > 0:
                 self.sent += n
-                answer.sent(n)
-            n = answer.pending()
+                reply.sent(n)
+            n = reply.pending()
             if (n > 0 or self.output_monitor.any_over_soft_limit) and self.output_monitor.exceeds_limit(
                 connection, session, n, self.clock.now_ms()
             ):

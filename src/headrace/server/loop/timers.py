@@ -1,8 +1,5 @@
-"""Periodic work.
-
-Close idle clients, sample counters for INFO's rates, sync the log, look after child processes,.
-
-return memory after many clients have disconnected.
+"""Periodic work: closing idle clients, sampling counters for INFO's rates, syncing the log, checking child
+processes, and returning memory to the system after many clients have disconnected.
 """
 
 from __future__ import annotations
@@ -60,14 +57,12 @@ class Timers:
         return min((wait for wait in waits if wait >= 0), default=-1)
 
     def _check_log_files(self, now: int) -> None:
-        """Refuse writes and rewrite the log if others have changed its files."""
+        """Reject writes and rewrite the log if others have changed its files."""
         if self.durability.check_files(now):
             self.saving.kill_rewrite()
 
     def _close_idle(self, since: int) -> None:
-        """Close clients without a request since then, except those that wait for a reply or are
-        subscribed.
-        """
+        """Close clients without a request since then, unless they wait for a reply or are subscribed."""
         idle = [
             c
             for c in self.loop.connections.values()

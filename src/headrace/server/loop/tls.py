@@ -1,4 +1,4 @@
-"""The server's certificate and its demands on clients: from the tls-* directives to OpenSSL's context.
+"""The TLS context: the server's certificate and the rules for clients' certificates, from tls-* directives.
 
 Files are read when the tls-port is opened, and by each CONFIG SET that names one of the other directives,
 even with its old value: the file may have changed. Connections keep the context that they began with. This
@@ -56,8 +56,8 @@ class Tls:
         if tls is not None and self.config.text("tls-auth-clients-user") == "CN":
             name = common_name(tls.ssl_object.getpeercert())
             if name:
-                guard = self.loop.engine.auth
-                guard.authenticate_by_certificate(connection.session, name.encode(), self.loop.clock.now_ms())
+                auth = self.loop.engine.auth
+                auth.authenticate_by_certificate(connection.session, name.encode(), self.loop.clock.now_ms())
 
 
 def tls_context(config: Config) -> ssl.SSLContext:
@@ -113,8 +113,8 @@ def _configure_client_certificates(config: Config, context: ssl.SSLContext) -> N
             raise UsageError(f"tls-ca-cert-file {file}: {_describe_error(wrong)}") from None
     elif asked != "no":
         raise UsageError(
-            f"tls-auth-clients {asked}: needs a tls-ca-cert-file or a tls-ca-cert-dir to judge clients'"
-            " certificates by; say no to let clients in without one"
+            f"tls-auth-clients {asked}: needs a tls-ca-cert-file or a tls-ca-cert-dir to verify"
+            " clients' certificates; with no, clients need none"
         )
     context.verify_mode = VERIFY_MODES[asked]
 
@@ -132,10 +132,7 @@ def _readable_path(config: Config, directive: str) -> str:
 
 
 def _describe_error(wrong: Exception) -> str:
-    """Describe what is wrong with a file.
-
-    OpenSSL reports a wrong password in many ways, mostly about padding.
-    """
+    """Describe an error in a file. OpenSSL reports a wrong password in many ways, mostly about padding."""
     reason = getattr(wrong, "reason", None)
     if reason is None:
         return "it cannot be read; is it PEM, and does tls-key-file-pass fit?"

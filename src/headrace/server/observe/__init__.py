@@ -1,1 +1,1 @@
-"""What operators see: metrics, logs, systemd notification, figures of memory."""
+"""What operators see: metrics, logs, systemd notification, memory statistics."""

@@ -16,7 +16,7 @@ from headrace.console.escaping import EscapingFormatter, json_text
 from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
 
-NOTICE = 25  # between INFO and WARNING: normal events that interest an operator
+NOTICE = 25  # between INFO and WARNING: normal events that operators want to see
 LEVELS = {
     "debug": logging.DEBUG,
     "verbose": logging.INFO,
@@ -45,11 +45,9 @@ class JsonLines(logging.Formatter):
 
 
 class LogFile(logging.FileHandler):
-    """The file that has logfile's name when a line is written.
+    """The file named by logfile; opened again before a line is written if it was moved or removed.
 
-    A file that was moved or removed is left alone.
-
-    If it cannot be opened or written, the error is printed on standard error, once.
+    If it cannot be opened or written, the error is printed once, on standard error.
     """
 
     last_error = ""  # the last error printed

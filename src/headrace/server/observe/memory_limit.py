@@ -36,7 +36,7 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
     note_peak(engine)
     used, peak = engine.keyspace.memory.total, engine.write_gate.eviction.peak
     resident = resident_bytes()
-    places = overhead_bytes(engine.keyspace)
+    overhead = overhead_bytes(engine.keyspace)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     most = config.number("maxmemory")
     return [
@@ -48,8 +48,8 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
         ("used_memory_peak", peak),
         ("used_memory_peak_human", human(peak)),
         ("used_memory_peak_perc", f"{100 * used / max(peak, 1):.2f}%"),
-        ("used_memory_overhead", places),
-        ("used_memory_dataset", used - places),
+        ("used_memory_overhead", overhead),
+        ("used_memory_dataset", used - overhead),
         ("total_system_memory", total),
         ("total_system_memory_human", human(total)),
         ("maxmemory", most),

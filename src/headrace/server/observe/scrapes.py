@@ -27,17 +27,12 @@ def listen(metrics: Metrics, address: str, port: int) -> TCPServer:
 
 
 class Server4(TCPServer):
-    """The server of an IPv4 address.
-
-    Errors of scrapers, such as a closed connection, are only logged at debug level.
-
-    Unlike http.server's own class it does not look up this machine's name.
-    """
+    """The server of an IPv4 address. Unlike http.server's class it does not look up this machine's name."""
 
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log an error of a scraper at debug level."""
+        """Log an error of a scraper, such as a closed connection, at debug level."""
         logging.getLogger("headrace").debug("metrics: %s", client_address, exc_info=True)
 
 
@@ -56,29 +51,29 @@ class ScrapeHandler(BaseHTTPRequestHandler):
     """One request of a scraper."""
 
     metrics: Metrics  # set in a class of its own for each server
-    bell: threading.Timer
+    deadline: threading.Timer
     server_version = "headrace"
     sys_version = ""
 
     def setup(self) -> None:
         """Start a timer for the whole request: a timeout for each read would not limit it."""
         super().setup()
-        self.bell = threading.Timer(HTTP_SECONDS, self._throw_out)
-        self.bell.start()
+        self.deadline = threading.Timer(HTTP_SECONDS, self._disconnect)
+        self.deadline.start()
 
     def finish(self) -> None:
         """Stop the timer."""
-        self.bell.cancel()
+        self.deadline.cancel()
         super().finish()
 
-    def _throw_out(self) -> None:
+    def _disconnect(self) -> None:
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         """Serve /metrics and /healthz."""
         if not self.metrics.allows(self.client_address[0]):
-            self._answer(403, "protected-mode: only clients on the server's machine are answered\n")
+            self._respond(403, "protected-mode: only clients on the server's machine are served\n")
             return
         path = self.path.partition("?")[0]
         status, text, kind = 404, "there are /metrics and /healthz\n", TEXT
@@ -90,11 +85,11 @@ class ScrapeHandler(BaseHTTPRequestHandler):
                 status, text = 200, "ok\n"
         except (OSError, HeadraceError) as wrong:
             status, text = 503, f"{wrong}\n"
-        self._answer(status, text, kind)
+        self._respond(status, text, kind)
 
     do_HEAD = do_GET
 
-    def _answer(self, status: int, text: str, kind: str = TEXT) -> None:
+    def _respond(self, status: int, text: str, kind: str = TEXT) -> None:
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
